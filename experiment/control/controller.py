@@ -1,7 +1,7 @@
-"""The shell around the machine: one loop that turns what happens into events and performs effects.
+"""The shell around the machine: one loop that makes events of what happens and performs effects.
 
-Each turn takes everything that has arrived, hands it to the machine, writes it to the journal with
-one call, and only then performs the effects: `report()` returns after its row is in the journal.
+Each turn gives everything that has arrived to the machine, writes it to the journal with one call,
+and only then performs the effects: `report()` returns after its row is in the journal.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ from holdfast.trial.trial import Trial, TrialSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerParts:
-    """What the controller works with; each part has been made and opened."""
+    """What the controller works with, made and opened."""
 
     tasks: RunTasks
     machine: Machine
@@ -103,7 +103,7 @@ class Controller:
         self.journal_writer = parts.journal_writer
         self._parts = parts
         self._run_tasks = parts.tasks
-        # What works for the trials; it ends before the processes do.
+        # Those that work for trials: they are cancelled before the processes end.
         self.tasks = parts.tasks.scope()
         self._inbox: list[tuple[Event, float]] = []
         self._turning = False
@@ -138,16 +138,16 @@ class Controller:
 
     @property
     def fault(self) -> BaseException | None:
-        """What ended the run before it was done."""
+        """The error that ended the run early."""
         return self._run_tasks.fault
 
     # -- events in ----------------------------------------------------------------------------
 
     def post(self, event: Event) -> None:
-        """Take in a fact, now; what it leads to in this turn is dealt with before it returns.
+        """Handle an event now, with everything that it leads to in this turn.
 
-        Gathering the facts of all sockets in one later callback was tried: it saves a write where
-        many workers report in one moment, and costs each lock-step report 15% of its rate.
+        To gather the events of all sockets in one later callback was tried: it saves a write when
+        many workers report at once, and costs each lock-step report 15% of its rate.
         """
         self._inbox.append((event, wall_time()))
         if not self._turning:
@@ -156,8 +156,8 @@ class Controller:
     def begin(self, events: Sequence[Event], overdue: Sequence[StopperAnswered] = ()) -> None:
         """Start with these events, and watch the time budget.
 
-        `overdue` are answers that the incarnation before was still owed: they count as given
-        then, and what they would have led to is left to what a restore does anyway.
+        `overdue` are answers that the previous incarnation did not get. They count as given then;
+        their effects are not performed, since a restore does what is needed anyway.
         """
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
         self._search.begin(self.machine.trials.values(), resumed, self._parts.history)
@@ -174,8 +174,7 @@ class Controller:
             self.tasks.later(left_s, self.post, budget_spent(budget_s))
 
     def sweep(self) -> None:
-        """Have files removed that the incarnation, or the uploader, before had no time to
-        remove."""
+        """Remove superseded checkpoints that the previous incarnation, or uploader, left."""
         try:
             self._parts.prove()
         except LockLost as error:
@@ -196,13 +195,13 @@ class Controller:
                     self._perform(effect)
         except JournalFull as error:
             self._refuse(batch, error)
-        except Exception as error:  # a fault of ours: fit() raises it, with what was kept
+        except Exception as error:  # a bug in holdfast: fit() raises it, and keeps what there is
             self._run_tasks.fail(error)
         finally:
             self._turning = False
 
     def _record(self, batch: list[tuple[Event, float]]) -> list[Effect]:
-        """Decide, then write: nothing is performed that is not in the journal."""
+        """Decide, then write: only effects of events in the journal are performed."""
         machine = self.machine
         effects: list[Effect] = []
         changes: list[Change] = []
@@ -214,7 +213,7 @@ class Controller:
             records.append(pack(event, now, machine.answers))
             after = machine.trials.get(trial_id)
             if isinstance(event, Reported) and after is before:
-                # Its worker has not heard the order to stop, and waits for an answer.
+                # Its worker has not received the order to stop yet, and waits for an answer.
                 self.pool.reply(event.trial_id, event.attempt, Verdict.STOP)
             changes.append((event, before, after))
             changes += others_moved(machine, trial_id)
@@ -229,7 +228,7 @@ class Controller:
         return effects
 
     def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:
-        """A full disk: nobody is told that a row was kept which was not."""
+        """The disk is full: the reports of this batch raise, since their rows were not kept."""
         for event, _ in batch:
             if isinstance(event, Reported):
                 self.pool.refuse(event.trial_id, str(error))
@@ -273,7 +272,7 @@ class Controller:
                 assert_never(effect)
 
     def _uploads(self) -> Uploads:
-        """Where nothing is kept elsewhere, the uploader starts with the first checkpoint."""
+        """Without remote storage, the uploader starts with the first checkpoint."""
         if self.uploads is None:
             self.uploads = self._parts.open_uploads(self)
         return self.uploads
@@ -293,10 +292,10 @@ class Controller:
             answer()
 
     def lose(self, trial_id: str, index: int, reason: str) -> None:
-        """A checkpoint that was reported is nowhere, or broken: no record may name it any more."""
+        """A reported checkpoint is gone or broken: from now on no record names it."""
         trial = self.machine.trials[trial_id]
         record = next((known for known in trial.checkpoints if known.index == index), None)
-        if record is not None:  # else it is superseded, and was not to be kept
+        if record is not None:  # else it is superseded already
             self.warn(lost_notice(trial_id, index, reason), "loss")
             self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
             self._uploads().discard(trial.spec, record)
@@ -304,21 +303,21 @@ class Controller:
     # -- the user's code ----------------------------------------------------------------------
 
     def _search_failed(self, error: BaseException) -> None:
-        """The run cannot go on as it was meant; at its end, what it has come to counts more."""
+        """Ends the run; at its end it is only a warning, so that the results are not lost."""
         if self._run_tasks.ended.done():
             self.warn(f"the search algorithm raised {named(error)}")
         else:
             self._run_tasks.fail(error)
 
     async def search_told(self, deadline_s: float) -> str | None:
-        """Wait until the search algorithm has heard of everything."""
+        """Wait until the search algorithm has heard of everything. Returns a warning, or None."""
         return await self._search.finish(deadline_s)
 
     async def _ask_stopper(self, effect: AskStopper) -> None:
         self.post(await self.stopping.ask(effect, self.machine.trials[effect.trial_id]))
 
     async def _ask_scheduler(self, effect: AskScheduler) -> None:
-        """What the user's functions raise ends the run, as with the search."""
+        """An error in the user's functions ends the run, as one in a search algorithm does."""
         policy, proposer = self.machine.policy, self._parts.proposer
         assert policy is not None
 
@@ -338,24 +337,20 @@ class Controller:
     def usurped(self, text: str) -> None:
         """Another incarnation owns the experiment: write nothing more there."""
         self.is_usurped = True
-        self._run_tasks.fail(TuneError(text))
+        self.end_with(text)
 
-    def forsaken(self, text: str) -> None:
-        """Nobody keeps checkpoints any more, so that reports would wait for ever."""
+    def end_with(self, text: str) -> None:
+        """End the run with an error."""
         self._run_tasks.fail(TuneError(text))
 
     def _unkept(self, error: BaseException) -> None:
-        """The journal cannot be kept, or what was to be done once it was durable has failed."""
+        """The journal cannot be kept, or an action that waited for its fsync has failed."""
         if isinstance(error, LockLost):
             self.usurped(str(error))
         else:
             self._run_tasks.fail(
                 TuneError(str(error)) if isinstance(error, StorageError) else error
             )
-
-    def unfit(self, text: str) -> None:
-        """A tracker cannot be set up, which nothing later would change."""
-        self._run_tasks.fail(TuneError(text))
 
     def close(self) -> None:
         """Ask nothing more: the processes end next."""

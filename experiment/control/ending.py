@@ -1,4 +1,4 @@
-"""The end of a run: everything that works for it ends, in order, and each step has a deadline."""
+"""The end of a run: its processes and threads end in order, and each step has a deadline."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from holdfast.runtime.tasks import RunTasks
 from holdfast.syncer.files import threads
 
 _FLUSH_AFTER_FAULT_S = 5.0
-# What the processes of a run have to be gone, and the disk to answer, once all are killed.
+# After SIGKILL to everything: how long processes may take to be gone, and the disk to answer.
 _KILLED_WITHIN_S = 1.0
 _DISK_S = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working:
-    """What works for a run from its first process on. Its uploads are the controller's."""
+    """What works for a run. Its uploads are the controller's."""
 
     tasks: RunTasks
     launcher: Launcher
@@ -38,7 +38,7 @@ class Working:
     tracker_processes: TrackerProcesses
 
     def processes(self) -> list[Watched]:
-        """Those that run now, as far as they are known."""
+        """The known processes that are alive."""
         uploads = self.controller.uploads
         return [
             *self.launcher.processes(),
@@ -49,7 +49,7 @@ class Working:
 
 
 class Ending:
-    """Either `finish` or, also in the middle of that, `kill`."""
+    """`finish`, or `kill`, which may also follow in the middle of `finish`."""
 
     def __init__(
         self,
@@ -62,16 +62,16 @@ class Ending:
         self._tell, self._show_phase = tell, show_phase
         self._steps = working.tasks.scope()
         fault, ending = working.controller.fault, working.controller.machine.ending
-        # After a fault everything is on this disk, and a restore goes on with what waits.
+        # After a fault everything is on this disk, and a restore uploads what waits.
         most_s = float("inf") if fault is None else _FLUSH_AFTER_FAULT_S
         self._flush_s = min(plan.settings.flush_deadline_s, most_s)
         self._tracker_s = min(plan.settings.tracker_deadline_s, most_s)
-        # Whoever interrupts the run was told how long its end takes.
+        # After Ctrl-C a line has said how long the end takes.
         is_interrupted = ending is not None and ending.reason in ("interrupt", "preempted")
         self._is_patient = fault is None and not is_interrupted
 
     async def finish(self) -> list[str]:
-        """End every process, then flush; returns what is not in storage."""
+        """End every process, then flush. Returns what is not in storage."""
         working, settings = self._working, self._plan.settings
         controller, journal_writer = working.controller, working.journal_writer
         if not self._is_patient:
@@ -96,10 +96,8 @@ class Ending:
         return unsaved
 
     async def kill(self) -> list[str]:
-        """SIGKILL to every process, now. What is in the journal stays; a restore uploads the rest.
-
-        Returns what is not in storage.
-        """
+        """Send SIGKILL to every process now. The journal keeps what it has, and a restore uploads
+        the rest. Returns what is not in storage."""
         working = self._working
         uploads = working.controller.uploads
         unsaved = [] if uploads is None else uploads.waiting()
@@ -126,8 +124,8 @@ class Ending:
         return unsaved
 
     async def _flush(self, tracked: asyncio.Task[Any]) -> list[str]:
-        """Storage, the trials' files and the journal, in an order in which none names what another
-        lacks."""
+        """Complete storage, the trials' files and the journal, in an order in which none names
+        what another lacks."""
         journal_writer, uploads = self._working.journal_writer, await self._own_uploads()
         is_remote, loop = self._plan.remote is not None, asyncio.get_running_loop()
         flush_by = loop.time() + self._flush_s
@@ -135,7 +133,7 @@ class Ending:
             if is_remote:
                 self._show_phase(f"waiting for storage, {self._flush_s:g} s at most")
             await uploads.drain(self._flush_s, is_patient=self._is_patient)
-            # What the last commits superseded is removed once that is on the disk.
+            # Checkpoints that the last commits superseded are removed after this fsync.
             await journal_writer.sync()
         is_written = await journal_writer.finish(self._flush_s, self._show_written)
         trials = self._working.controller.machine.trials.values()
@@ -144,17 +142,17 @@ class Ending:
         unsaved: list[str] = []
         if uploads is not None:
             left_s = flush_by - loop.time()
-            await tracked  # what was not delivered is listed in files that are persisted too
+            await tracked  # it lists what was not delivered, in files that are persisted too
             if is_remote:
                 uploads.publish()
-            # What goes on has its whole time again: 20,000 small files take longer than a minute.
+            # With progress the whole time again: 20,000 small files take longer than a minute.
             left_s = self._flush_s if self._is_patient else max(1.0, left_s)
             unsaved = await uploads.close(left_s, is_patient=self._is_patient)
         await journal_writer.close()
         return unsaved
 
     async def _own_uploads(self) -> Uploads | None:
-        """None where there are none, or storage belongs to another run by now."""
+        """None if there are none, or another run owns the storage by now."""
         controller = self._working.controller
         if controller.uploads is not None and controller.is_usurped:
             await controller.uploads.abandon()

@@ -1,6 +1,6 @@
-"""An experiment from its first process to its last: everything is started, run and ended here.
+"""One incarnation of an experiment, from its first process to its last.
 
-The loop runs in a thread of its own that lives as long as the experiment and alone starts
+Its loop has a thread of its own, which lives as long as the run. Only this thread starts
 processes, because the kernel kills them when the thread that started them ends.
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 from holdfast.experiment.callbacks.thread import CallbackThread
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.ending import Ending, Working
+from holdfast.experiment.control.first_events import first_events, overdue_answers
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import history
 from holdfast.experiment.control.services import (
@@ -31,10 +32,8 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.wording import retry_text
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.experiment.records.recovery import lost_checkpoints, lost_notice
 from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.uploads.unrecorded_checkpoints import found_again, found_notice
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import check_there, passing
 from holdfast.experiment.workers.shared_capacity import shared
@@ -44,7 +43,6 @@ from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
-from holdfast.scheduler.events import Begun, Event, StopperAnswered
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.journal.journal import Journal, Position
 
@@ -53,7 +51,8 @@ _MOST_LINES = 10_000
 
 
 class Run:
-    """One incarnation of an experiment, in its own thread; watched from the thread of `fit()`."""
+    """Everything that runs is started and ended here, in the run's thread; the thread of `fit()`
+    watches."""
 
     def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
@@ -72,7 +71,7 @@ class Run:
         self._summarizer = Summarizer(plan.machine)
         self._controller: Controller | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # Of the work, and then of the end: an abort cuts it short.
+        # First of the work, then of the end: `abort` cuts short the one that is open.
         self._scope: asyncio.Timeout | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-controller", daemon=True)
         self._pid = os.getpid()
@@ -84,7 +83,7 @@ class Run:
         self._thread.start()
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Whether everything has ended, after at most so long."""
+        """Whether everything has ended. Returns after `timeout_s` at the latest."""
         has_ended = self.done.wait(timeout_s)
         if os.getpid() != self._pid:  # a handler of the script's for a signal may have forked
             end_child()
@@ -105,18 +104,18 @@ class Run:
             self._cut_short()
         else:
             self._controller.interrupt(preempted=preempted)
-            # Also where the end has begun already, with more patience.
+            # The end may have begun already, with more patience.
             self._controller.journal_writer.hurry(self.plan.settings.flush_deadline_s)
 
     def abort(self) -> None:
-        """Kill everything now; what is in the journal stays."""
+        """Kill everything now. The journal keeps what it has."""
         self.is_aborted = True
         self._soon(self._cut_short)
 
     def leave(self) -> bool:
-        """Wait for it no more, whatever it hangs in; whether it has not ended.
+        """Give up a run that hangs. Returns False if it has ended meanwhile.
 
-        It may still write once it is let go on, so the experiment stays locked until then.
+        It may write again later, so the experiment stays locked until it ends.
         """
         with self._leaving:
             if not (self.done.is_set() or self.is_left):
@@ -126,7 +125,7 @@ class Run:
 
     def summary(self, facts: RunFacts) -> Summary:
         if self._controller is None:
-            # Until a restore has begun, the machine is where the incarnation before left it.
+            # Until a restore has begun, the machine is as the previous incarnation left it.
             left = self._summarizer.look(facts=facts, now=self.machine.now)
             if left.done and self.plan.runs_trials:
                 total = facts.total if self.plan.first.spec else left.total
@@ -184,7 +183,7 @@ class Run:
     async def _conduct(self) -> None:
         self._loop = asyncio.get_running_loop()
         plan = self.plan
-        # The user's code first: when it raises, nothing has to be ended yet.
+        # The user's code first: if it raises, nothing has to be ended yet.
         with passing() as references:
             job = dumps(plan.job, "the trainable") if plan.job.capture else b""
         if plan.runs_trials:
@@ -204,7 +203,7 @@ class Run:
                 self.unsaved = await self._ended(
                     Ending(plan, working, self.tell, self._show_phase)
                 )
-        # One that came while everything ended counts as well: another incarnation may own it now.
+        # A fault may also come at the end: another incarnation may own the experiment by now.
         if tasks.fault is not None and self.fault is None:
             raise tasks.fault
 
@@ -235,7 +234,7 @@ class Run:
         )
 
     async def _work(self, working: Working, job: bytes) -> None:
-        """From the first process on, until the run has nothing more to work for."""
+        """Start the processes, run the trials, and return when none is left to run."""
         plan, tasks, controller = self.plan, working.tasks, working.controller
         loading = tasks.start(working.launcher.open(ENTRY, job))
         working.tracker_processes.open()
@@ -247,15 +246,15 @@ class Run:
         if notice := await tasks.until(loading):
             self.tell(notice, "info")
         self._controller, self._phase = controller, ""
-        controller.begin(self._first_events(), await self._overdue(controller))
+        controller.begin(first_events(plan, self.tell), await overdue_answers(plan, controller))
         if plan.remote is not None and controller.uploads is not None:
             controller.uploads.publish()
         await asyncio.wait([tasks.ended])
         self.outcome = controller.outcome
 
     async def _ended(self, ending: Ending) -> list[str]:
-        """End everything: in order, or by SIGKILL where that is cut short or fails. Returns what
-        is not in storage."""
+        """End everything: in order, or by SIGKILL if that is cut short or fails. Returns what is
+        not in storage."""
         unsaved = None
         try:
             if not self.is_aborted:
@@ -272,44 +271,13 @@ class Run:
 
     def _open_journal(self) -> Journal:
         plan = self.plan
-        # In storage a segment has one author: what another machine's run sends late, in its last
-        # segment, is not mixed with what this one adds.
+        # In storage each segment has one author, so that what another machine sends late, in its
+        # last segment, does not mix with what this run adds.
         fresh = plan.fresh or plan.remote is not None
         journal = Journal(plan.layout.journal, fresh=fresh, begins=plan.begins)
         for cut in journal.cuts:
             self.tell(str(cut), "loss")
         return journal
-
-    def _first_events(self) -> list[Event]:
-        plan = self.plan
-        if isinstance(plan.first, Begun):
-            return [plan.first]
-        lost = list(
-            lost_checkpoints(
-                plan.machine,
-                plan.layout,
-                is_remote=plan.remote is not None,
-                also_final=plan.first.errored == "resume" or plan.first.finished == "resume",
-            )
-        )
-        for event in lost:
-            self.tell(lost_notice(event.trial_id, event.index, event.reason), "loss")
-        found = list(found_again(plan.machine, plan.layout, lost, begins=plan.begins))
-        for one in found:
-            self.tell(found_notice(one))
-        return [*lost, *found, plan.first]
-
-    async def _overdue(self, controller: Controller) -> list[StopperAnswered]:
-        """The stopper is shown what was reported before; what it has still to say of that."""
-        plan, first = self.plan, self.plan.first
-        is_new = isinstance(first, Begun) or plan.spec.stop_number != plan.machine.spec.stop_number
-        if plan.stopper is None or is_new or not plan.runs_trials:
-            return []
-        told = history(
-            plan.layout.journal, Position(plan.begins), controller.journal_writer.position
-        )
-        answers = await controller.stopping.retell(told, plan.spec.stop_number)
-        return [one for one in answers if self.machine.is_current(one.trial_id, one.attempt)]
 
     def _parts(
         self,

@@ -1,4 +1,4 @@
-"""The search in its own thread: asked for trials, and told what became of them, in order."""
+"""The search algorithm in its own thread: it suggests trials and hears how they did, in order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from holdfast.scheduler.events import (
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial
 
-# So many tellings are held in memory for a question that was asked before them.
+# The most calls that are held in memory until a question that came before them is answered.
 _MOST_UNHEARD = 1000
 
 
 class SearchThread:
-    """`row_of` gives the full row of a trial's newest report; `is_under_way` says whether there is
-    a trial whose report could make a search that said «not now» answer otherwise, `are_paused`
-    whether some of them are paused. `fail` is told what the user's code raises, `warn` why a
-    search is over that would have gone on."""
+    """`row_of` gives the full row of a trial's newest report. `is_under_way` says whether a trial
+    may still report, so that it pays to ask a search again that suggested nothing; `are_paused`
+    whether trials are paused. `fail` hears what the user's code raises, `warn` why a search has
+    ended early."""
 
     def __init__(
         self,
@@ -64,7 +64,8 @@ class SearchThread:
     def begin(
         self, trials: Iterable[Trial], resumed: Resumed | None, history: Iterable[Change]
     ) -> None:
-        """Get ready; on a restore `trials` are those of before, and `history` is told again."""
+        """Get ready. On a restore `trials` are the earlier ones, and the search hears `history`
+        again."""
         if self._proposer.searcher is None:
             return
         self._tell(self._proposer.open)
@@ -77,10 +78,10 @@ class SearchThread:
     def _retold(
         self, history: Iterable[Change], standing: Mapping[str, int], left: Iterable[Trial]
     ) -> Iterator[None]:
-        """Tell `history` step by step: of the ends of a trial only the one that stands, which is
-        that of the attempt in `standing`. Nothing will come of those that are `left`.
+        """Replay `history` step by step. Of the ends of a trial the search hears only that of the
+        attempt in `standing`. Trials in `left` will never run again.
 
-        What was told only after a question that was answered later is told in that order again.
+        Calls that came after a question whose answer came later keep that order.
         """
         held: deque[Callable[[], Any]] = deque()
         for event, before, after in history:
@@ -98,14 +99,14 @@ class SearchThread:
                 self._end_of(trial, failed=True)()
 
     def ask(self, index: int) -> None:
-        """Post trial number `index`, or that there is no other."""
+        """Post trial number `index`, or that the search has ended."""
         if self._proposer.runs_user_code:
             self._asking.start(self._ask(index))
         else:
             self._answer(self._proposer.propose(index) or SearchEnded())
 
     def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
-        """Tell what has happened to a trial: its report, its end."""
+        """Tell the search what happened to a trial: its report, its end."""
         if self._proposer.searcher is None or before is None or before is after:
             return
         for statement in self._news_of(event, before, after):
@@ -117,7 +118,7 @@ class SearchThread:
             self.ask(index)
 
     async def finish(self, deadline_s: float) -> str | None:
-        """Let everything be told; returns what to tell the user where that takes too long."""
+        """Wait until the search has heard everything. Returns a warning if it takes too long."""
         told = None
         if self._telling:
             _, left = await asyncio.wait(self._telling, timeout=deadline_s)
@@ -135,7 +136,7 @@ class SearchThread:
 
     async def _ask(self, index: int) -> None:
         answer, seen, told_of = None, -1, 0
-        # What has happened while it was thinking may have changed its mind.
+        # What happened while it was thinking may change its answer.
         while answer is None and self._news != seen:
             seen, told_of = self._news, self._told_of
             answer = await self._user_thread.ask(lambda: self._proposer.propose(index))
@@ -163,7 +164,7 @@ class SearchThread:
         after: Trial | None,
         standing: Mapping[str, int] | None = None,
     ) -> Iterator[Callable[[], Any]]:
-        """What to tell of a change; of ends only those that are `standing`, where that is said."""
+        """The calls that a change leads to; given `standing`, only for ends that are in it."""
         searcher = self._proposer.searcher
         if searcher is None or before is None or after is None or before is after:
             return
@@ -204,11 +205,11 @@ def _tell_all_but(held: deque[Callable[[], Any]], count: int) -> None:
 
 
 def _nothing() -> None:
-    """In place of what is not told again, so that what is told keeps its number."""
+    """In place of a call that is left out in a replay, so that the others keep their numbers."""
 
 
 def pausing_of(before: Trial, after: Trial) -> str:
-    """What a searcher is told with where the scheduler has paused a trial or let it go on."""
+    """The searcher's method for a trial that the scheduler has paused or resumed, or ""."""
     was, is_paused = (trial.status is Status.PAUSED for trial in (before, after))
     if was == is_paused or after.status.is_final:
         return ""
@@ -226,6 +227,6 @@ def _stays_ended(trial: Trial, resumed: Resumed) -> bool:
 
 
 def _is_left(trial: Trial, resumed: Resumed) -> bool:
-    """Whether it was under way and is not taken up again."""
+    """Whether it was under way and is not resumed."""
     under_way = bool(trial.attempt) and not trial.status.is_final
     return under_way and trial.status is not Status.STOPPING and resumed.unfinished == "skip"

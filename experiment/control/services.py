@@ -1,5 +1,5 @@
-"""What works beside the control loop: the projector, the uploader, and the thread of the
-callbacks."""
+"""The processes and threads next to the control loop: journal writer with projector, uploader,
+tracker processes, callbacks."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def open_journal_writer(
 
 
 def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskScope) -> Uploads:
-    """The uploader, and the controller's side of it."""
+    """Start the uploader. Returns the controller's side of it."""
     opened: list[Uploads] = []
     orders = orders_for(
         plan.layout,
@@ -97,8 +97,8 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
 
     def on_uploader(message: list[Any]) -> None:
         if message[0] == "opened":
-            # One that takes its place goes on in this epoch: claiming another could
-            # take the experiment away from a restore elsewhere.
+            # A replacement keeps this epoch: to claim another could take the experiment away
+            # from a restore elsewhere.
             epochs[:] = [message[1]]
         opened[0].on_uploader(message)
 
@@ -115,7 +115,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
         first=[],
         again=brief,
         tell=lambda text: tell(text, "warning"),
-        given_up=lambda text: controller.forsaken(
+        given_up=lambda text: controller.end_with(
             f"{text}. Nothing local is deleted: restore the experiment to go on"
         ),
     )
@@ -139,7 +139,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
 
 
 def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:
-    """Raises TuneError for a callback whose `setup` fails."""
+    """Start the thread of the callbacks. Raises TuneError if a `setup` fails."""
 
     def keep_states(states: Mapping[str, Any]) -> None:
         try:
@@ -163,16 +163,13 @@ def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:
 def tracker_processes_of(
     plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskScope
 ) -> TrackerProcesses:
-    """One for each tracker, to be opened; a tracker that cannot be set up ends the run."""
-
-    def refused(text: str) -> None:
-        controller.unfit(text)
+    """One for each tracker, not started yet. A tracker that cannot be set up ends the run."""
 
     tracker_processes = TrackerProcesses(
         plan.tracker_jobs,
         lambda on_message: _start(plan, TRACKER_PROCESS, on_message),
         tell,
-        refused,
+        controller.end_with,
         tasks,
     )
     controller.journal_writer.follow(tracker_processes.follow)
@@ -200,7 +197,7 @@ def _start(plan: RunPlan, entry: str, on_message: Callable[[list[Any]], None]) -
 def _start_uploader(
     plan: RunPlan, orders: Orders, on_message: Callable[[list[Any]], None]
 ) -> BackgroundService:
-    """In a process of its own, or in a thread where a given filesystem cannot travel."""
+    """In a process of its own, or in a thread if the given filesystem cannot be pickled."""
     if orders.storage is not None and not orders.storage.is_picklable:
         return ThreadService(partial(keep, orders=orders), on_message, name="holdfast-uploader")
     uploader = _start(plan, UPLOADER, on_message)

@@ -1,5 +1,5 @@
-"""The user's stopper in a thread of its own: shown each report in order, and, on a restore, those
-that were reported before."""
+"""The user's stopper in its own thread: it sees each report in order, and on a restore also the
+earlier ones."""
 
 from __future__ import annotations
 
@@ -34,22 +34,21 @@ class StopperThread:
         self._user_thread = UserThread("stopper", deadline_s=deadline_s)
 
     async def ask(self, effect: AskStopper, trial: Trial) -> StopperAnswered:
-        """What the stopper says of the trial's newest report."""
+        """The stopper's answer to the trial's newest report."""
         row = self._row_of(trial)
         try:
             stop, stop_all = await self._user_thread.ask(
                 partial(self._verdict, trial.trial_id, row)
             )
-        except Exception as error:  # told as the failure of the trial that reported
+        except Exception as error:  # it becomes the failure of the trial that reported
             return _answer(effect, failure=failure_of(error, "stopper"))
         return _answer(effect, stop=stop, stop_all=stop_all)
 
     async def retell(self, history: Iterable[Change], number: int) -> list[StopperAnswered]:
-        """Bring the stopper, which is as it was made, to where the incarnation before left it.
+        """Bring the new stopper to where the previous incarnation left it.
 
-        `number` is the stopper's: an extended experiment may have had another before. Returns the
-        answers that `history` does not have any more. Raises TuneError where the user's code does
-        not return.
+        `number` is the stopper's: an extended experiment may have had another one before. Returns
+        the answers that `history` lacks. Raises TuneError if the user's code does not return.
         """
         due: dict[str, StopperAnswered] = {}
         telling = self._user_thread.tell_each(self._retold(history, number, due))
@@ -63,7 +62,7 @@ class StopperThread:
     def _retold(
         self, history: Iterable[Change], number: int, due: dict[str, StopperAnswered]
     ) -> Iterator[None]:
-        """Show it the reports step by step; `due` has what was not answered yet."""
+        """Show it the reports step by step. `due` collects answers that `history` lacks."""
         is_asked = False
         for event, before, after in history:
             if isinstance(event, (*BEGINS, Resumed)) and event.spec is not None:
@@ -78,7 +77,7 @@ class StopperThread:
     def _answered_again(self, event: Reported, trial: Trial) -> StopperAnswered:
         try:
             stop, stop_all = self._verdict(trial.trial_id, self._row_of(trial))
-        except Exception as error:  # it counts where the answer had not been given yet
+        except Exception as error:  # it counts only if `history` lacks the answer
             return _answer(event, failure=failure_of(error, "stopper"))
         return _answer(event, stop=stop, stop_all=stop_all)
 

@@ -22,8 +22,8 @@ _Question = tuple[Callable[[], Any], Future[Any]]
 class UserThread:
     """One thread for one piece of user code.
 
-    A thread that has answered nothing during a whole deadline is abandoned, and what waits behind
-    is given to another.
+    A thread that has answered nothing during a whole deadline is abandoned, and another one takes
+    over what waits.
     """
 
     def __init__(self, name: str, *, deadline_s: float = DEADLINE_S) -> None:
@@ -32,9 +32,9 @@ class UserThread:
         self._thread: _Thread | None = None
 
     async def ask(self, question: Callable[[], Any]) -> Any:
-        """The answer; raises what the user's code raises, TuneError at the deadline.
+        """The answer. Raises what the user's code raises, and TuneError at the deadline.
 
-        The deadline is for one question: what was told before may take its own time.
+        The deadline is for one question: calls before it have time of their own.
         """
         thread = self._started()
         answer = thread.put(question)
@@ -53,11 +53,11 @@ class UserThread:
         raise TuneError(f"the {self._name} gave no answer within {self._deadline_s:g} s")
 
     def tell(self, statement: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Have `statement` called after all that was asked or told before it."""
+        """Have `statement` called after everything that came before it."""
         return self._started().put(statement)
 
     def tell_each(self, steps: Iterator[Any]) -> asyncio.Future[Any]:
-        """Have all of `steps` gone through, as `tell` does; each has the deadline to itself."""
+        """As `tell`, for all of `steps`. Each has a deadline of its own."""
         thread, over = self._started(), object()
 
         def go_through() -> None:
@@ -70,7 +70,7 @@ class UserThread:
         return thread.put(go_through)
 
     def close(self) -> None:
-        """Ask nothing more; what waits is cancelled, what runs is not waited for."""
+        """Cancel what waits, and do not wait for what runs."""
         thread, self._thread = self._thread, None
         if thread is not None:
             for _, answer in thread.end():
@@ -92,7 +92,7 @@ class UserThread:
 
 
 class _Thread:
-    """A daemon: those of an executor are waited for when Python ends, were they stuck for ever."""
+    """A daemon: Python waits at exit for threads of an executor, even if they are stuck."""
 
     def __init__(self, name: str) -> None:
         self.answered = 0
@@ -105,7 +105,7 @@ class _Thread:
         return asyncio.wrap_future(answer)
 
     def end(self) -> list[_Question]:
-        """End when what runs has returned; what it had not begun with is given back."""
+        """End when the current call has returned. Returns the calls that it has not begun."""
         left = []
         try:
             while (item := self.queue.get_nowait()) is not None:
@@ -126,7 +126,7 @@ class _Thread:
         try:
             with children_end_here():
                 found = question()
-        except BaseException as error:  # who asked is told
+        except BaseException as error:  # raised where the question was asked
             self.answered += 1
             answer.set_exception(error)
         else:
