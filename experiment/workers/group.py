@@ -1,13 +1,13 @@
 """The controller's side of a trial that several workers train together.
 
-To its worker pool a group is one actor, to each of its ranks it is the host: what the ranks say is
-made into what one trial says. Ranks start together and end together; where one fails, the others
-have a moment to say what that did to them, so that the cause can be told from its consequences.
+To its worker pool a group is one actor, to each of its ranks it is the host: it makes one trial's
+events of what the ranks report. Ranks start together and end together. After one has failed, the
+others have a moment to report what that did to them, so that the cause can be told from its
+consequences.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from holdfast.dataclass import dataclass
@@ -16,8 +16,10 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.job import Assignment, GroupTerms, parts_of
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.actor import TrialActor
+from holdfast.experiment.workers.hang_timer import GroupTimer
 from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
 from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, cause_of
+from holdfast.experiment.workers.rank_warnings import RankWarnings
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
@@ -27,9 +29,9 @@ from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, ch
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Reported, Returned, Started
 
-# How long the other ranks have to say what the end of one did to them.
+# How long the other ranks have to report what the end of one did to them.
 _AFTERMATH_S = 0.3
-# From the first rank's start to the last one's, which are forked one after the other.
+# From the start of the first rank to that of the last: they are forked one after the other.
 START_TIMEOUT_S = 60.0
 
 
@@ -55,8 +57,8 @@ class _RankHost:
 
 
 class WorkerGroup:
-    """Hosts one attempt, in a worker for each bundle after the coordinator's. `warn` hears what
-    the user should know."""
+    """Hosts one attempt, in a worker for each bundle after the coordinator's. `warn` shows the
+    user a text."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class WorkerGroup:
         self.host = host
         self._timeouts = timeouts
         self._terms = terms
-        self._warn = warn
+        self._warnings = RankWarnings(assignment.trial_id, warn)
         parts = parts_of(assignment)
         self._barrier = Barrier(len(parts), assignment.iteration)
         self._next_checkpoint = assignment.next_checkpoint
@@ -82,9 +84,7 @@ class WorkerGroup:
         self._failures: list[tuple[int, Failure]] = []
         self._is_ending = self._is_broken = self._is_told = False
         self._is_preempting = self._has_refused = False
-        self._has_told_keys = self._has_told_clashes = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._waited_since: float | None = None
+        self._timer = GroupTimer()
         self._actors: list[TrialActor] = []
         try:
             for rank, part in enumerate(parts):
@@ -117,7 +117,7 @@ class WorkerGroup:
 
     def halt(self, *, after_step: bool = False) -> None:
         self._is_ending = True
-        self._disarm()
+        self._timer.disarm()
         for actor in self._actors:
             actor.halt(after_step=after_step)
 
@@ -143,7 +143,7 @@ class WorkerGroup:
             case Exited():
                 self._on_exit(rank, event)
             case _:
-                raise ValueError(f"rank {rank} says what no rank says: {event!r:.100}")
+                raise ValueError(f"rank {rank} sent what no rank sends: {event!r:.100}")
 
     def _on_start(self, rank: int, event: Started) -> None:
         """No rank begins before all are there."""
@@ -151,15 +151,14 @@ class WorkerGroup:
         if self._is_broken:
             return
         if len(self._started) == len(self._actors):
-            self._disarm()
+            self._timer.disarm()
             self.host.post(self._started[0])
             for actor in self._actors:
                 actor.tell(["go"])
-        elif self._timer is None:
-            self._arm(START_TIMEOUT_S, self._give_up_starting)
+        elif not self._timer.is_armed:
+            self._timer.arm(START_TIMEOUT_S, self._give_up_starting)
 
     def _give_up_starting(self) -> None:
-        self._timer = None
         for rank, actor in enumerate(self._actors):
             if rank not in self._started:
                 actor.hang(f"had not started {START_TIMEOUT_S:g} s after other ranks")
@@ -180,7 +179,7 @@ class WorkerGroup:
                 raise ValueError("unknown")
 
     def _preempt_others(self, rank: int | None) -> None:
-        """All are to save together: who is taken away may not be the one that saves."""
+        """All save together: the rank that is preempted may not be the one that saves."""
         if not self._is_preempting:
             self._is_preempting = True
             for other, actor in enumerate(self._actors):
@@ -215,10 +214,10 @@ class WorkerGroup:
             case None:
                 self._watch_barrier()
             case Met():
-                self._disarm()
+                self._timer.disarm()
                 self._on_met(outcome)
             case AllReturned():
-                self._disarm()
+                self._timer.disarm()
                 self._post_return()
             case OutOfStep():
                 failure = Failure(kind="user", type_name=OUT_OF_STEP, message=outcome.text)
@@ -227,7 +226,7 @@ class WorkerGroup:
     def _on_met(self, met: Met) -> None:
         self._met = met
         self._has_refused = False
-        self._tell_keys(met)
+        self._warnings.about_keys(met)
         if met.parts:
             order = ["gather", self._next_checkpoint, list(met.parts), met.upload]
             self._actors[0].tell(order)
@@ -236,7 +235,7 @@ class WorkerGroup:
             self._post_report(met, None)
 
     def _on_gathered(self, plain: object, clashes: dict[str, list[int]]) -> None:
-        """Raises ValueError for what is no checkpoint of this report."""
+        """Raises ValueError for anything but a checkpoint of this report."""
         if self._met is None or self._is_broken:
             return
         record = claims.record(
@@ -246,21 +245,19 @@ class WorkerGroup:
             least_index=self._next_checkpoint,
             is_part=True,
         )
-        self._disarm()
+        self._timer.disarm()
         dirname = checkpoint_dirname(self._next_checkpoint)
         self._next_checkpoint += 1
         for actor in self._actors:
             actor.tell(["newest", dirname])
-        if clashes and not self._has_told_clashes:
-            self._has_told_clashes = True
-            self._tell_clashes(clashes)
+        self._warnings.about_clashes(clashes)
         self._post_report(self._met, record)
 
     def _on_ungathered(self, text: str) -> None:
-        """The report has failed in all ranks, and those that go on meet at the next one."""
+        """The report has failed in all ranks; those that continue meet at the next one."""
         if self._met is None or self._is_broken:
             return
-        self._disarm()
+        self._timer.disarm()
         self._has_refused = True
         self.refuse(f"rank 0 could not put the checkpoint of all ranks together: {text}")
 
@@ -288,42 +285,22 @@ class WorkerGroup:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
         self.host.post(Returned(trial_id=trial_id, attempt=attempt))
 
-    def _tell_keys(self, met: Met) -> None:
-        if met.other_keys and not self._has_told_keys:
-            self._has_told_keys = True
-            rank, keys = next(iter(met.other_keys.items()))
-            self._warn(
-                f"trial {self.assignment.trial_id}: rank {rank} does not report the same metrics "
-                f"as rank 0 ({', '.join(keys)}): those of rank 0 are kept"
-            )
-
-    def _tell_clashes(self, clashes: dict[str, list[int]]) -> None:
-        name, ranks = next(iter(clashes.items()))
-        more = f" and {len(clashes) - 1} other files" if len(clashes) > 1 else ""
-        self._warn(
-            f"trial {self.assignment.trial_id}: {name}{more} in one checkpoint from ranks "
-            f"{', '.join(map(str, ranks))}: that of rank {ranks[-1]} is kept. Give each rank's "
-            f"files names of their own"
-        )
-
     # -- waiting for each other ---------------------------------------------------------------
 
     def awaited(self, now: float) -> RankWait | None:
         """For which ranks the others wait at `now` (seconds since 1970), and since when."""
-        since, ranks = self._waited_since, self._barrier.missing
+        since, ranks = self._timer.since, self._barrier.missing
         if since is None or not ranks:
             return None
         name = self.assignment.trial_name
         return RankWait(name=name, ranks=ranks, waited_s=max(0.0, now - since))
 
     def _watch_barrier(self) -> None:
-        timeout_s = self._timeouts.barrier_timeout_s
-        if self._timer is None and self._barrier.missing:
-            self._waited_since = wall_time()
-            self._arm(timeout_s, self._give_up_waiting)
+        if not self._timer.is_armed and self._barrier.missing:
+            timeout_s = self._timeouts.barrier_timeout_s
+            self._timer.arm(timeout_s, self._give_up_waiting, since=wall_time())
 
     def _give_up_waiting(self) -> None:
-        self._timer = None
         waited_s = self._timeouts.barrier_timeout_s
         for rank in self._barrier.missing:
             self._actors[rank].hang(
@@ -332,22 +309,13 @@ class WorkerGroup:
             )
 
     def _watch_gathering(self) -> None:
-        """Rank 0 may hang, too, while all wait for it."""
+        """Rank 0 may hang as well, while all wait for it."""
         timeout_s = self._timeouts.barrier_timeout_s
         told = (
             f"has not put the checkpoint of all ranks together for {timeout_s:g} s, while they "
             f"waited with their report {self._barrier.iteration + 1}"
         )
-        self._arm(timeout_s, lambda: self._actors[0].hang(told))
-
-    def _arm(self, seconds: float, then: Callable[[], None]) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, then)
-
-    def _disarm(self) -> None:
-        self._waited_since = None
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.arm(timeout_s, lambda: self._actors[0].hang(told))
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -359,7 +327,7 @@ class WorkerGroup:
             self._fail(rank, lost_worker(event.kind, event.cause, pid=pid))
         if len(self._gone) < len(self._actors):
             return
-        self._disarm()
+        self._timer.disarm()
         self._break_up()
         self.host.post(
             Exited(
@@ -371,17 +339,16 @@ class WorkerGroup:
         )
 
     def _fail(self, rank: int, failure: Failure) -> None:
-        """Remember it; the others say in a moment what it did to them."""
+        """Remember it. The others report in a moment what it did to them."""
         self._failures.append((rank, failure))
         if self._is_broken:
             return
         self._is_broken = True
-        self._disarm()
-        self._arm(_AFTERMATH_S, self._break_up)
+        self._timer.disarm()
+        self._timer.arm(_AFTERMATH_S, self._break_up)
 
     def _break_up(self) -> None:
-        """Tell what has happened, once, and end who is left."""
-        self._timer = None
+        """Report what happened, once, and kill the ranks that are left."""
         if self._failures and not self._is_told:
             self._is_told = True
             trial_id, attempt = self.assignment.trial_id, self.assignment.attempt

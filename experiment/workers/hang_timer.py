@@ -1,4 +1,4 @@
-"""Workers that hang: none of them has said anything for too long."""
+"""Deadlines of workers that hang: a worker's reports, and what ranks wait for together."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class HangTimer:
-    """Notices when user code has been under way for too long without a word.
+    """Notices when user code has run for too long without a report.
 
-    A timer for each report would cost 2 us of it: one goes on, and looks when it is over.
+    A timer for each report would cost 2 µs of it: this one runs on, and looks when it is over.
     """
 
     def __init__(self, timeout_s: float | None, on_end: Callable[[], None]) -> None:
@@ -29,7 +29,7 @@ class HangTimer:
             self._timer = loop.call_later(self._timeout_s, self._look, self._timeout_s)
 
     def end(self) -> None:
-        """It has said something, and waits for us."""
+        """It has sent something, and waits for an answer."""
         self._since = None
 
     def _look(self, timeout_s: float) -> None:
@@ -43,3 +43,30 @@ class HangTimer:
             self._on_end()
         else:
             self._timer = loop.call_later(left_s, self._look, timeout_s)
+
+
+class GroupTimer:
+    """The one deadline that a group has at a time. `since` is when its ranks began to wait for
+    others, None if they do not."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        self._handle: asyncio.TimerHandle | None = None
+
+    @property
+    def is_armed(self) -> bool:
+        return self._handle is not None
+
+    def arm(self, seconds: float, then: Callable[[], None], *, since: float | None = None) -> None:
+        self.since = since
+        self._handle = asyncio.get_running_loop().call_later(seconds, self._fire, then)
+
+    def disarm(self) -> None:
+        self.since = None
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def _fire(self, then: Callable[[], None]) -> None:
+        self._handle = None
+        then()
