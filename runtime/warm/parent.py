@@ -35,14 +35,12 @@ import os
 import select
 import signal
 import socket
-import subprocess
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import IO, Any, NoReturn
+from typing import Any, NoReturn
 
 from holdfast.forked import children_end_here
 from holdfast.runtime import learning, process_control, threads
@@ -51,6 +49,7 @@ from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
 from holdfast.runtime.safe_text import message_of, traceback_of
 from holdfast.runtime.transport import CHUNK_BYTES
 from holdfast.runtime.warm import preloading
+from holdfast.runtime.warm.fresh import FreshInterpreters
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
     FAULT,
@@ -85,9 +84,7 @@ class WarmParent:
         self._inheritance: Inheritance = ()
         self._exit_functions: list[ExitFunction] = []
         self._entry: WorkerEntry | None = None
-        self._entry_name = ""
-        self._payload: IO[bytes] | None = None
-        self._spawns = False
+        self._fresh: FreshInterpreters | None = None  # where a fork is not safe
         self._ended = self._forsaken = False
 
     def serve(self) -> bool:
@@ -207,7 +204,7 @@ class WarmParent:
             with children_end_here():
                 entry.prepare(payload)
             unsafe = self._settle(name, payload)
-            if learns and not self._spawns:
+            if learns and self._fresh is None:
                 learning.watch_children()
         except BaseException as error:
             # Told to the controller, which ends the experiment with it.
@@ -215,19 +212,15 @@ class WarmParent:
             self._tell(["refused", type(error).__name__, message_of(error), text])
             return
         self._entry = entry
-        self._tell(["ready", self._spawns, ", ".join(unsafe)])
+        self._tell(["ready", self._fresh is not None, ", ".join(unsafe)])
 
     def _settle(self, name: str, payload: bytes) -> list[str]:
         """Get ready for workers; the names of the threads that forbid forking them."""
         process_control.load()
         self._freeze()
         unsafe = threads.unsafe_to_fork()
-        self._spawns = bool(unsafe) or not threads.fork_works()
-        if self._spawns:
-            self._entry_name = name
-            self._payload = tempfile.TemporaryFile()  # noqa: SIM115  # open as long as we are
-            self._payload.write(payload)
-            self._payload.flush()
+        if unsafe or not threads.fork_works():
+            self._fresh = FreshInterpreters(name, payload, self._inherited, self._held)
         # From here on there are workers to take along, for which SIGKILL would leave no time.
         signal.signal(signal.SIGTERM, self._forsake)
         process_control.die_with_parent(self._controller, signal.SIGTERM)
@@ -277,13 +270,13 @@ class WarmParent:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if self._entry is None:
             raise OSError("what the workers share could not be loaded")
-        if self._spawns:
-            return self._spawn(fd)
+        if self._fresh is not None:
+            return self._fresh.start(fd)
         return self._fork(functools.partial(self._become_worker, fd, self._entry))
 
     def _bear_successor(self, fd: int) -> int:
         """Raises OSError as `_bear` does, and where nothing is forked here."""
-        if fd == _NO_FD or self._entry is None or self._spawns:
+        if fd == _NO_FD or self._entry is None or self._fresh is not None:
             raise OSError("nothing is forked here")
         return self._fork(functools.partial(self._become_successor, fd, self._entry))
 
@@ -345,20 +338,6 @@ class WarmParent:
         for private in (self._socket, self._waker, self._wakes):
             private.close()
 
-    def _spawn(self, fd: int) -> int:
-        assert self._payload is not None
-        payload = self._payload.fileno()
-        command = process_control.python_command(
-            "holdfast.runtime.warm.parent:spawned_worker",
-            [self._entry_name, str(fd), str(payload), str(os.getpid()), self._held],
-        )
-        process = subprocess.Popen(
-            command, pass_fds=(fd, payload, *self._inherited), process_group=0
-        )
-        # Reaped by `_reap`, as every worker is.
-        process.returncode = 0
-        return process.pid
-
     def _collect(self) -> list[Ended]:
         """Reap all that have ended."""
         ended: list[Ended] = []
@@ -387,19 +366,6 @@ def _ms_until(due_s: float) -> float | None:
 
 def _ignore(*_: Any) -> None:
     """SIGCHLD needs a handler for the wake-up socket to be written to."""
-
-
-def spawned_worker() -> NoReturn:
-    """Main function of a worker that was not forked."""
-    name, fd, payload, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
-    process_control.die_with_parent(parent)
-    hold(sys.argv[5])
-    process_control.adopt_orphans()
-    # The environment is the warm parent's, with its limits.
-    entry = find_entry(name)
-    with children_end_here():
-        entry.prepare(os.pread(payload, os.fstat(payload).st_size, 0))
-    be_worker(entry, fd)
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ def is_first() -> bool:
 
 
 def was_forked() -> bool:
-    return not any("spawned_worker" in argument for argument in sys.orig_argv)
+    return not any("runtime.warm.fresh" in argument for argument in sys.orig_argv)
 
 
 # -- W&B's own process ----------------------------------------------------------------------------
