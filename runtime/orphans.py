@@ -1,9 +1,9 @@
-"""What user code has put outside of its worker's process group, and left behind (Linux).
+"""Processes that user code moved out of its worker's process group and left behind (Linux).
 
-A worker, and the warm parent above it, adopts what would else become a child of init. So all that
-a worker leaves is a child of the warm parent in the moment in which the worker ends, whatever
-session, group or environment it has given itself. Who is no worker there is told to end, and then
-made to. Where the system does not list a process's children (macOS), nobody is found.
+A worker, and the warm parent above it, adopts processes that would otherwise become children of
+init. So whatever a worker leaves is a child of the warm parent from the moment the worker ends,
+whatever its session, group or environment. Children there that are not workers get SIGTERM, and
+then SIGKILL. A system that does not list a process's children (macOS) shows none.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.dataclass import dataclass
 
 # From SIGTERM to SIGKILL.
 GRACE_S = 1.0
-# After this nobody waits any more: what hangs in the kernel, or runs as somebody else, stays.
+# After this they are left: they hang in the kernel, or run as another user.
 PATIENCE_S = 2 * GRACE_S
 
 _CHUNK_BYTES = 1 << 16
@@ -80,7 +80,7 @@ class Orphans:
         self._told: dict[int, _Told] = {}
 
     def spare_present(self) -> None:
-        """Let live who is there: user's modules started them, for all trials."""
+        """Spare those that exist now: the user's modules started them, for all trials."""
         self._spared = descendants()
 
     def spare_nobody(self) -> None:
@@ -92,9 +92,8 @@ class Orphans:
         self._told.pop(pid, None)
 
     def end(self, now: float) -> frozenset[int]:
-        """Tell new ones to end, kill those whose grace is over. Returns who is still there.
-
-        To be called again when a child was reaped, and at `due_s`.
+        """Send new ones SIGTERM, and SIGKILL to those whose grace is over. Returns those that are
+        still there. Call it again when a child was reaped, and at `due_s`.
         """
         found = children().difference(self._workers, self._spared)
         if not found:  # nearly always
@@ -106,11 +105,11 @@ class Orphans:
 
     @property
     def due_s(self) -> float:
-        """When the next one's time is over; infinite where there is none."""
+        """When the next one's time is over; infinite if there is none."""
         return min((told.until for told in self._told.values()), default=math.inf)
 
     def _press(self, pid: int, now: float) -> _Told | None:
-        """None for one that not even SIGKILL has ended in time: it is let be."""
+        """None for one that SIGKILL has not ended in time: it is left."""
         told = self._told.get(pid)
         if told is not None and now < told.until:
             return told
@@ -118,21 +117,21 @@ class Orphans:
             self._spared.add(pid)
             return None
         signum = signal.SIGTERM if told is None else signal.SIGKILL
-        with suppress(ProcessLookupError, PermissionError):  # gone, or somebody else's by now
+        with suppress(ProcessLookupError, PermissionError):  # gone, or another user's by now
             os.kill(pid, signum)
         return _Told(signum=signum, until=now + GRACE_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """The last signal that an orphan was sent, and until when it has time to end of it."""
+    """The last signal to an orphan, and until when it may take to end."""
 
     signum: int
     until: float
 
 
 def _is_outside(pid: int) -> bool:
-    """Not in this process's own group, which ends with it: what modules started is there."""
+    """Not in this process's own group, which ends with it: modules start processes there."""
     try:
         return os.getpgid(pid) != os.getpgrp()
     except ProcessLookupError:
@@ -141,7 +140,7 @@ def _is_outside(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Departure:
-    """A worker that has ended; `left` are those who must be gone before that is told."""
+    """A worker that has ended. Its exit is reported once those in `left` are gone."""
 
     worker: str
     status: int
@@ -154,7 +153,7 @@ Ended = tuple[str, int]
 
 
 class Departures:
-    """Workers that have ended, each kept back until nothing is left of what it started."""
+    """Workers that have ended. Each exit is held back until what the worker started is gone."""
 
     def __init__(
         self,
@@ -170,16 +169,15 @@ class Departures:
         self._here = _NOBODY
 
     def settle(self, now: float) -> None:
-        """Reap, end the orphans, and tell of the workers that have none.
+        """Reap, end the orphans, and report the workers that left none.
 
-        Nobody knows whose a new orphan is: it is of a worker that has ended now, or of an orphan
-        that has, and whoever has lost one of those waits for it.
+        A new orphan may be of any worker, or orphan, that has ended now. All of these wait for it.
         """
         ended = self._collect()
         here = self._orphans.end(now)
         while more := self._collect():
-            # Their orphans may be among those, but need not be yet. Once nobody has ended in
-            # between, they are all there, and those of nobody else.
+            # Their orphans may be among those, but need not be yet. Once no other child has ended
+            # in between, all of theirs are there, and only theirs.
             ended += more
             here = self._orphans.end(now)
         if here or self._waiting:
@@ -192,7 +190,7 @@ class Departures:
 
     @property
     def due_s(self) -> float:
-        """When to settle again though nobody has ended; infinite where nobody is left."""
+        """When to settle again although no child has ended; infinite if none is left."""
         if not self._here and not self._waiting:  # nearly always
             return math.inf
         return min([self._orphans.due_s, *(one.until for one in self._waiting)])

@@ -19,7 +19,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 DEFAULT = int(signal.SIG_DFL)
 
-# What a worker is told by a signal: to end, and to say what it is doing and end. SIGTERM is left
+# Signals to a worker: to end, and to write its stacks and end. SIGTERM is left
 # to those outside who take a machine away, and the others to the user; both end a process that
 # has made no arrangements, without a core file. macOS has no real-time signals.
 STOP = int(signal.SIGRTMIN) + 4 if sys.platform == "linux" else int(signal.SIGUSR1)

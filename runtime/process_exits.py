@@ -16,8 +16,8 @@ PATIENCE_S = 5.0
 def on_end(process: subprocess.Popen[bytes], tell: Callable[[], None]) -> Callable[[], None]:
     """Call `tell` on the loop once the process has ended; `process.poll()` then has its status.
 
-    Returns what stops the watch. The end of a socket is no such sign: a child of the process may
-    hold it open.
+    Returns what stops the watch. The end of a socket would not do: a child of the process may hold
+    it open.
     """
     pidfd = _pidfd(process.pid)
     return _watch_thread(process, tell) if pidfd is None else _watch_pidfd(pidfd, tell)
@@ -45,7 +45,7 @@ async def reaped(process: subprocess.Popen[bytes], patience_s: float | None = No
 
 def leave(process: subprocess.Popen[bytes]) -> str:
     """Wait no more for a process that SIGKILL has not ended. Returns what to tell of it."""
-    process.returncode = -signal.SIGKILL  # so that nobody waits for it
+    process.returncode = -signal.SIGKILL  # so that Popen waits for it no more
     return still_there(process.pid)
 
 

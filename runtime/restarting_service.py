@@ -1,4 +1,4 @@
-"""A service that outlives the death of its process: it is started again, so many times."""
+"""A service whose process is started again when it dies, a limited number of times."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ RESTARTS = 3
 
 
 class RestartingService:
-    """Speaks to the service that runs now. `ended` is set once there will be no other.
+    """Talks to the service that runs now. `ended` is done once no other will follow.
 
-    What was sent to one that died is lost: `again` sends what still matters to the next.
+    Messages to a process that died are lost: `again` sends the next one what still matters.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class RestartingService:
         restarts: int = RESTARTS,
     ) -> None:
         """`first` are the messages that every start begins with. `tell` hears of each restart,
-        `given_up` of the death after which there is none."""
+        `given_up` of the last death."""
         self._name = name
         self._start = start
         self._first = tuple(first)
@@ -59,7 +59,7 @@ class RestartingService:
         self._service.send(message)
 
     async def close(self) -> None:
-        """End it, wait for it, and start no other."""
+        """End it, wait for it for a while, and start no other."""
         self._closing = True
         try:
             if left := await self._service.close():
@@ -68,12 +68,12 @@ class RestartingService:
             self._watching.cancel()
 
     def kill(self, why: str = "") -> None:
-        """End it, and start no other."""
+        """Kill it, and start no other."""
         self._closing = True
         self._service.kill(why)
 
     def replace(self, why: str) -> None:
-        """End the process that serves now; another takes its place, as after any death."""
+        """Kill the process that serves now; another one follows, as after any death."""
         self._service.kill(why)
 
     def _begin(self) -> BackgroundService:

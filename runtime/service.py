@@ -1,4 +1,4 @@
-"""Beside the controller: a process, or a thread, that does one slow thing all the time."""
+"""A process, or a thread, that does slow work for the controller."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ class BackgroundService(Protocol):
     def send(self, message: Message) -> None: ...
 
     async def gone(self) -> str:
-        """Wait until it has ended for good; how, in words, and "" where it ended as it should."""
+        """Wait until it has ended for good. Returns how, in words; "" if it ended as it should."""
 
     async def close(self) -> str:
-        """End it and wait for it, for a while. Returns what the user should know, mostly ""."""
+        """End it, and wait for a while. Returns what the user should know, mostly ""."""
 
     def kill(self, why: str = "") -> None:
-        """`why` is told as the cause of its end."""
+        """`why` is reported as the cause."""
 
 
 class Service:
-    """A child process of the loop's thread, spoken to over a socket pair.
+    """A child process of the loop's thread, at the other end of a socket pair.
 
-    It ends when the connection ends, and is killed when this process is.
+    It ends when the connection ends, and the kernel kills it with this process.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Service:
         self._link.send(message)
 
     async def gone(self) -> str:
-        """How the process ended, "" for well; it gets 5 s for that after its connection's end."""
+        """How the process ended, "" if well. After the end of its connection it gets 5 s."""
         done = await reaped(self._process)
         code = self._process.returncode
         if self._killed and code == -signal.SIGKILL:
@@ -126,7 +126,7 @@ def _start(
 
 
 class ThreadService:
-    """The same in a thread of this process, for what no other process can be given."""
+    """The same in a thread of this process, for objects that cannot be pickled."""
 
     def __init__(
         self, serve: Callable[[Channel], None], on_message: Callable[[Message], None], *, name: str
@@ -155,26 +155,26 @@ class ThreadService:
         self._link.send(message)
 
     async def gone(self) -> str:
-        """A thread that does not end within 5 s of its connection's end is not waited for."""
+        """A thread gets 5 s after the end of its connection."""
         if not await happens(self._over, PATIENCE_S):
             return "hangs, probably in a call to a disk or to storage, and is not waited for"
         return self._fault
 
     async def close(self) -> str:
-        """End the connection; a thread that does not end within 5 s is not waited for."""
+        """End the connection, and wait 5 s at most."""
         self._link.close()
         await happens(self._over, PATIENCE_S)
         return ""
 
     def kill(self, why: str = "") -> None:
-        """No thread can be killed: this one is spoken to no more."""
+        """No thread can be killed: this one gets no more messages."""
         self._link.close()
         self._on_closed("")
 
     def _run(self, serve: Callable[[Channel], None], channel: Channel) -> None:
         try:
             serve(channel)
-        except BaseException as error:  # told by `gone`; there is nobody above a thread
+        except BaseException as error:  # `gone` reports it: a thread has no caller
             self._fault = f"failed with {type_name(error)}: {message_of(error)}"
             traceback.print_exc()
         finally:
@@ -211,7 +211,7 @@ def main() -> None:
     fd, parent, *inherited = map(int, sys.argv[2:])
     process_control.die_with_parent(parent)
     ours = Inherited(inherited)
-    # Whoever ends a job may send it to all of its processes: this one ends when it is told to.
+    # SIGTERM may go to all processes of a job. This one ends with its connection.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     module, function = entry.split(":")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""The processes and threads next to the control loop: journal writer with projector, uploader,
+"""The processes and threads around the control loop: journal writer with projector, uploader,
 tracker processes, callbacks."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""The controller's side of the tracker processes: each tracker has one, and the loop waits for
-none."""
+"""The controller's side of the tracker processes, one for each tracker; it waits for none."""
 
 from __future__ import annotations
 
@@ -26,8 +25,8 @@ from holdfast.runtime.wire import Message
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.trial import Trial
 
-# What a tracker process that gives up may take to say so, on a machine that may be busy. One that
-# does not (its tracker's library is still being imported) is killed, and nothing is lost by that.
+# How long a tracker process that gives up may take to say so on a busy machine. One that does not
+# (it may still import its library) is killed, and nothing is lost.
 _ANSWER_S = 5.0
 
 Start = Callable[[Callable[[Message], None]], BackgroundService]
@@ -44,13 +43,13 @@ class TrackerProcesses:
         refuse: Callable[[str], None],
         tasks: TaskScope,
     ) -> None:
-        """`refuse` ends the run: a tracker that cannot be set up will never do."""
+        """`refuse` ends the run: a tracker that cannot be set up now never can be."""
         self._jobs = jobs
         self._begin = partial(_TrackerProcess, start=start, tell=tell, refuse=refuse, tasks=tasks)
         self._tracker_processes: list[_TrackerProcess] = []
 
     def open(self) -> None:
-        """Start them. Raises OSError; those that were started are ended by `close`."""
+        """Start them. Raises OSError; `close` ends those that were started."""
         for job in self._jobs:
             self._tracker_processes.append(self._begin(job))
 
@@ -58,12 +57,12 @@ class TrackerProcesses:
         return [found for one in self._tracker_processes for found in one.processes()]
 
     def follow(self, position: Position) -> None:
-        """The journal goes so far by now."""
+        """The journal now ends at `position`."""
         for one in self._tracker_processes:
             one.follow(position)
 
     async def abandon(self) -> None:
-        """End them now: a restore delivers what they had not."""
+        """Kill them now: a restore delivers the rest."""
         async with asyncio.TaskGroup() as group:
             for one in self._tracker_processes:
                 group.create_task(one.abandon())
@@ -71,8 +70,7 @@ class TrackerProcesses:
     async def close(
         self, position: Position, deadline_s: float, trials: Collection[Trial]
     ) -> None:
-        """Have the rest delivered, or give up after `deadline_s` and tell what of the trials was
-        not."""
+        """Have the rest delivered, or give up after `deadline_s` and list what was not."""
         self.follow(position)
         async with asyncio.TaskGroup() as group:
             for one in self._tracker_processes:

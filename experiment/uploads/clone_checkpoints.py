@@ -1,4 +1,4 @@
-"""Giving a clone a copy of the checkpoint that it begins from, as one of its own."""
+"""A clone gets a copy of the checkpoint that it begins from, as one of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def copy_beside(source: Path, staging_root: Path) -> tuple[Path, Staged]:
 
 
 def put_in_place(copy: Path, target: Path) -> None:
-    """In the place of what an attempt may have left there that nobody heard of. Raises OSError."""
+    """Replaces what an attempt may have left there without a report. Raises OSError."""
     remove_tree(target)
     os.rename(copy, target)
 
@@ -34,7 +34,7 @@ def put_in_place(copy: Path, target: Path) -> None:
 def record_of(
     known: CheckpointRecord, staged: Staged, *, index: int, attempt: int
 ) -> CheckpointRecord:
-    """What is known of the copy: as good as the one that it was made of, and not committed yet."""
+    """The record of the copy: that of the original, but not committed yet."""
     stays = CheckpointUploadMode.NO_UPLOAD if known.stays_here else CheckpointUploadMode.ASYNC
     return replace(
         known,

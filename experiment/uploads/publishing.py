@@ -1,4 +1,4 @@
-"""When the journal is made visible in storage, and whose artifacts go with it."""
+"""When the journal is published in storage, and whose artifacts go with it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _SOON_S = 10.0
 
 
 class Publishing:
-    """Each `period_s`, soon after a commit, and when it is told to. `begins` is the journal's
-    segment in which the experiment begins; `rounds` is None where no artifacts are sent."""
+    """Publishes each `period_s`, soon after a commit, and on demand. `begins` is the journal's
+    segment in which the experiment begins. `rounds` is None if no artifacts are sent."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Publishing:
         rounds: ArtifactRounds | None,
         is_timed: bool,
     ) -> None:
-        """`is_timed`: without, as where storage is here, only when it is told to."""
+        """`is_timed` is False if storage is local: then it publishes only on demand."""
         self._journal_writer = journal_writer
         self._send = send
         self._tell = tell
@@ -46,7 +46,7 @@ class Publishing:
         self._within(period_s)
 
     def committed(self, trial_folder: str | None) -> None:
-        """A checkpoint in storage is of use to another machine once the records there name it."""
+        """Another machine can use a checkpoint once the published records name it."""
         if self._rounds is not None and trial_folder is not None:
             self._rounds.committed(trial_folder)
         self._within(_SOON_S)
@@ -72,18 +72,18 @@ class Publishing:
         self._within(due_s)
         end = self._journal_writer.position
         self._asked_at[end] = wall_time()
-        if end > Position(self._begins, len(MAGIC)):  # else there is no record to go on with yet
+        if end > Position(self._begins, len(MAGIC)):  # else there is no record yet
             self._journal_writer.when_durable(lambda: self._order(end))
 
     def order_again(self) -> None:
-        """What a uploader that died may not have done."""
+        """Order again what an uploader that died may not have done."""
         if self._rounds is not None:
             self._send(["artifacts", None])
         if self._ordered > self._published:
             self._order(self._ordered)
 
     def stop(self) -> None:
-        """From now on only when it is told to."""
+        """From now on publish only on demand."""
         self._is_timed = False
         self._cancel()
 
@@ -92,7 +92,7 @@ class Publishing:
         self._send(["publish", end.segment, end.offset, self._begins])
 
     def _within(self, delay_s: float) -> None:
-        """Have the next publication begin so soon, unless it does anyway."""
+        """Publish in `delay_s` at the latest."""
         if not self._is_timed:
             return
         if self._timer is not None:

@@ -85,7 +85,7 @@ async def newest_beyond(
 
 
 def found_notice(event: Saved) -> str:
-    """What the user is told."""
+    """A message for the user."""
     record = event.checkpoint
     return (
         f"checkpoint {record.index} of trial {event.trial_id} (iteration {record.iteration}) is "

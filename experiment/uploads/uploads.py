@@ -1,5 +1,4 @@
-"""The controller's side of the uploader: checkpoints and records on their way to where they
-last."""
+"""The controller's side of the uploader: checkpoints and records on their way to storage."""
 
 from __future__ import annotations
 
@@ -28,14 +27,14 @@ from holdfast.trial.checkpoint import (
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
 
-# Reports with checkpoints beyond so many that wait for storage are answered when one is done.
+# With so many checkpoints waiting, report() returns only when another one is uploaded.
 BACKLOG = 64
 _SHOWN_LEFT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCheckpoint:
-    """A checkpoint that the uploader has been told to commit, since when, and how large it is."""
+    """A checkpoint that the uploader commits: ordered since when, how large, and the order."""
 
     since: float
     files: int
@@ -46,7 +45,7 @@ class WaitingCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """A `report()` that returns when its checkpoint is kept, or raises."""
+    """A `report()` that returns once its checkpoint is in storage, or raises."""
 
     answer: Callable[[], None]
     refuse: Callable[[str], None]
@@ -70,11 +69,11 @@ class Uploads:
         with_checkpoints: bool = True,
         brings_artifacts: bool = False,
     ) -> None:
-        """`artifacts` are sent each period, at the end, and (`with_checkpoints`) those of a trial
-        after its checkpoint was committed; `brings_artifacts` says that trials which went on
-        elsewhere are to find theirs here. `tell_loss` hears of what is not kept, `refused` when
-        another incarnation owns the storage, `lost` of a checkpoint that should have been
-        committed and is nowhere."""
+        """Artifacts are sent (`artifacts`) each period, at the end, and (`with_checkpoints`) after
+        a checkpoint of their trial was committed. With `brings_artifacts`, trials that ran on
+        another machine find their artifacts here. `tell_loss` hears what is not kept, `refused`
+        that another incarnation owns the storage, `lost` of a checkpoint that is gone before it
+        was committed."""
         self._uploader = uploader
         self._journal_writer = journal_writer
         self._post = post
@@ -113,7 +112,7 @@ class Uploads:
 
     @property
     def is_remote(self) -> bool:
-        """Whether storage is elsewhere, so that what is lost here may be had from there."""
+        """Whether storage is elsewhere, and may have what is lost here."""
         return self._is_remote
 
     @property
@@ -121,7 +120,7 @@ class Uploads:
         return len(self._waiting) >= BACKLOG
 
     def hold(self, answer: Callable[[], None]) -> None:
-        """Give `answer` when the backlog is shorter: back-pressure on who reports."""
+        """Call `answer` when the backlog is shorter: back-pressure on reports."""
         if not self._told_backlog:
             self._told_backlog = True
             self._tell(
@@ -137,15 +136,14 @@ class Uploads:
         answer: Callable[[], None],
         refuse: Callable[[str], None],
     ) -> None:
-        """Give `answer` when the checkpoint is where it is to last; `refuse` where it cannot."""
+        """Call `answer` once the checkpoint is in storage, or `refuse` if it cannot be."""
         self._callers[trial_id, index] = Caller(answer=answer, refuse=refuse)
 
     def age(self, now: float) -> StorageAge | None:
-        """What is not in storage yet; None where nothing waits, as nothing does where the
-        directory here is the storage."""
+        """What is not in storage yet; None if nothing waits, as always with local storage."""
         if not self._is_remote:
             return StorageAge(trouble=self._trouble) if self._trouble else None
-        waiting = list(self._waiting.values())  # in one step: the loop goes on meanwhile
+        waiting = list(self._waiting.values())  # in one step: another thread may call this
         oldest = min((item.since for item in waiting), default=now)
         oldest = min(oldest, self._publishing.published_at)
         if oldest >= now and not self._trouble and self._upload is None:
@@ -184,13 +182,14 @@ class Uploads:
             self._uploader.send(order)
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
-        """Only when the journal on the disk names it no more: a power cut must not revive it."""
+        """Delete it once the journal on the disk no longer names it: a power cut must not revive
+        it."""
         self._done_with(spec.trial_id, record.index)
         order = ["discard", spec.trial_id, [f"{spec.dirname}/{record.dirname}"]]
         self._journal_writer.when_durable(lambda: self._uploader.send(order))
 
     def sweep(self, trial: Trial, kept: Collection[int]) -> None:
-        """Remove what an earlier incarnation superseded and had no time to remove."""
+        """Delete what an earlier incarnation superseded and had no time to delete."""
         gone = [n for n in range(trial.next_checkpoint) if n not in kept]
         if gone:
             folders = [f"{trial.spec.dirname}/{checkpoint_dirname(number)}" for number in gone]
@@ -198,7 +197,7 @@ class Uploads:
             self._journal_writer.when_durable(lambda: self._uploader.send(order))
 
     def brief_again(self) -> None:
-        """Tell a uploader that took the place of one that died what still waits."""
+        """Give an uploader that replaces one that died the orders that still wait."""
         for item in self._waiting.values():
             self._uploader.send(item.order)
         self.questions.ask_again()
@@ -266,7 +265,7 @@ class Uploads:
                 raise ValueError(f"not a message of the uploader: {message!r:.100}")
 
     def _done_with(self, trial_id: str, index: int, problem: str = "") -> None:
-        """A checkpoint waits no more; whoever reported while too many waited is answered."""
+        """A checkpoint no longer waits. Answers its own report, and those behind a backlog."""
         self._waiting.pop((trial_id, index), None)
         caller = self._callers.pop((trial_id, index), None)
         if caller is not None and problem:
@@ -279,15 +278,15 @@ class Uploads:
             self._held.popleft()()
 
     def publish(self) -> None:
-        """Make what there is by now visible in storage, with the artifacts of all trials."""
+        """Publish the records so far, with the artifacts of all trials."""
         self._publishing.publish()
 
     def processes(self) -> list[Watched]:
         return self._uploader.processes()
 
     async def drain(self, deadline_s: float, *, is_patient: bool = False) -> None:
-        """Wait until every checkpoint is committed, or for so long; with patience, for so long
-        without progress."""
+        """Wait until every checkpoint is committed, for `deadline_s` at most; with patience, for
+        `deadline_s` without progress."""
         while self._held:
             self._held.popleft()()
         await self._wait_for([self._idle, self._uploader.ended], deadline_s, is_patient)
@@ -304,17 +303,17 @@ class Uploads:
             until = self._moved_at + deadline_s if is_patient else until
 
     def waiting(self) -> list[str]:
-        """The folders of checkpoints that are not where they are to last."""
+        """The folders of checkpoints that are not committed yet."""
         return [str(item.order[3]) for item in self._waiting.values()]
 
     async def abandon(self) -> None:
-        """End without a further word to storage."""
+        """End at once, and leave storage as it is."""
         self._publishing.stop()
         self._uploader.kill()
         await self._uploader.close()
 
     async def close(self, deadline_s: float, *, is_patient: bool = False) -> list[str]:
-        """Finish what waits; returns what is not in storage. With patience the deadline counts
+        """Finish what waits. Returns what is not in storage. With patience the deadline counts
         from the last progress."""
         await self._journal_writer.sync()
         self._close_order = ["close", deadline_s, *(["patient"] if is_patient else [])]
@@ -333,7 +332,7 @@ class Uploads:
 
 
 def _left(lines: list[str]) -> str:
-    """What the user is told of superseded checkpoints that are still there at the end."""
+    """A warning about superseded checkpoints that are still there at the end."""
     listed = "\n  ".join(lines[:_SHOWN_LEFT])
     more = f"\n  and {len(lines) - _SHOWN_LEFT} more" if len(lines) > _SHOWN_LEFT else ""
     return (

@@ -61,7 +61,7 @@ class TrialHost:
         self._place = (socket.gethostname(), node_ip())
 
     def run(self, channel: Transport) -> None:
-        """Host a trial; where workers are reused, one after the other until told to exit."""
+        """Host a trial; with reuse_actors, one after the other until the order to exit."""
         assert self._job is not None
         trainable: Trainable | None = None
         goes_on = True
@@ -114,7 +114,7 @@ class TrialHost:
             return None, False
         else:
             channel.send([session.ending, attempt])
-        # One that is to be taken away is given no other trial.
+        # A worker that is preempted gets no other trial.
         return kept, not session.is_preempted
 
 
@@ -135,7 +135,7 @@ def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable
 
 
 def _report_answer(session: Session, answer: Any) -> None:
-    """What a function returns, or yields one by one, is reported too, as it is by Ray."""
+    """Report what a function returns, or yields one by one, as Ray does."""
     if answer is None:  # nearly always, and `isinstance` of an abstract class is 50 times as slow
         return
     if not inspect.isgenerator(answer):
@@ -191,10 +191,10 @@ def describe(error: BaseException, kind: FailureKind) -> Failure:
 
 
 def _print_failure(session: Session, failure: Failure) -> None:
-    """Into the trial's own stderr, where whoever reads the log looks for it."""
+    """Into the trial's own stderr, where readers of the log look for it."""
     if session.job.capture:
         with (
-            suppress(OSError),  # told to the controller all the same
+            suppress(OSError),  # the controller hears of it all the same
             open(session.trial_dir / session.log_names[1], "a", errors="replace") as log,
         ):
             log.write(failure.traceback)

@@ -44,8 +44,8 @@ class RankSession(Session):
         return super().checkpoint() or self._start
 
     def preempt(self) -> None:
-        """The other ranks are told, by a thread: this is a signal handler's work, and may have cut
-        a message in two."""
+        """Tell the other ranks, in a thread: this runs in a signal handler, which may have
+        interrupted a message."""
         super().preempt()
         send = super()._send
         self._telling = threading.Thread(target=send, args=(["preempting"],), daemon=True)

@@ -57,7 +57,7 @@ class Session:
         self.stopping = self.is_preempted = False
         # Whether a class trainable is to save itself now.
         self.is_to_save = False
-        # What the attempt ends with if it ends now, as the controller is told.
+        # What the controller hears if the attempt ends now.
         self.ending = "returned"
         self._sending = False
         self._transport = transport
@@ -102,10 +102,10 @@ class Session:
             raise TrialStopped("the trial was told to stop")
 
     def preempt(self) -> None:
-        """The machine, or this process, is to be taken away, says a signal handler.
+        """Called by the handler of SIGTERM: the machine, or this process, will be taken away.
 
-        The next report with a checkpoint ends the attempt; the order to stop does when the grace
-        is over.
+        The next report with a checkpoint ends the attempt, or the order to stop when the grace is
+        over.
         """
         self.is_preempted = True
         grace_s = self.job.preemption_grace_s
@@ -184,8 +184,8 @@ class Session:
     def finish(self) -> None:
         """The user's function has ended: what a thread of it reports later is refused.
 
-        One that is under way gets its answer first, so that its row stands before the end; not
-        where the trial was told to stop, which ends that report, too.
+        One that is under way gets its answer first, so that its row comes before the end. After an
+        order to stop there is no such wait: the order ends that report, too.
         """
         if not self.stopping:
             self._reporting.wait(_LAST_REPORT_S)

@@ -19,9 +19,9 @@ _REPEAT_S = 0.05
 
 @contextmanager
 def stoppable(session: Session) -> Iterator[None]:
-    """Let an order to stop unwind user code between two lines; outside of it the order waits.
+    """Let an order to stop unwind user code between two lines; elsewhere the order waits.
 
-    SIGTERM says that there will be such an order.
+    SIGTERM announces such an order.
     """
     if not session.job.capture:
         yield
@@ -47,7 +47,7 @@ def stoppable(session: Session) -> Iterator[None]:
 
 @contextmanager
 def _repeating(session: Session, listen: Callable[[], None]) -> Iterator[None]:
-    """Give an order to stop again where Python swallowed it, and print nothing of it.
+    """Repeat an order to stop that Python swallowed, and do not print the traceback.
 
     An exception in a finalizer, in the callback of a weak reference or in a hook of fork() goes to
     `sys.unraisablehook`, and the code below continues. A DataLoader of torch that has workers

@@ -22,7 +22,7 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
 from holdfast.trial.events import Reported, Returned, Saved, Started
 
-# What is said while user code goes on: whoever says it may hang all the same.
+# Messages that come while user code runs, so that they do not show that it makes progress.
 _ASIDE = ("log", "meeting", "preempting", "imported")
 _PREEMPTED = "its worker process was told to end (SIGTERM), and not by holdfast"
 
@@ -75,7 +75,7 @@ class TrialActor:
 
     def reply(self, verdict: Verdict) -> None:
         if verdict not in (Verdict.CONTINUE, Verdict.SAVE):
-            self._disarm()  # what was left for the step is not what is left for its end
+            self._disarm()  # its end has a grace of its own, apart from that of the step
             self._arm()
         self._hang_timer.begin()
         self._worker.send(["reply", verdict.value])
@@ -98,7 +98,7 @@ class TrialActor:
             self._interrupt()
 
     def preempt(self) -> None:
-        """Tell user code that it is to save what it has; one that does not end is interrupted."""
+        """Tell user code to save what it has, and interrupt it if it does not end in time."""
         self._worker.signal(signal.SIGTERM)
         self._arm(self._interrupt, self._timeouts.preemption_grace_s)
 
@@ -112,7 +112,7 @@ class TrialActor:
         self._worker.send(message)
 
     def hang(self, told: str) -> None:
-        """Its stack goes to its stderr, and it ends of that; where it does not, it is killed."""
+        """Have it write its stack to its stderr and end; kill it if it does not."""
         self._hung = told
         self._worker.signal(process_control.DUMP)
         self._arm()
@@ -127,7 +127,7 @@ class TrialActor:
         self._arm()
 
     def dismiss(self, trial_id: str, attempt: int) -> None:
-        """End the idle worker: the attempt that it was to host next ends with it, unheard of."""
+        """End the idle worker, and with it the attempt that it would have hosted next."""
         self.assignment = self.assignment._replace(trial_id=trial_id, attempt=attempt)
         if self._is_gone:
             self._post_exit("never started")
@@ -139,7 +139,7 @@ class TrialActor:
         self._worker.kill(why)
 
     def disown(self) -> None:
-        """End the worker and ignore all that it says: its trial could not be started."""
+        """End the worker and ignore its messages: its trial could not be started."""
         self._is_disowned = True
         self.kill("its trial could not be started")
 
@@ -151,8 +151,8 @@ class TrialActor:
         try:
             self._host_message(message)
         except Exception as error:
-            # What a worker sends is data from outside, and may break whatever looks into it: this
-            # one can no longer be talked to, and the others go on.
+            # What a worker sends is data from outside, and may break any code that reads it. This
+            # worker is killed, and the others continue.
             why = error if isinstance(error, ValueError | TypeError) else repr(error)
             self._raise(f"the worker sent an invalid message ({why}): {message!r:.200}")
             self.kill("it sent an invalid message")
@@ -162,7 +162,7 @@ class TrialActor:
         self._hang_timer.end()
         if self._is_disowned:
             return
-        # A reused process may have died before it heard of the attempt, which is no failure of it.
+        # A reused process may have died before it heard of the attempt: no failure of the attempt.
         unheard = self._is_reused and not self._has_started
         if (self._is_replaced or unheard) and not self._halted:
             self._launch_again()
@@ -188,14 +188,14 @@ class TrialActor:
         self._hang_timer.begin()
 
     def _replace(self) -> None:
-        """Let another process host the attempt, once this one is gone."""
+        """Have another process host the attempt, once this one is gone."""
         self._is_replaced = True
         self.release()
 
     def _launch_again(self) -> None:
         try:
             self._worker = self._launch()
-        except Exception as error:  # nobody above could fail the trial for it
+        except Exception as error:  # no caller could fail the trial for it
             self._is_gone = True
             self._raise(f"another worker cannot be started: {error!r:.200}")
             self._post_exit("never started")
@@ -282,7 +282,7 @@ class TrialActor:
                 raise ValueError("unknown")
 
     def _require_attempt(self, message: Message) -> None:
-        """Raises ValueError, as those below do, for what would break the trial's history."""
+        """Raises ValueError, as those below do, for a message that would break the history."""
         claims.exactly(message[1], "the attempt", self.assignment.attempt)
 
     def _start(self, pid: int) -> int:
@@ -304,7 +304,7 @@ class TrialActor:
         return self._iteration
 
     def _record(self, plain: object) -> CheckpointRecord:
-        """Of the iteration that was counted last. A rank's is a part, which has no number yet."""
+        """Of the newest iteration. A rank sends a part of a checkpoint, without a number yet."""
         record = claims.record(
             plain,
             attempt=self.assignment.attempt,
@@ -323,7 +323,7 @@ class TrialActor:
         )
 
     def _arm(self, then: Callable[[], None] | None = None, grace_s: float | None = None) -> None:
-        """From now on the worker has the grace period to end; else it is killed, or `then`."""
+        """Give the worker the grace period to end; then kill it, or call `then`."""
         if self._deadline is None:
             loop = asyncio.get_running_loop()
             seconds = self._timeouts.grace_s if grace_s is None else grace_s
@@ -337,7 +337,7 @@ class TrialActor:
 
 
 def _kind_of(ending: ExitCause) -> ProcessFailureKind:
-    """The kind of failure that an exit is, unless the attempt had ended before."""
+    """The kind of failure of an exit, unless the attempt had ended before."""
     if ending.is_out_of_memory:
         return "memory"
     return "preempted" if ending.signum == signal.SIGTERM else "lost"

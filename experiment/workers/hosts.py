@@ -1,4 +1,4 @@
-"""What workers, ranks and groups need of whoever they belong to, as protocols."""
+"""What workers, ranks and groups need of their owner, as protocols."""
 
 from __future__ import annotations
 

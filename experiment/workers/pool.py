@@ -1,4 +1,4 @@
-"""The actors of a run: who hosts which attempt, from its launch to its exit."""
+"""The workers of a run: which one hosts which attempt, from its launch to its exit."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class WorkerPool:
         raise ValueError("only a rank says this")
 
     def has_room(self, trial_id: str) -> bool:
-        """Whether an elastic trial could have another worker, also beside other experiments."""
+        """Whether an elastic trial could have another worker now, given other experiments too."""
         more = self._host.machine.trials[trial_id].next_bundle
         return more is not None and self._capacity.has_room(more)
 
@@ -113,7 +113,7 @@ class WorkerPool:
         self._checkpoints.inherit(trials, resumed)
 
     def reply(self, trial_id: str, attempt: int, verdict: Verdict) -> None:
-        """Answer the report of this attempt, if its worker is still there to hear it."""
+        """Answer the report of this attempt, if its worker is still there."""
         actor = self._actors.get(trial_id)
         if actor is not None and actor.assignment.attempt == attempt:
             actor.reply(verdict)
@@ -152,7 +152,7 @@ class WorkerPool:
             self._begin(effect, None)
 
     def halt(self, effect: Halt) -> None:
-        """End an attempt; one that waits, or whose checkpoint is looked at, has not begun."""
+        """End an attempt, also one that waits or whose checkpoint is being read."""
         trial_id = effect.trial_id
         waiting = self._waiting.pop(trial_id, None)
         verifying = self._verifying.pop(trial_id, None)
@@ -172,7 +172,7 @@ class WorkerPool:
             self._actors[effect.trial_id].preempt()
 
     def close(self) -> None:
-        """All workers are gone: nothing is held any more."""
+        """All workers are gone: give back the resources that they held."""
         for _, waiting in self._waiting.values():
             self._capacity.cancel(waiting)
         self._waiting.clear()
@@ -290,7 +290,7 @@ class WorkerPool:
     def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
         try:
             self._employ(effect, trial, reused)
-        except Exception as error:  # as above; a fault of ours fails each trial with its message
+        except Exception as error:  # as above; a bug in holdfast fails each trial with its text
             self._fail_setup(effect, "its worker cannot be started", error, reused)
 
     def _employ(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:

@@ -15,9 +15,9 @@ from holdfast.runtime.wire import Message
 
 
 class WarmClient:
-    """A warm parent that was started (see `holdfast.runtime.warm.parent` for what is said to it).
+    """A warm parent that was started (`holdfast.runtime.warm.parent` lists the messages).
 
-    `loaded` becomes its answer to the load: ["ready", ...], ["refused", ...] or, where it died
+    `loaded` becomes its answer to the load: ["ready", ...], ["refused", ...] or, if it died
     before, ["lost", how].
     """
 
@@ -68,14 +68,14 @@ class WarmClient:
         return self._process.pid
 
     def kill(self, why: str = "") -> None:
-        """End the process, and with it whatever the user's modules started when imported."""
+        """Kill the process, and with it what the user's modules started at their import."""
         self._reason = self._reason or (why and f"was killed by holdfast: {why}")
         if not self._gone.is_set():
             process_control.kill_group(self._process.pid)
 
     async def close(self) -> str:
-        """Let the process end by itself and wait for it. Returns what the user should know: that
-        it does not end at all."""
+        """Let the process end by itself, and wait. Returns a warning if not even SIGKILL ends it,
+        else ""."""
         self._link.send(["end"])
         self._link.close()
         if await happens(self._gone, PATIENCE_S):
@@ -98,7 +98,7 @@ class WarmClient:
             self.loaded.set_result(answer)
 
     def _on_closed(self, reason: str) -> None:
-        """Without a connection the process is of no use: its death is told when it has come."""
+        """Without a connection the process is of no use. Its death is reported when it comes."""
         self._reason = self._reason or reason
         self.kill()
 

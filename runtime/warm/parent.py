@@ -11,16 +11,15 @@ It speaks with the controller over one socket:
                 ["importing", module]  ["left", module, why]  ["unfit", module, why]
 
 `entry` is `module:attribute`, an object with `prepare(payload)`, called once here, and
-`run(channel)`, called in each worker. An exit is told when nothing is left of what the worker
-started (see `holdfast.runtime.orphans`). When the connection or the controller ends, every
-worker's process group is killed and this process ends, after the rest of what they started. Where
-a fork would not be safe, workers are started as fresh interpreters: slower, and the controller is
-told why.
+`run(channel)`, called in each worker. An exit is reported when everything that the worker started
+is gone (`holdfast.runtime.orphans`). When the connection or the controller ends, this process
+kills every worker's process group, waits for the rest of what they started, and ends. If a fork
+would not be safe, workers are fresh interpreters, which is slower, and "ready" says why.
 
-A successor is a fork of this process that serves as it does, over a socket of its own. In the
-background it imports what the first workers have imported, and then it forks the next ones (see
-`holdfast.runtime.warm.succession`). To this process it is a worker like the others. Where `learns`
-is true, workers note what they import (see `holdfast.runtime.learning`).
+A successor is a fork of this process that serves as it does, over a socket of its own. It imports
+in the background what the first workers have imported, and then forks the next ones
+(`holdfast.runtime.warm.succession`). To this process it is a worker like the others. If `learns`
+is true, workers note what they import (`holdfast.runtime.learning`).
 """
 
 from __future__ import annotations
@@ -61,7 +60,7 @@ from holdfast.runtime.worker import (
     find_entry,
 )
 
-# Stands for a descriptor that was sent but found no place: this process has too many open.
+# Stands for a descriptor that was sent and could not be received: too many are open here.
 _NO_FD = -1
 
 
@@ -88,9 +87,9 @@ class WarmParent:
         self._ended = self._forsaken = False
 
     def serve(self) -> bool:
-        """Do as told until told to end, then end every worker.
+        """Obey until the order to end, or until the controller is gone; then end every worker.
 
-        Returns whether that was told: if not, the controller is gone.
+        Returns whether there was such an order.
         """
         for end in (self._waker, self._wakes):
             end.setblocking(False)
@@ -114,12 +113,12 @@ class WarmParent:
         signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
 
     def outlive_all(self) -> None:
-        """Also what user's modules put outside of this process's group when they were imported."""
+        """Also end what the user's modules moved out of this group at their import."""
         self._orphans.spare_nobody()
         self._outlive()
 
     def _outlive(self) -> None:
-        """Wait until workers and orphans are gone, those that end at all."""
+        """Wait until workers and orphans are gone, for `PATIENCE_S` at most."""
         poll = select.poll()
         poll.register(self._waker, select.POLLIN)
         now = time.monotonic()
@@ -129,7 +128,7 @@ class WarmParent:
             if not self._orphans.end(now) and not self._workers:
                 return
             poll.poll(_ms_until(min(deadline, self._orphans.due_s)))
-            with suppress(BlockingIOError):  # it is time, but nobody has ended
+            with suppress(BlockingIOError):  # it is time, but no child has ended
                 self._waker.recv(4096)
             now = time.monotonic()
 
@@ -145,10 +144,10 @@ class WarmParent:
             self._departures.settle(time.monotonic())
 
     def _forsake(self, *_: Any) -> None:
-        """SIGTERM: from the kernel when the controller has died.
+        """SIGTERM: the kernel sends it when the controller has died.
 
-        Whoever ends a job may send it to all of its processes: then it is for the controller to
-        say what becomes of the workers, who may want to save what they have.
+        It may also go to all processes of a job. Then the controller decides about the workers,
+        which may want to save what they have.
         """
         self._forsaken = os.getppid() != self._controller
 
@@ -189,7 +188,7 @@ class WarmParent:
                 raise ValueError(f"not an order: {message!r:.200}")
 
     def _signal(self, pid: int, signum: int) -> None:
-        # An order to end goes to the worker, which tidies up; death goes to its whole group.
+        # An order to end goes to the worker, which cleans up; SIGKILL goes to its whole group.
         if signum == signal.SIGKILL:
             process_control.kill_group(pid)
         else:
@@ -207,7 +206,7 @@ class WarmParent:
             if learns and self._fresh is None:
                 learning.watch_children()
         except BaseException as error:
-            # Told to the controller, which ends the experiment with it.
+            # The controller ends the experiment with it.
             text = traceback_of(error, error.__traceback__)
             self._tell(["refused", type(error).__name__, message_of(error), text])
             return
@@ -221,20 +220,20 @@ class WarmParent:
         unsafe = threads.unsafe_to_fork()
         if unsafe or not threads.fork_works():
             self._fresh = FreshInterpreters(name, payload, self._inherited, self._held)
-        # From here on there are workers to take along, for which SIGKILL would leave no time.
+        # From here on this process has workers to end, for which SIGKILL would leave no time.
         signal.signal(signal.SIGTERM, self._forsake)
         process_control.die_with_parent(self._controller, signal.SIGTERM)
         return unsafe
 
     def _freeze(self) -> None:
-        """What is here now is for all workers."""
+        """Keep what is here now for all workers."""
         self._orphans.spare_present()
         gc.collect()
         self._inheritance = bequeath()
         gc.freeze()
 
     def _preload(self, names: Sequence[str], directory: str) -> None:
-        """The answer is that it is ready, or unfit: then it is good for nothing."""
+        """Answers "ready", or "unfit": then this process is of no use."""
         try:
             self._exit_functions += preloading.preload(
                 names,
@@ -261,11 +260,11 @@ class WarmParent:
             if fd != _NO_FD:
                 os.close(fd)
         self._workers[pid] = worker
-        # One that is stopped before it says a word can be found, too.
+        # So one that is stopped before its first message can be found, too.
         self._tell(["forked", worker, pid])
 
     def _bear(self, fd: int) -> int:
-        """Raises OSError where there is no room for a process, or nothing to run in it."""
+        """Raises OSError if there is no room for a process, or nothing to run in it."""
         if fd == _NO_FD:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if self._entry is None:
@@ -275,15 +274,15 @@ class WarmParent:
         return self._fork(functools.partial(self._become_worker, fd, self._entry))
 
     def _bear_successor(self, fd: int) -> int:
-        """Raises OSError as `_bear` does, and where nothing is forked here."""
+        """Raises OSError as `_bear` does, and if nothing is forked here."""
         if fd == _NO_FD or self._entry is None or self._fresh is not None:
             raise OSError("nothing is forked here")
         return self._fork(functools.partial(self._become_successor, fd, self._entry))
 
     def _fork(self, become: Callable[[int], NoReturn]) -> int:
-        """`become` is what the child does, which is given its parent."""
+        """`become` is what the child does. It gets the parent's pid."""
         parent = os.getpid()
-        # Between the fork and the worker's own handlers it would set a flag that nobody reads.
+        # Between the fork and the worker's own handlers it would only set a flag here.
         process_control.set_blocked(signal.SIGTERM, True)
         try:
             pid = os.fork()
@@ -314,7 +313,7 @@ class WarmParent:
             os._exit(FAULT)
 
     def _become_successor(self, fd: int, entry: WorkerEntry, parent: int) -> NoReturn:
-        """It dies with this process, and its workers with it: this one adopts what is left."""
+        """It dies with this process, and its workers with it; this one adopts what they leave."""
         status = FAULT
         try:
             os.setpgid(0, 0)
@@ -360,7 +359,7 @@ class WarmParent:
 
 
 def _ms_until(due_s: float) -> float | None:
-    """For `poll`, to which None is for ever."""
+    """For `poll`, to which None means forever."""
     return None if due_s == math.inf else 1000 * max(0.0, due_s - time.monotonic())
 
 
@@ -384,5 +383,5 @@ def main() -> None:
     atexit.register(warm.outlive_all)
     if not warm.serve():
         warm.outlive_all()
-        # Nobody is left to end what the user's modules started when imported; this ends us too.
+        # End what the user's modules started at their import, and this process with it.
         process_control.kill_group(os.getpid())

@@ -1,8 +1,8 @@
-"""Launches that were ordered and not heard of: whoever forks them is asked whether it is there.
+"""Workers that were ordered and have not been heard of: their parent is asked whether it answers.
 
-A worker may be silent for long, while a fresh interpreter imports what it needs. Its parent does
-nothing but fork and obey, and answers at once, unless it hangs: in the kernel, or in a lock that a
-module of the user's has left. Nobody is asked while nothing is ordered.
+A worker may be silent for long while a fresh interpreter imports what it needs. Its parent only
+forks and obeys, so it answers at once, unless it hangs in the kernel or in a lock that a module of
+the user's has left. It is asked only while a launch is pending.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class PendingLaunches:
         self._asked: dict[int, Forker] = {}
 
     def ordered(self, forker: Forker, is_born: Callable[[], bool]) -> None:
-        """`forker` was told to fork a worker; `is_born` once that is heard of."""
+        """`forker` has the order to fork a worker. `is_born` once the worker is heard of."""
         due = self._loop.time() + ANSWER_S
         self._loop.call_at(due, self._ask, forker, is_born, due)
 
     def answered(self, token: int) -> None:
-        """It is there; what it forked will be heard of in its own time."""
+        """It answers, so the worker will be heard of in its own time."""
         self._asked.pop(token, None)
 
     def _ask(self, forker: Forker, is_born: Callable[[], bool], due: float) -> None:
@@ -63,5 +63,5 @@ class PendingLaunches:
         forker.kill(f"it answered nothing for {ANSWER_S:g} s")
 
     def _was_held_up(self, due: float) -> bool:
-        """Whether this process itself was: then it cannot tell who else was."""
+        """Whether this process itself was held up: then the others may have been, too."""
         return self._loop.time() - due > LATE_S

@@ -2,7 +2,7 @@
 
 A successor is forked, rather than started, so that the user's modules are there without being
 imported once more, and their data in memory once. It imports in the background, while the warm
-parent goes on to fork and to obey; once it is ready, it forks the next workers. An import that
+parent continues to fork and to obey; once it is ready, it forks the next workers. An import that
 hangs, crashes or leaves threads behind costs the successor alone: another is made without that
 module.
 """
@@ -66,7 +66,7 @@ class Successor:
         self.name = name
         self.is_ready = False
         self.cause = ""
-        # The import that goes on: the one to blame if nothing more is heard.
+        # The import under way: the one to blame if nothing more is heard.
         self.importing = ""
         self._parent = parent
         self._heard = on_message
@@ -149,9 +149,9 @@ class Succession:
         *,
         directory: str,
     ) -> None:
-        """`on_message` hears what successors say of workers, `on_lost` of each that is dead;
-        `on_settled` is called when nobody is awaited any more. `directory` is where they import,
-        "" for the warm parent's own."""
+        """`on_message` hears what successors report of workers, `on_lost` of each successor that
+        died, `on_settled` that none is awaited any more. They import in `directory`, "" for the
+        warm parent's own."""
         self._parent = parent
         self._on_message = on_message
         self._on_lost = on_lost

@@ -44,7 +44,7 @@ _AHEAD_S = 20.0
 
 
 class Wire(Protocol):
-    """The connection to whoever gives the orders."""
+    """The connection to the controller."""
 
     def send(self, message: list[Any]) -> None: ...
 
@@ -166,13 +166,13 @@ class UploaderProcess:
         try:
             epoch = await self._opened().open()
         except Exception as error:
-            # Without it nothing can be kept there: said at once rather than waited for.
+            # Without it nothing can be uploaded: the controller hears so at once.
             self._send(["refused", reason_of(error)])
         else:
             self._send(["opened", epoch])
 
     async def _send_artifacts(self) -> None:
-        """Those of all trials that were asked for until now."""
+        """Send those of all trials that were ordered so far."""
         wanted, self._wanted = self._wanted, []
         chosen = (
             None if None in wanted else sorted({name for names in wanted for name in names or ()})
@@ -183,18 +183,18 @@ class UploaderProcess:
         try:
             await self._opened().bring_artifacts(folder)
         except Exception as error:
-            # They were asked for: a trial that begins without them writes them anew, and what it
-            # writes would take their place in storage.
+            # A trial that begins without its artifacts writes them anew, and these would replace
+            # the ones in storage.
             self._tell_failure(ticket, error)
         else:
             self._send(["fetched", ticket, ""])
 
     async def _publish(self) -> None:
-        """All that was asked for until now at once: where storage is slower than the period of
-        publications, they would queue up for ever.
+        """Publish everything that was ordered so far at once: publications would pile up if
+        storage is slower than their period.
 
-        Artifacts that were ordered before go first, as long as that does not hold up the records
-        for long: a restore from what is published finds them.
+        Artifacts that were ordered before go first, for `_AHEAD_S` at most: a restore from the
+        published records then finds them.
         """
         if ahead := self._lanes.newest(_ARTIFACTS):
             await asyncio.wait([ahead], timeout=_AHEAD_S)
@@ -220,7 +220,7 @@ class UploaderProcess:
         try:
             await self._opened().discard(folders)
         except Exception as error:
-            # Told, and not kept: what is left over here is not missing in storage either.
+            # Reported, but not listed at the end: storage does not lack it.
             self._send(["failed", what, reason_of(error)])
 
     async def _fetch(self, ticket: str, folder: str) -> None:
@@ -229,7 +229,7 @@ class UploaderProcess:
         except (NotStored, ManifestMismatch) as error:
             self._send(["fetched", ticket, str(error)])
         except Exception as error:
-            # It may well be there: a trial without it would run epochs again for nothing.
+            # Storage may well have it: without it the trial would repeat epochs for nothing.
             self._tell_failure(ticket, error)
         else:
             self._send(["fetched", ticket, ""])
@@ -238,20 +238,20 @@ class UploaderProcess:
         try:
             found = await self._opened().find(trial_id, folder, first)
         except Exception as error:
-            # One may well be there: a trial without it would run epochs again for nothing.
+            # Storage may well have one: without it the trial would repeat epochs for nothing.
             self._tell_failure(ticket, error)
         else:
             self._send(["found", ticket, found])
 
     def _tell_failure(self, ticket: str, error: Exception) -> None:
-        """Storage has not answered, which concerns whoever asked; or it is not ours any more."""
+        """Storage has not answered, or another incarnation owns it by now."""
         if isinstance(innermost(error), ClaimLost):
             self._send(["refused", reason_of(error)])
         else:
             self._send(["unanswered", ticket, reason_of(error)])
 
     def _told(self, message: list[Any]) -> None:
-        """What the uploader tells, on its way to whoever gives the orders."""
+        """A message of the uploader for the controller."""
         if message == ["moving"]:
             self._moved_at = asyncio.get_running_loop().time()
         self._send(message)
@@ -270,14 +270,14 @@ class UploaderProcess:
         tidy_by = min(end, loop.time() + _TIDY_S)
         await lanes.settle(tidy_by, lambda: bool(lanes.under_way))
         if self._uploader is not None and not lanes.under_way:
-            with suppress(TimeoutError, StorageError):  # told by what is left
+            with suppress(TimeoutError, StorageError):  # `left` lists it
                 async with asyncio.timeout_at(max(tidy_by, loop.time() + 1)):
                     await self._uploader.tidy()
         if self._uploader is not None and (left := self._uploader.left):
             self._send(["left", left])
         if self._uploader is not None and (left_out := self._uploader.left_out):
             self._send(["warning", left_out])
-        # Told before anything else is closed, which might take its time as well.
+        # Sent before anything is closed, which may take its time as well.
         self._send(["closed", [*lanes.failed.values(), *late]])
 
     def _late(self) -> list[str]:
