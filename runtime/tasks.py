@@ -60,7 +60,9 @@ class TaskScope:
     async def _performed(self, work: Work[R]) -> R | None:
         try:
             return await work
-        except Exception as error:  # whoever owns the scope decides what it means
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # the owner decides; user code may even have called exit()
             self._fail(error)
             return None
 

@@ -13,7 +13,6 @@ object for each of the others.
 
 from __future__ import annotations
 
-import asyncio
 import zlib
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from functools import partial
 from holdfast.syncer.artifacts.mirror import Mirror
 from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageRefused
+from holdfast.syncer.files import threads
 from holdfast.syncer.journal.head import HEAD_BYTES, encode_head, parse_head, stretches_of
 from holdfast.syncer.journal.journal import Position, segment_name
 from holdfast.syncer.journal.stretches import (
@@ -71,7 +71,7 @@ class Publication:
         except (NotStored, ValueError):
             return
         published = stretches_of(head)
-        if not await asyncio.to_thread(self._are_here, published):
+        if not await threads.call(partial(self._are_here, published)):
             cause = "another machine has taken the experiment further meanwhile"
             raise ClaimLost("go on in", self._storage.where, cause, "Restore it once more")
         if head["experiment_id"] == self._orders.experiment_id:
@@ -113,13 +113,14 @@ class Publication:
         """Have the segment in storage up to an offset; None: all of it, for it is complete."""
         is_complete = upto is None
         if upto is None:
-            size = await asyncio.to_thread(segment_size, self._journal, number)
+            size = await threads.call(partial(segment_size, self._journal, number))
         else:
             size = upto
         self._published.setdefault(number, [])
         while (start := self._next_start(number, size, is_complete=is_complete)) is not None:
             end = min(size, start + LARGEST_PUT)
-            data = await asyncio.to_thread(read_stretch, self._journal, number, start, end - start)
+            read = partial(read_stretch, self._journal, number, start, end - start)
+            data = await threads.call(read)
             joined = [known for known in self._published[number] if known.start >= start]
             if not all(known.is_of(data[known.start - start :]) for known in joined):
                 # The disk here has other bytes by now: what is in storage stays as it is.

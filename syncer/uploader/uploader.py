@@ -233,11 +233,11 @@ class Uploader:
                 for key in keys:
                     name = check_key(key.removeprefix(f"{folder}/"))
                     tasks.create_task(storage.download(key, partial / name))
-            await asyncio.to_thread(_verify, partial)
-            await asyncio.to_thread(remove_tree, target)
+            await threads.call(lambda: _verify(partial))
+            await threads.call(lambda: remove_tree(target))
             partial.rename(target)
         finally:
-            await asyncio.to_thread(remove_tree, partial)
+            await threads.call(lambda: remove_tree(partial))
 
     async def find(self, trial_id: str, folder: str, first: str) -> list[list[Any]]:
         """The trial's whole checkpoints in this folder of the storage, newest first, from the one
@@ -310,7 +310,7 @@ class Uploader:
                 async with asyncio.timeout(_TIDY_S):
                     await self._storage.abandon_recalled()
             await self._storage.close()
-        await asyncio.to_thread(remove_unread)
+        await threads.call(remove_unread)
 
 
 def _in_order(name: str) -> tuple[int, str]:

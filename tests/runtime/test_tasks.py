@@ -29,6 +29,17 @@ async def test_what_a_task_raises_is_the_runs_fault_and_cancels_no_other() -> No
     assert other.cancelled()
 
 
+async def test_a_task_in_which_user_code_exits_is_a_failure_like_any_other() -> None:
+    async def exits() -> None:
+        raise SystemExit(3)
+
+    async with RunTasks() as tasks:
+        other = tasks.start(never())
+        await asyncio.wait([tasks.start(exits()), tasks.ended])
+        assert isinstance(tasks.fault, SystemExit)
+        assert not other.done()
+
+
 async def test_the_first_fault_counts() -> None:
     async with RunTasks() as tasks:
         tasks.fail(KeyError("first"))
