@@ -336,6 +336,28 @@ def test_an_error_in_a_searcher_is_raised_by_fit_as_it_is(fit: Any, method: str)
         fit(train, None, tune.TuneConfig(search_alg=searcher, num_samples=1))
 
 
+def test_a_searcher_that_calls_exit_ends_the_run_in_order(fit: Any, tmp_path: Path) -> None:
+    class Leaving(Searcher):
+        made = 0
+
+        def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
+            self.made += 1
+            if self.made > 1:
+                raise SystemExit(3)
+            return {"n": self.made}
+
+        def on_trial_complete(
+            self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+        ) -> None:
+            """It hears of nothing."""
+
+    tuning = tune.TuneConfig(search_alg=Leaving(), num_samples=2, max_concurrent_trials=1)
+    with pytest.raises(SystemExit):
+        fit(report_config, {}, tuning, name="run")
+    (row,) = tmp_path.glob("run/*/result.json")  # the first trial's files are complete
+    assert json.loads(row.read_text())["ok"] == 1
+
+
 def test_after_a_restore_a_searcher_is_told_its_history_and_not_asked_for_it_again(
     fit: Any, tmp_path: Path
 ) -> None:
