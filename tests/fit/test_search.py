@@ -338,23 +338,23 @@ def test_an_error_in_a_searcher_is_raised_by_fit_as_it_is(fit: Any, method: str)
 
 def test_a_searcher_that_calls_exit_ends_the_run_in_order(fit: Any, tmp_path: Path) -> None:
     class Leaving(Searcher):
-        made = 0
+        is_asked = has_result = False
 
         def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-            self.made += 1
-            if self.made > 1:
+            if self.has_result:
                 raise SystemExit(3)
-            return {"n": self.made}
+            first, self.is_asked = not self.is_asked, True
+            return {"n": 1} if first else None
 
         def on_trial_complete(
             self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
         ) -> None:
-            """It hears of nothing."""
+            self.has_result = True
 
-    tuning = tune.TuneConfig(search_alg=Leaving(), num_samples=2, max_concurrent_trials=1)
+    tuning = tune.TuneConfig(search_alg=Leaving(), num_samples=2, max_concurrent_trials=2)
     with pytest.raises(SystemExit):
         fit(report_config, {}, tuning, name="run")
-    (row,) = tmp_path.glob("run/*/result.json")  # the first trial's files are complete
+    (row,) = tmp_path.glob("results/run/*/result.json")  # the first trial's files are complete
     assert json.loads(row.read_text())["ok"] == 1
 
 
