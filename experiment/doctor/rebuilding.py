@@ -15,7 +15,6 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.findings import Deed
-from holdfast.experiment.doctor.sealing import name_aside
 from holdfast.experiment.folder.layout import JOURNAL, PROGRESS, RESULTS, Layout
 from holdfast.experiment.records.event_codec import pack, unpack
 from holdfast.experiment.records.journal_start import BEGINS
@@ -37,6 +36,7 @@ from holdfast.scheduler.snapshot import recalled
 from holdfast.scheduler.snapshot import snapshot as plain_machine
 from holdfast.syncer.files.durable import make_folder, write_atomic
 from holdfast.syncer.files.regular import open_regular, read_regular
+from holdfast.syncer.journal.cutting import name_aside
 from holdfast.syncer.journal.journal import (
     MAGIC,
     Position,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from holdfast.experiment.doctor import examination, kept, storage, tree
 from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.findings import Deed, DoctorReport, Remedy
 from holdfast.experiment.doctor.rebuilding import Rebuilt, put, rebuild
-from holdfast.experiment.doctor.sealing import seal
 from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.doctor.tree import Tree
@@ -28,13 +27,14 @@ from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.opened import locked
-from holdfast.experiment.records.segments import look
+from holdfast.experiment.records.segments import Chapter, look
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
+from holdfast.syncer.journal.cutting import cut_off
 from holdfast.syncer.journal.journal import Journal, segment_name, segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store, check_key, for_each
@@ -244,3 +244,22 @@ def _wanted(journal: Path, stored: StorageTree) -> list[str]:
     return sorted(
         name for name in published if name in damaged or (name not in here and name < newest)
     )
+
+
+def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Deed]:
+    """Cut each experiment's segments at their first damage; that of one takes nothing from others.
+
+    Raises OSError.
+    """
+    for chapter in parts:
+        damage = chapter.damage
+        if damage is None:
+            continue
+        cuts = [(segment, 0) for segment in reversed(damage.later)]
+        for segment, offset in [*cuts, (damage.at, damage.offset)]:
+            cut = cut_off(journal / segment_name(segment.number), offset)
+            yield Deed(
+                what=f"put {cut.size_bytes} bytes from offset {offset} on aside, as "
+                f"{cut.kept_as}: they are no records that can be used",
+                where=f"{JOURNAL}/{cut.segment}",
+            )

@@ -12,15 +12,12 @@ another segment (`holdfast.syncer.journal.segment`), for the kernel may have dro
 from __future__ import annotations
 
 import os
-import re
 import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from itertools import count
 from pathlib import Path
 
-from holdfast.dataclass import dataclass
 from holdfast.forked import give_up_in_children
 from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files.durable import (
@@ -31,24 +28,27 @@ from holdfast.syncer.files.durable import (
     make_folder,
     unique,
     write_all,
-    write_atomic,
 )
-from holdfast.syncer.files.regular import read_regular
+from holdfast.syncer.journal.cutting import DamagedTail, seal
 from holdfast.syncer.journal.fsync import Unsynced
+from holdfast.syncer.journal.reading import (
+    LARGEST_RECORD,
+    START,
+    read,
+    read_segment,
+    readable_end,
+    segments,
+)
 from holdfast.syncer.journal.segment import (
     HEADER,
     MAGIC,
     Position,
     RecordSpan,
     Takeover,
-    check_magic,
-    first_record,
-    last_word,
     segment_name,
     start_of,
-    takeovers,
 )
-from holdfast.syncer.journal.stretches import SegmentFile, join_stretches, segment_size
+from holdfast.syncer.journal.stretches import join_stretches
 
 __all__ = [
     "LARGEST_RECORD",
@@ -67,141 +67,15 @@ __all__ = [
     "segments",
 ]
 
-LARGEST_RECORD = 1 << 30
 # Where the next segment begins: what a publication puts again at most, and a handful of files for
 # a million rows.
 SEGMENT_BYTES = 1 << 24
-_BLOCK = 1 << 20
 # What waits for an fsync stands in memory: a disk that does not answer must not fill that.
 _LARGEST_UNFORCED = 1 << 28
 
 
 class JournalFull(StorageError):
     """The journal takes no more records: the disk is full, or gone."""
-
-
-START = Position()
-_SEGMENT = re.compile(r"[0-9]{6,12}\.log")
-
-
-@dataclass(frozen=True, slots=True)
-class DamagedTail:
-    """Bytes that could not be read as records, and where they were put aside."""
-
-    segment: str
-    offset: int
-    size_bytes: int
-    kept_as: str
-
-    def __str__(self) -> str:
-        return (
-            f"{self.segment}: {self.size_bytes} bytes from offset {self.offset} on are no valid "
-            f"records; everything before them is used, they are kept as {self.kept_as}"
-        )
-
-
-def segments(directory: Path) -> list[int]:
-    """The numbers of the segments that are there, ascending."""
-    try:
-        names = os.listdir(directory)
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    numbers = {int(name[:-4]) for name in names if _SEGMENT.fullmatch(name)}
-    return sorted(number for number in numbers if segment_name(number) in names)
-
-
-def read_segment(
-    directory: Path, number: int, offset: int = 0, size: int | None = None
-) -> Iterator[tuple[bytes, int]]:
-    """Payload and end offset of each record of one segment, up to the first that is not whole.
-
-    `size` reads no further than so many bytes of the file. A block of it at a time is in memory.
-    """
-    with SegmentFile(directory, number) as file:
-        if offset < len(MAGIC):
-            offset = _first_record(file, directory / segment_name(number))
-            if not offset:
-                return
-        end = segment_size(directory, number)
-        file.seek(offset)
-        yield from _records(file, offset, end if size is None else min(size, end))
-
-
-def _first_record(file: SegmentFile, path: Path) -> int:
-    """Where the first record of an event stands; 0 without a sound beginning."""
-    start = file.read(len(MAGIC))
-    if not check_magic(start, path):
-        return 0
-    if start != MAGIC:
-        start += file.read(HEADER.size)
-        length = HEADER.unpack_from(start, len(MAGIC))[0] if len(start) > len(MAGIC) + 7 else 0
-        start += file.read(min(length, LARGEST_RECORD))
-    return first_record(start)
-
-
-def _records(file: SegmentFile, offset: int, end: int) -> Iterator[tuple[bytes, int]]:
-    """Each whole record between two offsets; ends at the first bad one."""
-    crc32, unpack, size = zlib.crc32, HEADER.unpack_from, HEADER.size
-    data, at = b"", 0
-    while end - offset > size:
-        length = 0
-        while at + size <= len(data):
-            length, crc = unpack(data, at)
-            payload = data[at + size : at + size + length]
-            if len(payload) < length:
-                break
-            # Nothing but zeros, which a power cut leaves on some file systems, has a valid CRC.
-            if not length or crc32(payload) != crc:
-                return
-            at += size + length
-            offset += size + length
-            yield payload, offset
-        if length > end - offset - size:
-            return
-        data, at = data[at:], 0
-        more = file.read(min(max(_BLOCK, size + length), end - offset - len(data)))
-        if not more:
-            return
-        data += more
-
-
-def read(
-    directory: Path, start: Position = START, stop: Position | None = None
-) -> Iterator[tuple[bytes, Position]]:
-    """Payload and end position of each record from `start` to `stop`.
-
-    Reading ends at the first record that is not whole, also when later segments follow: what
-    comes after a hole cannot be trusted to follow from what came before it.
-    """
-    last = None if stop is None else stop.segment
-    known = [n for n in segments(directory) if n >= start.segment and (last is None or n <= last)]
-    again = list(takeovers(directory, (n for n in known if n > start.segment)))
-    for over in again:
-        start = over.found(start) or start
-    expected = None
-    for number in known:
-        over_it = last_word(number, again)
-        if number < start.segment or (over_it and over_it.begins.segment < number):
-            continue
-        if expected is not None and number != expected:
-            return
-        expected = over_it.number if over_it else number + 1
-        limit = over_it.begins.offset if over_it else None
-        size = stop.offset if stop is not None and number == stop.segment else limit
-        offset = start.offset if number == start.segment else 0
-        end = max(offset, len(MAGIC))  # a segment may be sealed before it has a record
-        for payload, end in read_segment(directory, number, offset, size):
-            yield payload, Position(number, end)
-        if end < (segment_size(directory, number) if size is None else limit or 0):
-            return
-
-
-def readable_end(directory: Path, start: Position = START) -> Position:
-    """Where `read` from `start` would end: nothing behind it may be relied on. Reads all of it."""
-    end = start
-    for _, position in read(directory, start):
-        end = position
-    return end
 
 
 class Journal:
@@ -236,8 +110,9 @@ class Journal:
         known = segments(directory)
         for number in known:
             if number < begins:
-                self._seal([number])
-        sound = self._seal([number for number in known if number >= begins])
+                self.cuts += seal(directory, [number])[1]
+        sound, cuts = seal(directory, [number for number in known if number >= begins])
+        self.cuts += cuts
         # Whoever wrote them may have been killed before they were on the disk.
         for number in sound:
             fsync_path(directory / segment_name(number))
@@ -439,49 +314,6 @@ class Journal:
         self._open(number)
         os.write(self._fd, MAGIC)
         self._size = len(MAGIC)
-
-    def _seal(self, known: list[int]) -> list[int]:
-        """Put aside everything from the first unreadable byte on; return the sound segments."""
-        again = list(takeovers(self.directory, known))
-        for at, number in enumerate(known):
-            path = self.directory / segment_name(number)
-            follows = at == 0 or known[at - 1] == number - 1
-            end = _sound_end(self.directory, number)
-            over = last_word(number, again)
-            size = path.stat().st_size if over is None else over.limit(number)
-            if follows and end and (end == size or (over and end >= (size or 0))):
-                continue
-            keep = bool(end) and follows
-            self._cut(path, end if keep else 0)
-            for later in known[at + 1 :]:
-                self._cut(self.directory / segment_name(later), 0)
-            return known[: at + 1] if keep else known[:at]
-        return known
-
-    def _cut(self, path: Path, offset: int) -> None:
-        data = read_regular(path)[offset:]
-        aside = path.with_name(f"{path.stem}.cut-{offset}")
-        for number in count(2):  # what was put aside at an earlier time stays
-            if not aside.exists():
-                break
-            aside = path.with_name(f"{path.stem}.cut-{offset}-{number}")
-        write_atomic(aside, data)
-        if offset:
-            os.truncate(path, offset)
-        else:
-            path.unlink()
-        self.cuts.append(
-            DamagedTail(segment=path.name, offset=offset, size_bytes=len(data), kept_as=aside.name)
-        )
-
-
-def _sound_end(directory: Path, number: int) -> int:
-    """Where the last whole record ends, or the first would stand; 0 without a sound beginning."""
-    with SegmentFile(directory, number) as file:
-        end = _first_record(file, directory / segment_name(number))
-    for _, after in read_segment(directory, number):
-        end = after
-    return end
 
 
 def _moved(

@@ -1,0 +1,130 @@
+"""Reading the journal: its segments, and the whole records in them, in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from holdfast.syncer.journal.segment import (
+    HEADER,
+    MAGIC,
+    Position,
+    check_magic,
+    first_record,
+    last_word,
+    segment_name,
+    takeovers,
+)
+from holdfast.syncer.journal.stretches import SegmentFile, segment_size
+
+LARGEST_RECORD = 1 << 30
+START = Position()
+_BLOCK = 1 << 20
+_SEGMENT = re.compile(r"[0-9]{6,12}\.log")
+
+
+def segments(directory: Path) -> list[int]:
+    """The numbers of the segments that are there, ascending."""
+    try:
+        names = os.listdir(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    numbers = {int(name[:-4]) for name in names if _SEGMENT.fullmatch(name)}
+    return sorted(number for number in numbers if segment_name(number) in names)
+
+
+def read_segment(
+    directory: Path, number: int, offset: int = 0, size: int | None = None
+) -> Iterator[tuple[bytes, int]]:
+    """Payload and end offset of each record of one segment, up to the first that is not whole.
+
+    `size` reads no further than so many bytes of the file. A block of it at a time is in memory.
+    """
+    with SegmentFile(directory, number) as file:
+        if offset < len(MAGIC):
+            offset = begins_at(file, directory / segment_name(number))
+            if not offset:
+                return
+        end = segment_size(directory, number)
+        file.seek(offset)
+        yield from _records(file, offset, end if size is None else min(size, end))
+
+
+def begins_at(file: SegmentFile, path: Path) -> int:
+    """Where the first record of an event stands; 0 without a sound beginning."""
+    start = file.read(len(MAGIC))
+    if not check_magic(start, path):
+        return 0
+    if start != MAGIC:
+        start += file.read(HEADER.size)
+        length = HEADER.unpack_from(start, len(MAGIC))[0] if len(start) > len(MAGIC) + 7 else 0
+        start += file.read(min(length, LARGEST_RECORD))
+    return first_record(start)
+
+
+def _records(file: SegmentFile, offset: int, end: int) -> Iterator[tuple[bytes, int]]:
+    """Each whole record between two offsets; ends at the first bad one."""
+    crc32, unpack, size = zlib.crc32, HEADER.unpack_from, HEADER.size
+    data, at = b"", 0
+    while end - offset > size:
+        length = 0
+        while at + size <= len(data):
+            length, crc = unpack(data, at)
+            payload = data[at + size : at + size + length]
+            if len(payload) < length:
+                break
+            # Nothing but zeros, which a power cut leaves on some file systems, has a valid CRC.
+            if not length or crc32(payload) != crc:
+                return
+            at += size + length
+            offset += size + length
+            yield payload, offset
+        if length > end - offset - size:
+            return
+        data, at = data[at:], 0
+        more = file.read(min(max(_BLOCK, size + length), end - offset - len(data)))
+        if not more:
+            return
+        data += more
+
+
+def read(
+    directory: Path, start: Position = START, stop: Position | None = None
+) -> Iterator[tuple[bytes, Position]]:
+    """Payload and end position of each record from `start` to `stop`.
+
+    Reading ends at the first record that is not whole, also when later segments follow: what
+    comes after a hole cannot be trusted to follow from what came before it.
+    """
+    last = None if stop is None else stop.segment
+    known = [n for n in segments(directory) if n >= start.segment and (last is None or n <= last)]
+    again = list(takeovers(directory, (n for n in known if n > start.segment)))
+    for over in again:
+        start = over.found(start) or start
+    expected = None
+    for number in known:
+        over_it = last_word(number, again)
+        if number < start.segment or (over_it and over_it.begins.segment < number):
+            continue
+        if expected is not None and number != expected:
+            return
+        expected = over_it.number if over_it else number + 1
+        limit = over_it.begins.offset if over_it else None
+        size = stop.offset if stop is not None and number == stop.segment else limit
+        offset = start.offset if number == start.segment else 0
+        end = max(offset, len(MAGIC))  # a segment may be sealed before it has a record
+        for payload, end in read_segment(directory, number, offset, size):
+            yield payload, Position(number, end)
+        if end < (segment_size(directory, number) if size is None else limit or 0):
+            return
+
+
+def readable_end(directory: Path, start: Position = START) -> Position:
+    """Where `read` from `start` would end: nothing behind it may be relied on. Reads all of it."""
+    end = start
+    for _, position in read(directory, start):
+        end = position
+    return end
