@@ -10,6 +10,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
+from holdfast.experiment.results.left import (
+    has_reported_since_start,
+    rows_of,
+    told_row,
+    trial_metrics,
+)
 from holdfast.experiment.results.ranking import (
     NoBestResult,
     check_mode,
@@ -20,13 +26,7 @@ from holdfast.experiment.results.ranking import (
     numeric,
     reported_names,
 )
-from holdfast.experiment.results.result import (
-    Result,
-    has_reported_since_start,
-    rows_of,
-    told_row,
-    trial_metrics,
-)
+from holdfast.experiment.results.result import Result
 from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint

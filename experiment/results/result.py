@@ -9,11 +9,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.error_file import DIRNAME, read_error
 from holdfast.experiment.folder.layout import ERROR, PARAMS, RESULTS, Layout
-from holdfast.experiment.folder.trial_folder import DamagedRows, Row, TrialFolder
-from holdfast.experiment.records.rows import result_metrics, result_row
+from holdfast.experiment.folder.trial_folder import Row, TrialFolder
+from holdfast.experiment.results.left import Kept, Left, read_error
 from holdfast.experiment.results.ranking import (
     AUTOMATIC,
     NoBestResult,
@@ -28,9 +26,7 @@ from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import parse_table
 from holdfast.trial.errors import TrialError, TuneError
-from holdfast.trial.plain import check_table
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:
@@ -49,103 +45,6 @@ class ResultNotFound(TuneError, FileNotFoundError):
     def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
         self.path = path
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
-    """A checkpoint that a trial keeps; `persisted` is False for one that only this machine has."""
-
-    dirname: str
-    iteration: int | None = None
-    persisted: bool = True
-
-
-def rows_of(trial: Trial, folder: TrialFolder) -> list[Row]:
-    """The rows of every iteration, from `result.json`; logs a warning where the journal has more.
-
-    While a run goes on, the newest rows are written a moment after they were reported. Raises
-    DamagedRows, StorageError, OSError.
-    """
-    rows = folder.rows()
-    last = rows[-1].get("training_iteration") if rows else 0
-    is_behind = type(last) is int and last < trial.iteration
-    if is_behind and (not trial.status.has_worker or folder.is_at_rest):
-        _log.warning(
-            "%s/%s has rows up to iteration %s, and the journal up to %s: restoring the "
-            "experiment, or holdfast doctor repair, writes it anew",
-            folder.shown, RESULTS, last, trial.iteration,
-        )  # fmt: skip
-    return rows
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """What a trial left: its folder, its checkpoints oldest first.
-
-    `trial` is None where only the folder is known. `best` is the row that the result is of, None
-    for the newest.
-    """
-
-    folder: TrialFolder
-    kept: tuple[Kept, ...]
-    trial: Trial | None = None
-    resolve_config: ResolveConfig = config_without_code
-    best: Row | None = None
-
-    def checkpoints(self) -> list[tuple[Checkpoint, Kept]]:
-        """Without those that were not persisted and are not on this machine."""
-        found = ((self._checkpoint(kept), kept) for kept in self.kept)
-        return [(checkpoint, kept) for checkpoint, kept in found if checkpoint is not None]
-
-    def _checkpoint(self, kept: Kept) -> Checkpoint | None:
-        return self.folder.checkpoint(kept.dirname, persisted=kept.persisted)
-
-    def metrics(self) -> Row:
-        if self.trial is None:
-            return _folder_metrics(self.folder)
-        if self.best is not None:
-            config = self.resolve_config(self.trial.config)
-            return {**result_metrics(self.trial, self.best), "config": config}
-        return trial_metrics(self.trial, self.folder, self.resolve_config)
-
-    def rows(self) -> list[Row]:
-        return self.folder.rows() if self.trial is None else rows_of(self.trial, self.folder)
-
-    def to_travel(self) -> Left:
-        """As it may be pickled."""
-        return replace(self, folder=self.folder.to_travel())
-
-    def arrived(self) -> Left:
-        """After it was unpickled, maybe on another machine."""
-        return replace(self, folder=self.folder.arrived())
-
-    def shown_metrics(self) -> Row:
-        """What a repr shows: nothing is read where the records tell it."""
-        told = self.trial is not None and self.best is None
-        return told_row(self.trial) if told and self.trial is not None else self.metrics()
-
-
-def told_row(trial: Trial) -> Row:
-    """The newest row as the experiment's records tell it, without reading a file."""
-    if trial.row is None:
-        return {"trial_id": trial.trial_id, "done": False}
-    return result_row(trial, with_config=False)
-
-
-def has_reported_since_start(trial: Trial) -> bool:
-    """Whether the trial's row is of its newest attempt, and not one that may be rolled back."""
-    return trial.row is not None and trial.iteration > trial.resumed_from
-
-
-def trial_metrics(trial: Trial, folder: TrialFolder, resolve_config: ResolveConfig) -> Row:
-    """The newest row of a folded trial: that of `result.json`, unless it lags behind."""
-    row = folder.last_row()
-    lags = (
-        has_reported_since_start(trial)
-        and (row or {}).get("training_iteration") != trial.iteration
-    )
-    newest = told_row(trial) if row is None or lags else row
-    return {**result_metrics(trial, newest), "config": resolve_config(trial.config)}
 
 
 class Result:
@@ -395,26 +294,3 @@ def _not_found(folder: TrialFolder) -> str:
             f"in it. For a whole experiment use ExperimentAnalysis or Tuner.restore"
         )
     return f"there is no trial's directory at {folder.path}"
-
-
-def _params_of(folder: TrialFolder) -> dict[str, Any]:
-    """Raises DamagedRows."""
-    try:
-        params: dict[str, Any] = check_table(parse_table(folder.read(PARAMS) or b"{}"), "it")
-    except ValueError as error:
-        raise DamagedRows(
-            f"{folder.shown}/{PARAMS} is not a table of parameters ({error})"
-        ) from None
-    return params
-
-
-def _folder_metrics(folder: TrialFolder) -> Row:
-    """The last row; what it does not say of the config stands in `params.json`."""
-    metrics = folder.last_row() or {}
-    if "config" not in metrics:
-        metrics["config"] = _params_of(folder)
-    known = DIRNAME.search(folder.name)
-    if known:
-        metrics.setdefault("trial_id", known["trial_id"])
-        metrics.setdefault("experiment_tag", known["tag"])
-    return metrics
