@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +16,13 @@ import pytest
 import holdfast
 from holdfast import data, train, tune
 from holdfast.trial.errors import InvalidConfig
-from tests.rig.isolation import nothing_is_left, own_environment, trainables_by_value
+from tests.rig.isolation import by_value as by_value
+from tests.rig.isolation import in_own_environment as in_own_environment
+from tests.rig.isolation import leaves_nothing as leaves_nothing
 
 pytestmark = pytest.mark.process
 
 HALF = train.ScalingConfig(num_workers=2, resources_per_worker={"CPU": 0.5})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with own_environment(tmp_path_factory.mktemp("home")):
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _trainables_by_value() -> Iterator[None]:
-    with trainables_by_value(sys.modules[__name__]):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    with nothing_is_left():
-        yield
 
 
 @pytest.fixture

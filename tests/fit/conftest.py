@@ -5,35 +5,19 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from holdfast import tune
-from tests.rig.isolation import nothing_is_left, own_environment, trainables_by_value
+from tests.rig.isolation import by_value as by_value
+from tests.rig.isolation import in_own_environment as in_own_environment
+from tests.rig.isolation import leaves_nothing as leaves_nothing
 
 Fit = Callable[..., tune.ResultGrid]
 RunScript = Callable[..., subprocess.CompletedProcess[str]]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with own_environment(tmp_path_factory.mktemp("home")):
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _trainables_by_value(request: pytest.FixtureRequest) -> Iterator[None]:
-    with trainables_by_value(sys.modules[request.module.__name__]):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    with nothing_is_left():
-        yield
 
 
 def fit_into(storage: Path) -> Fit:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -65,3 +66,24 @@ def _is_ours(process: psutil.Process) -> bool:
         # Another user's process, or one that has just ended.
         return False
     return mark == os.environ[_MARK] and process.pid != os.getpid()
+
+
+# -- as fixtures, for the conftest.py or the test module that imports them ------------------------
+
+
+@pytest.fixture(scope="module", autouse=True)
+def in_own_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with own_environment(tmp_path_factory.mktemp("home")):
+        yield
+
+
+@pytest.fixture(scope="module", autouse=True)
+def by_value(request: pytest.FixtureRequest) -> Iterator[None]:
+    with trainables_by_value(sys.modules[request.module.__name__]):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing() -> Iterator[None]:
+    with nothing_is_left():
+        yield

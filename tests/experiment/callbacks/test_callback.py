@@ -131,6 +131,11 @@ class Run:
         self.threads.append(thread)
         return thread
 
+    def started(self, *callbacks: Callback, **options: Any) -> CallbackThread:
+        thread = self.thread(*callbacks, **options)
+        thread.start()
+        return thread
+
     def feed(self, *events: Event) -> None:
         for event in events:
             trial_id = getattr(event, "trial_id", "")
@@ -154,7 +159,7 @@ class Recorder(Callback):
         self.known: list[int] = []
         self.thread: threading.Thread | None = None
 
-    def _note(self, hook: str, trials: list[TrialView], trial: TrialView) -> None:
+    def _note(self, hook: str, trials: list[TrialView], trial: TrialView, **_: Any) -> None:
         self.thread = threading.current_thread()
         self.hooks.append(hook)
         self.statuses.append(trial.status)
@@ -167,57 +172,31 @@ class Recorder(Callback):
     def on_step_end(self, iteration: int, trials: list[TrialView], **info: Any) -> None:
         self.steps.append(("end", iteration))
 
-    def on_trial_start(
-        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        self._note("start", trials, trial)
+    def on_trial_start(self, *_: Any, **seen: Any) -> None:
+        self._note("start", **seen)
 
-    def on_trial_restore(
-        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        self._note("restore", trials, trial)
+    def on_trial_restore(self, *_: Any, **seen: Any) -> None:
+        self._note("restore", **seen)
 
-    def on_trial_save(
-        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        self._note("save", trials, trial)
+    def on_trial_save(self, *_: Any, **seen: Any) -> None:
+        self._note("save", **seen)
 
-    def on_trial_result(
-        self,
-        iteration: int,
-        trials: list[TrialView],
-        trial: TrialView,
-        result: dict[str, Any],
-        **info: Any,
-    ) -> None:
-        self._note("result", trials, trial)
-        self.results.append(result)
+    def on_trial_result(self, *_: Any, **seen: Any) -> None:
+        self._note("result", **seen)
+        self.results.append(seen["result"])
 
-    def on_trial_complete(
-        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        self._note("complete", trials, trial)
+    def on_trial_complete(self, *_: Any, **seen: Any) -> None:
+        self._note("complete", **seen)
 
-    def on_trial_recover(
-        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        self._note("recover", trials, trial)
+    def on_trial_recover(self, *_: Any, **seen: Any) -> None:
+        self._note("recover", **seen)
 
-    def on_trial_error(
-        self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
-    ) -> None:
-        self._note("error", trials, trial)
+    def on_trial_error(self, *_: Any, **seen: Any) -> None:
+        self._note("error", **seen)
 
-    def on_checkpoint(
-        self,
-        iteration: int,
-        trials: list[TrialView],
-        trial: TrialView,
-        checkpoint: Checkpoint,
-        **info: Any,
-    ) -> None:
-        self._note("checkpoint", trials, trial)
-        self.checkpoints.append(checkpoint)
+    def on_checkpoint(self, *_: Any, **seen: Any) -> None:
+        self._note("checkpoint", **seen)
+        self.checkpoints.append(seen["checkpoint"])
 
     def on_experiment_end(self, trials: list[TrialView], **info: Any) -> None:
         self.hooks.append("end")
@@ -238,8 +217,7 @@ def gate() -> Iterator[threading.Event]:
 
 def delivered(run: Run, *events: Event) -> Recorder:
     recorder = Recorder()
-    thread = run.thread(recorder)
-    thread.start()
+    thread = run.started(recorder)
     run.feed(*events)
     thread.close(DEADLINE_S)
     assert thread.failures == []
@@ -254,8 +232,7 @@ def test_an_attempt_that_starts_again_elsewhere_is_started_once(run: Run) -> Non
 
 def test_a_trial_that_something_else_has_ended_completes(run: Run) -> None:
     recorder = Recorder()
-    thread = run.thread(recorder)
-    thread.start()
+    thread = run.started(recorder)
     run.feed(suggestion())
     before = run.machine.trials["aaaaa_00000"]
     thread.observe(None, before, replace(before, status=Status.TERMINATED), 0)
@@ -292,21 +269,13 @@ def test_the_time_since_a_restore_counts_from_where_the_attempt_began(tmp_path: 
 
 def test_a_callback_that_changes_its_result_changes_nobody_elses(run: Run) -> None:
     class Greedy(Callback):
-        def on_trial_result(
-            self,
-            iteration: int,
-            trials: list[TrialView],
-            trial: TrialView,
-            result: dict[str, Any],
-            **info: Any,
-        ) -> None:
+        def on_trial_result(self, *_: Any, result: dict[str, Any], **__: Any) -> None:
             result["nested"]["a"] = "changed"
             result["config"]["net"]["width"] = "changed"
             result.clear()
 
     recorder = Recorder()
-    thread = run.thread(Greedy(), recorder)
-    thread.start()
+    thread = run.started(Greedy(), recorder)
     run.feed(suggestion(), started(), reported(1, nested={"a": 1}))
     thread.close(DEADLINE_S)
     assert recorder.results[0]["nested"] == {"a": 1}
@@ -385,8 +354,7 @@ def test_an_interrupted_trial_neither_recovers_nor_ends() -> None:
 
 def test_every_callback_sees_the_events_in_their_order(run: Run) -> None:
     first, second = Recorder(), Recorder()
-    thread = run.thread(first, second)
-    thread.start()
+    thread = run.started(first, second)
     run.feed(suggestion(0), suggestion(1), started(0), started(1))
     for iteration in range(1, 200):
         run.feed(reported(iteration, 0, n=iteration), reported(iteration, 1, n=-iteration))
@@ -434,21 +402,13 @@ def test_without_callbacks_nothing_is_started_or_kept(run: Run) -> None:
 
 
 class Failing(Callback):
-    def on_trial_result(
-        self,
-        iteration: int,
-        trials: list[TrialView],
-        trial: TrialView,
-        result: dict[str, Any],
-        **info: Any,
-    ) -> None:
+    def on_trial_result(self, *_: Any, iteration: int, **__: Any) -> None:
         raise KeyError(f"no key in row {iteration}")
 
 
 def test_an_exception_in_a_callback_is_shown_once_and_the_others_go_on(run: Run) -> None:
     recorder = Recorder()
-    thread = run.thread(Failing(), recorder)
-    thread.start()
+    thread = run.started(Failing(), recorder)
     run.feed(suggestion(), started(), *(reported(i) for i in range(1, 6)), returned())
     thread.close(DEADLINE_S)
     assert len(recorder.results) == 5
@@ -469,14 +429,11 @@ def test_an_exception_in_a_callback_is_shown_once_and_the_others_go_on(run: Run)
 
 def test_a_callback_that_calls_exit_does_not_end_the_thread(run: Run) -> None:
     class Exiting(Callback):
-        def on_trial_start(
-            self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
-        ) -> None:
+        def on_trial_start(self, *_: Any, **__: Any) -> None:
             raise SystemExit(3)
 
     recorder = Recorder()
-    thread = run.thread(Exiting(), recorder)
-    thread.start()
+    thread = run.started(Exiting(), recorder)
     run.feed(suggestion(), started(), returned())
     thread.close(DEADLINE_S)
     assert recorder.hooks == ["start", "complete", "end"]
@@ -491,14 +448,7 @@ class Stuck(Callback):
         self.reached = threading.Event()
         self.results = 0
 
-    def on_trial_result(
-        self,
-        iteration: int,
-        trials: list[TrialView],
-        trial: TrialView,
-        result: dict[str, Any],
-        **info: Any,
-    ) -> None:
+    def on_trial_result(self, *_: Any, **__: Any) -> None:
         self.reached.set()
         self.gate.wait()
         self.results += 1
@@ -508,8 +458,7 @@ def test_the_loop_never_waits_for_a_callback_and_nothing_is_dropped(
     run: Run, gate: threading.Event
 ) -> None:
     stuck = Stuck(gate)
-    thread = run.thread(stuck)
-    thread.start()
+    thread = run.started(stuck)
     run.feed(suggestion(), started(), reported(1))
     assert stuck.reached.wait(DEADLINE_S)
     run.feed(*(reported(i) for i in range(2, 500)))  # returns although the gate is shut
@@ -523,8 +472,7 @@ def test_a_long_queue_is_told_once_with_the_name_of_the_slow_callback(
     run: Run, gate: threading.Event
 ) -> None:
     stuck = Stuck(gate)
-    thread = run.thread(Recorder(), stuck, long_queue=10)
-    thread.start()
+    thread = run.started(Recorder(), stuck, long_queue=10)
     run.feed(suggestion(), started(), reported(1))
     assert stuck.reached.wait(DEADLINE_S)
     run.feed(*(reported(i) for i in range(2, 100)))
@@ -539,8 +487,7 @@ def test_a_callback_that_does_not_return_is_given_up_at_the_deadline(
     run: Run, gate: threading.Event
 ) -> None:
     stuck = Stuck(gate)
-    thread = run.thread(stuck)
-    thread.start()
+    thread = run.started(stuck)
     run.feed(suggestion(), started(), reported(1))
     assert stuck.reached.wait(DEADLINE_S)
     run.feed(reported(2), reported(3))
@@ -566,9 +513,7 @@ def test_setup_gets_what_the_run_says_and_comes_before_all_else(run: Run) -> Non
         def set_state(self, state: dict[str, Any]) -> None:
             order.append(state)
 
-        def on_trial_start(
-            self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
-        ) -> None:
+        def on_trial_start(self, *_: Any, **__: Any) -> None:
             order.append("start")
 
     thread = run.thread(Careful(), setup={"num_samples": 3, "experiment_path": "x"})
@@ -628,8 +573,7 @@ def test_states_are_kept_each_period_and_before_the_end(run: Run) -> None:
 
 def test_no_state_is_kept_where_no_callback_has_one(run: Run) -> None:
     kept: list[Mapping[str, Any]] = []
-    thread = run.thread(Recorder(), keep=kept.append, states_period_s=0.0)
-    thread.start()
+    thread = run.started(Recorder(), keep=kept.append, states_period_s=0.0)
     run.feed(suggestion(), started())
     thread.close(DEADLINE_S)
     assert kept == []
@@ -669,8 +613,7 @@ def test_a_logger_callback_logs_a_trials_life(tmp_path: Path) -> None:
 
     run = Run(tmp_path, max_failures=1)
     log = Log()
-    thread = run.thread(log)
-    thread.start()
+    thread = run.started(log)
     run.feed(suggestion(0), started(), reported(1, acc=0.5, checkpoint=0), raised(), exited())
     run.feed(started(attempt=2), returned(attempt=2), exited(attempt=2))
     run.feed(suggestion(1), SearchEnded(), started(1), raised(1), exited(1))
