@@ -34,8 +34,7 @@ def killed_and_gone_on(
     gate = bench.gate(f"at-{at.replace(' ', '-')}")
     script = started(bench, example, *arguments, name=name)
     script.wait_for(f"at {at}")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     before = drawn(bench, name)
     gate.open()
     after = started(bench, example, *arguments, name=name).succeeds()

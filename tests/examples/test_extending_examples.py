@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.examples.killing import (
-    example_bench,
     iterations,
     killed_and_gone_on,
     started,
@@ -18,12 +15,6 @@ from tests.examples.killing import (
 from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with example_bench(tmp_path) as made:
-        yield made
 
 
 def test_stoppers_end_each_trial_when_it_has_nothing_to_gain(bench: Bench) -> None:

@@ -79,8 +79,7 @@ def test_the_example_goes_on_with_what_is_put_again_and_leaves_nothing(bench: Be
     script = bench.run(driver, *arguments)
     for model in (1, 2):
         script.wait_for(f"at {model} 3")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     assert len(objects(bench)) == 3  # SIGKILL leaves nobody to remove them
 

@@ -3,22 +3,15 @@ and one of them again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from holdfast.tune import ExperimentAnalysis
-from tests.examples.killing import example_bench, iterations, killed_and_gone_on
+from tests.examples.killing import iterations, killed_and_gone_on
 from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with example_bench(tmp_path) as made:
-        yield made
 
 
 def ran(bench: Bench, example: str, name: str, *arguments: str, at: str) -> Path:

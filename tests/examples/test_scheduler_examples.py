@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.examples.killing import (
-    example_bench,
     iterations,
     killed_and_gone_on,
     trials_of,
@@ -17,12 +14,6 @@ from tests.examples.killing import (
 from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with example_bench(tmp_path) as made:
-        yield made
 
 
 @pytest.mark.parametrize(

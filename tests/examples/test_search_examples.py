@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.examples.killing import drawn, example_bench, killed_and_gone_on, started
+from tests.examples.killing import drawn, killed_and_gone_on, started
 from tests.rig.bench import Bench
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with example_bench(tmp_path) as made:
-        yield made
 
 
 def test_random_search_begins_with_its_points_and_runs_the_grid(bench: Bench) -> None:

@@ -198,8 +198,7 @@ def test_a_script_that_was_killed_goes_on_behind_what_was_acknowledged(tracked: 
     script = tracked.start(epochs=6)
     script.wait_for("at 0 4")
     script.wait_for("told row 3")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     tracked.restore(epochs=6).succeeds()
     found = keys(told)
@@ -217,8 +216,7 @@ def test_rows_that_a_tracker_only_holds_are_told_again_after_a_kill(tracked: Ben
     script = tracked.start(epochs=4)
     script.wait_for("at 0 4")
     script.wait_for("told row 3")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     tracked.restore(epochs=4).succeeds()
     assert keys(told).count((1, 1)) == 2

@@ -35,8 +35,7 @@ class Example:
         gate = bench.gate(f"report-{first}")
         script = self.start(bench)
         script.wait_for(f"at {first} 1", within_s=LONGEST_S)
-        script.kill()
-        assert script.left() == []
+        script.dies()
         gate.open()
         after = self.whole(bench)
         assert "Resuming run" in after.stdout

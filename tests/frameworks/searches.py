@@ -249,8 +249,7 @@ def killed_and_whole(
         gate = bench.gate(f"at-{last.replace(' ', '-')}")
         script = started(bench, example, "run", samples)
         script.wait_for(f"at {last}", within_s=LONGEST_S)
-        script.kill()
-        assert script.left() == []
+        script.dies()
         gate.open()
         after = started(bench, example, "run", samples).succeeds(within_s=LONGEST_S)
         assert "Resuming run" in after.stdout

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.rig import checker
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 from tests.rig.bucket import Bucket
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
@@ -36,6 +36,5 @@ def test_an_upload_cut_at_any_operation_shows_only_whole_checkpoints(
         assert list(checker.manifest_problems(checkpoint)) == []
 
     bench.use(bucket, machine="second")
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert checker.check(bucket.download(bench.folder / "end"), tensorboard=True) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig import checker
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 from tests.rig.bucket import Bucket
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
@@ -35,8 +35,7 @@ def test_the_local_journal_names_no_checkpoint_that_is_gone(bench: Bench, epoch:
     script.kill_all()
     assert script.left() == []
     assert named_and_missing(bench.root) == []
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [8, 8]
+    assert epochs_of(bench.restore().succeeds()) == [8, 8]
     assert bench.problems() == []
 
 
@@ -76,5 +75,4 @@ def test_the_published_journal_names_no_checkpoint_that_is_gone_from_the_bucket(
 
     shutil.rmtree(bench.folder / "first")
     bench.use(bucket, machine="second")
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [8, 8]
+    assert epochs_of(bench.restore().succeeds()) == [8, 8]

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 
 from tests.rig import checker
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 
 pytestmark = pytest.mark.process
 
@@ -22,11 +22,9 @@ def test_rolled_back_rows_are_shown_once_and_both_attempts_stay_in_the_journal(
     gate = bench.gate("any-8")
     script = bench.start()
     script.wait_for("at 0 8")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [9, 9]
+    assert epochs_of(bench.restore().succeeds()) == [9, 9]
     assert bench.problems(tensorboard=True) == []
     first, second = checker.fold(bench.root).trials.values()
     for trial in (first, second):
@@ -89,8 +87,7 @@ def test_trackers_get_each_row_of_the_final_attempt_under_a_stable_key(bench: Be
     gate = bench.gate("1-3")
     script = bench.run(path, str(bench.storage), "begin")
     script.wait_for("reported 2")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     bench.run(path, str(bench.storage), "restore").succeeds()
     keys = [tuple(note["key"]) for note in bench.notes() if note["what"] == "tracked"]

@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 from tests.rig.bucket import Bucket
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
@@ -29,7 +29,7 @@ def test_a_stalled_bucket_delays_no_report(bench: Bench, moto: S3Server, proxy: 
     finally:
         os.kill(moto.pid, signal.SIGCONT)
     script.succeeds()
-    assert [found["epoch"] for found in results(script)] == [120, 120]
+    assert epochs_of(script) == [120, 120]
 
 
 def test_a_projector_and_a_uploader_that_stand_still_delay_no_report(bench: Bench) -> None:

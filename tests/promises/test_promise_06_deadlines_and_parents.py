@@ -63,8 +63,7 @@ def test_workers_that_stand_still_end_with_the_controller(bench: Bench) -> None:
     script.wait_for("started 1")
     for worker in script.processes("worker"):
         worker.signal(signal.SIGSTOP)
-    script.kill()
-    assert script.left() == []
+    script.dies()
 
 
 HANGING = """

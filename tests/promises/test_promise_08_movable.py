@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from tests.rig import checker
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 from tests.rig.bucket import Bucket
 from tests.rig.s3_server import S3Server
 
@@ -23,8 +23,7 @@ def test_two_copies_go_on_each_by_itself_when_the_original_is_gone(bench: Bench)
     shutil.rmtree(bench.storage)
     for copy in copies:
         assert list(checker.places(copy)) == []
-        restored = bench.restore(path=str(copy)).succeeds()
-        assert [found["epoch"] for found in results(restored)] == [4, 4]
+        assert epochs_of(bench.restore(path=str(copy)).succeeds()) == [4, 4]
         assert checker.check(copy, tensorboard=True) == []
         assert list(checker.leaked(copy / "journal", [str(bench.storage)])) == []
     assert not bench.storage.exists()
@@ -39,6 +38,5 @@ def test_a_local_experiment_copied_into_a_bucket_is_restored_from_there(
     bucket.upload(bench.root)
     shutil.rmtree(bench.storage)
     bench.use(bucket, machine="elsewhere")
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert checker.check(bucket.download(bench.folder / "copy"), tensorboard=True) == []

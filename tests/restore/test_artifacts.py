@@ -174,8 +174,7 @@ def test_with_a_published_checkpoint_the_artifacts_of_its_trial_are_in_a_bucket(
     script = site.run("first", sync={"sync_artifacts": True, "sync_timeout": 30})
     bucket.wait_for_committed(3)
     assert site.stored()["log"] == "1 2 3 "
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     site.run("second", restore={"restore_artifacts": True}).succeeds()
     samples = {f"samples/{epoch}": str(epoch) for epoch in (1, 2, 3, 4)}

@@ -99,8 +99,7 @@ def killed_after_two_epochs(bench: Bench) -> None:
     bench.script = bench.write(SCRIPT)
     bench.options["notes"] = str(bench.folder)
     script, gate = bench.held_in(3)
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
 
 

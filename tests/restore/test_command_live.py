@@ -106,8 +106,7 @@ def test_a_log_is_followed_through_a_kill_and_a_restore_until_the_trial_has_ende
     other.signal(signal.SIGINT)
     assert other.ends() == 130
     assert (other.stdout.count("\n"), other.stderr) == (2, "")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     reader.said("nobody runs the experiment: waiting until it is gone on with")
     gate.open()
     bench.restore(prints=True).succeeds()

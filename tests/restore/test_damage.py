@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.cli import main
 from tests.rig import checker
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of, results
 
 pytestmark = pytest.mark.process
 
@@ -49,8 +49,7 @@ def test_a_journal_cut_anywhere_is_restored_from_what_is_left(killed: Bench, see
     with journal.open("r+b") as file:
         file.truncate(cut)
     forget_notes(killed)
-    restored = killed.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(killed.restore().succeeds()) == [4, 4]
     assert killed.problems(tensorboard=True) == []
 
 
@@ -70,7 +69,7 @@ def test_a_flipped_bit_in_the_journal_cuts_it_there_and_the_user_is_told(killed:
     journal.write_bytes(data)
     forget_notes(killed)
     restored = killed.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert "are no valid records" in restored.stderr
     assert "000000.log" in restored.stderr
     assert list((killed.root / "journal").glob("*.cut-*"))
@@ -105,7 +104,7 @@ def test_damaged_snapshots_are_skipped(committed: Bench, damage: str) -> None:
         else:
             snapshot.unlink()
     restored = committed.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert ("is not used" in restored.stderr) is (damage != "deleted")
     assert committed.problems(tensorboard=True) == []
 
@@ -129,8 +128,7 @@ def test_a_damaged_tuner_pkl_is_named_and_not_needed_where_all_is_given(
     assert "BrokenTunerFile" in refused.stderr
     assert str(file) in refused.stderr
     assert "give the trainable" in refused.stderr
-    restored = killed.restore(give_space=True).succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(killed.restore(give_space=True).succeeds()) == [4, 4]
     assert killed.problems(tensorboard=True) == []
 
 
@@ -157,7 +155,7 @@ def test_a_broken_checkpoint_is_told_and_the_one_before_is_taken(
             weights.write_bytes(b"\xff" + weights.read_bytes()[1:])
     forget_notes(bench)
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert "checkpoint 1 of trial" in restored.stderr
     ran = [note["iteration"] for note in bench.notes() if note["what"] == "ran"]
     assert sorted(ran) == [2, 2, 3, 3, 4, 4]
@@ -171,7 +169,7 @@ def test_a_checkpoint_that_lost_its_manifest_since_it_was_committed_is_not_trust
         (checkpoint / ".holdfast.json").unlink()
     forget_notes(committed)
     restored = committed.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert "checkpoint 1 of trial" in restored.stderr
     assert committed.problems(tensorboard=True) == []
 
@@ -180,8 +178,7 @@ def test_without_any_whole_checkpoint_a_trial_begins_again(killed: Bench) -> Non
     for folder in killed.root.glob("*/checkpoint_*"):
         shutil.rmtree(folder)
     forget_notes(killed)
-    restored = killed.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(killed.restore().succeeds()) == [4, 4]
     ran = [note["iteration"] for note in killed.notes() if note["what"] == "ran"]
     assert sorted(ran) == [1, 1, 2, 2, 3, 3, 4, 4]
     assert killed.problems(tensorboard=True) == []
@@ -192,8 +189,7 @@ def test_a_bit_flipped_in_result_json_is_mended_by_a_restore_that_runs_the_trial
 ) -> None:
     for file in killed.root.glob("*/result.json"):
         file.write_text(json.dumps({"nonsense": 1}) + "\n{")
-    restored = killed.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(killed.restore().succeeds()) == [4, 4]
     assert killed.problems(tensorboard=True) == []
 
 
@@ -249,7 +245,7 @@ def test_a_checkpoint_that_no_record_names_any_more_is_taken_up_before_an_older_
             weights.write_bytes(b"?" + weights.read_bytes()[1:])
     forget_notes(committed)
     restored = committed.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert ("is whole, and no record named it any more" in restored.stderr) is whole
     ran = [note["iteration"] for note in committed.notes() if note["what"] == "ran"]
     assert sorted(ran) == ([3, 3, 4, 4] if whole else [1, 1, 2, 2, 3, 3, 4, 4])
@@ -265,7 +261,7 @@ def test_what_repair_drops_from_the_records_does_not_hide_a_newer_whole_checkpoi
     forget_notes(committed)
     restored = committed.restore().succeeds()
     assert "is lost" not in restored.stderr
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     ran = [note["iteration"] for note in committed.notes() if note["what"] == "ran"]
     assert sorted(ran) == [3, 3, 4, 4]
 
@@ -282,7 +278,6 @@ def test_a_manifest_of_an_earlier_version_leaves_it_to_result_json_how_far_it_go
     for folder in committed.root.glob("*/checkpoint_000000"):
         shutil.rmtree(folder)
     forget_notes(committed)
-    restored = committed.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(committed.restore().succeeds()) == [4, 4]
     ran = [note["iteration"] for note in committed.notes() if note["what"] == "ran"]
     assert sorted(ran) == [3, 3, 4, 4]

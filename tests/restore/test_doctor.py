@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.cli import main
 from tests.rig import checker
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 from tests.rig.bucket import Bucket
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
@@ -70,7 +70,7 @@ def test_what_a_killed_run_left_is_repaired_and_a_restore_goes_on_without_a_word
     assert "NOTE" not in capsys.readouterr().out.split("Removed.")[1]
     forget_notes(bench)
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert "lost" not in restored.stderr
     assert "no valid records" not in restored.stderr
     ran = [note["iteration"] for note in bench.notes() if note["what"] == "ran"]

@@ -64,8 +64,7 @@ def test_a_killed_extension_goes_on_without_being_asked_for_again(bench: Bench) 
     script = start("extend")
     for reported in ("1 3", "2 3", "3 2"):
         script.wait_for(f"reported {reported}")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     for gate in gates:
         gate.open()
     found: object = results(start("restore").succeeds())

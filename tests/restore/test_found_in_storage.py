@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.bucket import Bucket
 from tests.rig.s3_server import S3Server
 
@@ -70,7 +70,7 @@ def test_a_restore_on_another_machine_finds_it_before_it_starts_from_nothing(
     superseded: Bench,
 ) -> None:
     restored = superseded.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert [found["checkpoint"] for found in results(restored)] == [4, 4]
     assert restored.stderr.count(FOUND) == 2
     assert epochs_run(superseded) == [3, 3, 4, 4]
@@ -88,7 +88,7 @@ def test_one_that_is_not_whole_or_not_its_own_is_not_taken(superseded: Bench, da
         else:
             marker.write_text(marker.read_text().replace('trial_id": "', 'trial_id": "x'))
     restored = superseded.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert FOUND not in restored.stderr
     assert epochs_run(superseded) == [1, 1, 2, 2, 3, 3, 4, 4]
 
@@ -111,6 +111,6 @@ def test_it_is_found_in_a_bucket(bench: Bench, moto: S3Server) -> None:
     bench.use(bucket, machine="second")
     forget_notes(bench)
     restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert restored.stderr.count(FOUND) == 2
     assert epochs_run(bench) == [3, 3, 4, 4]

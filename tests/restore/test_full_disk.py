@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -79,8 +79,7 @@ def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, di
     acknowledged = [n["iteration"] for n in bench.notes() if n["what"] == "acknowledged"]
     assert sorted(acknowledged) == [1, 1, 2, 2]
     disk.free()
-    restored = bench.restore(checkpoint_every=2).succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore(checkpoint_every=2).succeeds()) == [4, 4]
     assert bench.problems(disk.path / "run", tensorboard=True) == []
 
 
@@ -105,5 +104,5 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_of_its_trial(bench: Bench, d
         errors = [found["error"] for found in results(script)]
         assert all(os.strerror(27) in error for error in errors)  # EFBIG, in the user's own file
         restored = bench.restore({"resume_errored": True}).succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert bench.problems(disk.path / "run", tensorboard=True) == []

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.cli import main
 from tests.rig import checker
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.bucket import Bucket
 from tests.rig.gcs_server import GcsServer
 from tests.rig.proxy import Proxy
@@ -56,12 +56,11 @@ def test_an_experiment_is_restored_from_gs_on_an_empty_machine(
 ) -> None:
     script, gate = bench.held_in(3, num_to_keep=1)
     bucket.wait_for_committed(4)
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     second = bench.use(bucket, machine="second")
     restored = bench.restore(num_to_keep=1).succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert [found["checkpoint"] for found in results(restored)] == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert checker.check(copy, tensorboard=True) == []
@@ -81,8 +80,7 @@ def test_what_a_kill_has_cut_off_is_brought_to_gs_by_the_doctor(
     gate.open()
     for trial in (0, 1):
         script.wait_for(f"at {trial} 3")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     last.open()
     local = bench.folder / "first" / "run"
     sync = ["doctor", "sync", str(local), "--storage", bucket.experiment]
@@ -92,8 +90,7 @@ def test_what_a_kill_has_cut_off_is_brought_to_gs_by_the_doctor(
     assert f"--storage '{bucket.experiment}'" in told.out  # as it can be typed again
     bucket.proxy.mend()
     bench.use(bucket, machine="second")
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
 
 
 def test_a_bucket_that_is_not_there_is_told_before_the_first_trial(

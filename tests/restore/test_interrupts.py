@@ -10,7 +10,7 @@ import subprocess
 
 import pytest
 
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -29,8 +29,7 @@ def test_ctrl_c_stops_the_trials_and_tells_how_to_go_on(bench: Bench) -> None:
     assert f"Tuner.restore('{bench.root}', trainable=...).fit()" in script.stderr
     assert script.left() == []
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -46,8 +45,7 @@ def test_a_second_ctrl_c_kills_without_waiting_for_the_grace(bench: Bench) -> No
     assert script.ends() != 0
     assert script.left() == []
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -61,8 +59,7 @@ def test_a_trial_that_ignores_being_stopped_is_killed_after_the_grace(bench: Ben
     assert script.ends() == -signal.SIGINT
     assert script.left() == []
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
 
 
 def test_an_error_in_the_script_after_fit_leaves_a_finished_experiment(bench: Bench) -> None:
@@ -70,8 +67,7 @@ def test_an_error_in_the_script_after_fit_leaves_a_finished_experiment(bench: Be
     assert script.ends() == 1
     assert script.left() == []
     before = len(bench.notes())
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert len(bench.notes()) == before  # nothing ran again
 
 
@@ -86,8 +82,7 @@ def test_a_script_that_is_told_to_end_lets_its_trials_save(bench: Bench, signum:
     script.finish_reading()
     assert f"Tuner.restore('{bench.root}', trainable=...).fit()" in script.stderr
     assert script.left() == []
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
     ran = sorted(note["iteration"] for note in bench.notes() if note["what"] == "ran")
     assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
@@ -102,8 +97,7 @@ def test_a_job_whose_every_process_is_told_to_end_is_the_same(bench: Bench) -> N
     gate.open()
     assert script.ends() == -signal.SIGTERM
     assert script.left() == []
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
     ran = sorted(note["iteration"] for note in bench.notes() if note["what"] == "ran")
     assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
@@ -115,8 +109,7 @@ def test_trials_that_do_not_save_are_ended_in_time(bench: Bench) -> None:
     assert script.ends() == -signal.SIGTERM
     assert script.left() == []
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -128,8 +121,7 @@ def test_a_second_sigterm_kills(bench: Bench) -> None:
     assert script.ends() == -signal.SIGTERM
     assert script.left() == []
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
 
 
 IN_PLACE = """
@@ -158,8 +150,7 @@ def test_under_nohup_a_closed_terminal_changes_nothing_and_sigterm_ends(bench: B
     assert script.ends() == -signal.SIGTERM
     assert script.left() == []
     last.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
 
 
 CONTAINER = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
@@ -180,8 +171,7 @@ def test_the_first_process_of_a_container_stops_as_any_other(bench: Bench, signu
     assert "To go on: " in script.stderr
     assert script.left() == []
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -221,8 +211,7 @@ def test_ctrl_c_before_the_first_trial_runs_leaves_what_can_be_restored(bench: B
     script.signal(signal.SIGINT)
     assert script.ends() != 0
     assert script.left() == []
-    again = bench.start(go_on=True).succeeds()
-    assert [found["epoch"] for found in results(again)] == [4, 4]
+    assert epochs_of(bench.start(go_on=True).succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -232,6 +221,5 @@ def test_ctrl_c_to_the_whole_terminal_group_is_the_same(bench: Bench) -> None:
     assert script.ends() == -signal.SIGINT
     assert script.left() == []
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []

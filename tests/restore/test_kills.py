@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of, results
 
 pytestmark = pytest.mark.process
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.process
 def test_an_undisturbed_run_leaves_nothing_to_complain_about(bench: Bench) -> None:
     script = bench.start(samples=2, num_to_keep=2).succeeds()
     assert script.left() == []
-    assert [found["epoch"] for found in results(script)] == [4, 4, 4, 4]
+    assert epochs_of(script) == [4, 4, 4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -20,18 +20,15 @@ def test_a_controller_killed_before_the_first_report_is_restored(bench: Bench) -
     gate = bench.gate("any-1")
     script = bench.start()
     script.wait_for("at 0 1")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
 def test_a_controller_killed_in_the_middle_repeats_no_acknowledged_epoch(bench: Bench) -> None:
     bench.killed_in(3, num_to_keep=1)
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     ran = [(note["trial"], note["iteration"]) for note in bench.notes() if note["what"] == "ran"]
     again = sorted(iteration for trial, iteration in ran if ran.count((trial, iteration)) > 1)
     assert again == [3, 3, 3, 3]  # the epoch that was cut off, of each trial, twice
@@ -41,24 +38,8 @@ def test_a_controller_killed_in_the_middle_repeats_no_acknowledged_epoch(bench: 
 def test_a_controller_killed_while_the_last_trial_ends_is_restored(bench: Bench) -> None:
     script = bench.start()
     script.wait_for("reported 0 4")
-    script.kill()
-    assert script.left() == []
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
-    assert bench.problems(tensorboard=True) == []
-
-
-def test_rows_after_the_newest_checkpoint_are_shown_once_when_they_are_run_again(
-    bench: Bench,
-) -> None:
-    gate = bench.gate("0-6")
-    script = bench.start(epochs=7, checkpoint_every=3)
-    script.wait_for("at 0 6")
-    script.kill()
-    assert script.left() == []
-    gate.open()
-    restored = bench.restore(epochs=7, checkpoint_every=3).succeeds()
-    assert [found["epoch"] for found in results(restored)] == [7, 7]
+    script.dies()
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -70,7 +51,7 @@ def test_a_killed_worker_is_retried_from_its_checkpoint(bench: Bench) -> None:
     script.wait_for("begun 1 2")
     gate.open()
     script.succeeds()
-    assert [found["epoch"] for found in results(script)] == [4, 4]
+    assert epochs_of(script) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -93,7 +74,7 @@ def test_a_killed_warm_parent_is_replaced(bench: Bench) -> None:
     script.wait_for("begun 1 2")
     gate.open()
     script.succeeds()
-    assert [found["epoch"] for found in results(script)] == [4, 4]
+    assert epochs_of(script) == [4, 4]
     assert script.left() == []
     assert bench.problems(tensorboard=True) == []
 
@@ -107,7 +88,7 @@ def test_a_killed_service_is_started_again_and_catches_up(bench: Bench, role: st
     service.kill()
     gate.open()
     script.succeeds()
-    assert [found["epoch"] for found in results(script)] == [4, 4]
+    assert epochs_of(script) == [4, 4]
     assert f"the {role}" in script.stderr
     assert "SIGKILL" in script.stderr
     assert script.left() == []
@@ -126,7 +107,7 @@ def test_a_projector_that_dies_again_and_again_is_given_up_and_the_run_goes_on(
             killed += 1
     gate.open()
     script.succeeds()
-    assert [found["epoch"] for found in results(script)] == [4, 4]
+    assert epochs_of(script) == [4, 4]
     assert "not started again" in script.stderr
     bench.restore().succeeds()
     assert bench.problems(tensorboard=True) == []
@@ -149,8 +130,7 @@ def test_a_uploader_that_dies_again_and_again_ends_the_run_so_that_it_can_be_res
     assert "not started again" in script.stderr
     assert script.left() == []
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -163,32 +143,5 @@ def test_everything_killed_at_once_is_restored(bench: Bench) -> None:
         process.kill()
     assert script.left() == []
     gate.open()
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
-
-
-def test_what_a_trial_started_does_not_outlive_the_controller(bench: Bench) -> None:
-    path = bench.write(
-        """
-import subprocess, sys, time
-from holdfast import tune
-from tests.rig.script import mark, wait_at
-
-def train(config):
-    program = "import signal; print(flush=True); signal.pause()"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as started:
-        started.stdout.readline()  # right after its start its environment cannot be read yet
-        mark("started")
-        wait_at("never")
-
-if __name__ == "__main__":
-    tune.Tuner(train, run_config=tune.RunConfig(storage_path=sys.argv[1], name="run")).fit()
-"""
-    )
-    bench.gate("never")
-    script = bench.run(path, str(bench.storage))
-    script.wait_for("started")
-    assert len(script.processes("other")) == 1
-    script.kill()
-    assert script.left() == []

@@ -13,7 +13,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.snapshots import read_snapshot, snapshot_names
 from holdfast.syncer.journal.journal import MAGIC, read, segment_name
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 
 pytestmark = pytest.mark.process
 
@@ -73,8 +73,7 @@ def test_no_acknowledged_epoch_runs_again_and_each_row_stays(
     assert refused.ends() == 1
     assert main(["doctor", "repair", str(killed.root)]) == 0
     assert {path: path.read_bytes() for path in rows} == rows
-    restored = killed.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(killed.restore().succeeds()) == [4, 4]
     assert main(["doctor", "verify", str(killed.root)]) == 0
     assert killed.problems(tensorboard=True) == []
     for path, data in rows.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig import checker
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of, results
 
 pytestmark = pytest.mark.process
 
@@ -31,8 +31,7 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_the_same_as_without_
     gate = bench.gate("2-2")
     script = bench.start(samples=3, at_once=1)
     script.wait_for("at 2 2")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     restored = bench.restore().succeeds()
     again = ran(bench)
@@ -80,16 +79,6 @@ def test_restore_without_a_trainable_uses_the_pickled_one(killed: Bench) -> None
     assert killed.problems(tensorboard=True) == []
 
 
-def test_a_moved_directory_is_restored_where_it_is_now(killed: Bench) -> None:
-    moved = killed.folder / "elsewhere" / "renamed"
-    moved.parent.mkdir()
-    killed.root.rename(moved)
-    restored = results(killed.restore(path=str(moved)).succeeds())
-    assert [found["epoch"] for found in restored] == [4, 4]
-    assert killed.problems(moved, tensorboard=True) == []
-    assert not killed.root.exists()
-
-
 def test_a_copy_goes_on_by_itself_and_leaves_the_original_alone(bench: Bench) -> None:
     original, gate = bench.held_in(3)
     copy = bench.folder / "copy"
@@ -98,7 +87,7 @@ def test_a_copy_goes_on_by_itself_and_leaves_the_original_alone(bench: Bench) ->
     copied = bench.restore(path=str(copy)).succeeds()
     original.succeeds()
     for script in (original, copied):
-        assert [found["epoch"] for found in results(script)] == [4, 4]
+        assert epochs_of(script) == [4, 4]
     assert checker.check(bench.root, ended=True, tensorboard=True) == []
     assert checker.check(copy, ended=True, tensorboard=True) == []
 
@@ -121,12 +110,11 @@ runpy.run_path({str(Path(__file__).parent / "user_script.py")!r}, run_name="__ma
     script = bench.run(path, "", json.dumps(options), str(bench.folder / "here"))
     script.wait_for("at 0 3")
     script.wait_for("at 1 3")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     options |= {"restore": {}, "path": "storage/run"}
     restored = bench.run(path, "", json.dumps(options), str(bench.folder)).succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -188,8 +176,7 @@ if __name__ == "__main__":
     script = bench.run(path, str(bench.storage), "begin")
     script.wait_for("reported 0 2")
     script.wait_for("reported 1 2")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     restored = bench.run(path, str(bench.storage), "restore").succeeds()
     assert "MODELS ['old 1', 'old 1', 'new 1']" in restored.stdout
@@ -279,8 +266,7 @@ if __name__ == "__main__":
     gate = bench.gate("any-2")
     script = bench.run(path, str(bench.storage), "begin")
     script.wait_for("reported 0 1")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     restored = bench.run(path, str(bench.storage), "restore").succeeds()
     assert "EPOCH 3" in restored.stdout

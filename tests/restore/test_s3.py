@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import tune
 from tests.rig import checker
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.bucket import Bucket
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server, make_bucket
@@ -60,12 +60,11 @@ def test_an_experiment_is_restored_from_the_bucket_on_an_empty_machine(
 ) -> None:
     script, gate = bench.held_in(3, num_to_keep=1)
     bucket.wait_for_committed(4)
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     second = bench.use(bucket, machine="second")
     restored = bench.restore(num_to_keep=1).succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(restored) == [4, 4]
     assert [found["checkpoint"] for found in results(restored)] == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert checker.check(copy, tensorboard=True) == []
@@ -76,8 +75,7 @@ def test_a_restore_on_the_same_machine_uploads_what_was_cut_off(
     bench: Bench, bucket: Bucket
 ) -> None:
     bench.killed_in(3, sync_period=3600)
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert bench.problems(copy, tensorboard=True) == []
 
@@ -97,7 +95,7 @@ def test_a_copy_of_a_folder_that_is_run_is_refused_and_the_run_goes_on(
     assert bucket.named("/.epochs/") == claims
     gate.open()
     first.succeeds()
-    assert [found["epoch"] for found in results(first)] == [4, 4]
+    assert epochs_of(first) == [4, 4]
 
 
 def test_the_older_incarnation_is_refused_once_another_machine_has_restored(
@@ -120,12 +118,11 @@ def test_the_older_incarnation_is_refused_once_another_machine_has_restored(
     older.finish_reading()
     assert "a newer restore of this experiment has taken" in older.stderr
     assert older.left() == []
-    assert [found["epoch"] for found in results(newer)] == [4, 4]
+    assert epochs_of(newer) == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert checker.check(copy, tensorboard=True) == []
     bench.use(bucket, machine="third")
-    again = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(again)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
 
 
 @contextmanager
@@ -152,7 +149,7 @@ def test_storage_that_fails_for_a_while_is_tried_again_and_nothing_is_missing(
     proxy.mend()
     last.open()
     script.succeeds()
-    assert [found["epoch"] for found in results(script)] == [4, 4]
+    assert epochs_of(script) == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert bench.problems(copy, tensorboard=True) == []
 
@@ -174,8 +171,7 @@ def test_storage_that_is_gone_for_good_ends_fit_with_what_is_missing_and_a_resto
     assert checker.fold(local).trials.keys()
     for trial in checker.fold(local).trials.values():
         assert len(list((local / trial.dirname).glob("checkpoint_*"))) == 4
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert bench.problems(copy, tensorboard=True) == []
 
@@ -197,8 +193,7 @@ def test_a_second_ctrl_c_ends_a_run_whose_storage_does_not_answer(
     assert "Not in storage yet:" in script.stderr
     assert "/checkpoint_0000" in script.stderr
     assert script.left() == []
-    restored = bench.restore().succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert bench.problems(copy, tensorboard=True) == []
 
@@ -228,7 +223,7 @@ def test_credentials_are_in_no_file_of_the_tree_and_no_object_of_the_bucket(
     bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(bench.folder / "first")
     options: dict[str, Any] = {"storage": uri, "env_vars": {"MY_TOKEN": SECRET}, "artifacts": True}
     script = bench.start(**options).succeeds()
-    assert [found["epoch"] for found in results(script)] == [4, 4]
+    assert epochs_of(script) == [4, 4]
     secrets = [SECRET, rclone.secret_key]
     local = bench.folder / "first"
     remote = rclone_folder / "bucket" / bench.folder.name
@@ -239,8 +234,7 @@ def test_credentials_are_in_no_file_of_the_tree_and_no_object_of_the_bucket(
     assert rclone.secret_key not in script.stderr
     assert checker.check(remote / "run", tensorboard=True) == []
     bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(bench.folder / "second")
-    second = bench.restore(**options).succeeds()
-    assert [found["epoch"] for found in results(second)] == [4, 4]
+    assert epochs_of(bench.restore(**options).succeeds()) == [4, 4]
 
 
 FILESYSTEMS = {
@@ -328,8 +322,7 @@ def test_a_filesystem_given_as_an_object_is_used_for_everything(
     gate = bench.gate("any-3")
     script = bench.run(path, *arguments, "begin")
     script.wait_for("reported 2")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     restored = bench.run(path, *arguments, "restore").succeeds()
     assert f"CHECKPOINT 3 {prefix}/run/train_" in restored.stdout

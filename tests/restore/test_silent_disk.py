@@ -7,7 +7,7 @@ import signal
 import pytest
 
 from tests.rig import silent_disk
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -30,7 +30,7 @@ def goes_on(bench: Bench) -> None:
     for name in (silent_disk.VARIABLE, "HOLDFAST_DISK_DEADLINE_S"):
         bench.environ.pop(name)
     bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "60"
-    assert [found["epoch"] for found in results(bench.restore().succeeds())] == [4, 4]
+    assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -108,6 +108,6 @@ def test_a_projector_whose_disk_is_silent_takes_nothing_from_the_run(bench: Benc
     script = falls_silent(bench, "projector")
     assert script.ends() == 0
     assert script.left() == []
-    assert [found["epoch"] for found in results(script)] == [4, 4]
+    assert epochs_of(script) == [4, 4]
     assert "the disk has not answered for 0.5 s" in script.stderr
     goes_on(bench)

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 
 pytestmark = pytest.mark.process
 
@@ -16,11 +16,9 @@ def test_a_killed_script_leaves_no_rank_and_goes_on_where_all_ranks_were(bench: 
     script = bench.start(ranks=2, num_to_keep=1)
     script.wait_for("at 0 3")
     script.wait_for("at 1 3")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
-    restored = bench.restore(ranks=2).succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore(ranks=2).succeeds()) == [4, 4]
     ran = [(note["trial"], note["iteration"]) for note in bench.notes() if note["what"] == "ran"]
     again = sorted(iteration for trial, iteration in ran if ran.count((trial, iteration)) > 1)
     assert again == [3, 3, 3, 3]  # the epoch that was cut off, of each trial, twice
@@ -37,6 +35,5 @@ def test_ctrl_c_ends_all_ranks_and_the_tuner_goes_on(bench: Bench) -> None:
     assert f"Tuner.restore('{bench.root}', trainable=...).fit()" in script.stderr
     assert script.left() == []
     gate.open()
-    restored = bench.restore(ranks=2).succeeds()
-    assert [found["epoch"] for found in results(restored)] == [4, 4]
+    assert epochs_of(bench.restore(ranks=2).succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from tests.rig.bench import Bench, results
+from tests.rig.bench import Bench, epochs_of
 
 pytestmark = pytest.mark.process
 
@@ -23,7 +23,7 @@ def test_a_second_fit_of_the_same_name_is_refused_and_the_first_goes_on(bench: B
     assert f"process {first.process.pid} on {os.uname().nodename}" in second.stderr
     gate.open()
     first.succeeds()
-    assert [found["epoch"] for found in results(first)] == [4, 4]
+    assert epochs_of(first) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -38,7 +38,7 @@ def test_of_two_restores_at_once_one_is_refused(bench: Bench) -> None:
     assert "ExperimentInUse" in second.stderr
     gate.open()
     first.succeeds()
-    assert [found["epoch"] for found in results(first)] == [4, 4]
+    assert epochs_of(first) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 
 
@@ -47,8 +47,7 @@ def test_the_lock_file_of_a_dead_process_is_no_obstacle(bench: Bench) -> None:
     # The pid of a process that lives, which did not take the lock: not it but the lock decides.
     holder = {"pid": os.getpid(), "host": os.uname().nodename}
     (bench.root / ".lock").write_text(json.dumps(holder))
-    script = bench.start().succeeds()
-    assert [found["epoch"] for found in results(script)] == [4, 4]
+    assert epochs_of(bench.start().succeeds()) == [4, 4]
 
 
 def test_a_restore_waits_for_the_last_process_of_the_incarnation_before(bench: Bench) -> None:
@@ -74,14 +73,14 @@ wait_at("straggler")
     restored.wait_for("made")
     gate.open()
     restored.succeeds()
-    assert [found["epoch"] for found in results(restored)] == [2, 2]
+    assert epochs_of(restored) == [2, 2]
 
 
 def test_two_experiments_of_different_names_do_not_disturb_each_other(bench: Bench) -> None:
     scripts = [bench.start(name=name) for name in ("run", "other")]
     for script in scripts:
         script.succeeds()
-        assert [found["epoch"] for found in results(script)] == [4, 4]
+        assert epochs_of(script) == [4, 4]
 
 
 def test_two_fits_in_two_threads_of_one_process_are_isolated_or_refused(bench: Bench) -> None:

@@ -216,6 +216,14 @@ class UserScript:
         self.process.kill()
         self.process.wait()
 
+    def dies(self) -> None:
+        """SIGKILL to the script, after which no process of it is left.
+
+        A worker may live a moment longer, and would go on where the test changes things.
+        """
+        self.kill()
+        assert self.left() == []
+
     def kill_all(self) -> None:
         for process in self.processes():
             process.kill()

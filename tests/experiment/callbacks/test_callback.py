@@ -269,7 +269,8 @@ def test_the_time_since_a_restore_counts_from_where_the_attempt_began(tmp_path: 
 
 def test_a_callback_that_changes_its_result_changes_nobody_elses(run: Run) -> None:
     class Greedy(Callback):
-        def on_trial_result(self, *_: Any, result: dict[str, Any], **__: Any) -> None:
+        def on_trial_result(self, *_: Any, **seen: Any) -> None:
+            result = seen["result"]
             result["nested"]["a"] = "changed"
             result["config"]["net"]["width"] = "changed"
             result.clear()
@@ -402,8 +403,8 @@ def test_without_callbacks_nothing_is_started_or_kept(run: Run) -> None:
 
 
 class Failing(Callback):
-    def on_trial_result(self, *_: Any, iteration: int, **__: Any) -> None:
-        raise KeyError(f"no key in row {iteration}")
+    def on_trial_result(self, *_: Any, **seen: Any) -> None:
+        raise KeyError(f"no key in row {seen['iteration']}")
 
 
 def test_an_exception_in_a_callback_is_shown_once_and_the_others_go_on(run: Run) -> None:

@@ -113,8 +113,7 @@ def test_trials_whose_script_was_killed_go_on_from_what_the_callback_saved(
     script = example.start(bench)
     for _ in range(2):
         script.wait_for("at 3 1", within_s=300)
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     after = example.whole(bench)
     kept: dict[str, list[tuple[int, int]]] = {}

@@ -47,8 +47,7 @@ def test_killed_controller_and_killed_rank_cost_no_epoch(bench: Bench) -> None:
     gate = bench.gate("epoch-3")
     script = bench.start(epochs=5)
     script.wait_for("at 3", PATIENCE_S)
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     after = bench.restore(epochs=5).succeeds(PATIENCE_S)
     assert after.left() == []

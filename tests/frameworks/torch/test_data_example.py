@@ -26,8 +26,7 @@ def test_no_row_of_an_epoch_is_seen_twice_after_deaths_of_a_rank_and_of_the_scri
     gate = bench.gate("report-3")
     script = bench.run(DRIVER, *arguments)
     assert script.wait_for("at 3", PATIENCE_S) == "at 3 1"
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     after = bench.run(DRIVER, *arguments, "--workers", "3").succeeds(PATIENCE_S)
     assert "Resuming run" in after.stdout

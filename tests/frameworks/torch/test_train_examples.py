@@ -227,8 +227,7 @@ def disturbed(bench: Bench, *arguments: str, again: Sequence[str] = ()) -> UserS
     gate = bench.gate("report-3")
     script = bench.run(DRIVER, *arguments)
     assert script.wait_for("at 3", PATIENCE_S) == "at 3 1"
-    script.kill()
-    assert script.left() == []
+    script.dies()
     for path in bench.folder.glob("*/run/*/checkpoint_000001"):
         shutil.copytree(path, bench.folder / "start")
     gate.open()

@@ -113,8 +113,7 @@ def test_a_script_that_is_killed_goes_on_in_the_same_run_and_no_row_is_missing(
     gate = bench.gate("0-4")
     script = bench.start(trackers=[subject.callback])
     script.wait_for("at 0 4")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     restored = bench.restore().succeeds()
     _no_trouble(restored, bench.root)
@@ -126,8 +125,7 @@ def test_a_killed_script_goes_on_in_the_same_wandb_run(bench: Bench, wandb: Subj
     gate = bench.gate("0-4")
     script = bench.start(trackers=[wandb.callback])
     script.wait_for("at 0 4")
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     _no_trouble(bench.restore().succeeds(), bench.root)
     assert set(_only(wandb.shown())) == {(1, 1), (2, 1), (3, 1), (3, 2), (4, 2)}

@@ -177,8 +177,7 @@ def disturbed(bench: Bench, example: str, *arguments: str) -> UserScript:
     gate = bench.gate("report-3")
     script = bench.run(DRIVER, *given)
     script.wait_for("at 3 1", PATIENCE_S)
-    script.kill()
-    assert script.left() == []
+    script.dies()
     gate.open()
     after = bench.run(DRIVER, *given).succeeds(PATIENCE_S)
     assert "Resuming" in after.stdout
