@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -20,11 +19,8 @@ from typing import Any, TypeVar
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
-    StorageBusy,
     StorageError,
-    StorageRefused,
     StorageUnavailable,
-    from_os_error,
     redact,
 )
 from holdfast.syncer.files import threads
@@ -32,6 +28,7 @@ from holdfast.syncer.files.durable import TEMPORARY, is_leftover, unique, write_
 from holdfast.syncer.stores.filesystems import (
     remover_of_empty,
     renames_cheaply,
+    translated,
     without_prefix,
     wrapped_fsspec,
 )
@@ -55,15 +52,7 @@ R = TypeVar("R")
 
 _THREADS = 16
 _CHUNK_BYTES = 4 << 20
-_NO_ACCESS = re.compile(
-    r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
-    r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
-)
-_BUSY = re.compile(r"SLOW_DOWN|SlowDown|ServiceUnavailable|Throttl|\b(429|502|503|504)\b")
-_NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|[Bb]ucket .*(does not|doesn't) exist")
-
 _SHORTER = "the file became shorter while it was read"
-_CHECK_CREDENTIALS = "Check the credentials and that they may read, write, list and delete there"
 
 
 class ArrowStore(PutsAtOnce):
@@ -257,23 +246,7 @@ class ArrowStore(PutsAtOnce):
             raise self._translated(error, operation, key) from error
 
     def _translated(self, error: Exception, operation: str, key: str) -> StorageError:
-        where = self._shown(key) if key else self._where
-        text = redact(f"{type(error).__name__}: {error}")
-        if isinstance(error, StorageError):
-            return error.during(operation, where)
-        if isinstance(error, TimeoutError):
-            return StorageUnavailable(operation, where, "no answer within the deadline")
-        if _NO_BUCKET.search(text):
-            return StorageRefused(operation, where, text, "Create the bucket, or correct its name")
-        if isinstance(error, FileNotFoundError):
-            return NotStored(operation, where, text)
-        if isinstance(error, PermissionError) or _NO_ACCESS.search(text):
-            return StorageRefused(operation, where, text, _CHECK_CREDENTIALS)
-        if _BUSY.search(text):
-            return StorageBusy(operation, where, text)
-        if isinstance(error, OSError) and error.errno is not None:
-            return from_os_error(error, operation, where)
-        return StorageUnavailable(operation, where, text)
+        return translated(error, operation, self._shown(key) if key else self._where)
 
     def _into_place(self, path: str, make: Callable[[str], int]) -> int:
         """Make the object, under another name first where a rename is one cheap step."""

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.syncer.errors import InvalidLocation
+from holdfast.syncer.errors import (
+    InvalidLocation,
+    NotStored,
+    StorageBusy,
+    StorageError,
+    StorageRefused,
+    StorageUnavailable,
+    from_os_error,
+    redact,
+)
 
 RemoveEmpty = Callable[[str], None]
 
@@ -16,6 +26,14 @@ _FSSPEC_DISKS = frozenset({"file", "local", "sftp", "ssh", "smb"})
 # Those of fsspec whose `rmdir` refuses a folder with something in it. ArrowFSWrapper, which may
 # call itself "local" too, removes all that is there, and s3fs the bucket.
 _CAREFUL = frozenset({"local.LocalFileSystem", "sftp.SFTPFileSystem", "smb.SMBFileSystem"})
+# The kinds of error of a driver, by its text: each driver has types of its own.
+_NO_ACCESS = re.compile(
+    r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
+    r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
+)
+_BUSY = re.compile(r"SLOW_DOWN|SlowDown|ServiceUnavailable|Throttl|\b(429|502|503|504)\b")
+_NO_BUCKET = re.compile(r"NO_SUCH_BUCKET|NoSuchBucket|[Bb]ucket .*(does not|doesn't) exist")
+_CHECK_CREDENTIALS = "Check the credentials and that they may read, write, list and delete there"
 
 
 def as_arrow(filesystem: object) -> Any:
@@ -103,3 +121,23 @@ def remover_of_empty(filesystem: Any) -> RemoveEmpty | None:
         return None
     remove: RemoveEmpty = wrapped.rmdir
     return remove
+
+
+def translated(error: Exception, operation: str, where: str) -> StorageError:
+    """What a filesystem's driver raised, as one of our errors."""
+    text = redact(f"{type(error).__name__}: {error}")
+    if isinstance(error, StorageError):
+        return error.during(operation, where)
+    if isinstance(error, TimeoutError):
+        return StorageUnavailable(operation, where, "no answer within the deadline")
+    if _NO_BUCKET.search(text):
+        return StorageRefused(operation, where, text, "Create the bucket, or correct its name")
+    if isinstance(error, FileNotFoundError):
+        return NotStored(operation, where, text)
+    if isinstance(error, PermissionError) or _NO_ACCESS.search(text):
+        return StorageRefused(operation, where, text, _CHECK_CREDENTIALS)
+    if _BUSY.search(text):
+        return StorageBusy(operation, where, text)
+    if isinstance(error, OSError) and error.errno is not None:
+        return from_os_error(error, operation, where)
+    return StorageUnavailable(operation, where, text)

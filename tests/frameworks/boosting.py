@@ -250,7 +250,7 @@ class Boosted:
     @pytest.mark.parametrize(
         ("given", "told"),
         [
-            ({"label_column": "z"}, "'z' is no column of the dataset 'train': 'a', 'b'"),
+            ({"label_column": "z"}, "'z' is not a column of the dataset 'train': 'a', 'b'"),
             ({"datasets": {"train": frame(1)}}, "rank 1 of 2 has no row of the dataset 'train'"),
         ],
     )

@@ -1,4 +1,4 @@
-"""What XGBoostTrainer and LightGBMTrainer have in common: they can do without a loop."""
+"""What XGBoostTrainer and LightGBMTrainer share: they can train without a user's loop."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.trial.errors import InvalidConfig
 if TYPE_CHECKING:
     import pandas as pd
 
-ROUNDS = 10  # what both libraries' users get who do not say how many
+ROUNDS = 10  # the default of both libraries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,13 +31,13 @@ class RankTable:
 
 @dataclass(frozen=True, kw_only=True)
 class Boosting(ABC):
-    """The loop of a trainer that is given none: parameters are the trial's config.
+    """The loop of a trainer that was given none: the trial's config has the parameters.
 
-    `train_arguments` go to the library's own `train`. `dataset_names` are those that the trainer
-    was given.
+    `train_arguments` are passed to the library's own `train`. `dataset_names` are the names of
+    the trainer's datasets.
     """
 
-    # What `train_arguments` may be, and which datasets are split where no DataConfig says.
+    # The names allowed in `train_arguments`, and the datasets that are split without a DataConfig.
     takes: ClassVar[tuple[str, ...]]
     splits: ClassVar[Literal["all"] | Sequence[str]] = "all"
 
@@ -51,7 +51,7 @@ class Boosting(ABC):
     @staticmethod
     @abstractmethod
     def get_model(checkpoint: Checkpoint) -> Any:
-        """The library's Booster that `train` has saved."""
+        """The library's Booster that `train` saved."""
 
     @staticmethod
     @abstractmethod
@@ -59,7 +59,7 @@ class Boosting(ABC):
 
     @abstractmethod
     def train(self, config: dict[str, Any], model: Any, rounds: int) -> None:
-        """Train so many rounds more, from `model` or from none."""
+        """Train this many more rounds, from `model` if there is one."""
 
     def __call__(self, config: dict[str, Any]) -> None:
         begun = get_checkpoint()
@@ -69,7 +69,7 @@ class Boosting(ABC):
             self.train(config, model, left)
 
     def tables(self) -> dict[str, RankTable]:
-        """By name, the training data first. Raises InvalidConfig for what cannot be learned."""
+        """By name, the training data first. Raises InvalidConfig for unusable data."""
         return {name: self._table(name) for name in self.dataset_names}
 
     def _table(self, name: str) -> RankTable:
@@ -82,7 +82,7 @@ class Boosting(ABC):
             )
         if self.label_column not in frame.columns:
             raise InvalidConfig(
-                f"label_column={self.label_column!r} is no column of the dataset {name!r}: "
+                f"label_column={self.label_column!r} is not a column of the dataset {name!r}: "
                 f"{', '.join(map(repr, frame.columns))}"
             )
         label = frame[self.label_column]
@@ -90,7 +90,7 @@ class Boosting(ABC):
 
 
 def as_frame(shard: Any) -> pd.DataFrame:
-    """A shard of a dataset, as a DataFrame: one that it is, or makes itself, or rows of."""
+    """A shard of a dataset as a DataFrame; it may be one, convert itself, or consist of rows."""
     import pandas as pd
 
     if isinstance(shard, pd.DataFrame):
@@ -103,7 +103,7 @@ def as_frame(shard: Any) -> pd.DataFrame:
 
 
 class BoostingTrainer(DataParallelTrainer):
-    """A DataParallelTrainer that calls its library's `train` itself where it is given no loop."""
+    """A DataParallelTrainer that calls its library's `train` itself if it is given no loop."""
 
     _boosting: ClassVar[type[Boosting]]
 
@@ -137,7 +137,7 @@ class BoostingTrainer(DataParallelTrainer):
                 train_arguments=dict(train_arguments),
             )
             train_loop_config = {**(params or {}), **(train_loop_config or {})}
-            # When it is saved is the loop's to know here, and not for a step of a class.
+            # Here the loop decides when to save, and not a step of a class trainable.
             kept = replace(kept, checkpoint_frequency=0, checkpoint_at_end=None)
             run_config = replace(run_config, checkpoint_config=kept)
             dataset_config = dataset_config or DataConfig(self._boosting.splits)
@@ -155,12 +155,12 @@ class BoostingTrainer(DataParallelTrainer):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint) -> Any:
-        """The Booster in a checkpoint of a training without a loop of its own."""
+        """The Booster in a checkpoint of a training without a user's loop."""
         return cls._boosting.get_model(checkpoint)
 
     @classmethod
     def _refuse(cls, given: Sequence[str]) -> None:
-        """Raises InvalidConfig for what has no meaning beside a loop."""
+        """Raises InvalidConfig for arguments that are meaningless with a loop."""
         if given:
             raise InvalidConfig(
                 f"{cls.__name__}({given[0]}=...) is for a training without train_loop_per_worker: "
@@ -174,7 +174,7 @@ class BoostingTrainer(DataParallelTrainer):
         train_arguments: Mapping[str, Any],
         datasets: Mapping[str, Any],
     ) -> None:
-        """Raises InvalidConfig for what cannot be trained without a loop."""
+        """Raises InvalidConfig for settings that cannot be trained without a loop."""
         name, rounds = cls.__name__, told["num_boost_round"]
         if told["label_column"] is None or told["params"] is None:
             raise InvalidConfig(

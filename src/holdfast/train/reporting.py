@@ -1,4 +1,4 @@
-"""What a framework's callback reports: which of its metrics, and a checkpoint of rank 0's."""
+"""What a framework's callback reports: the chosen metrics, and a checkpoint from rank 0."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from holdfast.experiment.worker.context import get_context, report, staging_dire
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 
-# One name, some names, or the framework's names by those that they are reported as; None is all.
+# One name, some names, or a dict from the names to report to the framework's; None means all.
 Metrics = str | Sequence[str] | Mapping[str, str] | None
 # Writes the model to this path.
 Save = Callable[[str], object]
 
 
 def chosen(found: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
-    """Of what the framework says, what is to be reported.
+    """The metrics to report, out of those that the framework has.
 
-    Raises InvalidMetrics for a name that the framework does not know, with those that it does.
+    Raises InvalidMetrics for a name that the framework does not have, and lists those that it has.
     """
-    if metrics is None:
+    wanted = by_name(metrics)
+    if wanted is None:
         return dict(found)
-    names = (metrics,) if isinstance(metrics, str) else metrics
-    wanted = dict(names) if isinstance(names, Mapping) else {name: name for name in names}
     missing = [name for name in wanted.values() if name not in found]
     if missing:
         raise InvalidMetrics(
@@ -36,8 +35,16 @@ def chosen(found: Mapping[str, Any], metrics: Metrics) -> dict[str, Any]:
     return {name: found[key] for name, key in wanted.items()}
 
 
+def by_name(metrics: Metrics) -> dict[str, str] | None:
+    """The framework's names by the names to report them as; None means all."""
+    if metrics is None:
+        return None
+    names = (metrics,) if isinstance(metrics, str) else metrics
+    return dict(names) if isinstance(names, Mapping) else {name: name for name in names}
+
+
 def check_metrics(metrics: Any) -> None:
-    """Raises InvalidConfig for what is no choice of metrics."""
+    """Raises InvalidConfig if `metrics` is not a choice of metrics."""
     if metrics is None or isinstance(metrics, (str, Mapping)):
         return
     if not isinstance(metrics, Sequence) or not all(isinstance(name, str) for name in metrics):
@@ -48,7 +55,7 @@ def check_metrics(metrics: Any) -> None:
 
 
 def report_saved(metrics: Mapping[str, Any], filename: str, save: Save) -> None:
-    """Report with a checkpoint that `save` writes, in rank 0, as this file."""
+    """Report; rank 0 adds a checkpoint with the file that `save` writes."""
     if get_context().get_world_rank():
         report(metrics)
         return
@@ -58,13 +65,13 @@ def report_saved(metrics: Mapping[str, Any], filename: str, save: Save) -> None:
 
 
 def say_nothing_reported(why: str) -> None:
-    """For who has a callback that reports, and would find an experiment without a row."""
+    """Warns of a callback that reported nothing: the experiment has no row."""
     print(f"holdfast: nothing was reported of this training: {why}", file=sys.stderr)
 
 
 @contextmanager
 def saved(checkpoint: Checkpoint, filename: str) -> Iterator[str]:
-    """The path of a file in a checkpoint. Raises FileNotFoundError that names those there are."""
+    """The path of a file in a checkpoint. Raises FileNotFoundError, which lists its files."""
     with checkpoint.as_directory() as folder:
         path = os.path.join(folder, filename)
         if not os.path.exists(path):

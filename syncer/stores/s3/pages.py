@@ -10,13 +10,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.errors import StorageRefused
+from holdfast.syncer.errors import StorageRefused, StorageUnavailable
+from holdfast.syncer.stores.store import ObjectInfo
 
 Entry = Mapping[str, Any]
 Ask = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
+
+ODD = "Check the server and any proxy in front of it"
 
 _ATTEMPTS = 2
 # S3 gives a thousand; what comes beyond that at once is not S3.
@@ -111,3 +115,22 @@ def _doubt(is_old: bool, token: tuple[Any, ...], fruitless: int, count: int, too
 def _endless(cause: str) -> EndlessListing:
     advice = "Check the server and any proxy in front of it: its listings do not come to an end"
     return EndlessListing("list", "", cause, advice)
+
+
+def entry_of(item: Entry, prefix: str, where: str) -> ObjectInfo:
+    """An object of the folder `prefix`. Raises StorageUnavailable if the item is not one."""
+    name, size, modified = item.get("Key"), item.get("Size"), item.get("LastModified")
+    if not isinstance(name, str) or not name.startswith(prefix):
+        raise odd_answer(where, f"an object named {name!r:.100}, which is not in this folder")
+    if not isinstance(size, int) or size < 0:
+        raise odd_answer(where, f"{name!r:.100} with a size of {size!r:.100}")
+    return ObjectInfo(
+        key=name.removeprefix(prefix),
+        size=size,
+        etag=str(item.get("ETag", "")).strip('"') or None,
+        modified=modified.timestamp() if isinstance(modified, datetime) else None,
+    )
+
+
+def odd_answer(where: str, text: str) -> StorageUnavailable:
+    return StorageUnavailable("list", where, f"the storage answered with {text}", ODD)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,7 +36,16 @@ from holdfast.syncer.stores.s3.multipart import (
     part_bytes,
 )
 from holdfast.syncer.stores.s3.options import SECRETS, is_set
-from holdfast.syncer.stores.s3.pages import OBJECTS, UPLOADS, EndlessListing, Listing, listed
+from holdfast.syncer.stores.s3.pages import (
+    OBJECTS,
+    ODD,
+    UPLOADS,
+    EndlessListing,
+    Listing,
+    entry_of,
+    listed,
+    odd_answer,
+)
 from holdfast.syncer.stores.s3.put import (
     COPIED_PART_BYTES,
     COPY_AT_MOST_BYTES,
@@ -64,7 +72,6 @@ R = TypeVar("R")
 
 _IN_FLIGHT_BYTES = 64 << 20
 _READ_INLINE_BYTES = 64 << 10
-_ODD = "Check the server and any proxy in front of it"
 
 
 class S3Store:
@@ -185,7 +192,7 @@ class S3Store:
             return await upload.upload()
         except (KeyError, TypeError) as error:
             cause = f"an answer of the storage is not what S3 answers ({error!r})"
-            raise StorageUnavailable("put", self._shown(key), cause, _ODD) from error
+            raise StorageUnavailable("put", self._shown(key), cause, ODD) from error
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         asked: dict[str, Any] = {"CopySource": self._place(source.key)}
@@ -229,7 +236,8 @@ class S3Store:
         for upload in uploads:
             name, upload_id = upload.get("Key"), upload.get("UploadId")
             if not isinstance(name, str) or not name.startswith(self._prefix) or not upload_id:
-                raise self._odd(f"an upload of {name!r:.100}, which is not in this folder")
+                text = f"an upload of {name!r:.100}, which is not in this folder"
+                raise odd_answer(self._where, text)
             key = name.removeprefix(self._prefix)
             older = self._begun.get(key)
             if older is not None and older != upload_id:
@@ -362,19 +370,4 @@ class S3Store:
             raise from_os_error(error, "put", self._shown(key)) from error
 
     def _entry(self, item: Mapping[str, Any]) -> ObjectInfo:
-        """Raises StorageUnavailable for what is not an entry of this folder."""
-        name, size, modified = item.get("Key"), item.get("Size"), item.get("LastModified")
-        if not isinstance(name, str) or not name.startswith(self._prefix):
-            raise self._odd(f"an object named {name!r:.100}, which is not in this folder")
-        if not isinstance(size, int) or size < 0:
-            raise self._odd(f"{name!r:.100} with a size of {size!r:.100}")
-        return ObjectInfo(
-            key=name.removeprefix(self._prefix),
-            size=size,
-            etag=str(item.get("ETag", "")).strip('"') or None,
-            modified=modified.timestamp() if isinstance(modified, datetime) else None,
-        )
-
-    def _odd(self, text: str) -> StorageError:
-        cause = f"the storage answered with {text}"
-        return StorageUnavailable("list", self._where, cause, _ODD)
+        return entry_of(item, self._prefix, self._where)

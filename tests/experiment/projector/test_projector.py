@@ -56,6 +56,13 @@ def make_projector(layout: Layout, boot: str = "one", **wanted: Any) -> Projecto
     return Projector(layout, ProjectorSettings(**wanted), Clock(), boot=boot)
 
 
+def caught_up(layout: Layout, boot: str = "one") -> Projector:
+    """A projector that has written all that the journal has by now."""
+    projector = make_projector(layout, boot)
+    projector.catch_up()
+    return projector
+
+
 def live(run: RecordedExperiment) -> None:
     """Trials of every kind: done, failed for good, retried, running, waiting."""
     for kind in ("done", "retried", "running"):
@@ -85,7 +92,7 @@ def expected(run: RecordedExperiment, tmp_path: Path) -> dict[str, bytes]:
     clean = Layout(tmp_path / "clean")
     shutil.rmtree(clean.root, ignore_errors=True)
     shutil.copytree(run.layout.journal, clean.journal)
-    make_projector(clean).catch_up()
+    caught_up(clean)
     return contents(clean.root)
 
 
@@ -113,8 +120,7 @@ def loss_of(run: RecordedExperiment, trial: str) -> list[int]:
 def test_the_projector_reads_as_far_as_it_is_told(run: RecordedExperiment) -> None:
     trial = run.begin()
     run.report(trial, {"loss": 1})
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     place = projector.position
     run.report(trial, {"loss": 2})
     projector.catch_up(place)
@@ -124,8 +130,7 @@ def test_the_projector_reads_as_far_as_it_is_told(run: RecordedExperiment) -> No
 
 
 def test_without_a_journal_there_is_nothing_to_do(tmp_path: Path) -> None:
-    projector = make_projector(Layout(tmp_path))
-    projector.catch_up()
+    projector = caught_up(Layout(tmp_path))
     projector.snapshot()
     assert list(tmp_path.iterdir()) == []
 
@@ -136,8 +141,7 @@ def test_a_record_that_is_still_being_written_is_waited_for(run: RecordedExperim
     segment = run.layout.journal / "000000.log"
     whole = segment.read_bytes()
     segment.write_bytes(whole[:-3])
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     assert not (run.folder(trial) / "result.json").exists()
     segment.write_bytes(whole)
     projector.catch_up()
@@ -152,7 +156,7 @@ def test_only_the_newest_experiment_of_a_directory_is_written(tmp_path: Path) ->
     second = RecordedExperiment(tmp_path, run="beef0")
     new = second.begin()
     second.report(new, {"loss": 2})
-    make_projector(second.layout).catch_up()
+    caught_up(second.layout)
     assert not (first.folder(old) / "result.json").exists()
     assert loss_of(second, new) == [2]
     second.close()
@@ -182,8 +186,7 @@ def test_after_a_crash_torn_files_are_right_again(
     run: RecordedExperiment, tmp_path: Path, boot: str, with_snapshot: bool
 ) -> None:
     live(run)
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     if with_snapshot:
         projector.snapshot()
     run.report(run.begin(), {"loss": 5})
@@ -196,7 +199,7 @@ def test_after_a_crash_torn_files_are_right_again(
             path = run.layout.root / name
             if not (safe and path.parent == done):
                 path.write_bytes(data[: dice.randrange(len(data))])
-        make_projector(run.layout, boot).catch_up()
+        caught_up(run.layout, boot)
         assert contents(run.layout.root) == wanted
 
 
@@ -204,24 +207,22 @@ def test_files_of_trials_that_had_ended_are_left_alone_after_a_crash(
     run: RecordedExperiment,
 ) -> None:
     live(run)
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     projector.snapshot()
     done = next(iter(run.machine.trials))
     path = run.folder(done) / "result.json"
     before = path.stat().st_ino
-    make_projector(run.layout).catch_up()
+    caught_up(run.layout)
     assert path.stat().st_ino == before
 
 
 def test_after_a_power_cut_all_files_are_written_anew(run: RecordedExperiment) -> None:
     live(run)
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     projector.snapshot()
     done = next(iter(run.machine.trials))
     (run.folder(done) / "result.json").write_bytes(b"")
-    make_projector(run.layout, boot="two").catch_up()
+    caught_up(run.layout, boot="two")
     assert loss_of(run, done) == [0, 1, 2, 3]
 
 
@@ -229,25 +230,23 @@ def test_where_the_start_of_the_system_is_not_known_all_files_are_written_anew(
     run: RecordedExperiment,
 ) -> None:
     live(run)
-    projector = make_projector(run.layout, boot="")
-    projector.catch_up()
+    projector = caught_up(run.layout, boot="")
     projector.snapshot()
     done = next(iter(run.machine.trials))
     (run.folder(done) / "result.json").unlink()
-    make_projector(run.layout, boot="").catch_up()
+    caught_up(run.layout, boot="")
     assert loss_of(run, done) == [0, 1, 2, 3]
 
 
 def test_a_trial_that_ended_after_the_snapshot_is_written_anew(run: RecordedExperiment) -> None:
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     projector.snapshot()
     trial = run.begin()
     run.report(trial, {"loss": 1})
     run.finish(trial)
     projector.catch_up()
     (run.folder(trial) / "result.json").write_bytes(b'{"los')
-    make_projector(run.layout).catch_up()
+    caught_up(run.layout)
     assert loss_of(run, trial) == [1]
 
 
@@ -258,12 +257,10 @@ def test_a_finished_trial_that_a_restore_takes_up_goes_on_in_its_files(
     run.report(trial, {"loss": 1}, checkpoint="staged")
     run.report(trial, {"loss": 2})
     run.finish(trial)
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     projector.snapshot()
     run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished=ResumeType.RESUME))
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     run.start(trial)
     run.report(trial, {"loss": 3})
     projector.catch_up()
@@ -276,12 +273,10 @@ def test_what_a_restore_takes_up_is_written_anew_once_and_then_goes_on(
     trial = run.begin()
     run.report(trial, {"loss": 1}, checkpoint="staged")
     run.finish(trial)
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     projector.snapshot()
     run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished=ResumeType.RESUME))
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     path = run.folder(trial) / "result.json"
     before = path.stat().st_ino
     run.start(trial)
@@ -297,7 +292,7 @@ def test_a_restart_from_scratch_shows_nothing_of_before(run: RecordedExperiment)
     run.add(Resumed(epoch=2, capacity={"CPU": 2}, finished=ResumeType.RESTART))
     run.start(trial)
     run.report(trial, {"loss": 9})
-    make_projector(run.layout).catch_up()
+    caught_up(run.layout)
     assert loss_of(run, trial) == [9]
 
 
@@ -316,7 +311,7 @@ def test_a_journal_of_several_segments_is_one_journal(
         assert loaded.snapshot.position == journal.position
         journal.rotate()
     journal.close()
-    make_projector(layout, boot="two").catch_up()
+    caught_up(layout, boot="two")
     assert contents(layout.root) == expected(run, tmp_path)
 
 
@@ -336,13 +331,11 @@ def test_what_a_policy_has_decided_is_known_without_it(tmp_path: Path) -> None:
     run.machine.policy = StopsTheThird()
     trial = run.begin()
     run.report(trial, {"loss": 1})
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     projector.snapshot()
     run.report(trial, {"loss": 2})
     run.report(trial, {"loss": 3})
-    projector = make_projector(run.layout)
-    projector.catch_up()
+    projector = caught_up(run.layout)
     projector.snapshot()
     loaded = load_newest_snapshot(run.layout)
     assert loaded.snapshot is not None

@@ -17,7 +17,7 @@ from holdfast.trial.scaling import ScalingConfig
 
 class _Rounds(Boosting):
     takes = ("feval",)
-    # LightGBM gathers no metrics: each rank evaluates all rows of the others.
+    # LightGBM does not gather metrics: each rank evaluates all rows of the other datasets.
     splits = (TRAIN_DATASET_KEY,)
 
     @staticmethod
@@ -63,16 +63,17 @@ class _Rounds(Boosting):
 class LightGBMTrainer(BoostingTrainer):
     """A DataParallelTrainer whose ranks train one model together (`lightgbm_config`).
 
-    Without `train_loop_per_worker` it calls `lightgbm.train` itself: `params`, `num_boost_round`
-    (10) and `feval`, over the rows of `datasets["train"]`, whose label is `label_column`. The
-    other datasets are evaluated, by each rank whole unless `dataset_config` splits them: LightGBM
-    gathers no metrics, and all ranks are to stop in the same round. Several ranks train with
-    `tree_learner="data_parallel"` unless `params` say otherwise. Each round is reported;
-    `checkpoint_config` of the RunConfig says with `checkpoint_frequency` and `checkpoint_at_end`
-    when the model is saved, and the training goes on with that model after a failure. To search,
-    `param_space` has the parameters as `train_loop_config`.
+    Without `train_loop_per_worker` it calls `lightgbm.train` itself, with `params`,
+    `num_boost_round` (10) and `feval`. It trains on the rows of `datasets["train"]`, whose label
+    is `label_column`, and evaluates the other datasets. Each rank evaluates them whole unless
+    `dataset_config` splits them, because LightGBM does not gather metrics and all ranks must stop
+    in the same round. Several ranks train with `tree_learner="data_parallel"` unless `params` say
+    otherwise. Each round is reported. In the RunConfig's `checkpoint_config`,
+    `checkpoint_frequency` and `checkpoint_at_end` say when the model is saved. After a failure the
+    training resumes with that model. To search, put the parameters into `param_space` as
+    `train_loop_config`.
 
-    Raises InvalidConfig, and ImportError where LightGBM is not installed, or too old.
+    Raises InvalidConfig, and ImportError if LightGBM is not installed, or too old.
     """
 
     _backend_type: ClassVar[type[BackendConfig]] = LightGBMConfig

@@ -1,5 +1,7 @@
-"""Lightning comes as two packages whose classes do not mix: `lightning.pytorch` and
-`pytorch_lightning`. Which of them does a script use?"""
+"""Which of Lightning's two packages a script uses: `lightning.pytorch` or `pytorch_lightning`.
+
+Their classes do not mix.
+"""
 
 from __future__ import annotations
 
@@ -35,15 +37,15 @@ _LIBRARIES = {
     ),
 }
 
-# Packages that are imported for our sake only: they say nothing of what the script uses.
+# Packages that only holdfast imported: they do not tell what the script uses.
 _ours: set[str] = set()
 
 
 @contextmanager
 def for_us(package: str) -> Iterator[None]:
-    """Around our own imports from one of the two.
+    """Surrounds holdfast's own imports from one of the two packages.
 
-    Raises ImportError where it is missing, or too old.
+    Raises ImportError if it is missing, or too old.
     """
     _LIBRARIES[package].check()
     if package not in sys.modules:
@@ -54,11 +56,11 @@ def for_us(package: str) -> Iterator[None]:
 def home() -> ModuleType:
     """Our classes for the package that this process has imported, or else could import.
 
-    Raises ImportError where there is none of them.
+    Raises ImportError if neither is installed.
     """
     found = _used() or [name for name in _HOMES if find_spec(name.partition(".")[0])]
     package = found[0] if found else "lightning.pytorch"
-    _LIBRARIES[package].check()  # before torch is missed, which comes with it
+    _LIBRARIES[package].check()  # before an error about torch, which comes with it
     return import_module(_HOMES[package])
 
 
@@ -67,10 +69,10 @@ def _used() -> list[str]:
 
 
 class Fitting(ABCMeta):
-    """A class that makes objects of the package that the script has imported by then.
+    """Metaclass: creating an object uses the package that the script has imported by then.
 
-    It may have been imported before that package was, and stand for the other one. Not for
-    subclasses of a user's, who has chosen; nor for what is unpickled.
+    The class may have been imported before that package, and belong to the other one. Subclasses
+    by users and unpickled objects stay as they are.
     """
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -86,7 +88,7 @@ def _fitting(cls: type) -> Any:
 
 
 def plain(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """What Lightning has logged, as numbers."""
+    """The logged metrics as plain numbers."""
     return {
         name: value.item() if hasattr(value, "item") else value for name, value in metrics.items()
     }

@@ -1,4 +1,4 @@
-"""A look at a Lightning Trainer before it trains as one rank of a trial."""
+"""Checks that a Lightning Trainer trains as one rank of a trial."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ Trainer = TypeVar("Trainer")
 
 
 def prepare_trainer(trainer: Trainer) -> Trainer:
-    """The same trainer, once it is sure to train with the other ranks.
+    """Return the trainer after checking that it trains together with the other ranks.
 
-    Raises InvalidConfig for a strategy that would train alone, or start processes of its own;
-    NotInTrial outside of a trial.
+    Raises InvalidConfig for a strategy that would train alone, or start its own processes;
+    NotInTrial outside a trial.
     """
     strategy: Any = getattr(trainer, "strategy", None)
     ranks = get_context().get_world_size()
@@ -28,7 +28,7 @@ def prepare_trainer(trainer: Trainer) -> Trainer:
 
 
 def check_ranks(trainer: Any) -> None:
-    """For who has not called `prepare_trainer`: each rank would report a training of its own.
+    """The same check for scripts that did not call `prepare_trainer`.
 
     Raises InvalidConfig.
     """

@@ -1,4 +1,4 @@
-"""What makes a strategy and an environment of Lightning's those of one rank of a trial."""
+"""Mixins that make Lightning strategies and environments those of one rank of a trial."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.runtime import process_control
 
 
 class OfTrial:
-    """For environments: the trial has started the ranks, and knows their numbers."""
+    """For environments: the trial started the ranks, and knows their numbers."""
 
     @property
     def creates_processes_externally(self) -> bool:
@@ -35,13 +35,13 @@ class OfTrial:
         return get_context().get_world_size()
 
     def set_world_size(self, size: int) -> None:
-        """Lightning reckons it from the devices of one process."""
+        """Ignored: Lightning derives it from the devices of one process."""
 
     def global_rank(self) -> int:
         return get_context().get_world_rank()
 
     def set_global_rank(self, rank: int) -> None:
-        """Lightning reckons it from the devices of one process."""
+        """Ignored: Lightning derives it from the devices of one process."""
 
     def local_rank(self) -> int:
         return get_context().get_local_rank()
@@ -50,15 +50,15 @@ class OfTrial:
         return get_context().get_node_rank()
 
     def validate_settings(self, num_devices: int, num_nodes: int) -> None:
-        """Whatever `Trainer(devices=..., num_nodes=...)` says, there are these ranks."""
+        """The trial decides, whatever `Trainer(devices=..., num_nodes=...)` says."""
 
     def teardown(self) -> None:
-        """The process group is the trial's, and may be used after a `fit()`."""
+        """The process group belongs to the trial, which may use it after `fit()`."""
 
 
 class AmongRanks:
-    """For strategies: ranks, device and share of the data come from the trial, and SIGTERM stays
-    a notice to it."""
+    """For strategies: the trial says the ranks, the device and the share of the data, and SIGTERM
+    remains a notice to the trial."""
 
     environment_type: ClassVar[type[OfTrial]]
     _environment: Any = None
@@ -69,7 +69,7 @@ class AmongRanks:
 
     @cluster_environment.setter
     def cluster_environment(self, given: Any) -> None:
-        """One that Lightning has found, or the user has given, knows nothing of the trial."""
+        """An environment of Lightning's or the user's knows nothing of the trial: ignore it."""
         is_ours = given is None or isinstance(given, OfTrial)
         self._environment = given if is_ours else self.environment_type()
 
@@ -89,10 +89,10 @@ class AmongRanks:
 
 
 class Sharded(AmongRanks):
-    """For FSDP strategies, which run on CPUs then, too: to try a training out, and in tests."""
+    """For FSDP strategies: lets them run on CPUs too, to try a training out and in tests."""
 
     def _setup_model(self, model: Any) -> Any:
-        """Lightning gives torch the number of a GPU, and for the CPU none, which torch refuses."""
+        """Lightning passes torch the index of a GPU; a CPU has none, which torch refuses."""
         known: Any = self
         setup = super()._setup_model  # type: ignore[misc]
         if self.root_device.type != "cpu":
@@ -107,7 +107,7 @@ class Sharded(AmongRanks):
             device_id=self.root_device,
             **known.kwargs,
         )
-        policy = known.kwargs.pop("auto_wrap_policy", None)  # done, as Lightning need not say
+        policy = known.kwargs.pop("auto_wrap_policy", None)  # already applied
         try:
             return setup(model)
         finally:
@@ -116,6 +116,6 @@ class Sharded(AmongRanks):
 
 
 def keep_sigterm() -> None:
-    """Lightning's own handler begins a broadcast wherever this rank is, and ends the training."""
+    """Lightning's handler would start a broadcast wherever this rank is, and end the training."""
     if running() is not None:
         process_control.take_back(signal.SIGTERM)

@@ -14,14 +14,14 @@ from holdfast.train.torch.noticing import preemption_agreed
 
 
 class EpochReport:
-    """Reports the metrics of `trainer.callback_metrics`, with `epoch`, `step` and a checkpoint, at
-    the end of each training epoch.
+    """Reports `trainer.callback_metrics`, `epoch`, `step` and a checkpoint at the end of each
+    training epoch.
 
-    The checkpoint is what `trainer.save_checkpoint` writes, in the file (with sharded strategies
-    the directory) CHECKPOINT_NAME: give it to `trainer.fit(..., ckpt_path=...)`. When the trial is
-    to be taken away (SIGTERM) it reports after the batch that it is in, and the training goes on
-    from there; not with `when_preempted=False`, which saves the ranks a word with each other in
-    each step.
+    `trainer.save_checkpoint` writes the checkpoint as CHECKPOINT_NAME, which is a file, or a
+    directory with sharded strategies. Give it to `trainer.fit(..., ckpt_path=...)` to resume. If
+    the trial is preempted (SIGTERM), it also reports after the current batch, and the training
+    resumes from there. `when_preempted=False` turns that off, and saves the ranks a message to
+    each other in each step.
     """
 
     CHECKPOINT_NAME: ClassVar[str] = "checkpoint.ckpt"
@@ -31,7 +31,7 @@ class EpochReport:
         self._when_preempted = when_preempted
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Raises InvalidConfig where each rank would train alone."""
+        """Raises InvalidConfig if each rank would train alone."""
         check_ranks(trainer)
         keep_sigterm()
 
@@ -49,7 +49,7 @@ def _metrics(trainer: Any) -> dict[str, Any]:
 
 
 def report_state(trainer: Any, metrics: dict[str, Any], name: str) -> None:
-    """Report with all that is needed to go on; what several ranks write is gathered by rank 0."""
+    """Report with all that a resume needs; rank 0 reports what several ranks write."""
     staged = trainer.strategy.broadcast(staging_directory() if trainer.is_global_zero else None)
     trainer.save_checkpoint(os.path.join(staged, name))  # returns when all ranks have written
     is_uploader = trainer.is_global_zero

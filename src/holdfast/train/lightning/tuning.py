@@ -1,4 +1,4 @@
-"""Callbacks that report to a trial whenever Lightning calls a hook of the user's choice."""
+"""Callbacks that report to a trial at each Lightning hook that the user chose."""
 
 from __future__ import annotations
 
@@ -11,11 +11,8 @@ from holdfast.train.lightning.flavour import plain
 from holdfast.train.lightning.preparing import check_ranks
 from holdfast.train.lightning.ranks import keep_sigterm
 from holdfast.train.lightning.reporting import report_state
-from holdfast.train.reporting import say_nothing_reported
+from holdfast.train.reporting import Metrics, by_name, check_metrics, say_nothing_reported
 from holdfast.trial.errors import InvalidConfig
-
-# One name, some names, or the names to report by those that Lightning has; None is all.
-Metrics = str | Sequence[str] | Mapping[str, str] | None
 
 _HOOKS = (
     "fit_start",
@@ -44,20 +41,21 @@ _HOOKS = (
 
 
 class HookReport:
-    """Reports what Lightning has logged at each call of `on_<on>`, one name or several of them.
+    """Reports the metrics that Lightning has logged, at each call of `on_<on>`.
 
-    `metrics` chooses: a name, some names, or `{name to report: Lightning's name}`; None is all
-    that there is. One that has not been logged yet is left out, and told once in the trial's
-    stderr. During Lightning's sanity check nothing is reported.
+    `on` is the name of a hook, or several. `metrics` chooses what to report: a name, a list of
+    names, `{name to report: Lightning's name}`, or None for all. A metric that is not logged yet
+    is left out, with one warning in the trial's stderr. Lightning's sanity check reports nothing.
 
-    Raises InvalidConfig for what is no hook, or no choice of metrics.
+    Raises InvalidConfig if `on` is not a hook, or `metrics` not a choice of metrics.
     """
 
     def __init__(
         self, metrics: Metrics = None, on: str | Sequence[str] = "validation_end"
     ) -> None:
         super().__init__()
-        self._metrics = _by_name(metrics)
+        check_metrics(metrics)
+        self._metrics = by_name(metrics)
         self._told: set[str] = set()
         self._was_called = False
         hooks = [on] if isinstance(on, str) else list(on)
@@ -76,7 +74,7 @@ class HookReport:
         keep_sigterm()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Raises InvalidConfig where each rank would train alone."""
+        """Raises InvalidConfig if each rank would train alone."""
         check_ranks(trainer)
         keep_sigterm()
 
@@ -113,11 +111,10 @@ class HookReport:
 
 
 class HookReportCheckpoint(HookReport):
-    """Reports as `TuneReportCallback` does, with a checkpoint in `filename`.
+    """Reports as `TuneReportCallback` does, and saves a checkpoint as `filename`.
 
-    The checkpoint is what `trainer.save_checkpoint` writes.
-
-    Give it to `trainer.fit(..., ckpt_path=...)`. Nothing is saved with `save_checkpoints=False`.
+    `trainer.save_checkpoint` writes it; give it to `trainer.fit(..., ckpt_path=...)` to resume.
+    With `save_checkpoints=False` nothing is saved.
     """
 
     def __init__(
@@ -136,18 +133,3 @@ class HookReportCheckpoint(HookReport):
             super().report(trainer)
         elif metrics := self._chosen(trainer.callback_metrics):
             report_state(trainer, metrics, self._filename)
-
-
-def _by_name(metrics: Any) -> dict[str, str] | None:
-    """What to report, by its name; None is all. Raises InvalidConfig."""
-    if metrics is None:
-        return None
-    names = [metrics] if isinstance(metrics, str) else metrics
-    if isinstance(names, Mapping):
-        return dict(names)
-    if isinstance(names, Sequence) and all(isinstance(name, str) for name in names):
-        return {name: name for name in names}
-    raise InvalidConfig(
-        f"metrics={metrics!r} must be a name, a list of names, or a dict of Lightning's names by "
-        f"those to report them as"
-    )

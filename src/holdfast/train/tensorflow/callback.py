@@ -1,4 +1,4 @@
-"""Reports what a Keras model learns, with checkpoints that a training can go on from."""
+"""The callback that reports Keras metrics, with checkpoints from which a training resumes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from holdfast.trial.errors import InvalidConfig
 CHECKPOINT_NAME = "model.keras"
 _PROGRESS = "progress.json"
 
-# When Keras calls: in the order of its documentation.
+# The events of Keras, in the order of its documentation.
 EVENTS = tuple(
     f"{of}_{when}"
     for of in (
@@ -37,13 +37,14 @@ EVENTS = tuple(
 
 
 class ReportCheckpointCallback(tf.keras.callbacks.Callback):
-    """Reports Keras's logs, and the model as a checkpoint, which `model.save` writes.
+    """Reports Keras's logs, and the model as a checkpoint that `model.save` writes.
 
-    `checkpoint_on` and `report_metrics_on` are events of Keras, or lists of them: `epoch_end`,
-    `train_batch_end`, `test_end` ... At an event in both there is one report. `metrics`: a name, a
-    list of names, a dict of Keras's names by what to report them as, or None for all.
+    `checkpoint_on` and `report_metrics_on` are Keras events, or lists of them: `epoch_end`,
+    `train_batch_end`, `test_end` and so on. An event in both causes one report. `metrics` chooses
+    what to report: one name, a list of names, a dict that maps the names to report to Keras's, or
+    None for all.
 
-    `resume` goes on from the newest checkpoint of the trial:
+    `resume` continues from the newest checkpoint of the trial:
 
         report = ReportCheckpointCallback()
         model.fit(data, epochs=10, initial_epoch=report.resume(model), callbacks=[report])
@@ -64,7 +65,7 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):
         self._metrics = metrics
         self._saves = _events("checkpoint_on", checkpoint_on)
         self._epochs = 0
-        # First, so that an epoch that ends is counted before it is reported.
+        # First, so that the end of an epoch is counted before it is reported.
         for event in ("epoch_begin", "epoch_end"):
             self._follow(event, self._counted)
         self._events = self._saves | _events("report_metrics_on", report_metrics_on)
@@ -75,15 +76,15 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):
 
     @classmethod
     def get_model(cls, checkpoint: Checkpoint, filename: str = CHECKPOINT_NAME) -> Any:
-        """The compiled model in a checkpoint. Raises FileNotFoundError where there is none."""
+        """The compiled model in a checkpoint. Raises FileNotFoundError if there is none."""
         with saved(checkpoint, filename) as path:
             return tf.keras.models.load_model(path)
 
     def resume(self, model: Any) -> int:
-        """Give the model, which is compiled, and its optimizer what the newest checkpoint of the
-        trial has of them. Returns the epoch to begin with, which is 0 without a checkpoint.
+        """Load the trial's newest checkpoint into the compiled model and its optimizer.
 
-        An epoch that was cut off begins anew. Raises what Keras raises for another model.
+        Returns the epoch to start with: 0 without a checkpoint. An interrupted epoch starts again.
+        Raises what Keras raises for a different model.
         """
         checkpoint = get_checkpoint()
         if checkpoint is None:
@@ -97,7 +98,7 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):
         return int(progress["epochs"])
 
     def _follow(self, event: str, act: Callable[[str, Any, Any], None]) -> None:
-        """`act` after what is there for it: Keras calls only the hooks that somebody has made."""
+        """Call `act` after the existing hook: Keras calls only hooks that somebody defined."""
         name = f"on_{event}"
         before = getattr(self, name)
 
@@ -135,13 +136,13 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):
         Path(path).with_name(_PROGRESS).write_text(progress)
 
     def _take_part(self) -> None:
-        """Variables that each rank has a part of are gathered from all of them to be saved."""
+        """Join the gathering of variables that are spread over the ranks."""
         with tempfile.TemporaryDirectory() as folder:
             self.model.save(os.path.join(folder, self.CHECKPOINT_NAME))
 
 
 def _events(name: str, given: Any) -> set[str]:
-    """Raises InvalidConfig for what Keras does not call."""
+    """Raises InvalidConfig for a name that is not a Keras event."""
     events = {given} if isinstance(given, str) else set(given)
     for event in sorted(events - set(EVENTS)):
         raise InvalidConfig(f"{name}={given!r}: {event!r} is not one of {', '.join(EVENTS)}")

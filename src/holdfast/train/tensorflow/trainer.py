@@ -15,10 +15,10 @@ from holdfast.trial.scaling import ScalingConfig
 
 
 class TensorflowTrainer(DataParallelTrainer):
-    """A DataParallelTrainer whose ranks are the workers of one TensorFlow cluster, as `TF_CONFIG`
-    tells them (`tensorflow_config`).
+    """A DataParallelTrainer whose ranks are the workers of one TensorFlow cluster
+    (`tensorflow_config`), which they find in `TF_CONFIG`.
 
-    Raises InvalidConfig, and ImportError where TensorFlow is not installed, or too old.
+    Raises InvalidConfig, and ImportError if TensorFlow is not installed, or too old.
     """
 
     _backend_type: ClassVar[type[BackendConfig]] = TensorflowConfig

@@ -16,10 +16,11 @@ from holdfast.trial.errors import InvalidConfig
 
 @dataclass(frozen=True)
 class TorchConfig(BackendConfig):
-    """`backend`: gloo, nccl or another of torch's; None is nccl with GPUs and gloo without.
+    """The torch process group. `backend`: gloo, nccl or another of torch's; None means nccl with
+    GPUs and gloo without.
 
-    `init_method` is kept for scripts that have it: either way the ranks meet at a port that was
-    free. An operation of the group may take `timeout_s`.
+    `init_method` is accepted for scripts that pass it: either way the ranks meet at a free port.
+    An operation of the group may take `timeout_s`.
     """
 
     backend: str | None = None
@@ -48,12 +49,12 @@ class TorchConfig(BackendConfig):
             backend, store=store, rank=rank.rank, world_size=rank.world_size, timeout=timeout
         )
         yield
-        # After an error the others may not be there any more, and this process ends anyway.
+        # Not after an error: the other ranks may be gone, and this process ends anyway.
         dist.destroy_process_group()
 
 
 def _store(rank: Rank, timeout: timedelta) -> Any:
-    """Rank 0's, on a port that the kernel chose; nobody else can have taken it meanwhile."""
+    """Rank 0's store, on a port that the kernel chose, so that no other process can have it."""
     from torch.distributed import TCPStore
 
     host = "127.0.0.1"
@@ -70,7 +71,7 @@ def _store(rank: Rank, timeout: timedelta) -> Any:
 
 
 def _tell_libraries(rank: Rank, store: Any) -> None:
-    """What torchrun would say, for libraries that look there."""
+    """The variables that torchrun sets, for libraries that read them."""
     os.environ.update(
         MASTER_ADDR=store.host,
         MASTER_PORT=str(store.port),
@@ -79,11 +80,11 @@ def _tell_libraries(rank: Rank, store: Any) -> None:
         LOCAL_RANK=str(rank.local_rank),
         LOCAL_WORLD_SIZE=str(rank.local_world_size),
         GROUP_RANK=str(rank.node_rank),
-        # Who joins by these finds the store there, and shall not open another.
+        # Libraries that join by these variables use this store instead of opening another.
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
     if not rank.uses_gpu:
-        # Without it Accelerate, and Transformers with it, take a rank on CPUs for one alone.
+        # Without it, Accelerate and so Transformers take a rank on CPUs for the only one.
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     if rank.local_world_size == rank.world_size:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

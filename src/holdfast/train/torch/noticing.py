@@ -1,4 +1,4 @@
-"""A notice that the trial is to be taken away, taken by all ranks in the same step."""
+"""A notice of preemption that all ranks see in the same step."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import torch.distributed as dist
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.session import running
 
-# Of this process: CPUs agree without waiting for what a GPU still computes.
+# Of this process. A group of CPUs agrees without waiting for what a GPU still computes.
 _groups: list[Any] = []
 
 
 def preemption_agreed() -> bool:
-    """Whether a rank has been told that it is to be taken away (SIGTERM); the same in all ranks.
+    """Whether any rank was told that it will be preempted (SIGTERM); the same in all ranks.
 
-    Signals reach ranks at different moments, and a checkpoint takes all of them at one. Each must
-    ask equally often. Costs 0.2 ms where two ranks share a machine, 0.5 ms where others keep it
-    busy. False outside of a trial.
+    Signals reach ranks at different moments, but a checkpoint needs all ranks at the same one.
+    Each rank must call this equally often. A call costs 0.2 ms if two ranks share a machine,
+    0.5 ms if other processes keep it busy. False outside a trial.
     """
     if running() is None:
         return False

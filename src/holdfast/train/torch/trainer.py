@@ -17,7 +17,7 @@ from holdfast.trial.scaling import ScalingConfig
 class TorchTrainer(DataParallelTrainer):
     """A DataParallelTrainer whose ranks form a torch process group (`torch_config`).
 
-    Raises InvalidConfig, and ImportError where PyTorch is not installed, or too old.
+    Raises InvalidConfig, and ImportError if PyTorch is not installed, or too old.
     """
 
     _backend_type: ClassVar[type[BackendConfig]] = TorchConfig

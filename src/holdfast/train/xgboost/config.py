@@ -16,16 +16,16 @@ XGBOOST = Framework(
     title="XGBoost",
     module="xgboost",
     extra="xgboost",
-    minimum="2.1",  # the tracker takes no other's arguments before
+    minimum="2.1",  # older trackers take other arguments
     distributions=("xgboost", "xgboost-cpu"),
 )
 
 
 @dataclass(frozen=True)
 class XGBoostConfig(BackendConfig):
-    """How the ranks train one model together. An operation of the group may take `timeout_s`.
+    """The ranks train one model together. An operation of the group may take `timeout_s`.
 
-    Raises InvalidConfig, and ImportError where XGBoost is not installed, or too old.
+    Raises InvalidConfig, and ImportError if XGBoost is not installed, or too old.
     """
 
     xgboost_communicator: str = "rabit"
@@ -49,15 +49,15 @@ class XGBoostConfig(BackendConfig):
         from xgboost.collective import CommunicatorContext
 
         tracker, told = self._meet(rank)
-        # XGBoost counts its ranks in the order of these names, which is that of ours.
+        # XGBoost numbers its ranks in the order of these names, so that they match ours.
         told |= {"dmlc_task_id": f"{rank.rank:08d}", "dmlc_timeout": self.timeout_s}
         group = CommunicatorContext(**told)
         group.__enter__()
         try:
             yield
         except BaseException:
-            # The others may not be there any more, and this process ends anyway. A tracker that
-            # Python frees meanwhile would write twenty lines about its socket over the cause.
+            # The other ranks may be gone, and this process ends anyway. A tracker that Python
+            # frees meanwhile would print twenty lines about its socket after the cause.
             if tracker is not None:
                 vars(tracker).pop("handle", None)
             raise
@@ -66,7 +66,7 @@ class XGBoostConfig(BackendConfig):
             tracker.wait_for(self.timeout_s)
 
     def _meet(self, rank: Rank) -> tuple[Any, dict[str, Any]]:
-        """The tracker, which is rank 0's and ends with it, and what it says to all of them."""
+        """The tracker, which rank 0 owns, and the arguments that it has for all ranks."""
         if rank.rank:
             return None, json.loads(rank.meet(""))
         from xgboost.tracker import RabitTracker

@@ -54,15 +54,15 @@ class _Rounds(Boosting):
 class XGBoostTrainer(BoostingTrainer):
     """A DataParallelTrainer whose ranks train one model together (`xgboost_config`).
 
-    Without `train_loop_per_worker` it calls `xgboost.train` itself: `params`, `num_boost_round`
-    (10) and what else is given by name, over the rows of `datasets["train"]`, whose label is
-    `label_column`; the other datasets are evaluated. Each round is reported; `checkpoint_config`
-    of the RunConfig says with `checkpoint_frequency` and `checkpoint_at_end` when the model is
-    saved, and the training goes on with that model after a failure. Only whole rounds count:
-    nothing is trained twice that a checkpoint has. To search, `param_space` has the parameters
+    Without `train_loop_per_worker` it calls `xgboost.train` itself, with `params`,
+    `num_boost_round` (10) and any further arguments of that function. It trains on the rows of
+    `datasets["train"]`, whose label is `label_column`, and evaluates the other datasets. Each
+    round is reported. In the RunConfig's `checkpoint_config`, `checkpoint_frequency` and
+    `checkpoint_at_end` say when the model is saved. After a failure the training resumes with
+    that model, and repeats no round that it has. To search, put the parameters into `param_space`
     as `train_loop_config`.
 
-    Raises InvalidConfig, and ImportError where XGBoost is not installed, or too old.
+    Raises InvalidConfig, and ImportError if XGBoost is not installed, or too old.
     """
 
     _backend_type: ClassVar[type[BackendConfig]] = XGBoostConfig

@@ -14,7 +14,7 @@ Trainer = TypeVar("Trainer")
 
 
 class Batches(IterableDataset[Any]):
-    """Batches that are ready, as a dataset with one of them per sample."""
+    """Ready batches, as a dataset in which each sample is one batch."""
 
     def __init__(self, batches: Iterable[Any]) -> None:
         self._batches = batches
@@ -24,13 +24,13 @@ class Batches(IterableDataset[Any]):
 
 
 def prepare_trainer(trainer: Trainer) -> Trainer:
-    """The same trainer, once it is sure to train with the other ranks.
+    """Return the trainer after checking that it trains together with the other ranks.
 
-    Where its `train_dataset` or `eval_dataset` is an iterable of ready batches, as
-    `get_dataset_shard(...).iter_torch_batches()` gives one, they are used as they are, each rank
-    its own; the Trainer needs `max_steps` then.
+    If its `train_dataset` or `eval_dataset` is an iterable of ready batches, as
+    `get_dataset_shard(...).iter_torch_batches()` returns, each rank uses its own batches as they
+    are. The Trainer then needs `max_steps`.
 
-    Raises InvalidConfig where it would train alone; NotInTrial outside of a trial.
+    Raises InvalidConfig if it would train alone; NotInTrial outside a trial.
     """
     known: Any = trainer
     ranks = get_context().get_world_size()
@@ -48,7 +48,7 @@ def prepare_trainer(trainer: Trainer) -> Trainer:
 
 
 def check_ranks(processes: int, ranks: int) -> None:
-    """Raises InvalidConfig where each rank would train alone."""
+    """Raises InvalidConfig if each rank would train alone."""
     if processes != ranks:
         raise InvalidConfig(
             f"this Trainer trains with {processes} processes, its trial has {ranks} ranks: make "
@@ -58,7 +58,7 @@ def check_ranks(processes: int, ranks: int) -> None:
 
 
 def _are_batches(data: Any) -> bool:
-    """Not of Hugging Face's own streamed datasets, which have samples and are iterable too."""
+    """Not true of Hugging Face's streamed datasets, which are iterable but yield samples."""
     return isinstance(data, Iterator) or type(data).__module__.startswith("holdfast.")
 
 

@@ -22,13 +22,13 @@ from holdfast.trial.errors import InvalidConfig
 
 
 class TrainReportCallback(TrainerCallback):
-    """Reports at each save of the Trainer: the latest value of each metric that it has logged, and
-    the checkpoint it has saved, in the directory CHECKPOINT_NAME.
+    """Reports at each save of the Trainer: the latest value of each logged metric, and the saved
+    checkpoint in the directory CHECKPOINT_NAME.
 
-    Give that directory to `trainer.train(resume_from_checkpoint=...)`. When the trial is to be
-    taken away (SIGTERM) the Trainer is told to save after the step that it is in, and the training
-    goes on from there; not with `when_preempted=False`, which saves the ranks a word with each
-    other in each step.
+    Give that directory to `trainer.train(resume_from_checkpoint=...)` to resume. If the trial is
+    preempted (SIGTERM), the Trainer saves after the current step, and the training resumes from
+    there. `when_preempted=False` turns that off, and saves the ranks a message to each other in
+    each step.
     """
 
     CHECKPOINT_NAME: ClassVar[str] = "checkpoint"
@@ -39,7 +39,7 @@ class TrainReportCallback(TrainerCallback):
         self._has_reported = False
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Raises InvalidConfig where each rank would train alone, or a SIGTERM is not ours."""
+        """Raises InvalidConfig if each rank would train alone, or the Trainer handles SIGTERM."""
         if self._when_preempted and getattr(args, "enable_jit_checkpoint", False):
             raise InvalidConfig(
                 "TrainingArguments(enable_jit_checkpoint=True) takes SIGTERM for itself: leave it "
@@ -61,7 +61,7 @@ class TrainReportCallback(TrainerCallback):
             )
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Raises StorageError where what was saved cannot be read or copied."""
+        """Raises StorageError if the saved checkpoint cannot be read or copied."""
         metrics: dict[str, Any] = {}
         for logged in state.log_history:
             metrics |= logged
@@ -69,7 +69,7 @@ class TrainReportCallback(TrainerCallback):
         report(metrics, checkpoint=self._saved(args.output_dir, state.global_step))
 
     def _saved(self, folder: str, step: int) -> Checkpoint | None:
-        """A copy: the Trainer removes what it has saved as `save_total_limit` says."""
+        """A copy of it: the Trainer deletes its checkpoints by `save_total_limit`."""
         exact = os.path.join(folder, f"checkpoint-{step}")
         source = exact if os.path.isdir(exact) else get_last_checkpoint(folder)
         if source is None or not _is_first_to_see(source):
@@ -80,9 +80,9 @@ class TrainReportCallback(TrainerCallback):
 
 
 def _is_first_to_see(folder: str) -> bool:
-    """Whether no rank before this one has the same directory; waits until all have written.
+    """Whether no lower rank has the same directory; waits until all ranks have written.
 
-    Ranks write side by side into one `output_dir`; where each has its own, each has its part.
+    Ranks share one `output_dir`, or each has its own, with its part of the checkpoint.
     """
     if get_context().get_world_size() == 1 or not dist.is_initialized():
         return True
