@@ -1,8 +1,11 @@
-"""Giving a journal its beginning back: from its own bytes, from a snapshot, or from storage.
+"""Restoring the beginning of a journal: from its own bytes, from a snapshot, or from storage.
 
-A beginning that is made anew must lead, through the records that are there, to exactly the state
-that the snapshot has. Where none does, since several records are lost, the journal begins anew
-with this state (`Recalled`), and the records after it follow. The old bytes are kept.
+A rebuilt beginning must lead, through the records that are left, to exactly the state of the
+snapshot. If none does because several records are lost, the new journal starts with that state
+(`Recalled`), and the records after it follow. The old bytes are kept.
+
+After the snapshot, each trial is taken as far as its checkpoints and rows on the disk go: if the
+records are lost, those alone have what was acknowledged since.
 """
 
 from __future__ import annotations
@@ -280,7 +283,7 @@ def _same(one: Machine, other: Machine) -> bool:
 
 
 def advance(machine: Machine, layout: Layout) -> None:
-    """Bring each trial that had begun to its newest whole checkpoint. Raises OSError."""
+    """Take each trial that had started to its newest whole checkpoint. Raises OSError."""
     for trial in list(machine.trials.values()):
         if not trial.attempt or trial.status.is_final or trial.origin is not None:
             continue
@@ -304,7 +307,7 @@ def _at(trial: Trial, found: CheckpointRecord, layout: Layout) -> Trial:
 
 
 def _metrics(trial: Trial, row: dict[str, Any]) -> dict[str, Any]:
-    """What of a row the user has reported: what is not ours, or was theirs before."""
+    """The part of a row that the user reported: names that are not ours, or were theirs before."""
     known = trial.row or {}
     ours = {*result_row(evolve(trial, row={})), CONFIG}
     return {name: value for name, value in row.items() if name in known or name not in ours}

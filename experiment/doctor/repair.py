@@ -1,7 +1,7 @@
-"""`holdfast doctor repair`: mend what the journal, or storage, can mend; say what they cannot.
+"""`holdfast doctor repair`: repair what the journal or storage allows, and report the rest.
 
-Each step leaves a state that the next repair, or a restore, goes on from: a crash in the middle of
-one is harmless, and a second repair finds nothing to do.
+Each step leaves a state from which the next repair or a restore can continue. So a crash in the
+middle of a step is harmless, and a second repair finds nothing to do.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store, check_key, for_each
 from holdfast.trial.errors import TuneError
 
+_AT_ONCE = 16
+
 
 class NothingHere(TuneError):
     """The command works on the tree of this machine, and there is none."""
@@ -58,9 +60,9 @@ def repair(
     *,
     depth: Depth = Depth.CHECKSUMS,
 ) -> DoctorReport:
-    """Mend the tree on this machine; what remains wrong is in the report.
+    """Repair the tree on this machine; the report lists what is still wrong.
 
-    Raises Locked while somebody runs it, NothingHere, OSError, StorageError.
+    Raises Locked while a process runs the experiment, NothingHere, OSError, StorageError.
     """
     if case.layout is None:
         raise NothingHere(case, "repair")
@@ -78,7 +80,7 @@ def repair(
 
 
 def _mend(case: DoctorTarget, layout: Layout, settings: Settings, depth: Depth) -> Iterator[Deed]:
-    # Asked before anything is changed: it may not answer.
+    # Before any change: storage may not answer.
     stored = None if case.remote is None else storage.gather(case.remote, case.layout)
     if case.remote is not None and stored is not None:
         yield from bring_segments(case.remote, layout, stored)
@@ -87,7 +89,7 @@ def _mend(case: DoctorTarget, layout: Layout, settings: Settings, depth: Depth) 
     if before.story is not None:
         check_enclosed_trials(layout, before.story.machine)
     if before.story is None:
-        return  # without a beginning nothing says what anything means: it stays as it is
+        return  # without a beginning no record has a meaning: leave everything as it is
     yield from seal(layout.journal, before.chapters)
     found = examination.examine(
         layout,
@@ -105,7 +107,7 @@ def _mend(case: DoctorTarget, layout: Layout, settings: Settings, depth: Depth) 
 def _mend_checkpoints(
     case: DoctorTarget, found: Tree, stored: StorageTree | None
 ) -> Iterator[Deed]:
-    """Take them from storage, or drop them from the records, as a restore does."""
+    """Take broken checkpoints from storage, or drop them from the records, as a restore does."""
     assert found.story is not None
     lost: list[CheckpointLost] = []
     for one in kept.named(found.story):
@@ -155,7 +157,7 @@ def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Deed]:
 
 
 def _put_snapshots_aside(found: Tree) -> Iterator[Deed]:
-    """Not removed: one that is ahead of a journal that was cut has what the journal lost."""
+    """Keep them under another name: one may have what a damaged journal lost."""
     for finding in found.findings:
         if finding.kind == "snapshot-unusable":
             path = found.layout.root / finding.where
@@ -165,8 +167,7 @@ def _put_snapshots_aside(found: Tree) -> Iterator[Deed]:
 
 
 def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
-    """All trials' files and a snapshot, as the projector of a run that lost its power writes
-    them."""
+    """Write all trials' files and a snapshot, as the projector does after a power cut."""
     behind = [f for f in found.findings if f.kind == "rows-behind" and f.remedy is Remedy.REPAIR]
     if not behind and not any(f.kind == "snapshot-unusable" for f in found.findings):
         return
@@ -178,7 +179,7 @@ def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
             and (settings.tensorboard if charts is None else charts),
             config_in_rows=settings.config_in_rows if config is None else config,
         ),
-        boot="",  # no start of the system is known to have written what is there
+        boot="",  # it is unknown in which boot of the system these files were written
     )
     projector.catch_up()
     projector.snapshot()
@@ -187,13 +188,10 @@ def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
             yield Deed(what="written anew from the journal", where=finding.where)
 
 
-_AT_ONCE = 16
-
-
 def bring_checkpoint(remote: Location, layout: Layout, folder: str) -> None:
-    """Download, verify every byte, and put it in the place of what is there.
+    """Download a checkpoint, verify every byte, and replace the one on this machine.
 
-    Raises StorageError, and then leaves what is there.
+    Raises StorageError, and then leaves the one on this machine.
     """
     target = layout.root / folder
     partial = target.with_name(f"{TEMPORARY}{unique()}")
@@ -221,7 +219,9 @@ async def _download(store: Store, target: Path) -> None:
 
 
 def bring_segments(remote: Location, layout: Layout, stored: StorageTree) -> Iterator[Deed]:
-    """A segment that is published was sealed: it is the one that is damaged, or missing, here.
+    """Replace damaged and missing segments of the journal by those in storage.
+
+    Only sealed segments are published, so that the bytes there are the bytes that were here.
 
     Raises StorageError, OSError.
     """
@@ -236,7 +236,7 @@ async def _read(store: Store, key: str) -> bytes:
 
 
 def _wanted(journal: Path, stored: StorageTree) -> list[str]:
-    """What is missing here below the newest segment, or is not whole, and is whole there."""
+    """Segments that are whole in storage, and here damaged, or missing below the newest one."""
     here = {segment_name(number) for number in segments(journal)}
     damaged = {found.name for found in look(journal) if not found.is_whole}
     newest = max(here, default="")
@@ -247,9 +247,9 @@ def _wanted(journal: Path, stored: StorageTree) -> list[str]:
 
 
 def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Deed]:
-    """Cut each experiment's segments at their first damage; that of one takes nothing from others.
+    """Cut each experiment's segments at their first damage, and keep the bytes after it.
 
-    Raises OSError.
+    Damage in one experiment takes nothing from the others. Raises OSError.
     """
     for chapter in parts:
         damage = chapter.damage

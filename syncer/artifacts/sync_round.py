@@ -1,4 +1,4 @@
-"""One round of the mirror: what was found in each folder, and how far it has come."""
+"""One round of the mirror: what each folder has, how far the round is, and what it skipped."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.syncer.artifacts.stored_index import FolderIndex
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What lies in a folder, and the index that was read there where none was known yet."""
+    """The files of a folder, and its index from storage if none was known yet."""
 
     folder: str
     found: FolderScan
@@ -22,7 +22,7 @@ class Look:
 
 @dataclass(slots=True)
 class FolderSync:
-    """One folder in one sync. `sent` are the keys that were put."""
+    """One folder in one sync. `sent` has the keys that were put."""
 
     index: FolderIndex
     found: FolderScan
@@ -56,13 +56,13 @@ class Sync:
 
 
 HELD_BACK = "it is being overwritten, and is kept back until it stands still"
-# A file that is met while it is being written is nothing to speak of.
+# It is normal to meet a file once while it is being written.
 _TOLD_AFTER = 3
 _LISTED = 20
 
 
 class SkippedFiles:
-    """`tell` hears of what is new."""
+    """Files that are not persisted: reported once each to `tell`, and listed at the end."""
 
     def __init__(self, tell: Callable[[str], None]) -> None:
         self._tell = tell
@@ -71,7 +71,7 @@ class SkippedFiles:
         self._told: set[tuple[str, str]] = set()
 
     def note(self, looked: Mapping[str, Mapping[str, str]]) -> None:
-        """What each folder's latest look has passed over, by key."""
+        """Take in what the latest look at each folder skipped, by key."""
         self._now.update(looked)
         held_back = {
             key for found in self._now.values() for key in found if found[key] == HELD_BACK
@@ -91,7 +91,7 @@ class SkippedFiles:
         return self._held_back[key] == _TOLD_AFTER
 
     def listed(self) -> str:
-        """What is not in storage as it is here; "" where all is."""
+        """The files that storage does not have as they are here; "" if it has all."""
         left = {key: why for found in self._now.values() for key, why in found.items()}
         if not left:
             return ""
