@@ -18,6 +18,7 @@ _WIDE_COLUMNS = 100
 _CELL_WIDTH = 16
 _FIRST = ("trial", "status", "iter", "time")
 _WORKERS = "workers"
+T = TypeVar("T")
 
 
 def chosen(rows: Sequence[TrialRow], room: int) -> list[TrialRow]:
@@ -87,9 +88,6 @@ def _fitting(headers: Sequence[str], cells: Sequence[Sequence[str]], width: int)
         if used > width and at > 1:
             return at
     return len(headers)
-
-
-T = TypeVar("T")
 
 
 def shares(groups: Sequence[Sequence[T]], reserved: Sequence[int], room: int) -> list[T]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.progress.finished_stats import rank, value_of
 from holdfast.experiment.results.drawing.canvas import (
@@ -16,10 +16,15 @@ from holdfast.experiment.results.drawing.canvas import (
 )
 from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
 from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
-from holdfast.experiment.results.importance import FEWEST, Importances
+from holdfast.experiment.results.importance import (
+    FEWEST,
+    Importances,
+    by_forest,
+    by_rank,
+    choose,
+)
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
-from holdfast.experiment.results.weighing import weigh
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:
@@ -27,6 +32,12 @@ if TYPE_CHECKING:
 
 _LABEL_PARAMS = 3
 _MOST_CURVES = 500
+_MOST_BARS = 20
+_TITLES = {
+    "rank": "share of the variance of the metric's ranks",
+    "forest": "loss of R² when permuted (random forest)",
+    "fanova": "share of what all explain by themselves (fANOVA)",
+}
 
 
 class GridPlots:
@@ -140,20 +151,9 @@ def _label(trial: Trial, names: Sequence[str]) -> str:
     return f"{number}: {', '.join(told_params[:_LABEL_PARAMS])}{more}".rstrip(": ")
 
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_SHOWN = 20
-_TITLES = {
-    "rank": "share of the variance of the metric's ranks",
-    "forest": "loss of R² when permuted (random forest)",
-    "fanova": "share of what all explain by themselves (fANOVA)",
-}
-
-
 def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:
     """Horizontal bars, the most important parameter on top."""
-    names = list(found.scores)[:_SHOWN]
+    names = list(found.scores)[:_MOST_BARS]
     made = axes(ax, height=max(2.2, 0.34 * len(names) + 1.1))
     if not names:
         few = f"importance needs {FEWEST} trials that reported {found.metric}, and parameters that"
@@ -170,3 +170,46 @@ def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:
         f"importance for {found.metric} ({found.trials} trials)", loc="left", fontsize="medium"
     )
     return made
+
+
+def weigh(
+    outcome: Outcome, metric: str, *, params: Sequence[str] | None, algorithm: str
+) -> Importances:
+    """Over the trials that have a finite last `metric`. No scores where those are fewer than 3.
+
+    Raises InvalidConfig for an unknown algorithm, ImportanceMissing, OptunaMissing.
+    """
+    found = [(trial, value_of(trial, metric)) for trial in outcome.trials.values()]
+    reported = [(trial, value) for trial, value in found if value is not None]
+    trials, values = [trial for trial, _ in reported], [value for _, value in reported]
+    chosen = choose(algorithm, len(trials))
+    configs = [params_of(trial) for trial in trials]
+    names = varied_names(outcome.spec, trials) if params is None else list(params)
+    columns = {name: [config.get(name) for config in configs] for name in names}
+    if len(trials) < FEWEST or not columns:
+        return Importances(algorithm=chosen, metric=metric, trials=len(trials))
+    scores, spread = _weighed(outcome, metric, chosen, columns, values)
+    ordered = sorted(scores, key=lambda name: -scores[name])
+    return Importances(
+        algorithm=chosen,
+        metric=metric,
+        trials=len(trials),
+        scores={name: scores[name] for name in ordered},
+        spread=spread,
+    )
+
+
+def _weighed(
+    outcome: Outcome,
+    metric: str,
+    algorithm: str,
+    columns: Mapping[str, Sequence[Any]],
+    values: Sequence[float],
+) -> tuple[dict[str, float], dict[str, float]]:
+    if algorithm == "rank":
+        return by_rank(columns, values), {}
+    if algorithm == "forest":
+        return by_forest(columns, values)
+    from holdfast.experiment.results.exporting.optuna_study import fanova
+
+    return fanova(outcome, metric, list(columns)), {}

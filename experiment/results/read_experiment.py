@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _READERS = 8
+# A journal of so many bytes has some 150,000 rows, and is read in a tenth of a second. Of a larger
+# one only what follows the snapshot is read, and the doctor looks at the rest.
+_MOST_BYTES = 32 << 20
 
 
 class ExperimentNotFound(TuneError, ValueError):
@@ -201,11 +204,6 @@ def _fetched(location: Location, *, with_earlier: bool = False) -> Iterator[Path
             if data is not None:  # None: replaced by a newer one since it was listed
                 (root / name).write_bytes(data)
         yield root
-
-
-# A journal of so many bytes has some 150,000 rows, and is read in a tenth of a second. Of a larger
-# one only what follows the snapshot is read, and the doctor looks at the rest.
-_MOST_BYTES = 32 << 20
 
 
 def damages(layout: Layout, begins: int, end: Position | None = None) -> Iterator[str]:

@@ -10,6 +10,11 @@ from holdfast.syncer.artifacts.plan import Changes, FolderScan, told
 from holdfast.syncer.artifacts.scan import Scope
 from holdfast.syncer.artifacts.stored_index import FolderIndex
 
+HELD_BACK = "it is being overwritten, and is kept back until it stands still"
+# It is normal to meet a file once while it is being written.
+_TOLD_AFTER = 3
+_LISTED = 20
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
@@ -53,12 +58,6 @@ class Sync:
         reads = [(part, key) for part in self.parts for key in part.changes.read]
         self.total_files = len(reads)
         self.total_bytes = sum(part.found.files[key].size for part, key in reads)
-
-
-HELD_BACK = "it is being overwritten, and is kept back until it stands still"
-# It is normal to meet a file once while it is being written.
-_TOLD_AFTER = 3
-_LISTED = 20
 
 
 class SkippedFiles:

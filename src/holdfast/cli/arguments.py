@@ -13,6 +13,12 @@ from holdfast.cli.completing import complete_experiment
 from holdfast.cli.doctor_arguments import add_doctor, with_command
 from holdfast.cli.words import CODES, EXPERIMENT, number
 
+_REPLAY = (
+    "Tell what a run would have cost under another scheduler, or on other workers: its configs "
+    "are gone through again, in virtual time, with the curves that were recorded of them. Nothing "
+    "is changed, and none of your code is loaded."
+)
+
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Raises SystemExit: 0 after --help and --version, 2 for what cannot be understood."""
@@ -34,13 +40,6 @@ def _parser() -> argparse.ArgumentParser:
     add_replay(rooms)
     add_doctor(rooms)
     return parser
-
-
-_REPLAY = (
-    "Tell what a run would have cost under another scheduler, or on other workers: its configs "
-    "are gone through again, in virtual time, with the curves that were recorded of them. Nothing "
-    "is changed, and none of your code is loaded."
-)
 
 
 def add_replay(rooms: Any) -> None:

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from holdfast.experiment.user_objects.placeholders import config_without_code
 from holdfast.simulate.recording import RecordedTrial
 
+_WIDE = 100.0
+
 
 class OwnConfig(dict[str, Any]):
     """A config with its recorded trial; "" if it belongs to none."""
@@ -108,9 +110,6 @@ class RecordedCurve:
 
 def _is_own(config: dict[str, Any]) -> bool:
     return isinstance(config, OwnConfig) and config.trial_id != ""
-
-
-_WIDE = 100.0
 
 
 class Nearest:

@@ -18,11 +18,10 @@ from holdfast.described import Call, Made, argument
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
 from holdfast.trial.absent import has_metric, near_text
-from holdfast.trial.domains import same
+from holdfast.trial.domains import Categorical, same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameters
 from holdfast.trial.values import unwrap_scalar
-from holdfast.tune.search.native import check_native
 from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal, Study
 
 _log = logging.getLogger(__name__)
@@ -322,3 +321,23 @@ def _looks_same(one: object, other: object) -> bool:
     if same(one, other):
         return True
     return type(one) is type(other) and cloudpickle.dumps(one) == cloudpickle.dumps(other)
+
+
+def check_native(space: Any, who: str, library: Framework, name: str = "") -> None:
+    """Raises InvalidSearchSpace, naming the key, for a parameter that is written in the library's
+    own words: it would be taken for a fixed value, and never be searched."""
+    if type(space).__module__.partition(".")[0] == library.module:
+        raise InvalidSearchSpace(
+            f"{name or 'space'} is a {type(space).__name__} of {library.title}: {who} searches "
+            f"tune's own domains. Write tune.uniform(0, 1), tune.randint(0, 9), tune.choice([...])"
+        )
+    for key, part in _parts(space):
+        check_native(part, who, library, f"{name}/{key}" if name else str(key))
+
+
+def _parts(space: Any) -> list[tuple[Any, Any]]:
+    if isinstance(space, Mapping):
+        return list(space.items())
+    if isinstance(space, Categorical):
+        space = space.categories
+    return list(enumerate(space)) if isinstance(space, (list, tuple)) else []
