@@ -25,7 +25,7 @@ from rich.text import Text
 
 ROOT = Path(__file__).parents[2]
 COLUMNS, ROWS = 104, 26
-# What rich writes to move and to erase; colours stay in the lines, where rich reads them again.
+# rich's sequences that move and erase; colours stay in the lines, where rich reads them again.
 CONTROL = re.compile(r"\x1b\[(\?25[hl]|\d*[AGHJK])|\r|\n")
 SHARE = re.compile(r" (\d+)%")
 THEME = TerminalTheme(
@@ -36,7 +36,7 @@ THEME = TerminalTheme(
         (104, 160, 220), (190, 132, 212), (92, 182, 190), (214, 218, 224),
     ],
 )  # fmt: skip
-# rich's own page has a window around it and links fonts; this one has neither.
+# rich's own page draws a window and links fonts; this one does neither.
 PAGE = """\
 <svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">
 <title>The live table of a run</title>
@@ -56,7 +56,7 @@ PAGE = """\
 
 
 class Screen:
-    """The lines of a terminal to which whole lines are written, as rich's live display does."""
+    """The lines of a terminal that gets complete lines, as from rich's live display."""
 
     def __init__(self) -> None:
         self.lines = [""]
@@ -81,13 +81,13 @@ class Screen:
 
     @property
     def share(self) -> int:
-        """How many percent the progress bar says, 0 where there is none."""
+        """The percentage of the progress bar, 0 without one."""
         found = [SHARE.search(Text.from_ansi(line).plain) for line in self.lines if "━" in line]
         return int(found[-1].group(1)) if found and found[-1] else 0
 
 
 def output_of(command: list[str]) -> Iterator[str]:
-    """What a command writes to a terminal of its own, as it comes."""
+    """The output of a command in its own terminal, as it comes."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
     hidden = ("NO_COLOR", "CI", "COLUMNS", "LINES")
@@ -102,9 +102,9 @@ def output_of(command: list[str]) -> Iterator[str]:
         while True:
             try:
                 rest += os.read(ours, 65_536)
-            except OSError:  # Linux says so when nobody has the other side open any more
+            except OSError:  # Linux raises this when the other side is closed
                 return
-            # A frame is written whole, and ends a line: what follows waits for the next read.
+            # A frame is written as a whole and ends a line: the rest waits for the next read.
             whole, newline, rest = rest.rpartition(b"\n")
             yield (whole + newline).decode()
     finally:

@@ -1,5 +1,7 @@
-"""Checks the built site: it needs no network, each link in it leads somewhere, and each public
-name has its place. `python -m docs.site.built` prints what is wrong, and then exits with 1."""
+"""Checks the built site: it needs no network, has no broken link, and describes each public name.
+
+`python -m docs.site.built` prints the errors, and exits with 1 if there are any.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ _STYLE_SOURCE = re.compile(r"""(?:url\(|@import)\s*["']?((?:https?:)?//[^"')\s]+
 
 
 class Page(HTMLParser):
-    """The places in a page that links lead to, and what the page refers to."""
+    """The anchors and the links of a page, and the files that it loads."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -39,7 +41,7 @@ class Page(HTMLParser):
 
 
 def faults(site: Path = SITE) -> Iterator[str]:
-    """One line for each thing that is wrong."""
+    """One line for each error."""
     pages = {file: Page(file.read_text()) for file in sorted(site.rglob("*.html"))}
     pages = {file: page for file, page in pages.items() if file.name != "404.html"}
     for file, page in pages.items():
@@ -49,7 +51,7 @@ def faults(site: Path = SITE) -> Iterator[str]:
                 yield f"{where}: loads {loaded} from another host"
         for link in [*page.links, *page.loaded]:
             if not _is_foreign(link) and not _leads(file, link, pages):
-                yield f"{where}: {link} leads nowhere"
+                yield f"{where}: {link} is a broken link"
     for file in sorted(site.rglob("*.css")):
         for source in _STYLE_SOURCE.findall(file.read_text()):
             yield f"{file.relative_to(site)}: loads {source} from another host"
@@ -57,7 +59,7 @@ def faults(site: Path = SITE) -> Iterator[str]:
         places = pages[site / "reference" / f"{name}.html"].places
         for public in (f"{module}.{name}" for module in modules for name in names_of(module)):
             if public not in places:
-                yield f"reference/{name}.html: {public} is not there"
+                yield f"reference/{name}.html: {public} is missing"
 
 
 def _is_foreign(link: str) -> bool:
@@ -77,5 +79,5 @@ def _leads(file: Path, link: str, pages: dict[Path, Page]) -> bool:
 
 if __name__ == "__main__":
     found = list(faults())
-    print("\n".join(found) or f"{SITE.name}/: all links lead somewhere, none needs a network")
+    print("\n".join(found) or f"{SITE.name}/: no broken link, no need for a network")
     sys.exit(bool(found))

@@ -1,4 +1,4 @@
-"""What griffe must know of holdfast's classes to show them as Python sees them."""
+"""Tells griffe about holdfast's classes, so that it shows them as Python does."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ _OURS, _STANDARD = "holdfast.dataclass.dataclass", "dataclasses.dataclass"
 
 
 class Classes(griffe.Extension):  # type: ignore[misc]
-    """A class made with holdfast's `dataclass` has the constructor that a standard one has, and
-    a class without a docstring has that of its first base with one, as in `help()`."""
+    """Adds constructors and inherited docstrings.
+
+    A class made with holdfast's `dataclass` has a standard dataclass's constructor. A class
+    without a docstring gets the one of its first base that has one, as in `help()`.
+    """
 
     def on_class_instance(self, *, cls: griffe.Class, **_: Any) -> None:
         for decorator in cls.decorators:
@@ -31,5 +34,5 @@ def bases(cls: griffe.Class) -> list[griffe.Class]:
     """The classes of holdfast that it inherits from, nearest first."""
     try:
         return list[griffe.Class](cls.mro())
-    except ValueError:  # bases that are not known here, in an order that griffe cannot settle
+    except ValueError:  # unknown bases, in an order that griffe cannot resolve
         return []

@@ -25,8 +25,8 @@ def with_pictures(markdown: str) -> str:
 
 
 def svg(diagram: str) -> str:
-    """The picture of lines such as `RUNNING --> ERROR: Errored`. States that a trial begins in
-    are marked by an arrow, and those that it ends in by a second border."""
+    """The picture of lines such as `RUNNING --> ERROR: Errored`. An arrow marks the states in
+    which a trial begins, a second border those in which it ends."""
     found = _TRANSITION.findall(diagram)
     arrows = [(a, b, events) for a, b, events in found if _OUTSIDE not in (a, b)]
     states = list(dict.fromkeys([a for a, _, _ in arrows] + [b for _, b, _ in arrows]))

@@ -1,4 +1,4 @@
-"""What mkdocs calls: adds the pages that are not written by hand, and checks what they need."""
+"""Hooks of mkdocs: add the generated pages, and check their sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _origins: dict[str, str] = {}
 
 
 def on_files(files: Files, *, config: Any) -> Files:
-    """Adds a page for each file outside docs/ that is linked, and those of the API reference."""
+    """Adds a page for each linked file outside docs/, and the pages of the API reference."""
     _origins.clear()
     _origins.update({file.src_uri: f"docs/{file.src_uri}" for file in files.documentation_pages()})
     for path, text in repository.reached().items():

@@ -12,8 +12,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[2] / "src"
 
-# A page of the reference, and the modules on it. A name that several modules offer is described
-# where it comes first.
+# The pages of the reference, and their modules. A name that several modules export is described
+# in the first one.
 PAGES = {
     "holdfast": ["holdfast"],
     "holdfast.tune": ["holdfast.tune"],
@@ -45,7 +45,7 @@ PAGES = {
 
 
 def names_of(module: str) -> list[str]:
-    """What `module` offers."""
+    """The public names of `module`."""
     listed = listed_names(module)
     if listed is not None:
         return listed

@@ -28,17 +28,17 @@ class Reference:
         loader = griffe.GriffeLoader(search_paths=[SOURCE], extensions=extensions)
         self._package = loader.load("holdfast")
         loader.resolve_aliases(external=False)
-        # The methods with which a class is written into files: users do not call them.
+        # These methods write a class into files: users do not call them.
         self._internal = set(self._package["described.Described"].members)
         self._homes: dict[str, str] = {}
         for module, name in _names():
             thing = self.object_of(f"{module}.{name}")
-            # A class that has two names in one module is described under its own.
+            # A class with two names in one module is described under its own name.
             if thing.path not in self._homes or name == thing.name != self._name(thing):
                 self._homes[thing.path] = f"{module}.{name}"
 
     def object_of(self, public: str) -> Described:
-        """What a public name stands for; of `A = B` that is B."""
+        """The object behind a public name; for `A = B` it is B."""
         _, _, inner = public.partition(".")
         found = self._package[inner]
         while True:
@@ -53,10 +53,10 @@ class Reference:
         return self._homes[thing.path].rpartition(".")[2]
 
     def home_of(self, thing: griffe.Object) -> str | None:
-        """The public name under which it is described, None for what is not public."""
+        """The public name under which an object is described; None if it is not public."""
         return self._homes.get(thing.path)
 
-    # -- what is missing ------------------------------------------------------------------------
+    # -- missing docstrings ---------------------------------------------------------------------
 
     def undocumented(self) -> Iterator[str]:
         """Each public name, method and property without a docstring. A method that overrides a
@@ -167,7 +167,7 @@ def _names() -> Iterator[tuple[str, str]]:
 
 
 def _is_of_a_framework(thing: griffe.Class) -> bool:
-    """Whether a base of it, or of a base, comes with a library."""
+    """Whether one of its bases, at any level, comes from a library."""
     return any(
         not isinstance(base, str) and base.canonical_path.partition(".")[0] not in _KNOWN
         for one in [thing, *bases(thing)]

@@ -25,7 +25,7 @@ _LINKS = re.compile(
 )
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _LANGUAGES = {".py": "python", ".sh": "bash", ".toml": "toml", ".json": "json", ".yml": "yaml"}
-# The list of a folder leads to every file in here. Elsewhere it only names what is there.
+# The list of this folder links every file. Elsewhere it only names them.
 _OPEN = "examples"
 
 
@@ -63,7 +63,7 @@ def linked(path: str, target: str) -> str:
     """
     found = os.path.normpath(os.path.join(os.path.dirname(path), target.partition("#")[0]))
     if found.startswith("..") or not (ROOT / found).exists():
-        raise BrokenLink(f"{path}: {target} leads to no file of the repository")
+        raise BrokenLink(f"{path}: {target} is not a file of the repository")
     return found.removesuffix("/README.md")
 
 
@@ -73,7 +73,7 @@ def page_of(path: str) -> str:
         return "index.md"
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
-    # mkdocs leaves out what is hidden, and on macOS SECURITY.md would be docs/security.md.
+    # mkdocs ignores hidden files, and on macOS SECURITY.md would be docs/security.md.
     is_folder = (ROOT / path).is_dir()
     shown = re.sub(r"(^|/)\.", r"\1", path if "/" in path or is_folder else f"project/{path}")
     if is_folder:
@@ -86,14 +86,14 @@ def is_picture(path: str) -> bool:
 
 
 def link_to(path: str, target: str) -> str:
-    """What `target`, a link in the file `path`, is between their two pages. Raises BrokenLink."""
+    """The link between the pages of `path` and of its link `target`. Raises BrokenLink."""
     where = os.path.dirname(page_of(path)) or "."
     _, mark, anchor = target.partition("#")
     return os.path.relpath(page_of(linked(path, target)), where) + mark + anchor
 
 
 def text_of(path: str) -> str:
-    """A file or folder outside docs/ as Markdown, whose links are those of the repository."""
+    """A file or folder outside docs/ as Markdown, with links relative to the repository."""
     file = ROOT / path
     if file.is_dir():
         return _folder(path)
@@ -111,7 +111,7 @@ def origin_of(path: str) -> str:
 
 
 def _folder(path: str) -> str:
-    """Its README.md, or else a list of what is in it; in examples/ both, and with links."""
+    """Its README.md, or else a list of its files; in examples/ both, with links."""
     listed = "\n".join(
         _listed(path, one.name + "/" * one.is_dir())
         for one in sorted((ROOT / path).iterdir())
@@ -152,7 +152,7 @@ def reached() -> dict[str, str]:
 
 
 def _led_to(path: str, text: str) -> list[str]:
-    """What the links in a text lead to; the broken ones are the reader's to report."""
+    """The targets of the links in a text. Broken ones are reported when their page is made."""
     found = []
 
     def collected(target: str) -> str:

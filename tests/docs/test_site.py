@@ -104,8 +104,8 @@ def test_what_the_built_site_lacks_is_named(
     (tmp_path / "style.css").write_text("@import '//example.org/font.css'")
     assert list(built.faults(tmp_path)) == [
         "index.html: loads https://example.org/x.js from another host",
-        "index.html: #bottom leads nowhere",
-        "index.html: gone.html leads nowhere",
+        "index.html: #bottom is a broken link",
+        "index.html: gone.html is a broken link",
         "style.css: loads //example.org/font.css from another host",
-        "reference/holdfast.data.html: holdfast.data.range is not there",
+        "reference/holdfast.data.html: holdfast.data.range is missing",
     ]
