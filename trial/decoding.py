@@ -25,12 +25,20 @@ _SHOWN_CHARS = 400
 _ABSENT = "is missing"
 
 Decode = Callable[[Any], Any]
+# By name, the type and what has the default.
+Fields = Mapping[str, tuple[Any, Field[Any]]]
 _COMPILED: dict[type, Decode] = {}
 
 
 def decode(kind: type, plain: Any) -> Any:
     """A `kind` of a dict of its fields. Raises UnreadableRecord."""
     return _of_class(kind)(plain)
+
+
+def row_decoder(kind: type) -> Decode:
+    """A function that makes a `kind` of a list of all its fields, in order. It raises
+    UnreadableRecord."""
+    return _compiled(kind.__name__, _fields_of(kind), _maker_of(kind), is_row=True)
 
 
 def _of_class(kind: type) -> Decode:
@@ -41,19 +49,27 @@ def _of_class(kind: type) -> Decode:
 
 
 def _compile(kind: type) -> Decode:
+    return table_decoder(kind.__name__, _fields_of(kind), _maker_of(kind))
+
+
+def _fields_of(kind: type) -> Fields:
     hints = get_type_hints(kind, include_extras=True)
-    several = [field for field in fields(kind) if field.init]
-    make = kind if _checks_itself(kind) else maker(kind)
-    return table_decoder(kind.__name__, {f.name: (hints[f.name], f) for f in several}, make)
+    return {field.name: (hints[field.name], field) for field in fields(kind) if field.init}
 
 
-def table_decoder(
-    title: str, several: Mapping[str, tuple[Any, Field[Any]]], make: Callable[..., Any]
-) -> Decode:
+def _maker_of(kind: type) -> Callable[..., Any]:
+    return kind if _checks_itself(kind) else maker(kind)
+
+
+def table_decoder(title: str, several: Fields, make: Callable[..., Any]) -> Decode:
     """A function that checks the fields of a dict by their types and calls `make` with them.
 
     Of each `Field` only the default is used. `title` begins the messages of UnreadableRecord.
     """
+    return _compiled(title, several, make, is_row=False)
+
+
+def _compiled(title: str, several: Fields, make: Callable[..., Any], *, is_row: bool) -> Decode:
     scope: dict[str, Any] = {
         "KIND": title,
         "NAMES": frozenset(several),
@@ -61,18 +77,24 @@ def table_decoder(
         "ABSENT": _ABSENT,
         "refuse": _refuse,
         "refuse_names": _refuse_names,
+        "refuse_row": _refuse_row,
         "make": make,
     }
-    body = [
-        "def decode(plain):",
+    table = [
         " if type(plain) is not dict or not plain.keys() <= NAMES:",
         "  refuse_names(KIND, plain, NAMES)",
         " get = plain.get",
-        " name = ''",
-        " try:",
     ]
+    row = [
+        f" if type(plain) is not list or len(plain) != {len(several)}:",
+        "  refuse_row(KIND, plain, NAMES)",
+        f" {', '.join(f'v{at}' for at in range(len(several)))}, = plain",
+    ]
+    body = ["def decode(plain):", *(row if is_row else table), " name = ''", " try:"]
     for at, (name, (hint, field)) in enumerate(several.items()):
-        body += _lines_of(at, name, hint, field, scope)
+        body.append(f"  name = {name!r}")
+        step = "if" if is_row else _get(at, name, field, scope, body)
+        body += _check(at, name, hint, step, scope)
     arguments = ", ".join(f"{name}=v{at}" for at, name in enumerate(several))
     body += [
         "  name = ''",
@@ -92,26 +114,23 @@ def _checks_itself(kind: type) -> bool:
     return checks or not getattr(kind, "__slots__", ())
 
 
-def _lines_of(
-    at: int, name: str, hint: Any, field: Field[Any], scope: dict[str, Any]
-) -> list[str]:
-    """Read, check and convert one field into the variable `v<at>`."""
-    value = f"v{at}"
+def _get(at: int, name: str, field: Field[Any], scope: dict[str, Any], body: list[str]) -> str:
+    """Read one field of a dict into the variable `v<at>`; the word that a check begins with."""
+    body.append(f"  v{at} = get({name!r}, MISSING)")
     default = _default(at, field, scope)
-    lines = [f"  name = {name!r}", f"  {value} = get({name!r}, MISSING)"]
     if default is None:
-        lines.append(f"  if {value} is MISSING: raise KeyError(ABSENT)")
-        lead, step = "  ", "if"
-    else:
-        lines.append(f"  if {value} is MISSING: {value} = {default}")
-        lead, step = "  ", "elif"
-    condition = _fits(hint, value)
-    if condition == "True":
-        return lines
+        body.append(f"  if v{at} is MISSING: raise KeyError(ABSENT)")
+        return "if"
+    body.append(f"  if v{at} is MISSING: v{at} = {default}")
+    return "elif"
+
+
+def _check(at: int, name: str, hint: Any, step: str, scope: dict[str, Any]) -> list[str]:
+    """Check the variable `v<at>`, and convert it."""
+    condition = _fits(hint, f"v{at}")
     scope[f"c{at}"] = _converter(hint, name)
     test = "True" if condition is None else f"not ({condition})"
-    lines.append(f"{lead}{step} {test}: {value} = c{at}({value})")
-    return lines
+    return [f"  {step} {test}: v{at} = c{at}(v{at})"]
 
 
 def _default(at: int, field: Field[Any], scope: dict[str, Any]) -> str | None:
@@ -304,3 +323,7 @@ def _refuse_names(kind: str, plain: Any, names: frozenset[str]) -> None:
         f"{kind} has fields that this version of holdfast does not know: "
         f"{', '.join(unknown[:_SHOWN_NAMES])}{more}. A newer version wrote them, or nobody's"
     )
+
+
+def _refuse_row(kind: str, plain: Any, names: frozenset[str]) -> None:
+    raise UnreadableRecord(f"{kind} must be a list of {len(names)} values, not {shown(plain)}")

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
@@ -26,9 +26,10 @@ from holdfast.syncer.files.durable import fsync_dir, fsync_path, replace_file, w
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.journal.journal import Position, read_segment, segment_name
 from holdfast.syncer.stores.plain_files import parse_table, read_small
-from holdfast.trial.bounds import Count, Moment
+from holdfast.trial.bounds import Count, Moment, Stored
 from holdfast.trial.decoding import decode
 from holdfast.trial.errors import UnreadableRecord
+from holdfast.trial.fields import to_fields
 
 FORMAT = 1
 _SUFFIX = ".json"
@@ -176,21 +177,24 @@ def experiment_named_in(path: Path) -> str | None:
 
 
 def _encode(taken: Snapshot) -> bytes:
-    last, spec = taken.last, taken.machine.spec
-    head = {
-        "experiment_id": spec.experiment_id,
-        "format": FORMAT,
-        "journal": {
-            "segment": last.end.segment,
-            "offset": last.end.offset,
-            "record_start": last.start,
-            "record_crc32": last.crc32,
-        },
-        "begun_at": taken.begun_at,
-        "boot_id": taken.boot_id,
-        "unwritten": list(taken.unwritten),
-        "machine": snapshot(taken.machine),
-    }
+    last = taken.last
+    file = SnapshotFile(
+        crc32="",
+        experiment_id=taken.machine.spec.experiment_id,
+        format=FORMAT,
+        journal=_Record(
+            segment=last.end.segment,
+            offset=last.end.offset,
+            record_start=last.start,
+            record_crc32=last.crc32,
+        ),
+        begun_at=taken.begun_at,
+        boot_id=taken.boot_id,
+        unwritten=taken.unwritten,
+        machine=snapshot(taken.machine),
+    )
+    head = to_fields(file)
+    del head["crc32"]  # it stands in the first line
     parts = [f"{json.dumps(key)}: {_dumps(value)}" for key, value in head.items()]
     body = (",\n".join(parts) + "}\n").encode()
     return b'{"crc32": "%08x",\n' % zlib.crc32(body) + body
@@ -258,9 +262,15 @@ class _Record:
     record_crc32: Count
 
 
+def _as_it_is(plain: Any) -> Any:
+    if type(plain) is not dict:
+        raise ValueError(f"must be a table of fields, not {shown(plain)}")
+    return plain
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFile:
-    """The fields of a snapshot's file; those of the machine are decoded by the machine's room."""
+    """The fields of a snapshot's file, in order; `from_snapshot` decodes those of the machine."""
 
     crc32: str
     experiment_id: str
@@ -269,7 +279,7 @@ class SnapshotFile:
     begun_at: Moment
     boot_id: str
     unwritten: Sequence[str]
-    machine: dict  # type: ignore[type-arg]  # `from_snapshot` looks into it
+    machine: Annotated[dict[str, Any], Stored(_as_it_is)]
 
 
 def check_journal(journal: Path, last: LastRecord) -> None:

@@ -217,73 +217,66 @@ class TrialActor:
         return worker
 
     def _host_message(self, message: Message) -> None:
-        trial_id = self.assignment.trial_id
         match message:
-            case ["report", _, iteration, metrics, timestamp, this_s, total_s, checkpoint]:
-                self._require_attempt(message)
-                self._host.post(
-                    Reported(
-                        trial_id=trial_id,
-                        attempt=self.assignment.attempt,
-                        iteration=self._count(iteration),
-                        metrics=claims.metrics(metrics),
-                        timestamp=claims.moment(timestamp, "timestamp"),
-                        time_this_iter_s=claims.duration(this_s, "time_this_iter_s"),
-                        time_total_s=claims.duration(total_s, "time_total_s"),
-                        checkpoint=None if checkpoint is None else self._record(checkpoint),
-                    )
-                )
-            case ["log", "stdout" | "stderr" as stream, text]:
-                for line in claims.log_text(text).split("\n"):
-                    self._host.show_line(self.assignment.trial_name, self.pid, stream, line)
             case ["imported", names, took_s]:
                 self._host.launcher.learn(*checked(names, took_s))
-            case ["saved", _, plain]:
-                self._require_attempt(message)
-                self._require_start()
-                record = self._record(plain)
-                attempt = self.assignment.attempt
-                self._host.post(Saved(trial_id=trial_id, attempt=attempt, checkpoint=record))
-            case ["started", _, int(pid), hostname, node_ip]:
-                self._require_attempt(message)
-                started = Started(
-                    trial_id=trial_id,
-                    attempt=self.assignment.attempt,
-                    pid=self._start(pid),
-                    hostname=claims.short_text(hostname, "hostname"),
-                    node_ip=claims.short_text(node_ip, "node_ip"),
-                )
-                self._hang_timer.begin()
-                self._host.post(started)
-            case ["stopped" | "preempted", _] if not self._halted:
-                self._require_attempt(message)
-                self._require_start()
-                self._arm()
-                self._raise(_PREEMPTED, "preempted")
-            case ["returned" | "stopped" | "preempted", _]:
-                self._require_attempt(message)
-                self._require_start()
-                self._disarm()
-                if not self._reusable:
-                    self._arm()
-                self._host.post(Returned(trial_id=trial_id, attempt=self.assignment.attempt))
-            case ["raised", _, dict(plain)]:
-                self._require_attempt(message)
-                failure = claims.failure(plain, pid=self.pid)
-                attempt = self.assignment.attempt
-                self._arm()
-                self._host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
-            case ["unfit", _]:
-                self._require_attempt(message)
-                self._replace()
             case ["meeting" | "gathered" | "ungathered" | "preempting", *_]:
                 self._host.hear(message)
             case _:
-                raise ValueError("unknown")
+                self._on_said(claims.read(message))
 
-    def _require_attempt(self, message: Message) -> None:
-        """Raises ValueError, as those below do, for a message that would break the history."""
-        claims.exactly(message[1], "the attempt", self.assignment.attempt)
+    def _on_said(self, said: claims.WorkerMessage) -> None:
+        if isinstance(said, claims.WorkerOutput):
+            for line in said.text.split("\n"):
+                self._host.show_line(self.assignment.trial_name, self.pid, said.stream, line)
+            return
+        # Raises ValueError, as those below do, for a message that would break the history.
+        claims.exactly(said.attempt, "the attempt", self.assignment.attempt)
+        trial_id, attempt = self.assignment.trial_id, said.attempt
+        match said:
+            case claims.WorkerReport():
+                self._host.post(
+                    Reported(
+                        trial_id=trial_id,
+                        attempt=attempt,
+                        iteration=self._count(said.iteration),
+                        metrics=said.metrics,
+                        timestamp=said.timestamp,
+                        time_this_iter_s=said.time_this_iter_s,
+                        time_total_s=said.time_total_s,
+                        checkpoint=said.checkpoint and self._record(said.checkpoint),
+                    )
+                )
+            case claims.WorkerSaved():
+                self._require_start()
+                record = self._record(said.checkpoint)
+                self._host.post(Saved(trial_id=trial_id, attempt=attempt, checkpoint=record))
+            case claims.WorkerStarted():
+                started = Started(
+                    trial_id=trial_id,
+                    attempt=attempt,
+                    pid=self._start(said.pid),
+                    hostname=said.hostname,
+                    node_ip=said.node_ip,
+                )
+                self._hang_timer.begin()
+                self._host.post(started)
+            case claims.AttemptRaised():
+                failure = claims.failure(said.failure, pid=self.pid)
+                self._arm()
+                self._host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
+            case claims.AttemptOver(name="unfit"):
+                self._replace()
+            case claims.AttemptOver(name=name):
+                self._require_start()
+                if name != "returned" and not self._halted:
+                    self._arm()
+                    self._raise(_PREEMPTED, "preempted")
+                    return
+                self._disarm()
+                if not self._reusable:
+                    self._arm()
+                self._host.post(Returned(trial_id=trial_id, attempt=attempt))
 
     def _start(self, pid: int) -> int:
         """The pid, as the kernel knows it."""
@@ -297,16 +290,16 @@ class TrialActor:
         if not self._has_started:
             raise ValueError("it had not started")
 
-    def _count(self, iteration: object) -> int:
+    def _count(self, iteration: int) -> int:
         self._require_start()
         claims.exactly(iteration, "the iteration", self._iteration + 1)
         self._iteration += 1
         return self._iteration
 
-    def _record(self, plain: object) -> CheckpointRecord:
+    def _record(self, known: CheckpointRecord) -> CheckpointRecord:
         """Of the newest iteration. A rank sends a part of a checkpoint, without a number yet."""
         record = claims.record(
-            plain,
+            known,
             attempt=self.assignment.attempt,
             iteration=self._iteration,
             least_index=0 if self._is_rank else self._next_checkpoint,

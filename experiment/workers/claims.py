@@ -1,46 +1,35 @@
-"""What a worker says, checked by type and range before it becomes a fact in the journal.
+"""What a worker sends, as typed messages: checked before they become facts in the journal.
 
-A worker runs the user's code, which can write anything to its socket. Each function here raises
-ValueError, naming the field, for what no worker of ours says; the caller fails that one trial.
+A worker runs the user's code, which can write anything to its socket. `read` and the functions
+below raise ValueError, naming the field, for what no worker of ours sends; the caller fails that
+one trial.
 """
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from functools import cache
+from typing import Annotated, Any, Literal
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.metrics import DEEPEST, LONGEST_LIST, LONGEST_TEXT
 from holdfast.runtime import safe_text
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
+from holdfast.runtime.wire import Message
+from holdfast.trial.bounds import Between, Count, Stored
+from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
+from holdfast.trial.decoding import decode, row_decoder
 from holdfast.trial.errors import Failure
 
-# The beginning of the year 9999: `datetime` knows no later moment in every time zone.
-_LATEST_S = 253_370_764_800.0
-# 3,000 years of training.
-_LONGEST_S = 1e11
-_LARGEST = (1 << 63) - 1
-# Folders that a reader holds are passed over, a few at most. A number far ahead would have all
-# those before it looked for.
+# A checkpoint's number may skip a few folders that a reader holds. A number far ahead would make a
+# restore look for all those before it.
 _FURTHEST_INDEX = 100_000
 _LONGEST_NAME = 255
-# Lines are joined by the worker, so many characters at most.
+# The worker joins lines up to so many characters.
 _LONGEST_LOG = 1 << 18
 _LONGEST_KEY = 1 << 16
 
 _SIMPLE = frozenset({float, int, bool, type(None)})
-_RECORD = frozenset(
-    {"index", "iteration", "attempt", "files", "size_bytes", "time_total_s", "upload"}
-)
-_KINDS = ("user", "setup")
-
-
-def whole(value: object, name: str, *, least: int = 0, most: int = _LARGEST) -> int:
-    """An integer of this range; True is none."""
-    if type(value) is not int or not least <= value <= most:
-        allowed = f"a whole number from {least} to {most}"
-        raise ValueError(f"{name} must be {allowed}, not {value!r:.60}")
-    return value
 
 
 def exactly(value: object, name: str, expected: int) -> int:
@@ -49,24 +38,8 @@ def exactly(value: object, name: str, expected: int) -> int:
     return value
 
 
-def moment(value: object, name: str) -> float:
-    """Seconds since 1970, before the year 9999."""
-    return _number(value, name, _LATEST_S)
-
-
-def duration(value: object, name: str) -> float:
-    return _number(value, name, _LONGEST_S)
-
-
-def _number(value: object, name: str, most: float) -> float:
-    # NaN is in no range.
-    if type(value) not in (float, int) or not 0 <= value <= most:  # type: ignore[operator]
-        raise ValueError(f"{name} must be from 0 to {most:g} s, not {value!r:.60}")
-    return float(value)  # type: ignore[arg-type]
-
-
 def short_text(value: object, name: str, longest: int = _LONGEST_NAME) -> str:
-    """One line that may be shown in a terminal."""
+    """One line that a terminal may show."""
     if type(value) is not str or len(value) > longest:
         raise ValueError(f"{name} must be text of at most {longest} characters, not {value!r:.60}")
     if any(unicodedata.category(letter).startswith("C") for letter in value):
@@ -81,11 +54,7 @@ def long_text(value: object, name: str, longest: int = safe_text.LONGEST_TEXT) -
     return safe_text.shortened(value, longest)
 
 
-def log_text(value: object) -> str:
-    return long_text(value, "the printed text", _LONGEST_LOG)
-
-
-def metrics(value: object) -> dict[str, Any]:
+def _metrics(value: object) -> dict[str, Any]:
     """Plain values with text as keys; as `plain_metrics` makes them."""
     if type(value) is not dict:
         raise ValueError(f"metrics must be a dict, not {value!r:.60}")
@@ -117,38 +86,138 @@ def _check_plain(value: object, name: str, depth: int) -> None:
         raise ValueError(f"{name} is a {kind.__name__}, which is not a plain value")
 
 
+# Until the beginning of the year 9999: `datetime` knows no later moment in every time zone.
+Timestamp = Annotated[float, Between(0, 253_370_764_800.0)]
+# At most 3,000 years of training.
+Duration = Annotated[float, Between(0, 1e11)]
+ShortText = Annotated[str, Stored(lambda value: short_text(value, "it"))]
+TypeName = Annotated[str, Stored(lambda value: short_text(value, "it", 1024))]
+LongText = Annotated[str, Stored(lambda value: long_text(value, "it"))]
+LogText = Annotated[str, Stored(lambda value: long_text(value, "it", _LONGEST_LOG))]
+Metrics = Annotated[Mapping[str, Any], Stored(_metrics)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStarted:
+    name: Literal["started"]
+    attempt: Count
+    pid: Count
+    hostname: ShortText
+    node_ip: ShortText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    name: Literal["report"]
+    attempt: Count
+    iteration: Count
+    metrics: Metrics
+    timestamp: Timestamp
+    time_this_iter_s: Duration
+    time_total_s: Duration
+    checkpoint: CheckpointRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSaved:
+    name: Literal["saved"]
+    attempt: Count
+    checkpoint: CheckpointRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerOutput:
+    name: Literal["log"]
+    stream: Literal["stdout", "stderr"]
+    text: LogText
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptOver:
+    """User code returned, or stopped because it was asked to; "unfit": the worker, which is
+    reused, cannot host the attempt."""
+
+    name: Literal["returned", "stopped", "preempted", "unfit"]
+    attempt: Count
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureOfCode:
+    """A `Failure` as the worker describes it. Its `pid` is ignored: the kernel knows better."""
+
+    kind: Literal["user", "setup"]
+    type_name: TypeName
+    message: LongText
+    traceback: LongText = ""
+    pid: Any = None
+    hostname: ShortText = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRaised:
+    name: Literal["raised"]
+    attempt: Count
+    failure: FailureOfCode
+
+
+WorkerMessage = (
+    WorkerStarted | WorkerReport | WorkerSaved | WorkerOutput | AttemptOver | AttemptRaised
+)
+_KINDS: dict[str, type] = {
+    "started": WorkerStarted,
+    "report": WorkerReport,
+    "saved": WorkerSaved,
+    "log": WorkerOutput,
+    **dict.fromkeys(("returned", "stopped", "preempted", "unfit"), AttemptOver),
+    "raised": AttemptRaised,
+}
+
+
+def read(message: Message) -> WorkerMessage:
+    """The message, whose first item is its name and whose others are the fields in order."""
+    kind = _KINDS.get(message[0])
+    if kind is None:
+        raise ValueError("unknown")
+    said: WorkerMessage = _decoder_of(kind)(message)
+    return said
+
+
+# Compiled when the first message of a kind arrives: all six would delay the first report by 4 ms.
+_decoder_of = cache(row_decoder)
+
+
+def checkpoint(plain: object) -> CheckpointRecord:
+    known: CheckpointRecord = decode(CheckpointRecord, plain)
+    return known
+
+
 def record(
-    plain: object, *, attempt: int, iteration: int, least_index: int, is_part: bool = False
+    known: CheckpointRecord,
+    *,
+    attempt: int,
+    iteration: int,
+    least_index: int,
+    is_part: bool = False,
 ) -> CheckpointRecord:
     """A checkpoint of this attempt and iteration. `is_part`: a rank's, which has no number yet."""
-    if type(plain) is not dict or not plain.keys() >= _RECORD:
-        raise ValueError(f"a checkpoint must be a dict with {sorted(_RECORD)}, not {plain!r:.60}")
+    exactly(known.iteration, "the checkpoint's iteration", iteration)
+    exactly(known.attempt, "the checkpoint's attempt", attempt)
     most_index = least_index + (0 if is_part else _FURTHEST_INDEX)
-    upload = plain["upload"]
-    if upload not in CheckpointUploadMode.__members__:
-        raise ValueError(f"upload must be one of {[*CheckpointUploadMode]}, not {upload!r:.60}")
-    return CheckpointRecord(
-        index=whole(plain["index"], "index", least=least_index, most=most_index),
-        iteration=exactly(plain["iteration"], "the checkpoint's iteration", iteration),
-        attempt=exactly(plain["attempt"], "the checkpoint's attempt", attempt),
-        files=whole(plain["files"], "files"),
-        size_bytes=whole(plain["size_bytes"], "size_bytes"),
-        time_total_s=duration(plain["time_total_s"], "time_total_s"),
-        upload=CheckpointUploadMode(upload),
-    )
+    if not least_index <= known.index <= most_index:
+        raise ValueError(f"index must be from {least_index} to {most_index}, not {known.index}")
+    # Both are for the controller to say.
+    return evolve_record(known, score=None, committed=False)
 
 
-def failure(plain: Mapping[str, Any], *, pid: int) -> Failure:
+def failure(known: FailureOfCode, *, pid: int) -> Failure:
     """What user code raised, in the process `pid`."""
-    if plain.get("kind") not in _KINDS:
-        raise ValueError(f"the kind of a failure must be one of {_KINDS}")
     return Failure(
-        kind=plain["kind"],
-        type_name=short_text(plain.get("type_name"), "type_name", 1024),
-        message=long_text(plain.get("message"), "message"),
-        traceback=long_text(plain.get("traceback", ""), "traceback"),
+        kind=known.kind,
+        type_name=known.type_name,
+        message=known.message,
+        traceback=known.traceback,
         pid=pid or None,
-        hostname=short_text(plain.get("hostname", ""), "hostname"),
+        hostname=known.hostname,
     )
 
 
@@ -165,4 +234,7 @@ def clashes(value: object, ranks: int) -> dict[str, list[int]]:
 def _ranks(value: object, ranks: int) -> list[int]:
     if not isinstance(value, list) or not value:
         raise ValueError(f"ranks must be a list, not {value!r:.60}")
-    return [whole(rank, "rank", most=ranks - 1) for rank in value]
+    for rank in value:
+        if type(rank) is not int or not 0 <= rank < ranks:
+            raise ValueError(f"rank must be a whole number below {ranks}, not {rank!r:.60}")
+    return value

@@ -239,7 +239,7 @@ class WorkerGroup:
         if self._met is None or self._is_broken:
             return
         record = claims.record(
-            plain,
+            claims.checkpoint(plain),
             attempt=self.assignment.attempt,
             iteration=self._met.reports[0].iteration,
             least_index=self._next_checkpoint,
