@@ -1,4 +1,4 @@
 """An experiment's folder: the names of its files, and careful reading.
 
-Start reading at `layout.py`. `settings.py` reads all environment variables.
+Start reading at `layout.py`. `settings.py` reads the environment variables of a run.
 """

@@ -49,11 +49,17 @@ _log = logging.getLogger(__name__)
 _STORAGE_TIMEOUT_S = SyncConfig().sync_timeout
 
 
+# How long the lock waits for processes of a run whose controller is gone: a process that was
+# killed a moment ago may still be ending.
+_STRAGGLERS_S = 10.0
+
+
 @contextmanager
-def locked(layout: Layout, *, deadline_s: float = 0.0) -> Iterator[ExperimentLock]:
+def locked(layout: Layout, *, deadline_s: float = _STRAGGLERS_S) -> Iterator[ExperimentLock]:
     """Hold the lock of the experiment in this folder, in which no link leads out of it.
 
-    Raises Locked while another process holds it, LeadsElsewhere, OSError.
+    Raises Locked at once while a controller holds it, and after `deadline_s` while other processes
+    of a run do; LeadsElsewhere, OSError.
     """
     lock = ExperimentLock(layout.lock, deadline_s=deadline_s, is_mirror=layout.mirror_of.exists())
     try:
@@ -180,7 +186,7 @@ class OpenedExperiment:
             self.bring()
             return
         try:
-            with locked(self.place.layout):
+            with locked(self.place.layout, deadline_s=0.0):
                 self.bring()
         except Locked:
             return  # A run on this machine holds it: nothing in storage is newer.

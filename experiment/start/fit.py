@@ -39,9 +39,6 @@ from holdfast.syncer.files.disk_deadline import waiting_at_most
 from holdfast.syncer.uploader.lock import Locked
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig
 
-# How long a run waits for processes of an earlier one whose controller is gone.
-_STRAGGLERS_S = 10.0
-
 
 def fit(request: Request, settings: Settings, machinery: MachineResources) -> ResultGrid:
     """Run the request to its end. Raises what `Tuner.fit` documents."""
@@ -73,7 +70,7 @@ def _fit(
     place, run_config = opened.place, request.run
     with ExitStack() as stack:
         try:
-            lock = stack.enter_context(locked(place.layout, deadline_s=_STRAGGLERS_S))
+            lock = stack.enter_context(locked(place.layout))
         except Locked as error:
             raise ExperimentInUse(str(error), opened.path, error.cause) from error
         view = choose_view(

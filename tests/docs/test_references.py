@@ -36,3 +36,18 @@ def test_what_a_page_names_is_there(page: Path) -> None:
             known = names(ROOT / path)
             assert outer in known, f"{path}:{outer}"
             assert not inner or inner in known[outer], f"{path}:{outer}.{inner}"
+
+
+def test_defaults_in_the_text_are_those_of_the_code() -> None:
+    """`HOLDFAST_X_S` (30 s) in any page, and the table in layout.md."""
+    said = re.compile(r"`(HOLDFAST_\w+_S)`(?: \(| \| )(\d+)(?: s\b| \|)")
+    code = (ROOT / "experiment" / "folder" / "settings.py").read_text()
+    defaults = dict(re.findall(r'_seconds\(environ, "(HOLDFAST_\w+)", ([\d.]+)\)', code))
+    assert len(defaults) > 8
+    found = {
+        (page.name, name, float(seconds))
+        for page in PAGES
+        for name, seconds in said.findall(page.read_text())
+    }
+    assert {name for _, name, _ in found} == defaults.keys()
+    assert [one for one in found if one[2] != float(defaults[one[1]])] == []

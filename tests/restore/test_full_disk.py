@@ -79,6 +79,7 @@ def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, di
     acknowledged = [n["iteration"] for n in bench.notes() if n["what"] == "acknowledged"]
     assert sorted(acknowledged) == [1, 1, 2, 2]
     disk.free()
+    del bench.environ["HOLDFAST_FLUSH_DEADLINE_S"]
     assert epochs_of(bench.restore(checkpoint_every=2).succeeds()) == [4, 4]
     assert bench.problems(disk.path / "run", tensorboard=True) == []
 
