@@ -78,7 +78,7 @@ def test_a_wrong_one_is_1_and_says_what_where_and_what_to_do(
     told = capsys.readouterr().out
     assert f"ERROR    {broken.relative_to(root)}\n" in told
     assert "its bytes changed" in told
-    assert f"  holdfast doctor repair {root}   mends what can be mended here\n" in told
+    assert f"  holdfast doctor repair {root}   repairs what can be repaired here\n" in told
     assert main(["doctor", "verify", "--quick", str(root)]) == 0
 
 
@@ -177,7 +177,7 @@ def test_what_resume_is_asked_for_is_what_a_restore_is_given() -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--stop", "a=1", "--stop", "b=1", "--stop", "a=2"], "--stop is given twice for a"),
+        (["--stop", "a=1", "--stop", "b=1", "--stop", "a=2"], "--stop is passed twice for a"),
         (
             ["--extend"],
             "say by how much, with --num-samples N, --stop KEY=VALUE or --time-budget S",
@@ -200,7 +200,7 @@ def test_preflight_says_step_by_step_what_a_place_is_good_for(
     assert [line.split()[0] for line in told[1:-1]] == [
         "write", "conditional", "large", "overwrite", "list", "read", "delete", "lock", "space",
     ]  # fmt: skip
-    assert told[-1] == "A run can be kept here."
+    assert told[-1] == "A run can be stored here."
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "file").touch()
     assert main(["doctor", "preflight", "--json", str(tmp_path / "file" / "x")]) == 1

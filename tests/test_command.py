@@ -219,8 +219,9 @@ def test_show_tells_the_best_the_trials_and_what_failed_with_its_logs(
     assert f"  {folder}/error.txt\n  {folder}/stdout\n  {folder}/stderr\n" in out
     assert f"  holdfast resume {store}/cut   finishes the rest\n" in out
     (next_command,) = [line for line in out.splitlines() if "-errored" in line]
-    assert f"resume --restart-errored {store}/cut   finishes the rest, and begins the failed" in (
-        next_command
+    assert (
+        f"resume --restart-errored {store}/cut   finishes the rest, and restarts the failed"
+        in (next_command)
     )
     assert "2 more" in told(capsys, "show", "-n", "1", store / "cut")
 
@@ -388,7 +389,7 @@ def test_a_table_is_written_as_csv_parquet_and_json(
     assert "NaN" not in every
     assert [line["loss"] for line in json.loads(every)].count(None) == 3  # they were NaN
     assert main(["export", str(path), "-o", str(tmp_path / "x.xls")]) == 2
-    assert "say --format" in capsys.readouterr().err
+    assert "pass --format" in capsys.readouterr().err
     assert main(["export", str(path), "-o", str(tmp_path / "new" / "x.csv")]) == 2
     assert f"there is no directory {tmp_path}/new" in capsys.readouterr().err
     assert main(["export", str(path), "--optuna", "sqlite:///x.db"]) == 1

@@ -1,4 +1,4 @@
-"""What may be said on the command line."""
+"""The arguments of the command line."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.cli.doctor_arguments import add_doctor, with_command
 from holdfast.cli.words import CODES, EXPERIMENT, number
 
 _REPLAY = (
-    "Tell what a run would have cost under another scheduler, or on other workers: its configs "
-    "are gone through again, in virtual time, with the curves that were recorded of them. Nothing "
-    "is changed, and none of your code is loaded."
+    "Show what a run would have cost under another scheduler or on other workers: simulate its "
+    "configs with their recorded curves, in virtual time. Changes nothing, and loads none of your "
+    "code."
 )
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Raises SystemExit: 0 after --help and --version, 2 for what cannot be understood."""
+    """Raises SystemExit: 0 after --help and --version, 2 for invalid arguments."""
     parser = _parser()
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks what could follow
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks for completions
         import argcomplete
 
         argcomplete.autocomplete(parser, always_complete_options="long")
@@ -32,7 +32,9 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="holdfast", description="Training runs that are not lost.", epilog=CODES
+        prog="holdfast",
+        description="List, show, resume and repair experiments of holdfast.",
+        epilog=CODES,
     )
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     rooms = parser.add_subparsers(dest="room", required=True, metavar="COMMAND")
@@ -46,7 +48,7 @@ def add_replay(rooms: Any) -> None:
     """replay, below the subparsers `rooms`."""
     command: argparse.ArgumentParser = rooms.add_parser(
         "replay",
-        help="what a run would have cost under another scheduler, or on other workers",
+        help="show what a run would have cost under another scheduler or on other workers",
         description=_REPLAY,
         epilog=CODES,
     )
@@ -57,18 +59,18 @@ def add_replay(rooms: Any) -> None:
         "--scheduler",
         metavar="NAME",
         default="fifo",
-        help="asha, hyperband, ... as tune.create_scheduler() takes them (default: fifo)",
+        help="asha, hyperband, ... as for tune.create_scheduler() (default: fifo)",
     )
     command.add_argument(
         "--option",
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="of the scheduler, such as max_t=81; the value is JSON, or else text; again for more",
+        help="an argument of the scheduler, such as max_t=81; VALUE is JSON or text; repeatable",
     )
     command.add_argument(
-        "--workers", type=number, metavar="N", help="trials at once (default: as many as were)"
+        "--workers", type=number, metavar="N", help="trials at once (default: as in the run)"
     )
-    command.add_argument("--metric", help="instead of the experiment's; a/b for a nested one")
-    command.add_argument("--mode", choices=("max", "min"), help="instead of the experiment's")
-    command.add_argument("--seed", type=int, default=0, metavar="S", help="of the scheduler")
+    command.add_argument("--metric", help="default: the experiment's; a/b for a nested metric")
+    command.add_argument("--mode", choices=("max", "min"), help="default: the experiment's")
+    command.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the scheduler")

@@ -1,4 +1,4 @@
-"""What may be said to the commands that look at experiments, and to the one that goes on."""
+"""The arguments of the commands that read experiments, and of `resume`."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from holdfast.cli.completing import complete_experiment, complete_place, complet
 from holdfast.cli.words import CODES, EXPERIMENT, TRIAL, bound, number, seconds
 
 _LS = (
-    "List the experiments in a directory or a bucket: how each stands, its trials, the best of "
-    "them, age and size. They may be running; nothing is changed, and none of your code is loaded."
+    "List the experiments in a directory or a bucket: state, trials, best trial, age and size. "
+    "Works on running experiments. Changes nothing, and loads none of your code."
 )
 _SHOW = (
-    "Show one experiment: how it stands, its best trial, a table of its trials, and what failed, "
-    "with the place of its logs. It may be running; nothing is changed."
+    "Show one experiment: its state, its best trial, a table of its trials, and its failures with "
+    "their logs. Works on a running experiment, and changes nothing."
 )
 _LOGS = (
-    "Print what a trial, or a rank of it, has written to stdout or stderr. With --follow it goes "
-    "on with what is written until the trial has ended, also when it or the whole run is started "
-    "again; Ctrl-C ends it before."
+    "Print the stdout or stderr of a trial or a rank. With --follow it keeps printing until the "
+    "trial has ended, through retries of the trial and restarts of the run; Ctrl-C stops it."
 )
 _BEST = (
-    "Print the configuration of the best trial as JSON. Metric and mode are the experiment's "
-    "unless they are given."
+    "Print the configuration of the best trial as JSON. Metric and mode default to the "
+    "experiment's."
 )
 _EXPORT = (
-    "Write a table: a line for each trial with its last values and its config, or with --rows one "
-    "for each report; or write the trials into an Optuna storage, where optuna-dashboard shows "
-    "them. It may be running; run again, an Optuna storage is brought up to date."
+    "Write a table: one line for each trial with its last values and its config, or with --rows "
+    "one for each report; or write the trials into an Optuna storage, for optuna-dashboard. Works "
+    "on a running experiment. A second export updates an Optuna storage."
 )
 _RESUME = (
-    "Go on with an experiment that was interrupted or killed, as Tuner.restore(PATH).fit() does. "
-    "This runs your code: the trainable that was kept in tuner.pkl or trainer.pkl, or the one "
-    "that --trainable names. Modules are found from the current directory. With --extend it goes "
-    "on with more than it was begun with, and tells what changes."
+    "Resume an experiment that was interrupted or killed, as Tuner.restore(PATH).fit() does. This "
+    "runs your code: the trainable in tuner.pkl or trainer.pkl, or the one that --trainable "
+    "names. Modules are found from the current directory. With --extend it adds trials, "
+    "iterations or time, and prints the changes."
 )
-_COMPLETION = "Print what makes a shell complete this command, with experiments and trials."
+_COMPLETION = "Print a shell's completion script for this command, its experiments and trials."
 _SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 
 
@@ -70,13 +69,13 @@ def _add_run(command: argparse.ArgumentParser) -> None:
         "--run",
         type=number,
         metavar="N",
-        help="of several experiments that were run under this name the Nth (default: the newest)",
+        help="the Nth of several runs under this name (default: the newest)",
     )
 
 
 def _add_goal(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--metric", help="instead of the experiment's; a/b for a nested one")
-    command.add_argument("--mode", choices=("max", "min"), help="instead of the experiment's")
+    command.add_argument("--metric", help="default: the experiment's; a/b for a nested metric")
+    command.add_argument("--mode", choices=("max", "min"), help="default: the experiment's")
 
 
 def _add_ls(rooms: Any) -> None:
@@ -85,11 +84,11 @@ def _add_ls(rooms: Any) -> None:
         "path",
         metavar="PATH",
         nargs="?",
-        help="a directory or URI, as storage_path takes it (default: RAY_STORAGE, "
+        help="a directory or URI, as for storage_path (default: RAY_STORAGE, "
         "RAY_AIR_LOCAL_CACHE_DIR or ~/ray_results)",
     )
     path.completer = complete_place  # type: ignore[attr-defined]
-    command.add_argument("--quick", action="store_true", help="do not add up the sizes")
+    command.add_argument("--quick", action="store_true", help="leave the sizes out")
 
 
 def _add_show(rooms: Any) -> None:
@@ -102,7 +101,7 @@ def _add_show(rooms: Any) -> None:
 
 
 def _add_logs(rooms: Any) -> None:
-    told = "one JSON object with the text in it; with --follow one for each line"
+    told = "one JSON object with the text; with --follow one for each line"
     command = _add(rooms, "logs", _LOGS, json_help=told)
     _add_experiment(command)
     _add_run(command)
@@ -110,23 +109,33 @@ def _add_logs(rooms: Any) -> None:
     trial.completer = complete_trial  # type: ignore[attr-defined]
     which = command.add_mutually_exclusive_group()
     which.add_argument("--stderr", action="store_true", help="stderr instead of stdout")
-    which.add_argument("--error", action="store_true", help="error.txt: how its attempts failed")
-    command.add_argument("--rank", type=int, default=0, metavar="R", help="of this rank")
+    which.add_argument(
+        "--error", action="store_true", help="error.txt: the traceback of each attempt"
+    )
+    command.add_argument(
+        "--rank", type=int, default=0, metavar="R", help="the output of this rank"
+    )
     command.add_argument("-n", "--tail", type=number, metavar="N", help="only the last N lines")
     how = command.add_mutually_exclusive_group()
-    how.add_argument("-f", "--follow", action="store_true", help="go on until the trial has ended")
-    how.add_argument("--path", dest="only_path", action="store_true", help="only its place")
+    how.add_argument(
+        "-f", "--follow", action="store_true", help="keep printing until the trial has ended"
+    )
+    how.add_argument(
+        "--path", dest="only_path", action="store_true", help="print only the path of the file"
+    )
     command.add_argument(
         "--interval",
         type=seconds,
         metavar="S",
-        help="with --follow: look for more every S seconds "
+        help="with --follow: look for new output every S seconds "
         "(default: 0.5 on this machine, 5 in storage)",
     )
 
 
 def _add_best(rooms: Any) -> None:
-    command = _add(rooms, "best", _BEST, json_help="the trial and its value beside the config")
+    command = _add(
+        rooms, "best", _BEST, json_help="one JSON object with the trial, its value and the config"
+    )
     _add_experiment(command)
     _add_run(command)
     _add_goal(command)
@@ -139,20 +148,20 @@ def _add_best(rooms: Any) -> None:
 
 
 def _add_export(rooms: Any) -> None:
-    command = _add(rooms, "export", _EXPORT, json_help="one JSON object that says what was done")
+    command = _add(rooms, "export", _EXPORT, json_help="one JSON object with the result")
     _add_experiment(command)
     _add_run(command)
     command.add_argument(
         "-o",
         "--output",
         metavar="FILE",
-        help="a new file, whose ending says how: .csv, .parquet or .json (default: CSV to stdout)",
+        help="a new .csv, .parquet or .json file (default: CSV to stdout)",
     )
     command.add_argument(
-        "--format", choices=("csv", "parquet", "json"), help="instead of what the ending says"
+        "--format", choices=("csv", "parquet", "json"), help="default: from the ending of FILE"
     )
-    command.add_argument("--rows", action="store_true", help="a line for each report")
-    command.add_argument("--force", action="store_true", help="replace a FILE that is there")
+    command.add_argument("--rows", action="store_true", help="one line for each report")
+    command.add_argument("--force", action="store_true", help="replace an existing FILE")
     command.add_argument(
         "--optuna", metavar="URL", help="an Optuna storage instead, such as sqlite:///trials.db"
     )
@@ -161,66 +170,72 @@ def _add_export(rooms: Any) -> None:
 
 
 def _add_resume(rooms: Any) -> None:
-    command = _add(rooms, "resume", _RESUME, json_help="at the end, one JSON object as of show")
+    command = _add(rooms, "resume", _RESUME, json_help="at the end, one JSON object as from show")
     _add_experiment(command)
     command.add_argument(
-        "--trainable", metavar="MODULE:NAME", help="the trainable, where the kept one is of no use"
+        "--trainable",
+        metavar="MODULE:NAME",
+        help="the trainable, if the stored one cannot be used",
     )
     command.add_argument(
         "--untrusted",
         action="store_true",
-        help="unpickle nothing from the experiment: give --trainable, too. Where more is needed, "
-        "the error says what to give to Tuner.restore(trusted=False)",
+        help="unpickle nothing from the experiment; needs --trainable. If more is needed, the "
+        "error says what to pass to Tuner.restore(trusted=False)",
     )
     errored = command.add_mutually_exclusive_group()
     errored.add_argument(
-        "--resume-errored", action="store_true", help="failed trials go on from their checkpoints"
+        "--resume-errored", action="store_true", help="resume failed trials from their checkpoints"
     )
     errored.add_argument(
-        "--restart-errored", action="store_true", help="failed trials begin again"
+        "--restart-errored", action="store_true", help="start failed trials again"
     )
     command.add_argument(
-        "--skip-unfinished", action="store_true", help="unfinished trials do not go on"
+        "--skip-unfinished", action="store_true", help="do not resume unfinished trials"
     )
     finished = command.add_mutually_exclusive_group()
     finished.add_argument(
         "--resume-finished",
         action="store_true",
-        help="finished trials go on from their checkpoints, as far as --stop lets them",
+        help="resume finished trials from their checkpoints, up to --stop",
     )
     finished.add_argument(
-        "--restart-finished", action="store_true", help="finished trials begin again"
+        "--restart-finished", action="store_true", help="start finished trials again"
     )
     command.add_argument(
         "--extend",
         action="store_true",
-        help="go on with another --num-samples, --stop or --time-budget than it has; all that "
-        "there is is kept",
+        help="allow --num-samples, --stop and --time-budget to change the experiment; existing "
+        "trials are kept",
     )
-    command.add_argument("--num-samples", type=int, metavar="N", help="in all; -1: without end")
+    command.add_argument(
+        "--num-samples", type=int, metavar="N", help="trials in total; -1: no limit"
+    )
     command.add_argument(
         "--stop",
         type=bound,
         action="append",
         metavar="KEY=VALUE",
-        help="end a trial that reports KEY as high as VALUE, instead of the stop condition that "
-        "it has; again for more",
+        help="end a trial when KEY reaches VALUE; replaces the whole stop condition; repeatable",
     )
     command.add_argument(
         "--time-budget",
         type=float,
         metavar="S",
-        help="seconds that it may take from its beginning on, in all its runs; inf: no limit",
+        help="seconds in total, over all restores; inf: no limit",
     )
     command.add_argument(
-        "--max-concurrent-trials", type=int, metavar="N", help="at once, from now on; 0: no limit"
+        "--max-concurrent-trials",
+        type=int,
+        metavar="N",
+        help="trials at once, from now on; 0: no limit",
     )
 
 
 def _add_completion(rooms: Any) -> None:
     command = rooms.add_parser(
         "completion",
-        help="print what makes a shell complete this command",
+        help="print a shell's completion script",
         description=_COMPLETION,
         epilog='bash and zsh: eval "$(holdfast completion bash)"; '
         "fish: holdfast completion fish | source",

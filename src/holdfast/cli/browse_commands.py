@@ -1,4 +1,4 @@
-"""The commands that look at experiments. None locks, writes, or loads the user's code."""
+"""The commands that read experiments. None locks, writes, or loads the user's code."""
 
 from __future__ import annotations
 
@@ -125,10 +125,10 @@ def _export(given: argparse.Namespace, found: LocatedExperiment) -> int:
     form = given.format or format_of(given.output)
     if form not in FORMATS:
         raise InvalidConfig(
-            f"{given.output} does not end with .csv, .parquet or .json: say --format"
+            f"{given.output} does not end with .csv, .parquet or .json: pass --format"
         )
     if form == "parquet" and given.output is None:
-        raise InvalidConfig("a Parquet table is no text: name a file with --output")
+        raise InvalidConfig("Parquet is a binary format: name a file with --output")
     write_table(lines, given.output, form, replace=given.force)
     if given.output is None:
         return SOUND
@@ -158,7 +158,7 @@ def _to_optuna(given: argparse.Namespace, found: LocatedExperiment) -> int:
         say_json({"path": found.shown, "storage": redact(given.optuna), **done.plain()})
     else:
         say(
-            f"study {done.study_name!r}: {done.added} trials added, {done.updated} brought up to "
-            f"date, {done.unchanged} as they were"
+            f"study {done.study_name!r}: {done.added} trials added, {done.updated} updated, "
+            f"{done.unchanged} unchanged"
         )
     return SOUND

@@ -1,4 +1,4 @@
-"""How experiments are told: a table that fits the terminal, and a few lines around it."""
+"""Prints experiments: a table that fits the terminal, and a few lines around it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _INFERRED = 3
 
 
 def terminal_width() -> int:
-    """Columns of the terminal; 0, no limit, where the output goes elsewhere."""
+    """Columns of the terminal; 0 (no limit) if the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
@@ -92,8 +92,8 @@ def _states(counts: Mapping[str, int], not_created: int | None, state: Condition
 
 
 def aligned(lines: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Columns beside each other. In a terminal that is too narrow for all, the last ones go, and
-    what is left of a line that is still too long is cut."""
+    """Aligned columns. A terminal that is too narrow loses the last ones, and a line that is still
+    too long is cut."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     while width and len(widths) > 2 and sum(widths) + 2 * (len(widths) - 1) > width:
         widths.pop()
@@ -140,7 +140,7 @@ def show_overview(
 
 
 def _other_runs(found: LocatedExperiment) -> str:
-    """Which of several under this name it is, and how to see the others; "" for the only one."""
+    """The number of this run, and how to see the others of this name; "" for the only one."""
     before, path = found.read.runs_before, quoted(found.shown)
     number = "" if before is None else f"run {before + 1} of this name"
     if found.read.is_followed:
@@ -189,7 +189,7 @@ def _show_failures(found: LocatedExperiment) -> None:
 
 
 def _emptiness(file: str) -> str:
-    """That nobody need look into it; "" also for one that is not here."""
+    """A mark for an empty file; "" also for one that is not here."""
     try:
         return " (empty)" if os.stat(file).st_size == 0 else ""
     except (OSError, ValueError):
@@ -197,7 +197,7 @@ def _emptiness(file: str) -> str:
 
 
 def _show_next(shown: Mapping[str, Any], state: Condition, machine: Machine) -> None:
-    """What can be done about it."""
+    """The commands that resume or restart it."""
     path = quoted(shown["path"])
     resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and has_rest(machine))
     if resumes:
@@ -208,5 +208,5 @@ def _show_next(shown: Mapping[str, Any], state: Condition, machine: Machine) -> 
         if any(trial.checkpoints for trial in failed):
             how, does = "--resume-errored", "resumes the failed trials from their checkpoints"
         else:
-            how, does = "--restart-errored", "begins the failed trials again"
+            how, does = "--restart-errored", "restarts the failed trials"
         say(f"  holdfast resume {how} {path}   {too}{does}")

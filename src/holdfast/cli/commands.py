@@ -1,4 +1,4 @@
-"""The commands: which room performs what was asked, and what is told where that cannot be."""
+"""Runs the module of each command, and prints its errors."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 
 
 def run(given: argparse.Namespace) -> int:
-    """Returns the exit code; errors are told, not raised."""
+    """Returns the exit code; errors are printed, not raised."""
     path = given.path or ""
     tell = partial(say_failure, as_json=given.json, path=path, of_lines=_in_lines(given))
     try:
         code = _perform(given, Settings.read(os.environ))
-        sys.stdout.flush()  # a reader that has gone is noticed here, and not at the exit
+        sys.stdout.flush()  # notice a reader that has gone here, not at the exit
         return code
     except BrokenPipeError:
         # `holdfast show x | head` has read enough. Python would write the rest at the exit.
@@ -34,13 +34,13 @@ def run(given: argparse.Namespace) -> int:
         tell(error)
         return WRONG
     except KeyboardInterrupt:
-        # What was under way is as after a crash: the next command goes on from there.
+        # An interrupted command leaves the files as after a crash: the next command continues.
         print("interrupted", file=sys.stderr)
         return INTERRUPTED
 
 
 def _in_lines(given: argparse.Namespace) -> bool:
-    """Whether its JSON is one object for each line, and not one of many lines."""
+    """Whether it prints one JSON object per line."""
     return bool(given.room == "logs" and given.follow)
 
 

@@ -1,4 +1,4 @@
-"""What may be said to the doctor on the command line."""
+"""The arguments of `holdfast doctor`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from holdfast.cli.words import CODES, EXPERIMENT
 
 COMMANDS = ("verify", "repair", "sync", "gc", "preflight")
 _VERIFY = (
-    "Look at everything an experiment has left: journal, snapshots, tuner.pkl, the trials' files, "
-    "and every checkpoint by its checksums; in storage elsewhere the published set, and every "
-    "checkpoint's manifest and sizes. Nothing is changed, and it may be running."
+    "Check all files of an experiment: journal, snapshots, tuner.pkl, the trials' files, and "
+    "every checkpoint by its checksums; in remote storage the published set, and every "
+    "checkpoint's manifest and sizes. Changes nothing, and works on a running experiment."
 )
 _REPAIR = (
-    "Mend the directory that an experiment was run in: put aside what of the journal cannot be "
-    "read, take broken checkpoints from storage or drop them from the records, write the trials' "
-    "files and a snapshot anew. Says what cannot be repaired. Refused while it runs."
+    "Repair an experiment's directory: put unreadable parts of the journal aside, download broken "
+    "checkpoints from storage or drop them from the records, rewrite the trials' files and a "
+    "snapshot. Reports what it cannot repair. Refuses a running experiment."
 )
 _SYNC = (
-    "Bring to storage what is not there yet, without running any trial: checkpoints, records, "
-    "files. For a run that ended with 'this is not in ...'. Like a restore it takes the "
-    "experiment over: a run of it on another machine stops. Without other storage it commits what "
-    "was only staged. Refused while it runs on this machine."
+    "Upload what is not in storage yet, without running a trial: checkpoints, records, files. For "
+    "a run that ended with 'this is not in ...'. Like a restore it takes the experiment over: a "
+    "run of it on another machine stops. Without remote storage it commits staged checkpoints. "
+    "Refuses an experiment that runs on this machine."
 )
 _GC = (
-    "Show what nothing needs: leftovers of processes that died, and checkpoints that no record "
-    "names, here and in storage. With --yes it is removed; where that is in storage, the "
-    "experiment is taken over as a restore does it. What is not holdfast's own is never touched."
+    "Show files that nothing needs: leftovers of processes that died, and checkpoints that no "
+    "record names, here and in storage. --yes removes them. If it removes any in storage, it "
+    "takes the experiment over, as a restore does. It never touches other files."
 )
 _PREFLIGHT = (
-    "Try a storage_path before a night is spent on it: write, conditional put, large objects in "
-    "parts, replace, list, read and delete, each timed; then the lock and the space on this "
+    "Test a storage_path before a long run: write, conditional put, large objects in parts, "
+    "replace, list, read and delete, each timed; then the lock and the free space on this "
     "machine. Leaves nothing behind."
 )
 
@@ -44,8 +44,8 @@ def add_doctor(rooms: Any) -> None:
     """The commands of the doctor, below the subparsers `rooms`."""
     doctor = rooms.add_parser(
         "doctor",
-        help="look after an experiment, or a storage",
-        description="Look after what experiments have left. 'holdfast doctor PATH' verifies.",
+        help="verify or repair an experiment, or test a storage",
+        description="Verify and repair experiments. 'holdfast doctor PATH' verifies.",
         epilog=CODES,
     )
     commands = doctor.add_subparsers(dest="command", required=True, metavar="COMMAND")
@@ -79,18 +79,20 @@ def _add_place(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--storage",
         metavar="URI",
-        help="the experiment's URI in storage, where PATH is the local directory of a run that "
-        "was persisted elsewhere",
+        help="the experiment's URI, if PATH is the local tree of an experiment with storage "
+        "elsewhere",
     )
 
 
 def _add_depth(command: argparse.ArgumentParser) -> None:
     depth = command.add_mutually_exclusive_group()
     depth.add_argument(
-        "--quick", action="store_true", help="only names and sizes of checkpoints, no checksums"
+        "--quick",
+        action="store_true",
+        help="check only names and sizes of checkpoints, no checksums",
     )
     depth.add_argument(
-        "--deep", action="store_true", help="also download every checkpoint that is in storage"
+        "--deep", action="store_true", help="also download every checkpoint from storage"
     )
 
 
@@ -112,21 +114,21 @@ def _add_sync(add: _AddParser) -> None:
     command.add_argument(
         "--deep",
         action="store_true",
-        help="also download every checkpoint in storage, and upload again what changed there",
+        help="also download every checkpoint from storage, and replace changed ones",
     )
     command.add_argument(
         "--timeout",
         type=float,
         default=300.0,
         metavar="SECONDS",
-        help="how long each upload is tried again (default 300)",
+        help="how long each upload is retried (default 300)",
     )
 
 
 def _add_gc(add: _AddParser) -> None:
     command = _add(add, "gc", _GC)
     _add_place(command)
-    command.add_argument("--yes", action="store_true", help="remove it")
+    command.add_argument("--yes", action="store_true", help="remove them")
 
 
 def _add_preflight(add: _AddParser) -> None:
@@ -139,5 +141,5 @@ def _add_preflight(add: _AddParser) -> None:
         type=int,
         default=24,
         metavar="N",
-        help="size of the large object (default 24; from 16 on S3 takes it in parts)",
+        help="size of the large object (default 24; S3 uses parts from 16)",
     )

@@ -1,4 +1,4 @@
-"""The doctor's commands: find what was named, perform, tell."""
+"""The doctor's commands: find the experiment, do the work, print the result."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.names import printable
 
 
 def perform(given: argparse.Namespace, settings: Settings) -> int:
-    """Returns the exit code. Raises as the command does."""
+    """Returns the exit code. Raises the errors of the command."""
     if given.command == "preflight":
         from holdfast.experiment.doctor.preflight import preflight
 
@@ -69,6 +69,6 @@ def _progress(done: int, total: int) -> None:
 
 
 def _named(given: argparse.Namespace) -> str:
-    """How the same experiment is named to another command of the doctor's."""
+    """The arguments that name the same experiment for another command of the doctor."""
     storage = f" --storage {quoted(given.storage)}" if given.storage else ""
     return f"{quoted(given.path)}{storage}"

@@ -1,4 +1,4 @@
-"""How findings are told: plain lines, with colour where there is a terminal; JSON to scripts."""
+"""Prints findings: plain lines, with colour in a terminal; JSON for scripts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COLOURS = {
     ProbeOutcome.FAILED: "bold red",
     ProbeOutcome.SKIPPED: "dim",
 }
-# So many of one kind are told one by one; the rest are counted, and --json has them all.
+# The number of findings of one kind that are printed; the rest are counted. --json has all.
 _SHOWN = 8
 _WIDTH = 100
 _INDENT = " " * 9
@@ -33,7 +33,7 @@ _INDENT = " " * 9
 def show_report(
     report: DoctorReport, command: str, *, as_json: bool, named: str, deep: bool = False
 ) -> None:
-    """`named` is how another command is given the same experiment; `deep`: storage was read."""
+    """`named` is the experiment's argument for another command; `deep`: storage was read."""
     if as_json:
         print(json_text(report.plain()))
         return
@@ -54,13 +54,13 @@ def show_tried(tried: PreflightReport, *, as_json: bool) -> None:
         _tell_step(step)
     weak = any(step.outcome is ProbeOutcome.WEAK for step in tried.steps)
     if not tried.is_sound:
-        say("A run cannot be kept here as it is.")
+        say("A run cannot be stored here.")
     else:
-        say("A run can be kept here." if not weak else "A run can be kept here, see above.")
+        say("A run can be stored here." if not weak else "A run can be stored here, see above.")
 
 
 def _some(items: Sequence[T], kind: Callable[[T], str], show: Callable[[T], None]) -> None:
-    """Of each kind the first ones, then how many more there are."""
+    """Show the first ones of each kind, then the number of the others."""
     seen: Counter[str] = Counter()
     for item in items:
         seen[kind(item)] += 1
@@ -127,9 +127,9 @@ def _next_commands(report: DoctorReport, command: str, named: str, *, deep: bool
     if command == "gc":
         would = any(not deed.is_done for deed in report.deeds)
         if would:
-            return [f"holdfast doctor gc --yes {named}   removes it"]
+            return [f"holdfast doctor gc --yes {named}   removes them"]
     wanted = {finding.remedy for finding in report.findings}
-    if command != "verify":  # what it could mend, it has
+    if command != "verify":  # it has repaired what it could
         wanted -= {Remedy(command)}
     return [
         f"holdfast doctor {remedy}{' --deep' * (deep and remedy is Remedy.SYNC)} {named}   {told}"
@@ -139,7 +139,7 @@ def _next_commands(report: DoctorReport, command: str, named: str, *, deep: bool
 
 
 _REMEDIES = {
-    Remedy.REPAIR: "mends what can be mended here",
-    Remedy.SYNC: "commits and uploads what is not yet",
-    Remedy.GC: "shows what nothing needs",
+    Remedy.REPAIR: "repairs what can be repaired here",
+    Remedy.SYNC: "commits and uploads the rest",
+    Remedy.GC: "shows files that nothing needs",
 }

@@ -1,4 +1,4 @@
-"""`holdfast logs --follow`: lines as they come, for people or one by one as JSON."""
+"""`holdfast logs --follow`: prints lines as they come, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def follow_log(
     *,
     find: Callable[[], LocatedExperiment],
 ) -> int:
-    """Returns the exit code. Raises NoSuchLog where the trial ends and has written none,
-    BrokenPipeError where nobody reads any more, and as `find` does."""
+    """Returns the exit code. Raises NoSuchLog if the trial ends without output, BrokenPipeError if
+    nobody reads any more, and the errors of `find`."""
     usual = INTERVAL_STORAGE_S if found.read.layout is None else INTERVAL_HERE_S
     follower = Follower(
         TrialLog(found, trial, name, find=find, now=time.time),
@@ -44,9 +44,9 @@ def follow_log(
     try:
         write(_pieces(follower, given.tail))
     except KeyboardInterrupt:
-        return INTERRUPTED  # which is how this usually ends: nothing is to be said
+        return INTERRUPTED  # the usual end: print nothing
     if not follower.found_file:
-        written(found, trial, name)  # raises, saying which files there are
+        written(found, trial, name)  # raises, and names the existing files
     return SOUND
 
 
@@ -69,7 +69,7 @@ def _write_json(trial_id: str, pieces: Iterable[bytes]) -> None:
 
 
 def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Each when it is whole; at the end also one that was not ended."""
+    """Each complete line; at the end also an incomplete one."""
     begun: list[bytes] = []
     for piece in pieces:
         *whole, rest = piece.split(b"\n")
@@ -82,7 +82,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _wait(seconds: float) -> None:
-    """Raises BrokenPipeError where the reader of the output goes meanwhile."""
+    """Raises BrokenPipeError if the reader of the output goes away meanwhile."""
     reader = select.poll()
     reader.register(sys.stdout.fileno(), 0)
     for _, what in reader.poll(1000 * seconds):

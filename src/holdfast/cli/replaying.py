@@ -1,4 +1,4 @@
-"""The command that goes through a run again. It loads no code of the user's."""
+"""`holdfast replay`. It loads none of the user's code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _scheduler(name: str, options: dict[str, Any]) -> TrialScheduler:
 
     try:
         return create_scheduler(name, **options)
-    except (InvalidConfig, TypeError) as error:  # TypeError: an option that it does not have
+    except (InvalidConfig, TypeError) as error:  # TypeError: an unknown option
         raise InvalidConfig(f"--scheduler {name}: {error}") from error
 
 

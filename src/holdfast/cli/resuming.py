@@ -1,4 +1,4 @@
-"""`holdfast resume`: what Tuner.restore(PATH).fit() does in a script, from a shell."""
+"""`holdfast resume`: Tuner.restore(PATH).fit() from a shell."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from holdfast.trial.tuning import ResumeConfig
 
 
 def resume(given: argparse.Namespace, settings: Settings) -> int:
-    """Returns 0, or 1 where a trial failed. Raises as Tuner.restore and fit do."""
-    # As `python script.py` has it: the user's modules are looked for from here.
+    """Returns 0, or 1 if a trial failed. Raises the errors of Tuner.restore and fit."""
+    # As with `python script.py`: the user's modules are found from here.
     sys.path.insert(0, os.getcwd())
     from holdfast.experiment.api.tuner import Tuner
 
@@ -42,7 +42,7 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def wishes(given: argparse.Namespace) -> ResumeConfig:
-    """Which trials go on."""
+    """Which trials resume."""
     return ResumeConfig(
         unfinished="skip" if given.skip_unfinished else "resume",
         errored=_wish(resume=given.resume_errored, restart=given.restart_errored),
@@ -55,11 +55,11 @@ def _wish(*, resume: bool, restart: bool) -> str:
 
 
 def stop_of(given: argparse.Namespace) -> dict[str, float] | None:
-    """The bounds that are asked for, None where none are. Raises InvalidConfig."""
+    """The bounds of --stop, None without any. Raises InvalidConfig."""
     bounds: list[tuple[str, float]] = given.stop or []
     names = [name for name, _ in bounds]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InvalidConfig(f"--stop is given twice for {', '.join(twice)}: one bound each")
+        raise InvalidConfig(f"--stop is passed twice for {', '.join(twice)}: one bound each")
     says_more = bounds or given.num_samples is not None or given.time_budget is not None
     if given.extend and not says_more:
         raise InvalidConfig(
@@ -81,7 +81,7 @@ def _named(text: str) -> Any:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise InvalidConfig(
-            f"--trainable {text}: {error}. Modules are looked for in {os.getcwd()} and among what "
-            f"is installed"
+            f"--trainable {text}: {error}. Modules are looked for in {os.getcwd()} and among "
+            f"installed packages"
         ) from error
     return found

@@ -1,4 +1,4 @@
-"""Lines for people, with colour where there is a terminal; and what every command ends with."""
+"""Output for people, with colour in a terminal; and the exit codes of all commands."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def say(text: str, style: str = "") -> None:
 
 
 def say_json(plain: Any) -> None:
-    """One JSON object. Numbers that JSON has no word for are null."""
+    """One JSON object. NaN and infinite numbers are null."""
     print(json_text(finite(plain)))
 
 
 def json_text(plain: Any, *, in_a_line: bool = False) -> str:
-    """ASCII, as JSON escapes what could steer a terminal; but for one character."""
+    """ASCII: JSON escapes control characters, except for one, which is escaped here."""
     return json.dumps(plain, indent=None if in_a_line else 1).replace("\x7f", "\\u007f")
 
 
@@ -41,7 +41,7 @@ def complain(text: str) -> None:
 
 
 def say_failure(error: BaseException, *, as_json: bool, path: str, of_lines: bool = False) -> None:
-    """What kept the command from being performed; `of_lines` as JSON of one line."""
+    """Print the error that stopped the command; `of_lines`: JSON on one line."""
     if as_json:
         failure = {"path": redact(path), "sound": False, "error": redact(str(error))}
         told = {**failure, "error_type": type(error).__name__}
@@ -51,7 +51,7 @@ def say_failure(error: BaseException, *, as_json: bool, path: str, of_lines: boo
 
 
 def quoted(text: str) -> str:
-    """For a shell, and without what the user would not have on the screen."""
+    """Quoted for a shell, without credentials."""
     import shlex
 
     return shlex.quote(redact(text))

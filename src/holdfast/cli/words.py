@@ -1,4 +1,4 @@
-"""What several commands say of themselves in their help, and how they understand numbers."""
+"""Help texts that several commands share, and the types of their arguments."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ CODES = "exit codes: 0 sound, or done; 1 something is wrong; 2 not understood, o
 
 
 def number(text: str) -> int:
-    """How many: from 0 on. Raises ArgumentTypeError."""
+    """A whole number of at least 0. Raises ArgumentTypeError."""
     if not (text.isascii() and text.isdigit()):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
     return int(text)
 
 
 def bound(text: str) -> tuple[str, float]:
-    """A metric and its bound, of KEY=VALUE. Raises ArgumentTypeError."""
+    """A metric and its bound from KEY=VALUE. Raises ArgumentTypeError."""
     name, _, said = text.rpartition("=")
     try:
         limit: float = _BOOLS[said] if said in _BOOLS else int(said)
@@ -37,7 +37,7 @@ def bound(text: str) -> tuple[str, float]:
 
 
 def _number(text: str) -> float:
-    """NaN for what is none."""
+    """The text as a number, else NaN."""
     try:
         return float(text)
     except ValueError:
@@ -45,7 +45,7 @@ def _number(text: str) -> float:
 
 
 def seconds(text: str) -> float:
-    """More than none, and not for ever. Raises ArgumentTypeError."""
+    """A finite number of seconds above 0. Raises ArgumentTypeError."""
     value = _number(text)
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
