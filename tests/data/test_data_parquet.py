@@ -188,7 +188,7 @@ def test_a_file_that_vanished_is_named_with_what_to_do(folder: Path) -> None:
     next(batches)
     gone = folder / "2.parquet"
     gone.unlink()
-    with pytest.raises(data.DatasetGone, match=rf"{gone}: not there.*give the dataset anew"):
+    with pytest.raises(data.DatasetGone, match=rf"{gone}: not there.*pass the dataset again"):
         ds.check(1)
     with pytest.raises(data.DatasetGone, match=rf"{gone}: not there"):
         list(batches)

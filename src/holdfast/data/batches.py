@@ -1,4 +1,4 @@
-"""Rows on their way to the loop: pieces of what was read, cut into batches."""
+"""Rows on their way to the loop: pieces of chunks, cut into batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """What was read at once, and its columns as arrays of the same memory, made once."""
+    """The rows of one read, and their columns as arrays of the same memory, made once."""
 
     table: Any
     views: dict[str, Any] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPiece:
-    """Rows of a chunk: from `start` to `stop`, or with `order` those that it names there."""
+    """Rows of a chunk: from `start` to `stop`, or with `order` the rows that it names."""
 
     chunk: Chunk
     order: Any
@@ -89,7 +89,7 @@ def _read(source: Source, order: Order, first: int, last: int) -> tuple[Chunk, A
 
     tables = [source.read(*part) for part in order.parts(first, last)]
     table = tables[0] if len(tables) == 1 else pa.concat_tables(tables)
-    # One piece of memory for each column, of which views need no copy; none where it is one.
+    # One piece of memory for each column, so that views need no copy.
     return Chunk(table.combine_chunks()), order.rows(first, last)
 
 

@@ -1,4 +1,4 @@
-"""Arrow columns as NumPy arrays and back, without a copy where that can be."""
+"""Arrow columns as NumPy arrays and back, without a copy if possible."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def view_of(column: Any) -> Any:
 
 
 def array_of(column: Any) -> Any:
-    """Any ChunkedArray as an array: numbers where it holds numbers, NaN for what is missing.
+    """Any ChunkedArray as an array: of numbers if it holds numbers, with NaN for missing values.
 
     Tensors have their shape, texts and lists of varying lengths are objects.
     """
@@ -51,7 +51,7 @@ def array_of(column: Any) -> Any:
 def table_of(columns: Mapping[str, Any]) -> Any:
     """A table of columns that are arrays or lists; arrays of more axes become tensors.
 
-    Raises InvalidConfig for columns of different lengths, or of what Arrow does not know.
+    Raises InvalidConfig for columns of different lengths or of types that Arrow does not know.
     """
     import pyarrow as pa
 
@@ -79,7 +79,7 @@ def _arrow(name: str, values: Any) -> Any:
 
 
 def _stacked(items: list[Any]) -> Any:
-    """One array of arrays that have one shape; a list of anything else as it is."""
+    """One array from arrays of one shape; any other list unchanged."""
     import numpy as np
 
     if not items or not all(hasattr(item, "__array__") for item in items):

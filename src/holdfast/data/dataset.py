@@ -1,4 +1,4 @@
-"""A dataset: rows in tables or files, how they are shuffled, and what is made of them."""
+"""A dataset: rows in tables or files, with their shuffling and functions."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _ROWS_AT_ONCE = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Dataset(Iterating):
-    """Rows of named columns, in memory or in Parquet files that are read when they are wanted.
+    """Rows of named columns, in memory or in Parquet files that are read on demand.
 
     Made by `from_items`, `from_pandas`, `from_arrow`, `from_numpy`, `range` and `read_parquet`.
-    Every method gives another dataset and leaves this one as it is. Given to a trainer as one of
-    its `datasets`, each rank is given its part by `train.get_dataset_shard(name)`.
+    Every method returns another dataset and does not change this one. Pass it to a trainer in
+    `datasets`, and each rank gets its part from `train.get_dataset_shard(name)`.
 
-    A `for` over its own batches goes through it from the beginning, in the order of epoch 0;
-    `iterator()` counts epochs and can go on in the middle of one.
+    A `for` over its own batches starts from the beginning, in the order of epoch 0;
+    `iterator()` counts epochs and can resume in the middle of one.
     """
 
     source: Source
@@ -44,15 +44,15 @@ class Dataset(Iterating):
         return sum(self.source.sizes)
 
     def schema(self) -> Any:
-        """Names and types of the columns; after `map_batches` those that it makes of one row."""
+        """Names and types of the columns; after `map_batches` those of one mapped row."""
         if not self.maps:
             return self.source.schema
         if not self.count():
-            raise InvalidConfig("what map_batches makes of no rows is not known")
+            raise InvalidConfig("the result of map_batches for no rows is not known")
         return self.part(0, 1).to_arrow().schema
 
     def iterator(self) -> DataIterator[Dataset]:
-        """All rows, epoch after epoch, with a `state_dict` that goes into a checkpoint."""
+        """All rows, epoch after epoch, with a `state_dict` for checkpoints."""
         return self.deal(0, 1)
 
     def passes(self, plan: PassPlan) -> Iterable[Any]:
@@ -68,12 +68,12 @@ class Dataset(Iterating):
         batch_format: str | None = "default",
         fn_kwargs: Mapping[str, Any] | None = None,
     ) -> Dataset:
-        """Rows as `fn` makes them of each batch, when they are wanted, where they are wanted.
+        """Apply `fn` to each batch when the batch is needed, in the process that needs it.
 
-        `fn` is given a batch of the loop's, or at most `batch_size` rows of it, and returns a dict
-        of arrays, a DataFrame or a table of as many rows.
+        `fn` gets a batch of the loop, or at most `batch_size` rows of it, and returns a dict of
+        arrays, a DataFrame or a table with the same number of rows.
 
-        Raises InvalidConfig; where rows are missing or more, when they are wanted.
+        Raises InvalidConfig; for another number of rows, when the batch is needed.
         """
         check_batch_size(batch_size, or_none=True)
         if not callable(fn):
@@ -87,10 +87,10 @@ class Dataset(Iterating):
         return replace(self, maps=(*self.maps, one))
 
     def random_shuffle(self, *, seed: int | None = None) -> Dataset:
-        """The same rows in an order that follows from `seed` (None is 0) and the epoch.
+        """The same rows in an order that depends only on `seed` (None is 0) and the epoch.
 
-        Rows in memory are shuffled as a whole. Of files the row groups change places, and then the
-        rows within windows of 65,536, or of the largest row group: so many are in memory at once.
+        Rows in memory are shuffled as a whole. For files, the row groups are shuffled, then the
+        rows within windows of 65,536, or of the largest row group. One window is in memory.
         """
         return replace(
             self, shuffle=Shuffle(seed=_seed(seed), window=self.source.window, blocks=True)
@@ -105,7 +105,7 @@ class Dataset(Iterating):
     def split(self, n: int) -> list[Dataset]:
         """`n` datasets of consecutive rows, whose sizes differ by one row at most.
 
-        Raises InvalidConfig where there are fewer rows than that.
+        Raises InvalidConfig if there are fewer rows.
         """
         rows = self.count()
         if type(n) is not int or not 1 <= n <= rows:
@@ -117,9 +117,9 @@ class Dataset(Iterating):
     ) -> tuple[Dataset, Dataset]:
         """Two datasets; the second has the last `test_size` rows, a number or a part of one.
 
-        With `shuffle` rows in memory change places first, as `seed` (None is 0) says.
+        With `shuffle`, rows in memory are shuffled first, with `seed` (None is 0).
 
-        Raises InvalidConfig for a size that leaves nothing, and for files that are to be shuffled.
+        Raises InvalidConfig if one of them would be empty, and for files with `shuffle`.
         """
         rows = self.count()
         last = round(rows * test_size) if isinstance(test_size, float) else test_size
@@ -132,14 +132,14 @@ class Dataset(Iterating):
         return whole.part(0, rows - last), whole.part(rows - last, rows)
 
     def materialize(self) -> Dataset:
-        """The same rows in memory, as `map_batches` makes them; still shuffled in each epoch."""
+        """The same rows in memory, after `map_batches`; still shuffled in each epoch."""
         made = Dataset(source=TableSource(self.to_arrow()))
         return made if self.shuffle is None else made.random_shuffle(seed=self.shuffle.seed)
 
-    # -- what is in it --
+    # -- its rows --
 
     def take(self, limit: int = 20) -> list[dict[str, Any]]:
-        """The first rows, in the order that they lie in."""
+        """The first rows, in stored order."""
         check_batch_size(limit, name="limit")
         few = replace(self.part(0, min(limit, self.count())), shuffle=None)
         return list(few.iter_rows())
@@ -150,7 +150,7 @@ class Dataset(Iterating):
             print(row)
 
     def to_arrow(self) -> Any:
-        """All rows as a pyarrow.Table, in the order that they lie in."""
+        """All rows as a pyarrow.Table, in stored order."""
         import pyarrow as pa
 
         order = Order.of(self.source.sizes, None, 0)
@@ -176,13 +176,13 @@ class Dataset(Iterating):
     # -- what experiment.data_config knows of it --
 
     def deal(self, rank: int, ranks: int) -> DataIterator[Dataset]:
-        """The part of one rank. Raises InvalidConfig where there are fewer rows than ranks."""
+        """The part of one rank. Raises InvalidConfig if there are fewer rows than ranks."""
         self.check(ranks)
         return DataIterator(self, rank, ranks)
 
     def check(self, ranks: int) -> None:
-        """Raises InvalidConfig where not every rank would have a row, DatasetGone where files are
-        not there any more."""
+        """Raises InvalidConfig if not every rank would have a row, DatasetGone if files are
+        missing."""
         rows = self.count()
         if not rows:
             raise InvalidConfig("it has no rows: nothing could be learned from it")

@@ -1,9 +1,8 @@
-"""Which places of an epoch's order each rank is given, also when their number changes under way.
+"""The share of each rank in an epoch's order, also after the number of ranks has changed.
 
-Pure. The order of an epoch is a row of places, 0 to count; what is left of it are ranges of those.
-Each rank is given one stretch of what is left, so that it reads its own files and not everybody's.
-All ranks are given equally many, step by step, so that one number, taken by each, says what all
-have been given.
+Pure. The order of an epoch is a list of places from 0 to count; its rest is a list of ranges.
+Each rank gets one stretch of the rest, so that it reads only its own files. All ranks get equally
+many, step by step, so one number, taken by each, describes what all have had.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ def cut(ranges: Ranges, start: int, stop: int) -> Ranges:
 
 
 def share(left: Ranges, rank: int, ranks: int, *, pads: bool = True) -> Ranges:
-    """What this rank is given of what is left: equally many places as every other rank.
+    """This rank's share of the rest: as many places as every other rank's.
 
-    Where they do not go evenly into `ranks`, the ranks that have one less are given their last
-    one twice; without `pads` those that have one more leave it out. Where there are fewer places
-    than ranks, those that have none are given one of the others'.
+    If the places are not a multiple of `ranks`, the ranks with one fewer get their last one twice;
+    without `pads` those with one more leave it out. If there are fewer places than ranks, those
+    without any get one of the others'.
     """
     start, stop = _stretch(left, rank, ranks)
     least, more = divmod(length(left), ranks)
@@ -49,7 +48,7 @@ def share(left: Ranges, rank: int, ranks: int, *, pads: bool = True) -> Ranges:
 
 
 def left_after(left: Ranges, ranks: int, taken: int) -> Ranges:
-    """What is left of `left` when each of so many ranks has taken so many places of its share."""
+    """The rest of `left` after each of so many ranks has taken so many places of its share."""
     rest: list[Range] = []
     for rank in range(ranks):
         start, stop = _stretch(left, rank, ranks)
@@ -58,7 +57,7 @@ def left_after(left: Ranges, ranks: int, taken: int) -> Ranges:
 
 
 def left_of(count: int, dealt: Iterable[tuple[int, int]]) -> Ranges:
-    """What is left of `count` places after each (ranks, taken), one after the other."""
+    """The rest of `count` places after each (ranks, taken), in order."""
     left: Ranges = ((0, count),) if count else ()
     for ranks, taken in dealt:
         left = left_after(left, ranks, taken)
@@ -66,7 +65,7 @@ def left_of(count: int, dealt: Iterable[tuple[int, int]]) -> Ranges:
 
 
 def _stretch(left: Ranges, rank: int, ranks: int) -> Range:
-    """Of stretches that differ by one place at most."""
+    """The rank's stretch; stretches differ by one place at most."""
     least, more = divmod(length(left), ranks)
     start = rank * least + min(rank, more)
     return start, start + least + (rank < more)

@@ -1,4 +1,4 @@
-"""What can be wrong with a dataset, beside settings."""
+"""Errors of datasets, except invalid settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 
 
 class DatasetGone(TuneError, FileNotFoundError):
-    """What a dataset is read from is not there any more, or is another; the message says what."""
+    """A file of a dataset is missing or was replaced; the message names it."""
 
 
 def unknown_column(column: str, columns: Iterable[str], caller: str) -> InvalidConfig:
@@ -20,7 +20,7 @@ def unknown_column(column: str, columns: Iterable[str], caller: str) -> InvalidC
 def check_batch_size(
     batch_size: object, *, or_none: bool = False, name: str = "batch_size"
 ) -> None:
-    """Raises InvalidConfig for what is no number of rows."""
+    """Raises InvalidConfig for an invalid number of rows."""
     if batch_size is None and or_none:
         return
     if type(batch_size) is not int or batch_size < 1:

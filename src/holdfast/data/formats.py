@@ -1,4 +1,4 @@
-"""Batches as users ask for them: arrays, a DataFrame, an Arrow table; and functions of them."""
+"""Formats of batches: arrays, a DataFrame, an Arrow table; and functions on them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES: Final = {"numpy": NUMPY, "default": NUMPY, "pandas": PANDAS, "pyarrow": 
 
 
 def format_of(batch_format: str | None) -> str:
-    """Raises InvalidConfig for one that there is not."""
+    """Raises InvalidConfig for an unknown format."""
     found = _NAMES.get(batch_format or "default")
     if found is None:
         raise InvalidConfig(
@@ -27,7 +27,7 @@ def format_of(batch_format: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
-    """A function that is given each batch, and gives as many rows in return."""
+    """A function that gets each batch, and returns as many rows."""
 
     function: Callable[..., Any]
     batch_size: int | None
@@ -35,7 +35,7 @@ class Mapped:
     arguments: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self, batch: Any) -> Any:
-        """Raises InvalidConfig where other rows come back."""
+        """Raises InvalidConfig if the number of rows changes."""
         import pyarrow as pa
 
         most = self.batch_size
@@ -97,7 +97,7 @@ def as_arrow(batch: Any) -> Any:
 
 
 def rows_of(batch: Any) -> int:
-    """How many rows a batch has. Raises InvalidConfig for columns of different lengths."""
+    """The number of rows of a batch. Raises InvalidConfig for columns of different lengths."""
     if isinstance(batch, Mapping):
         lengths = {len(values) for values in batch.values()}
         if len(lengths) > 1:

@@ -1,4 +1,4 @@
-"""The ways to go through rows: what a dataset and a rank's part of one have in common."""
+"""Iteration over rows: shared by a dataset and a rank's part of one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _ROWS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassPlan:
-    """How to go through rows once. `made` makes of a batch what the loop is given; with
-    `row_by_row` that is a list, of which it is given one after the other.
+    """One pass over the rows. `made` turns a batch into the loop's value; with `row_by_row` that
+    is a list, and the loop gets its items.
 
     Raises InvalidConfig.
     """
@@ -55,7 +55,7 @@ class PassPlan:
 
 
 class Passes:
-    """Gone through once for each `for`."""
+    """An iterable that starts one pass for each `for`."""
 
     def __init__(self, begin: Callable[[], Iterator[Any]]) -> None:
         self._begin = begin
@@ -65,11 +65,11 @@ class Passes:
 
 
 class Iterating(ABC):
-    """What can be gone through by rows and by batches."""
+    """Iterable by rows and by batches."""
 
     @abstractmethod
     def passes(self, plan: PassPlan) -> Iterable[Any]:
-        """What the `iter_` methods return: each `iter()` of it reads the rows once more."""
+        """The result of the `iter_` methods: each `iter()` of it reads the rows again."""
 
     @abstractmethod
     def schema(self) -> Any:
@@ -78,10 +78,10 @@ class Iterating(ABC):
     @property
     @abstractmethod
     def maps(self) -> Sequence[Mapped]:
-        """The functions that `map_batches` was given, in the order in which they are applied."""
+        """The functions of `map_batches`, in the order in which they are applied."""
 
     def iter_rows(self) -> Iterable[dict[str, Any]]:
-        """Each row as a dict, of Python values, and of arrays where it holds tensors."""
+        """Each row as a dict of Python values, with arrays for tensors."""
         made = partial(_rows, self.maps)
         return self.passes(
             PassPlan(batch_size=_ROWS_AT_ONCE, made=made, row_by_row=True, prefetch=0)
@@ -97,14 +97,14 @@ class Iterating(ABC):
         local_shuffle_buffer_size: int | None = None,
         local_shuffle_seed: int | None = None,
     ) -> Iterable[Any]:
-        """Batches of `batch_size` rows, the last of what is left; with None one per block.
+        """Batches of `batch_size` rows, the last one smaller; with None one per block.
 
-        `batch_format`: "numpy" (a dict of arrays, read-only where they are views of the data; the
-        default), "pandas" or "pyarrow". `prefetch_batches` are made by a thread while the one
-        before is used, where that takes time. `local_shuffle_buffer_size` has rows change places
-        within windows of so many, each epoch anew; `random_shuffle` of the dataset goes before it.
+        `batch_format`: "numpy" (a dict of arrays, read-only if they are views of the data; the
+        default), "pandas" or "pyarrow". A thread prepares `prefetch_batches` ahead if that takes
+        time. `local_shuffle_buffer_size` shuffles rows within windows of that many rows in each
+        epoch, after `random_shuffle` of the dataset.
 
-        Raises InvalidConfig; DatasetGone when it comes to what is not there any more.
+        Raises InvalidConfig; DatasetGone when it reaches a missing file.
         """
         made = partial(_formatted, self.maps, format_of(batch_format))
         plan = PassPlan(
@@ -131,18 +131,19 @@ class Iterating(ABC):
         local_shuffle_seed: int | None = None,
         pin_memory: bool = False,
     ) -> Iterable[Any]:
-        """As `iter_batches`, with a dict of tensors, or what `collate_fn` makes of the arrays.
+        """Like `iter_batches`, with a dict of tensors, or the result of `collate_fn` for the
+        arrays.
 
-        `dtypes`: a torch dtype, or one for each column that is to have another than its own.
-        `device`: "auto" is the rank's own. The tensors are copies: a loop may write to them.
+        `dtypes`: a torch dtype, or one for each column whose type should change. `device`: "auto"
+        is the rank's own. The tensors are copies, so a loop may write to them.
 
-        Raises InvalidConfig as `iter_batches` does, for an unknown column and for one that no
-        tensor can hold; ImportError where PyTorch is not installed.
+        Raises InvalidConfig like `iter_batches`, and for an unknown column or one that cannot be a
+        tensor; ImportError if PyTorch is not installed.
         """
         from holdfast.data.tensors import check_columns, to_tensors
 
         if collate_fn is not None and dtypes is not None:
-            raise InvalidConfig("a collate_fn makes its tensors itself: leave dtypes out")
+            raise InvalidConfig("a collate_fn makes its own tensors: leave dtypes out")
         if isinstance(dtypes, Mapping):
             check_columns(dtypes, self.schema().names)
         made = partial(
@@ -178,11 +179,11 @@ class Iterating(ABC):
     ) -> Any:
         """A tf.data.Dataset of (features, labels) in batches; with `additional_columns` of three.
 
-        Of one name it is a tensor, of a list of names a dict of tensors. The rows are this rank's
-        already: TensorFlow is told not to split them once more.
+        One name gives a tensor, a list of names a dict of tensors. The rows are only this rank's,
+        and the dataset's options keep TensorFlow from splitting them again.
 
-        Raises InvalidConfig for an unknown column and for one that no tensor can hold;
-        ImportError where TensorFlow is not installed.
+        Raises InvalidConfig for an unknown column or one that cannot be a tensor; ImportError if
+        TensorFlow is not installed.
         """
         from holdfast.data.tensorflow import to_tf
 

@@ -1,4 +1,4 @@
-"""One rank's part of a dataset: epoch after epoch, and on from the middle of one."""
+"""One rank's part of a dataset: epoch after epoch, resumable in the middle of one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ D = TypeVar("D", bound=_Whole)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Epoch:
-    """How far an epoch has come: what was dealt before, and what each rank has taken since.
+    """The position in an epoch: earlier shares, and what each rank has taken since.
 
     `order` is how rows were shuffled when it was begun.
     """
@@ -50,17 +50,17 @@ class _Epoch:
 
 
 class DataIterator(Iterating, Generic[D]):
-    """What `train.get_dataset_shard` gives of a Dataset: the rows of one rank of `ranks`.
+    """The result of `train.get_dataset_shard` for a Dataset: the rows of one rank of `ranks`.
 
-    Every `for` over its batches is an epoch, in an order of its own where rows are shuffled: the
-    next one, until `set_epoch` says which. The ranks' parts of an epoch have equally many rows:
-    where the rows do not go evenly into the ranks, some ranks are given their last row twice; with
-    `drop_last` some rows are left out instead.
+    Every `for` over its batches is the next epoch, unless `set_epoch` sets another. If rows are
+    shuffled, each epoch has its own order. The ranks' parts of an epoch have equally many rows: if
+    the rows are not a multiple of the ranks, some ranks get their last row twice; with `drop_last`
+    some rows are left out instead.
 
-    `state_dict()`, kept in a checkpoint, says how many rows all ranks have been given of this
-    epoch, not how many were fetched ahead. After `load_state_dict` the next `for` goes on there,
-    and what is left of the epoch is split among the ranks that there are then. All ranks are to
-    take equally many batches of one size before a checkpoint.
+    `state_dict()`, for a checkpoint, has the number of rows that all ranks have got in this epoch,
+    without those fetched ahead. After `load_state_dict` the next `for` continues there, and the
+    rest of the epoch is split among the current ranks. All ranks must take equally many batches of
+    one size before a checkpoint.
     """
 
     def __init__(self, dataset: D, rank: int, ranks: int) -> None:
@@ -71,17 +71,17 @@ class DataIterator(Iterating, Generic[D]):
 
     @property
     def epoch(self) -> int:
-        """The number of the epoch that is under way, or comes next."""
+        """The number of the current epoch, or of the next one."""
         return self._epoch.number
 
     def set_epoch(self, epoch: int) -> None:
-        """The next `for` goes through this epoch: what is left of it, where a state was loaded."""
+        """Let the next `for` read this epoch, or its rest if a state was loaded."""
         now = self._epoch
         if epoch != now.number or now.is_under_way:
             self._epoch = _Epoch(number=epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Plain values, as JSON has them, and the same for all ranks that are in step."""
+        """Plain values that JSON can hold; the same for all ranks that are in step."""
         now = self._epoch
         dealt = [*now.dealt, (self._ranks, now.taken)] if now.taken else list(now.dealt)
         return {
@@ -92,9 +92,9 @@ class DataIterator(Iterating, Generic[D]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where the state was taken, in the next `for`, also with other ranks.
+        """Continue at the state in the next `for`, also with another number of ranks.
 
-        Raises InvalidConfig for the state of a dataset of another size, and for what is none.
+        Raises InvalidConfig for the state of a dataset of another size, and for an invalid state.
         """
         if not isinstance(state, Mapping) or not {"epoch", "rows", "dealt", "order"} <= set(state):
             raise InvalidConfig(
@@ -113,7 +113,7 @@ class DataIterator(Iterating, Generic[D]):
         return self._dataset.schema()
 
     def count(self) -> int:
-        """How many rows of a whole epoch are this rank's, those given twice included."""
+        """The number of this rank's rows in a whole epoch, with repeated ones."""
         return sum(stop - start for start, stop in share(left_of(self._rows, ()), *self._place))
 
     def materialize(self) -> D:
@@ -147,14 +147,14 @@ class DataIterator(Iterating, Generic[D]):
             self._epoch = _Epoch(number=now.number + 1)
 
     def _begin(self, shuffle: Shuffle | None) -> _Epoch:
-        """Raises InvalidConfig where an epoch would go on in another order."""
+        """Raises InvalidConfig if an epoch would continue in another order."""
         now = self._epoch
         if now.is_under_way:
             now = _Epoch(number=now.number + 1)
         order = None if shuffle is None else shuffle.as_json()
         if now.dealt and order != now.order:
             raise InvalidConfig(
-                f"epoch {now.number} was begun with the order {now.order} and would go on with "
+                f"epoch {now.number} started with the order {now.order} and would continue with "
                 f"{order}, so that rows would be seen twice: shuffle with the same seed and "
                 f"buffer size as before, or begin an epoch with set_epoch()"
             )
@@ -173,7 +173,7 @@ class DataIterator(Iterating, Generic[D]):
             read = ahead(read, min(plan.prefetch, 1))
         batches = batched(read, plan.batch_size, drop_last=plan.drop_last)
         made = map(partial(_made, plan), batches)
-        # A thread of its own is worth it only where there is something to wait for.
+        # A thread is only worth it if there is something to wait for.
         return made if plan.is_light else ahead(made, plan.prefetch)
 
 

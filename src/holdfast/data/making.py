@@ -1,4 +1,4 @@
-"""Where datasets come from."""
+"""The functions that create datasets."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _SHOWN = 5
 
 
 def from_items(items: Sequence[Any]) -> Dataset:
-    """A row for each item: a dict of columns, or what becomes the column "item".
+    """One row for each item: a dict of columns, or a value for the column "item".
 
-    Arrays of one shape become tensors. Raises InvalidConfig for dicts that have not all the same
-    keys, and for what Arrow does not know.
+    Arrays of one shape become tensors. Raises InvalidConfig for dicts with different keys, and for
+    values that Arrow does not know.
     """
     if isinstance(items, (str, bytes, Mapping)) or not isinstance(items, Iterable):
         raise InvalidConfig(f"from_items() takes a list of items, not {items!r:.100}")
@@ -37,7 +37,7 @@ def from_items(items: Sequence[Any]) -> Dataset:
 
 
 def from_pandas(dfs: Any) -> Dataset:
-    """The rows of a DataFrame, or of several one after the other. The index is left out."""
+    """The rows of a DataFrame, or of several in order. The index is left out."""
     import pyarrow as pa
 
     frames = _listed(dfs)
@@ -49,9 +49,9 @@ def from_pandas(dfs: Any) -> Dataset:
 
 
 def from_arrow(tables: Any) -> Dataset:
-    """The rows of a pyarrow.Table, or of several one after the other.
+    """The rows of a pyarrow.Table, or of several in order.
 
-    Raises InvalidConfig where their columns differ.
+    Raises InvalidConfig if their columns differ.
     """
     import pyarrow as pa
 
@@ -70,8 +70,8 @@ def from_arrow(tables: Any) -> Dataset:
 
 
 def from_numpy(ndarrays: Any) -> Dataset:
-    """A row for each item along the first axis, in the column "data"; of a list of arrays one
-    after the other, of a dict of them a column each.
+    """One row for each item along the first axis, in the column "data". A list of arrays is
+    concatenated; a dict gives a column for each.
 
     Raises InvalidConfig for columns of different lengths.
     """
@@ -91,7 +91,7 @@ def from_numpy(ndarrays: Any) -> Dataset:
 
 
 def range(n: int) -> Dataset:  # noqa: A001 - as users know it
-    """The numbers 0 to `n`, without it, in the column "id". Raises InvalidConfig."""
+    """The numbers 0 to `n` - 1 in the column "id". Raises InvalidConfig."""
     import numpy as np
 
     if type(n) is not int or n < 0:
@@ -107,11 +107,11 @@ def read_parquet(
 ) -> Dataset:
     """The rows of files, or of all files below directories, on this machine or at any URI.
 
-    Now only their footers are read. Folders named `key=value` are columns, too. Credentials in a
-    URI stay in this process: a worker takes them from its environment.
+    This reads only their footers. Folders named `key=value` become columns, too. Credentials in a
+    URI stay in this process; a worker takes them from its environment.
 
-    Raises DatasetGone for a path that is not there, InvalidConfig for an unknown column,
-    InvalidLocation for a URI that nobody knows.
+    Raises DatasetGone for a missing path, InvalidConfig for an unknown column, InvalidLocation for
+    an unknown URI.
     """
     return Dataset(source=open_parquet(paths, filesystem=filesystem, columns=columns))
 
@@ -121,7 +121,7 @@ def _listed(given: Any) -> list[Any]:
 
 
 def _of(table: Any) -> Dataset:
-    """One piece of memory for each column: views of it need no copy, batch after batch."""
+    """A table with one piece of memory for each column: batches are views without a copy."""
     names = table.column_names
     for name in names:
         if names.count(name) > 1:

@@ -14,10 +14,10 @@ _BLOCKS, _WINDOWS = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffle:
-    """How rows are shuffled anew in each epoch.
+    """The shuffling of rows in each epoch.
 
-    Rows change places within windows of `window` rows; with `blocks` whole blocks (a table, a row
-    group of a file) change places first. A window that holds everything is a full shuffle.
+    Rows are shuffled within windows of `window` rows; with `blocks`, whole blocks (a table, a row
+    group of a file) are shuffled first. A window that holds everything is a full shuffle.
     """
 
     seed: int
@@ -70,7 +70,7 @@ class Order:
     def rows(self, start: int, stop: int) -> Any:
         """Of the window from `start` on: which of its rows stands at each place, an array.
 
-        None where they stand as they are.
+        None if they keep their places.
         """
         if self.shuffle is None:
             return None
@@ -78,10 +78,10 @@ class Order:
 
 
 def permutation(count: int, *seeds: int) -> Any:
-    """0 to `count` in an order that follows from `seeds`, of any version of NumPy.
+    """0 to `count` in an order that depends only on `seeds`, in any version of NumPy.
 
-    NumPy keeps what RandomState and SeedSequence draw as it is for all time (NEP 19), and not what
-    a Generator draws: a training may go on with another version in the middle of an epoch.
+    NumPy never changes the numbers of RandomState and SeedSequence (NEP 19), unlike those of a
+    Generator. So a training may resume with another version in the middle of an epoch.
     """
     import numpy as np
 

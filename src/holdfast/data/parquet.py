@@ -1,4 +1,4 @@
-"""Parquet files, read row group by row group when their rows are wanted."""
+"""Parquet files, read row group by row group on demand."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import InvalidConfig
 
 _GIVE_AGAIN = (
-    "Put it back, or give the dataset anew: restore(path, datasets={...}) for a trainer, "
+    "Put it back, or pass the dataset again: restore(path, datasets={...}) for a trainer, "
     "restore(path, trainable, param_space=...) for a Tuner"
 )
 _SHOWN = 3
@@ -65,7 +65,7 @@ class Files:
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A pickle is written to disk: credentials are found anew where it is used."""
+        """Without credentials: a pickle is written to disk, and its reader finds its own."""
         _refuse_secrets(self.place)
         public = self.place.public
         given = self.place.base.filesystem
@@ -82,7 +82,7 @@ def _files_again(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetSource:
-    """Row groups of files; only what is being read of them is in memory.
+    """Row groups of files; only the ones being read are in memory.
 
     A pickle has the paths, the schema and the sizes.
     """
@@ -101,7 +101,7 @@ class ParquetSource:
         return window_of_files([group.rows for group in self.groups])
 
     def read(self, block: int, start: int, stop: int) -> Any:
-        """A row group of which the rest will be wanted next stays in memory until then."""
+        """A row group whose rest is needed next stays in memory until then."""
         group, half_used = self.groups[block], self.files.half_used
         table = half_used.pop(group, None) or self._table(group)
         half_used.clear()
@@ -133,7 +133,7 @@ class ParquetSource:
         return replace(self, groups=tuple(found))
 
     def check(self) -> None:
-        """Raises DatasetGone, naming the files that are not there."""
+        """Raises DatasetGone, which names the missing files."""
         import pyarrow.fs as arrow_fs
 
         used = sorted({group.file for group in self.groups})
@@ -152,7 +152,7 @@ def open_parquet(
     filesystem: Any,
     columns: Sequence[str] | None,
 ) -> ParquetSource:
-    """Read how many rows each row group of the files has, and nothing else.
+    """Read the number of rows of each row group, and nothing else.
 
     Raises DatasetGone, InvalidConfig, InvalidLocation.
     """
@@ -199,7 +199,7 @@ def _chosen(schema: Any, columns: Sequence[str] | None) -> Any:
 
 @contextmanager
 def _told(what: str, advice: str = f". {_GIVE_AGAIN}") -> Iterator[None]:
-    """Raises DatasetGone, naming the file, for what pyarrow or the storage says."""
+    """Raises DatasetGone, which names the file, for errors of pyarrow or the storage."""
     import pyarrow as pa
 
     try:

@@ -1,16 +1,16 @@
-"""Where the rows of a dataset are: tables in memory, or row groups of Parquet files."""
+"""The sources of a dataset's rows: tables in memory, or row groups of Parquet files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-# In a shuffle of files rows change places within windows of at least so many.
+# A shuffle of files uses windows of at least so many rows.
 _LEAST_WINDOW = 1 << 16
 
 
 class Source(Protocol):
-    """Rows in blocks, which are read one by one. Picklable."""
+    """Rows in blocks that are read one by one. Picklable."""
 
     @property
     def schema(self) -> Any:
@@ -18,15 +18,15 @@ class Source(Protocol):
 
     @property
     def sizes(self) -> Sequence[int]:
-        """By block, how many rows it has."""
+        """The number of rows of each block."""
 
     @property
     def window(self) -> int:
-        """Within how many rows a full shuffle may change places."""
+        """The size of the windows of a full shuffle."""
 
     @property
     def is_slow(self) -> bool:
-        """Whether reading a block takes so long that the next one should be read ahead."""
+        """Whether reading a block is so slow that the next one should be read ahead."""
 
     def read(self, block: int, start: int, stop: int) -> Any:
         """These rows of a block, as a table. Raises DatasetGone."""
@@ -35,7 +35,7 @@ class Source(Protocol):
         """These rows, counted over all blocks."""
 
     def check(self) -> None:
-        """Raises DatasetGone where it can be known already that something cannot be read."""
+        """Raises DatasetGone if it is already known that something cannot be read."""
 
 
 class TableSource:
@@ -68,7 +68,7 @@ class TableSource:
         """What is in memory can be read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A few rows of a table travel without the rest; a pickle of Arrow's has all of it."""
+        """Pickle only these rows; Arrow's own pickle has the whole table."""
         table = self._table
         few = 2 * table.nbytes < table.get_total_buffer_size()
         return TableSource, (_copied(table) if few else table,)

@@ -34,7 +34,7 @@ def to_tf(
             yield tuple(_chosen(columns, batch) for columns in groups)
 
     made = tf.data.Dataset.from_generator(generate, output_signature=specs)
-    # Each rank has its rows already; a strategy would split them once more.
+    # Each rank has its own rows; a strategy would split them again.
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return made.with_options(options)

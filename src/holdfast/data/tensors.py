@@ -28,7 +28,7 @@ def to_tensors(
     collate: Callable[[dict[str, Any]], Any] | None,
     pins: bool,
 ) -> Any:
-    """Raises InvalidConfig for a column that no tensor can hold."""
+    """Raises InvalidConfig for a column that cannot be a tensor."""
     batch: Any = rows
     for function in maps:
         batch = function(batch)
@@ -47,7 +47,7 @@ def _tensor(name: str, array: Any) -> Any:
 
     array = _even(array)
     try:
-        # What is a view of the dataset's own memory is copied: it may be mapped from a file.
+        # Views of the dataset's memory are copied: it may be mapped from a file.
         return torch.from_numpy(array if array.flags.writeable else array.copy())
     except TypeError as error:
         raise InvalidConfig(
@@ -57,7 +57,7 @@ def _tensor(name: str, array: Any) -> Any:
 
 
 def _even(array: Any) -> Any:
-    """Lists of one length as an array with an axis more; all else as it is."""
+    """Lists of one length as an array with one more axis; other values unchanged."""
     import numpy as np
 
     if array.dtype != object or not array.ndim:

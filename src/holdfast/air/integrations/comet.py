@@ -1,4 +1,4 @@
-"""Comet: `CometLoggerCallback` from outside of the trials."""
+"""Comet: `CometLoggerCallback` from outside the trials."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _QUIET: Final[Mapping[str, Any]] = {
 
 
 class CometLoggerCallback(Tracker):
-    """Sends every row of every trial to Comet, or to archives on disk, from a process of its own.
+    """Sends every row of every trial to Comet, or to archives on disk, from a separate process.
 
-    A trial is one Comet experiment over all attempts and restores, whose key comes of the trial's
-    id and the experiment's. The step is `training_iteration`; where a trial repeats iterations
-    after a failure, both values are sent, and `attempt` beside them. Text is sent as "other", what
-    is neither number nor text is left out.
+    A trial is one Comet experiment over all attempts and restores. Its key is made from the
+    trial's id and the experiment's. The step is `training_iteration`. If a trial repeats
+    iterations after a failure, both values are sent, with `attempt`. Text is sent as "other";
+    values that are neither numbers nor text are left out.
 
     `online=False` writes archives for `comet upload`: into `offline_directory`, else the trial's
-    folder, one for each time that the experiment was taken up. `save_checkpoints` sends those that
-    are still there. `experiment_kwargs` are those of Comet's Experiment (`api_key`, `workspace`,
-    `project_name`, ...); `api_key` is kept in no file: a restore takes COMET_API_KEY, or what
-    `comet login` has left.
+    folder, one for each start of the experiment. `save_checkpoints` sends those that still exist.
+    `experiment_kwargs` are those of Comet's Experiment (`api_key`, `workspace`, `project_name`,
+    ...); `api_key` is stored in no file: a restore takes COMET_API_KEY, or the key of `comet
+    login`.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class CometLoggerCallback(Tracker):
         return {"api_key": self.api_key}
 
     def check(self, environ: Mapping[str, str]) -> None:
-        """Raises ImportError without Comet, InvalidConfig where it is online and has no key."""
+        """Raises ImportError without Comet, InvalidConfig if it is online without a key."""
         COMET.check()
         if self.online and not self.api_key and not _has_key(environ):
             raise InvalidConfig(

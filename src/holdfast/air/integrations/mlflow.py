@@ -1,4 +1,4 @@
-"""MLflow: `MLflowLoggerCallback` from outside of the trials, `setup_mlflow` inside."""
+"""MLflow: `MLflowLoggerCallback` from outside the trials, `setup_mlflow` inside them."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _QUICK: Final = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TI
 
 
 class MLflowLoggerCallback(Tracker):
-    """Sends every row of every trial to an MLflow server or store, from a process of its own.
+    """Sends every row of every trial to an MLflow server or store, from a separate process.
 
     A trial is one run over all attempts and restores, found by its tag `holdfast.run`. The step is
-    `training_iteration`; where a trial repeats iterations after a failure, both values stand at
-    that step, and the metric `attempt` beside them. What is not a number is left out.
+    `training_iteration`. If a trial repeats iterations after a failure, both values are at that
+    step, with the metric `attempt`. Values that are not numbers are left out.
 
     `tracking_uri` (else MLFLOW_TRACKING_URI), `registry_uri`, `experiment_name` (else
-    MLFLOW_EXPERIMENT_NAME, "Default"), made if it is not there. `tags` for every run.
-    `tracking_token` travels to the process, and is kept in no file: a restore takes
+    MLFLOW_EXPERIMENT_NAME, "Default"), created if it is missing. `tags` for every run.
+    `tracking_token` is sent to the process, and stored in no file: a restore takes
     MLFLOW_TRACKING_TOKEN. The same for a password in `tracking_uri`: where MLFLOW_TRACKING_URI is
     set, a restore uses that. `save_artifact` sends the
     trial's folder when it has ended. `log_params_on_trial_end`: the config then, not at the start.
@@ -266,16 +266,18 @@ def setup_mlflow(
     tags: dict[str, Any] | None = None,
     rank_zero_only: bool = True,
 ) -> Any:
-    """Begin, or go on with, the trial's run in this worker: the module `mlflow`, with it active.
+    """Start or resume the trial's run in this worker; returns the module `mlflow` with the run
+    active.
 
     Another attempt of the trial finds the run by its tag `trial_id`. In ranks other than the
-    first, unless not `rank_zero_only`, a stand-in that takes every call and does nothing.
+    first, unless not `rank_zero_only`, it returns a stand-in that accepts every call and does
+    nothing.
 
     `config` is logged as the parameters of the run. `tracking_uri`, `registry_uri` and
-    `tracking_token` say where the server is (else what MLflow has been set to).
-    `experiment_id`, or `experiment_name` (else MLFLOW_EXPERIMENT_NAME, "Default"), is the
-    experiment; with `create_experiment_if_not_exists` it is made if missing, with its files at
-    `artifact_location`. A new run has the name `run_name` and the `tags`.
+    `tracking_token` say where the server is (else what MLflow has been set to). `experiment_id`,
+    or `experiment_name` (else MLFLOW_EXPERIMENT_NAME, "Default"), is the experiment; with
+    `create_experiment_if_not_exists` it is made if missing, with its files at `artifact_location`.
+    A new run has the name `run_name` and the `tags`.
 
     Raises ImportError without MLflow, InvalidConfig for an experiment that does not exist.
     """

@@ -1,4 +1,4 @@
-"""Weights & Biases: `WandbLoggerCallback` from outside of the trials, `setup_wandb` inside."""
+"""Weights & Biases: `WandbLoggerCallback` from outside the trials, `setup_wandb` inside them."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _X_AXIS = "training_iteration"
 
 
 class WandbLoggerCallback(Tracker):
-    """Sends every row of every trial to W&B, from a process of its own.
+    """Sends every row of every trial to W&B, from a separate process.
 
     A trial is one run over all attempts and restores. W&B's step counts the rows that the trial
-    reported, repeated ones too, because W&B drops what goes back; charts are drawn over
+    reported, including repeated ones, because W&B drops steps that go back; charts are drawn over
     `training_iteration`, and `attempt` tells repeated rows apart.
 
     `project` (else WANDB_PROJECT_NAME, WANDB_PROJECT), `group` (else WANDB_GROUP_NAME, the
@@ -79,7 +79,7 @@ class WandbLoggerCallback(Tracker):
         return {"api_key": self.api_key}
 
     def check(self, environ: Mapping[str, str]) -> None:
-        """Raises ImportError without W&B, InvalidConfig where it is online and has no key."""
+        """Raises ImportError without W&B, InvalidConfig if it is online without a key."""
         WANDB.check()
         if self.api_key_file:
             read_key(self.api_key_file)
@@ -180,17 +180,17 @@ def setup_wandb(
     trial_name: str | None = None,
     **kwargs: Any,
 ) -> Any:
-    """Begin, or go on with, the trial's run in this worker: the result of `wandb.init`.
+    """Start or resume the trial's run in this worker; returns the result of `wandb.init`.
 
-    The run's id is the trial's, so that another attempt goes on with it; `trial_id` and
-    `trial_name` take the place of the trial's own id and name. `kwargs` are for `wandb.init`. In
+    The run's id is the trial's, so that another attempt resumes it; `trial_id` and
+    `trial_name` replace the trial's own id and name. `kwargs` are for `wandb.init`. In
     ranks other than the first, unless not `rank_zero_only`, a stand-in that takes every call and
     does nothing; outside of a trial just `wandb.init`.
 
     `config` becomes the config of the run. `api_key`, or the key in the file `api_key_file`,
-    takes the place of WANDB_API_KEY.
+    replaces WANDB_API_KEY.
 
-    Raises ImportError without W&B, InvalidConfig where it is online and has no key.
+    Raises ImportError without W&B, InvalidConfig if it is online without a key.
     """
     WANDB.check()
     session = running()

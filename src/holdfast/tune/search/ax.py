@@ -25,9 +25,9 @@ class AxSearch(LibrarySearch):
     """Bayesian optimization with the models that Ax chooses for a space, most often a Gaussian
     process.
 
-    `parameter_constraints`: what Ax is to keep to, such as `["x1 + x2 <= 2"]`. What else is given
-    goes to `Client.configure_generation_strategy`, such as `method="quality"` or
-    `initialization_budget` (how many configs begin it, at random: 5). For the rest see
+    `parameter_constraints`: constraints for Ax, such as `["x1 + x2 <= 2"]`. Other arguments
+    go to `Client.configure_generation_strategy`, such as `method="quality"` or
+    `initialization_budget` (the number of random configs at the start: 5). For the rest see
     `LibrarySearch`.
 
     M. Balandat et al., "BoTorch: A Framework for Efficient Monte-Carlo Bayesian Optimization"

@@ -29,18 +29,18 @@ _KINDS = ("ucb", "ei", "poi")
 
 
 class BayesOptSearch(LibrarySearch):
-    """Bayesian optimization with a Gaussian process, as bayesian-optimization does it.
+    """Bayesian optimization with a Gaussian process, by bayesian-optimization.
 
-    `utility_kwargs`: what is to be maximized to find the next config: `kind` is "ucb" (upper
+    `utility_kwargs`: the function whose maximum is the next config: `kind` is "ucb" (upper
     confidence bound, with `kappa`), "ei" (expected improvement, with `xi`) or "poi" (probability
-    of improvement, with `xi`). The first `random_search_steps` configs are drawn at random.
-    With `skip_duplicate` a config that was tried is not tried again; after `patience` others that
-    turn out to have been tried too, the search is over. `analysis`: trials of before
-    to learn from, with `metric`. For the rest see `LibrarySearch`; `random_state` is its seed.
+    of improvement, with `xi`). The first `random_search_steps` configs are drawn at random. With
+    `skip_duplicate` no config runs twice; after `patience` suggestions in a row that were tried
+    before, the search ends. `analysis`: earlier trials to learn from, with `metric`. For the rest
+    see `LibrarySearch`; `random_state` is its seed.
 
     J. Snoek, H. Larochelle, R. P. Adams, "Practical Bayesian Optimization of Machine Learning
-    Algorithms" (2012). Raises ImportError, InvalidConfig; InvalidSearchSpace for parameters
-    inside of a choice.
+    Algorithms" (2012). Raises ImportError, InvalidConfig; InvalidSearchSpace for parameters inside
+    a choice.
     """
 
     library = _BAYESOPT

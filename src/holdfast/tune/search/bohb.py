@@ -1,4 +1,4 @@
-"""`TuneBOHB`: the model of BOHB, in words of our own; no library is needed for it."""
+"""`TuneBOHB`: holdfast's implementation of BOHB's model; it needs no library."""
 
 from __future__ import annotations
 
@@ -42,17 +42,16 @@ class BohbParameters:
 class TuneBOHB(LibrarySearch):
     """The search of BOHB, to be used with the scheduler `HyperBandForBOHB`.
 
-    A share of the configs is drawn at random. The others are drawn from a kernel density of the
-    good trials, and of `num_samples` such draws it is the one that is the likeliest among the good
-    ones and the least among the bad. What is good is seen at the largest budget, which is a
-    `training_iteration` at which a trial has ended, that enough trials have reported. A trial that
-    failed is a bad one at every budget, and a point that was tried elsewhere counts at every
-    budget.
+    A share of the configs is drawn at random. The others come from a kernel density of the good
+    trials: of `num_samples` draws, the one with the highest ratio of its density among the good to
+    that among the bad. The largest budget that enough trials have reported decides what is good; a
+    budget is a `training_iteration` at which a trial has ended. A failed trial is bad at every
+    budget, and a point that was tried elsewhere counts at every budget.
 
     `bohb_config` may have `min_points_in_model` (the number of parameters and 1), `top_n_percent`
     (15), `num_samples` (64), `random_fraction` (1/3), `bandwidth_factor` (3) and `min_bandwidth`
     (0.001). At most `max_concurrent` trials run at once, 0 for no limit. For the rest see
-    `LibrarySearch`. Every kind of domain can be searched, also in a choice.
+    `LibrarySearch`. It searches every kind of domain, also in a choice.
 
     S. Falkner, A. Klein, F. Hutter, "BOHB: Robust and Efficient Hyperparameter Optimization at
     Scale" (2018). Raises InvalidConfig.

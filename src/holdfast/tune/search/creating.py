@@ -24,9 +24,9 @@ _CLASSES = {
 
 
 def create_searcher(search_alg: str, **kwargs: Any) -> Searcher | BasicVariantGenerator:
-    """The search algorithm of this short name, made with `kwargs`.
+    """The search algorithm with this short name, made with `kwargs`.
 
-    Raises InvalidConfig for a name that there is not, ImportError where its library is missing.
+    Raises InvalidConfig for an unknown name, ImportError if its library is missing.
     """
     kind = named(search_alg, _CLASSES, "holdfast.tune.search", "search algorithm")
     found: Searcher | BasicVariantGenerator = kind(**kwargs)

@@ -26,15 +26,15 @@ _HEBO = Framework(
 
 
 class HEBOSearch(LibrarySearch):
-    """Bayesian optimization that warps inputs and outputs, as HEBO does it.
+    """Bayesian optimization that warps inputs and outputs, by HEBO.
 
-    At most `max_concurrent` trials run at once. What else is given goes to HEBO, such as
-    `model_name` and `rand_sample` (how many configs begin it, at random). For the rest see
+    At most `max_concurrent` trials run at once. Other arguments go to HEBO, such as
+    `model_name` and `rand_sample` (the number of random configs at the start). For the rest see
     `LibrarySearch`; `random_state_seed` is its seed.
 
     A. I. Cowen-Rivers et al., "HEBO: Pushing The Limits of Sample-Efficient Hyper-parameter
     Optimisation" (2022). Raises ImportError, InvalidConfig; InvalidSearchSpace for parameters
-    inside of a choice and for normally distributed ones.
+    inside a choice and for normally distributed ones.
     """
 
     library = _HEBO

@@ -86,17 +86,16 @@ class _Run:
 class LibrarySearch(Searcher, ABC):
     """Base of the search algorithms over libraries.
 
-    `space`: a dict of domains as `param_space`; without it that of the Tuner is searched.
-    `metric`, `mode`: the goal; without them that of the Tuner's TuneConfig. `points_to_evaluate`:
-    configs to begin with; what one of them leaves out is drawn at random. `evaluated_rewards`: the
-    metric's values for these points, which are then told and not run. `seed`: a whole number makes
-    the answers reproducible.
+    `space`: a dict of domains like `param_space`; default: the Tuner's. `metric`, `mode`: the
+    goal; default: the TuneConfig's. `points_to_evaluate`: the first configs; missing values are
+    drawn at random. `evaluated_rewards`: the metric's values for these points, which then do not
+    run. `seed`: a whole number makes the answers reproducible.
 
-    What a trial is worth is the metric in its last report. One that failed, or whose last report
-    lacks the metric, or holds NaN or an infinite value for it, is told as a failure. If no report
-    has ever held the metric, the end of a trial that did not fail is an error.
+    The value of a trial is the metric in its last report. A trial that failed, or whose last
+    report lacks the metric or has NaN or infinity there, is passed on as a failure. If no report
+    had the metric, the end of a trial that did not fail is an error.
 
-    Raises ImportError where the library is missing, InvalidConfig.
+    Raises ImportError if the library is missing, InvalidConfig.
     """
 
     library: ClassVar[Framework | None] = None
@@ -218,10 +217,10 @@ class LibrarySearch(Searcher, ABC):
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
-        """Learn, before `fit()`, of a config that was tried elsewhere.
+        """Pass on a config that was tried elsewhere, before `fit()`.
 
-        What is not searched is passed over. With several metrics `value` is a list. Raises
-        InvalidConfig after `fit()` has begun.
+        Parameters that are not searched are ignored. With several metrics `value` is a list.
+        Raises InvalidConfig after `fit()` has begun.
         """
         if self._run is not None:
             raise InvalidConfig("points that were tried elsewhere are to be added before fit()")

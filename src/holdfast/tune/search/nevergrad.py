@@ -30,10 +30,10 @@ class NevergradSearch(LibrarySearch):
     """Optimization without gradients, by any optimizer of Nevergrad.
 
     `optimizer`: one of `nevergrad.optimizers`, or its name; without it NGOpt, which chooses by
-    the space and the budget. `optimizer_kwargs` are those it is made with; give it
-    `{"budget": ...}`, the number of trials, since many of them go by it (NGOpt is told 100
-    otherwise), and `num_workers` where several trials run at once. For the rest see
-    `LibrarySearch`. Every kind of domain can be searched, also in a choice.
+    the space and the budget. `optimizer_kwargs` are its arguments. Pass
+    `{"budget": ...}`, the number of trials, because many optimizers depend on it (default for
+    NGOpt: 100), and `num_workers` if several trials run at once. For the rest see
+    `LibrarySearch`. It searches every kind of domain, also in a choice.
 
     J. Rapin, O. Teytaud, "Nevergrad, a gradient-free optimization platform" (2018).
     Raises ImportError, InvalidConfig.

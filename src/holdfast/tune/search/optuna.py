@@ -27,16 +27,16 @@ class OptunaSearch(LibrarySearch):
     Hyper-Parameter Optimization", 2011).
 
     `space`: a dict of domains, as `param_space`; a dict of Optuna's distributions, with names as
-    `net/width` for nested ones; or a function of a trial which calls its `suggest_...` methods
-    and returns a dict of constants to stand beside them, or None. Without it that of the Tuner.
-    `metric`, `mode`: of one goal, or lists of several. `seed` makes the answers reproducible, also
-    those of a `sampler`. `storage` (a URL or a storage of Optuna's, kept in memory by default) and
-    `study_name`: where the study is kept for others to look at; one that is there is gone on
-    with. Its URL may have no password in it. See `LibrarySearch` for the rest.
+    `net/width` for nested ones; or a function of a trial which calls its `suggest_...` methods and
+    returns a dict of additional constants, or None. Default: the Tuner's. `metric`, `mode`: one
+    goal, or lists of several. `seed` makes the answers reproducible, also those of a `sampler`.
+    `storage` (a URL or an Optuna storage; default: in memory) and `study_name`: the study, for
+    other programs to read; an existing one is continued. The URL must not contain a password. See
+    `LibrarySearch` for the rest.
 
-    A trial that a scheduler stops early is told as complete, with its last report: only the TPE
-    sampler of Optuna's learns from pruned ones. Reports on the way are told where a `storage` or a
-    sampler that is not Optuna's may make use of them, for one metric.
+    A trial that a scheduler stops early is complete, with its last report: only Optuna's TPE
+    sampler learns from pruned ones. Intermediate reports are passed on if a `storage` or a sampler
+    of your own may use them, for one metric.
 
     Raises ImportError without Optuna, InvalidConfig.
     """

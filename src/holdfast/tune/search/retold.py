@@ -1,7 +1,7 @@
-"""Libraries that are made anew for each question, and told all that is known.
+"""Searches whose library object is made again for each question, with all known results.
 
-What they answer follows from the seed, the number of the question and the history alone, so that
-it is the same after a restore.
+Their answers depend only on the seed, the number of the question and the history, so they are the
+same after a restore.
 """
 
 from __future__ import annotations

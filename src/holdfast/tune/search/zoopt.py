@@ -23,12 +23,12 @@ _TRIES: Final = 100
 
 
 class ZOOptSearch(LibrarySearch):
-    """Optimization without gradients by classification (SRacos), as ZOOpt does it.
+    """Optimization without gradients by classification (SRacos), by ZOOpt.
 
-    `budget`: how many trials there will be, of which some begin it at random; required.
-    `dim_dict`: the space, a dict of domains (`space` elsewhere). `parallel_num`: trials at once;
-    after that many without a result it waits. `algo` is "asracos", the only one. What else is
-    given goes to `zoopt.Parameter`, such as `exploration_rate`. For the rest see `LibrarySearch`.
+    `budget`: the number of trials, some of them random at the start; required. `dim_dict`: the
+    space, a dict of domains (`space` elsewhere). `parallel_num`: trials at once; with that many
+    unfinished it waits. `algo` is "asracos", the only one. Other arguments go to
+    `zoopt.Parameter`, such as `exploration_rate`. For the rest see `LibrarySearch`.
 
     Y.-Q. Hu, H. Qian, Y. Yu, "Sequential Classification-Based Optimization for Direct Policy
     Search" (2017). Raises ImportError, InvalidConfig; InvalidSearchSpace for parameters inside of
