@@ -1,4 +1,4 @@
-"""holdfast: training runs that are not lost."""
+"""holdfast: hyperparameter searches and trainings on one machine that lose nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m holdfast`: the command line, where the script `holdfast` is not on the PATH."""
+"""`python -m holdfast`: the command line, if the script `holdfast` is not on the PATH."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from holdfast.cli import main
 
 
 def run() -> NoReturn:
-    """The command as a process of its own, which ends when it has said what it has to say.
+    """Run the command and end the process right after its output.
 
-    pyarrow waits at exit for requests to S3 that were given up, which may take as long as they do.
+    At exit, pyarrow would wait for abandoned requests to S3, which may take long.
     """
     code = main()
     threads = sys.modules.get("holdfast.syncer.files.threads")
     if threads is None or not threads.busy():
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # nobody reads it any more
+        with suppress(OSError, ValueError):  # the reader has gone
             stream.flush()
     os._exit(code)
 

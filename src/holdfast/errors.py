@@ -1,4 +1,4 @@
-"""The base of what holdfast raises, below every room."""
+"""The base class of holdfast's errors, below every room."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.names import printable
 class TuneError(Exception):
     """Base of every error that holdfast raises to its user.
 
-    As text it holds nothing that steers a terminal: names and messages in it may be anybody's.
+    Its text has no control characters: names and messages in it may come from anybody.
     """
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Public names that are imported when they are first used, so that `import holdfast` is light."""
+"""Public names that are imported on first use, so that `import holdfast` is fast."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from holdfast.exports import EXPORTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """A library that users bring along, and `extra` installs. `minimum` is the oldest version
-    that has what is needed; `distributions` are the names under which it is installed."""
+    """An optional library, which `extra` installs. `minimum` is the oldest supported version;
+    `distributions` are the names of its packages."""
 
     title: str
     module: str
@@ -24,9 +24,9 @@ class Framework:
     distributions: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raises ImportError, which names the extra, or the version that is needed.
+        """Raises ImportError, which names the extra or the required version.
 
-        Nothing is imported for it.
+        It imports nothing.
         """
         if find_spec(self.module) is None:
             raise ImportError(self.missing(), name=self.module)
@@ -39,7 +39,7 @@ class Framework:
             )
 
     def missing(self, what: str = "", error: ImportError | None = None) -> str:
-        """What to say where `what` needs it and it cannot be imported: `error` may tell why."""
+        """The message if `what` needs the missing library; `error` may give the reason."""
         is_absent = error is None or getattr(error, "name", None) == self.module
         verb = "is not installed" if is_absent else f"cannot be imported ({error})"
         told = f"{what} needs {self.title}, which {verb}" if what else f"{self.title} {verb}"

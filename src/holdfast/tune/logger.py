@@ -1,4 +1,4 @@
-"""`holdfast.tune.logger`: what follows results."""
+"""`holdfast.tune.logger`: callbacks that log results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`holdfast.tune.schedulers`: what decides who runs on."""
+"""`holdfast.tune.schedulers`: trial schedulers, which stop, pause and change trials."""
 
 from __future__ import annotations
 

@@ -28,9 +28,9 @@ _CLASSES = {
 
 
 def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
-    """The scheduler of this short name, made with `kwargs`.
+    """The scheduler with this short name, made with `kwargs`.
 
-    Raises InvalidConfig for a name that there is not, and what the class raises for `kwargs`.
+    Raises InvalidConfig for an unknown name, and the exceptions of the class for `kwargs`.
     """
     kind = named(scheduler, _CLASSES, "holdfast.tune.schedulers", "scheduler")
     made: TrialScheduler = kind(**kwargs)

@@ -1,4 +1,4 @@
-"""Algorithms by their short names, as a setting or a command line gives them."""
+"""Algorithms by their short names, as in a settings file or on a command line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.trial.errors import InvalidConfig
 
 
 def named(name: object, known: Mapping[str, str], package: str, what: str) -> Any:
-    """The class of `package` that `known` has for a name, in upper or lower case.
+    """The class of `package` that `known` lists under a name, ignoring case.
 
-    Raises InvalidConfig for an unknown name; the message lists those that are near.
+    Raises InvalidConfig for an unknown name; the message lists similar ones.
     """
     found = known.get(name.lower()) if isinstance(name, str) else None
     if found is None:

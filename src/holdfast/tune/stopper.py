@@ -1,4 +1,4 @@
-"""`holdfast.tune.stopper`: what ends trials."""
+"""`holdfast.tune.stopper`: stoppers, which end trials and runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks that report what a Keras model learns to its trial."""
+"""Callbacks that report the metrics of a Keras model to its trial."""
 
 from __future__ import annotations
 
