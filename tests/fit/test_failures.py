@@ -11,7 +11,6 @@ import tempfile
 import threading
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -322,17 +321,6 @@ def test_what_a_trial_started_does_not_outlive_it(fit: Any) -> None:
 # -- what cannot reach a worker -----------------------------------------------------------------
 
 
-def test_a_closure_that_cannot_be_pickled_is_named(fit: Any) -> None:
-    guard = threading.Lock()
-
-    def train(config: dict[str, Any]) -> None:
-        with guard:
-            tune.report({"a": 1})
-
-    with pytest.raises(NotPicklable, match="variable 'guard' is a lock"):
-        fit(train)
-
-
 def test_an_attribute_that_cannot_be_pickled_is_named(fit: Any) -> None:
     class Model:
         def __init__(self) -> None:
@@ -351,16 +339,6 @@ def test_a_value_in_the_search_space_that_cannot_be_pickled_is_named(fit: Any) -
 
     with pytest.raises(TuneError, match=r"param_space\['guard'\] is a lock"):
         fit(train, {"guard": threading.Lock()})
-
-
-def test_a_trainable_that_a_worker_cannot_import_fails_the_run_at_once(
-    fit: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    module = ModuleType("only_here")
-    exec("def train(config): pass", vars(module))
-    monkeypatch.setitem(sys.modules, "only_here", module)
-    with pytest.raises(TuneError, match=r"cannot be loaded in a worker.*only_here"):
-        fit(module.train)
 
 
 def test_a_config_value_that_a_worker_cannot_load_fails_its_trial(fit: Any) -> None:

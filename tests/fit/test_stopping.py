@@ -231,15 +231,6 @@ def test_samples_without_end_need_something_that_ends_them(space: dict[str, Any]
 # -- the metric that was promised ---------------------------------------------------------------
 
 
-def test_a_metric_that_the_first_report_lacks_ends_the_run_and_lists_what_was_reported(
-    fit: Any,
-) -> None:
-    config = tune.TuneConfig(metric="accurracy", mode="max")
-    with pytest.raises(TuneError, match=r"'accurracy'.*deep.*number") as caught:
-        fit(count_for_ever, None, config)
-    assert "Reported were" in str(caught.value)
-
-
 def test_a_nested_metric_is_found_by_its_path(fit: Any) -> None:
     config = tune.TuneConfig(metric="deep/score", mode="max")
     results = fit(count_for_ever, None, config, stop={"number": 2})

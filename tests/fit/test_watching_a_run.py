@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -212,38 +210,6 @@ def test_a_setup_that_raises_fails_fit_before_the_first_trial(fit: Any, tmp_path
     with pytest.raises(TuneError, match=r"Broken\.setup: ValueError: no account"):
         fit(train, callbacks=[Broken()], name="exp")
     assert not list(tmp_path.glob("results/exp/train_*"))
-
-
-def test_reports_go_on_while_a_callback_takes_its_time(fit: Any, tmp_path: Path) -> None:
-    reported = threading.Event()
-    seen: list[int] = []
-
-    class Slow(tune.Callback):
-        """Leaves its first hook only when the trial has made its last report."""
-
-        def on_trial_result(
-            self, iteration: int, trials: Any, trial: Any, result: Any, **_: Any
-        ) -> None:
-            seen.append(result["training_iteration"])
-            assert reported.wait(30), "the trial waited for the callback"
-
-    fifo = tmp_path / "fifo"
-    os.mkfifo(fifo)
-
-    def count(config: dict[str, Any]) -> None:
-        for number in range(50):
-            tune.report({"number": number})
-        fifo.write_text("all reported")
-
-    def listen() -> None:
-        fifo.read_text()
-        reported.set()
-
-    listener = threading.Thread(target=listen)
-    listener.start()
-    fit(count, callbacks=[Slow()])
-    listener.join()
-    assert seen == list(range(1, 51))
 
 
 @pytest.mark.parametrize("callback", [object(), tune.Callback, "csv"])

@@ -26,15 +26,6 @@ def test_a_controller_killed_before_the_first_report_is_restored(bench: Bench) -
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_controller_killed_in_the_middle_repeats_no_acknowledged_epoch(bench: Bench) -> None:
-    bench.killed_in(3, num_to_keep=1)
-    assert epochs_of(bench.restore().succeeds()) == [4, 4]
-    ran = [(note["trial"], note["iteration"]) for note in bench.notes() if note["what"] == "ran"]
-    again = sorted(iteration for trial, iteration in ran if ran.count((trial, iteration)) > 1)
-    assert again == [3, 3, 3, 3]  # the epoch that was cut off, of each trial, twice
-    assert bench.problems(tensorboard=True) == []
-
-
 def test_a_controller_killed_while_the_last_trial_ends_is_restored(bench: Bench) -> None:
     script = bench.start()
     script.wait_for("reported 0 4")
