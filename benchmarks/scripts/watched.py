@@ -28,7 +28,6 @@ from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import format_tag
 
 TRIALS = 1000
-_REPORTS_PER_TURN = 1
 _LINES_PER_S = 2
 FACTS = RunFacts(name="digits", path="s3://bucket/digits", local_path="/results", total=TRIALS)
 _BAD = Failure(

@@ -35,10 +35,6 @@ class FolderSync:
     skipped: dict[str, str]
     sent: set[str] = field(default_factory=set)
 
-    @property
-    def has_changed(self) -> bool:
-        return bool(self.sent or self.changes.first or self.changes.gone)
-
 
 @dataclass(slots=True)
 class Sync:

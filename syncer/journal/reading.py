@@ -27,7 +27,7 @@ _SEGMENT = re.compile(r"[0-9]{6,12}\.log")
 
 
 def segments(directory: Path) -> list[int]:
-    """The numbers of the segments that are there, ascending."""
+    """The numbers of the segments that exist, in ascending order."""
     try:
         names = os.listdir(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -41,7 +41,7 @@ def read_segment(
 ) -> Iterator[tuple[bytes, int]]:
     """Payload and end offset of each record of one segment, up to the first that is not whole.
 
-    `size` reads no further than so many bytes of the file. A block of it at a time is in memory.
+    `size` limits how many bytes of the file are read. One block of it is in memory at a time.
     """
     with SegmentFile(directory, number) as file:
         if offset < len(MAGIC):
@@ -54,7 +54,7 @@ def read_segment(
 
 
 def begins_at(file: SegmentFile, path: Path) -> int:
-    """Where the first record of an event stands; 0 without a sound beginning."""
+    """Where the first record of an event starts; 0 if the header is damaged."""
     start = file.read(len(MAGIC))
     if not check_magic(start, path):
         return 0
@@ -66,7 +66,7 @@ def begins_at(file: SegmentFile, path: Path) -> int:
 
 
 def _records(file: SegmentFile, offset: int, end: int) -> Iterator[tuple[bytes, int]]:
-    """Each whole record between two offsets; ends at the first bad one."""
+    """Each whole record between two offsets, up to the first bad one."""
     crc32, unpack, size = zlib.crc32, HEADER.unpack_from, HEADER.size
     data, at = b"", 0
     while end - offset > size:
@@ -96,8 +96,8 @@ def read(
 ) -> Iterator[tuple[bytes, Position]]:
     """Payload and end position of each record from `start` to `stop`.
 
-    Reading ends at the first record that is not whole, also when later segments follow: what
-    comes after a hole cannot be trusted to follow from what came before it.
+    Reading ends at the first record that is not whole, even if later segments follow: records
+    after a gap need not follow from those before it.
     """
     last = None if stop is None else stop.segment
     known = [n for n in segments(directory) if n >= start.segment and (last is None or n <= last)]
@@ -123,7 +123,7 @@ def read(
 
 
 def readable_end(directory: Path, start: Position = START) -> Position:
-    """Where `read` from `start` would end: nothing behind it may be relied on. Reads all of it."""
+    """Where `read` from `start` ends; bytes after that cannot be relied on. Reads everything."""
     end = start
     for _, position in read(directory, start):
         end = position

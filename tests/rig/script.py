@@ -338,15 +338,6 @@ class Gate:
             self._fd = -1
 
 
-@contextmanager
-def closed_gate(folder: Path, name: str) -> Iterator[Gate]:
-    gate = Gate(folder, name)
-    try:
-        yield gate
-    finally:
-        gate.open()
-
-
 def read_notes(folder: Path) -> list[dict[str, Any]]:
     path = folder / _NOTES
     if not path.exists():

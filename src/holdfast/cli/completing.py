@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator
 
 _TRIAL = re.compile(r"_([0-9a-f]{5}_\d{5,})_")
-SHELLS = ("bash", "zsh", "fish")
 
 
 def shell_code(shell: str) -> str:

@@ -12,6 +12,21 @@ from holdfast.train.reporting import Metrics, Save, check_metrics, chosen, repor
 from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 
 
+class WithoutCheckpoints:
+    """Mixin: a callback that reports as its base does, and never saves the model."""
+
+    def __init__(
+        self,
+        metrics: Metrics = None,
+        results_postprocessing_fn: Callable[[dict[str, Any]], Mapping[str, Any]] | None = None,
+    ) -> None:
+        super().__init__(  # type: ignore[call-arg]
+            metrics=metrics,
+            checkpoint_at_end=False,
+            results_postprocessing_fn=results_postprocessing_fn,
+        )
+
+
 @dataclass(slots=True)
 class RoundReports:
     """Which metrics of a round are reported, and after which rounds the model is saved.
