@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.experiment.worker.session import Session, running
+
+RECORD = {"index": 0, "iteration": 2, "attempt": 1, "files": 1, "size_bytes": 1,
+          "time_total_s": 1.0, "upload": "ASYNC"}  # fmt: skip
 
 
 def own_session() -> Session:
@@ -10,3 +15,12 @@ def own_session() -> Session:
     session = running()
     assert session is not None
     return session
+
+
+def report(**changed: Any) -> list[Any]:
+    """The second report of the first attempt, with another value somewhere."""
+    fields = {
+        "attempt": 1, "iteration": 2, "metrics": {"n": 2}, "timestamp": 1e9, "this_s": 0.1,
+        "total_s": 0.2, "checkpoint": None,
+    }  # fmt: skip
+    return ["report", *{**fields, **changed}.values()]

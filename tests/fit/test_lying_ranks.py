@@ -12,20 +12,9 @@ import pytest
 
 from holdfast import train, tune
 from holdfast.train import DataParallelTrainer, ScalingConfig
-from tests.fit.liar import own_session
+from tests.fit.liar import RECORD, own_session, report
 
-RECORD = {"index": 0, "iteration": 2, "attempt": 1, "files": 1, "size_bytes": 1,
-          "time_total_s": 1.0, "upload": "ASYNC"}  # fmt: skip
 NAN, INF, HUGE = float("nan"), float("inf"), 10**18
-
-
-def report(**changed: Any) -> list[Any]:
-    """The second report of a rank, with another value somewhere."""
-    fields = {
-        "attempt": 1, "iteration": 2, "metrics": {"n": 2}, "timestamp": 1e9, "this_s": 0.1,
-        "total_s": 0.2, "checkpoint": None,
-    }  # fmt: skip
-    return ["report", *{**fields, **changed}.values()]
 
 
 # By the rank that says it.

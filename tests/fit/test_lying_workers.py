@@ -14,21 +14,10 @@ import msgpack
 import pytest
 
 from holdfast import tune
-from tests.fit.liar import own_session
+from tests.fit.liar import RECORD, own_session, report
 
-RECORD = {"index": 0, "iteration": 2, "attempt": 1, "files": 1, "size_bytes": 1,
-          "time_total_s": 1.0, "upload": "ASYNC"}  # fmt: skip
 FAILURE = {"kind": "user", "type_name": "E", "message": "m", "traceback": "t", "hostname": "h"}
 HUGE = 10**18
-
-
-def report(**changed: Any) -> list[Any]:
-    """The second report of the first attempt, with another value somewhere."""
-    fields = {
-        "attempt": 1, "iteration": 2, "metrics": {"n": 2}, "timestamp": 1e9, "this_s": 0.1,
-        "total_s": 0.2, "checkpoint": None,
-    }  # fmt: skip
-    return ["report", *{**fields, **changed}.values()]
 
 
 def record(**changed: Any) -> list[Any]:
