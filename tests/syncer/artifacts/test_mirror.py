@@ -73,6 +73,12 @@ class Machine:
         self.done()
         return uploader
 
+    async def synced(self) -> Uploader:
+        """A new uploader, after its first sync."""
+        uploader = await self.open()
+        await uploader.send_artifacts(None)
+        return uploader
+
     def done(self) -> list[str]:
         """Puts and deletions since the last look, of what is not the uploader's own affair."""
         log = [f"{what} {key}" for what, key in self.store.log if what in ("put", "delete")]
@@ -102,8 +108,7 @@ def _tried_again_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_what_has_not_changed_is_sent_once(machine: Machine) -> None:
     for key in ("trial/a", "trial/deep/b", "trial/stdout", "tuner.pkl"):
         machine.write(key)
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     assert machine.done() == ["put trial/a", "put trial/deep/b"]
     machine.write("trial/a", "changed")
     await uploader.send_artifacts(None)
@@ -129,15 +134,13 @@ async def test_after_a_restart_nothing_is_sent_again_also_where_only_the_times_h
     for name in "abc":
         machine.write(f"trial/{name}")
     machine.write("trial/stdout")
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     await uploader.publish(START, 0)
     for name in "ab":
         os.utime(machine.root / "trial" / name, (LONG_AGO_S, LONG_AGO_S))
     machine.write("trial/b", "trial/B")  # of the same length, with the same times
     os.utime(machine.root / "trial/b", (LONG_AGO_S, LONG_AGO_S))
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     assert machine.done() == ["put trial/b"]
     await uploader.publish(START, 0)
     assert "put trial/stdout" not in machine.done()
@@ -147,8 +150,7 @@ async def test_a_uploader_that_takes_the_place_of_one_that_died_sends_nothing_ag
     machine: Machine,
 ) -> None:
     machine.write("trial/a")
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     second = await machine.open(epoch=".epochs/000001")
     await second.send_artifacts(None)
     assert machine.done() == []
@@ -158,10 +160,10 @@ async def test_a_tree_that_was_copied_to_another_machine_sends_nothing_again(
     machine: Machine, memory: MemoryStore, tmp_path: Path
 ) -> None:
     machine.write("trial/a")
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     shutil.copytree(machine.root, tmp_path / "elsewhere")
     other = Machine(tmp_path / "elsewhere", memory)
-    await (await other.open()).send_artifacts(None)
+    await other.synced()
     assert other.done() == []
 
 
@@ -170,12 +172,12 @@ async def test_after_another_machine_owned_the_storage_nothing_here_is_relied_on
 ) -> None:
     machine.write("trial/a")
     removed = machine.write("trial/removed")
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     other = Machine(tmp_path / "elsewhere", memory)
     other.write("trial/a", "TRIAL/A")
-    await (await other.open()).send_artifacts(None)
+    await other.synced()
     removed.unlink()
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     assert machine.done() == ["put trial/a"]  # and nothing is removed
     assert memory.objects["trial/a"] == b"trial/a"
 
@@ -183,9 +185,9 @@ async def test_after_another_machine_owned_the_storage_nothing_here_is_relied_on
 async def test_what_an_empty_storage_is_said_to_have_is_sent(machine: Machine) -> None:
     """The first claim there follows none: the one of the index was in another storage."""
     machine.write("trial/a")
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     emptied = Machine(machine.root, MemoryStore())
-    await (await emptied.open()).send_artifacts(None)
+    await emptied.synced()
     assert emptied.done() == ["put trial/a"]
 
 
@@ -194,10 +196,10 @@ async def test_what_storage_has_lost_is_sent_again_after_a_restart(
 ) -> None:
     for name in "abc":
         machine.write(f"trial/{name}")
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     del memory.objects["trial/a"]
     memory.objects["trial/b"] = b"cut"
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     assert machine.done() == ["put trial/a", "put trial/b"]
 
 
@@ -206,11 +208,11 @@ async def test_a_damaged_index_costs_a_second_upload_and_removes_nothing(
 ) -> None:
     machine.write("trial/a")
     gone = machine.write("trial/gone")
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     index = machine.root / "trial" / ".stored.json"
     index.write_bytes(index.read_bytes().replace(b"gone", b"keep"))
     gone.unlink()
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     assert machine.done() == ["put trial/a"]
     assert "trial/gone" in memory.objects
 
@@ -220,8 +222,7 @@ async def test_what_the_user_removes_here_goes_there_at_the_next_sync(
 ) -> None:
     machine.write("trial/a")
     gone = machine.write("trial/samples/1")
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     gone.unlink()
     machine.done()
     await uploader.send_artifacts(["other"])  # not its turn
@@ -233,9 +234,9 @@ async def test_what_the_user_removes_here_goes_there_at_the_next_sync(
 
 async def test_what_the_user_removed_while_nobody_ran_goes_there_too(machine: Machine) -> None:
     gone = machine.write("trial/a")
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     gone.unlink()
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     assert machine.done() == ["delete trial/a"]
 
 
@@ -258,8 +259,7 @@ async def test_nothing_goes_there_because_the_folder_here_was_lost(
 ) -> None:
     """The projector makes a trial's folder anew, with our records in it."""
     machine.write("trial/a")
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     shutil.rmtree(machine.root / "trial")
     if made_anew:
         machine.write("trial/stdout")
@@ -311,14 +311,13 @@ async def test_what_a_storage_only_says_to_have_kept_is_sent_until_it_is_there(
         return await real(self, key, source, **options)
 
     monkeypatch.setattr(FaultyStore, "put", put)
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     assert ("trial/a" in memory.objects) is not removed
 
 
 async def test_a_renamed_file_is_in_storage_all_the_time(machine: Machine) -> None:
     before = machine.write("trial/a")
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     before.rename(machine.root / "trial" / "b")
     machine.store.log.clear()
     await uploader.send_artifacts(None)
@@ -333,8 +332,7 @@ async def test_files_and_folders_may_change_places_in_a_directory(
     machine = Machine(tmp_path / "run", LocalStore(tmp_path / "there"))
     machine.write("trial/a")
     machine.write("trial/b/x")
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     (machine.root / "trial/a").unlink()
     shutil.rmtree(machine.root / "trial/b")
     machine.write("trial/a/x")
@@ -406,8 +404,7 @@ async def test_a_file_that_the_storage_refuses_keeps_no_other_from_going(
         return await real(self, key, source, **options)
 
     monkeypatch.setattr(FaultyStore, "put", put)
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     assert machine.done() == ["put trial/0", "put trial/2", "put trial/4"]
     (told,) = machine.warnings
     assert "put trial/1: the key is too long" in told
@@ -423,8 +420,7 @@ async def test_a_file_that_is_being_overwritten_is_kept_back_and_sent_when_it_st
     machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = machine.write("trial/model", "the first whole state")
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     machine.write("trial/model", "the second whole state")
     real = os.pread
 
@@ -482,7 +478,7 @@ async def test_storage_that_is_gone_fails_the_sync_and_the_next_sends_what_is_le
         await uploader.send_artifacts(None)
     machine.store.disturb(at=0, fault=Fault.FAIL)
     machine.store.log.clear()
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     sent = len(machine.done())
     assert 20 <= sent <= 40 - 15  # those that were under way are sent again
 
@@ -518,8 +514,7 @@ async def test_who_was_usurped_sends_and_removes_nothing_more(
 ) -> None:
     monkeypatch.setattr("holdfast.syncer.stores.owned_store._LOOK_S", 0.0)
     gone = machine.write("trial/gone")
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     memory.objects[".epochs/000002"] = b"another's"
     gone.unlink()
     with pytest.raises(ClaimLost):
@@ -549,7 +544,7 @@ async def test_so_many_are_under_way_at_once_and_how_far_it_is_is_told(
         return await real(self, key, source, **options)
 
     monkeypatch.setattr(FaultyStore, "put", put)
-    await (await machine.open()).send_artifacts(None)
+    await machine.synced()
     assert 4 < most <= 16
     progress = [message for message in machine.told if message[0] == "progress"]
     assert progress[0][1:3] == [1, 100]
@@ -578,8 +573,7 @@ async def test_many_small_files_go_to_a_bucket_and_go_once(
     machine = Machine(tmp_path / "run", store)
     for number in range(300):
         machine.write(f"trial/samples/{number // 50}/{number}", "x" * 1024)
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     puts = [line for line in proxy.log if line.startswith("PUT") and "/samples/" in line]
     assert len(puts) == len(set(puts)) == 300
     proxy.log.clear()
@@ -598,8 +592,7 @@ async def test_names_that_a_file_system_allows_go_to_a_bucket_and_come_back(
     for name in names:
         machine.write(f"trial/{name}")
     machine.write("trial/new\nline")  # to which this server answers 404
-    uploader = await machine.open()
-    await uploader.send_artifacts(None)
+    uploader = await machine.synced()
     assert uploader.left_out.startswith(r"this file is not in storage as here: 'trial/new\nl")
     other = Machine(tmp_path / "elsewhere", store)
     second = await other.open()
