@@ -235,8 +235,7 @@ def test_show_resumes_failed_trials_that_have_checkpoints(
     run.fail(trial)
     run.start(trial)
     run.fail(trial)
-    run.write_files()
-    run.close()
+    run.ends()
     out = told(capsys, "show", tmp_path / "run")
     assert f"resume --resume-errored {tmp_path}/run   " in out
     assert "resumes the failed trials from their checkpoints" in out
@@ -266,8 +265,7 @@ def stopped(root: Path, *, planned: int) -> None:
             made.fail(trial_id, message=f"loss is {number}")
     made.add(EndOrdered(reason="interrupt"))
     made.add(Exited(trial_id=trial_id, attempt=1, cause="ended"))
-    made.write_files()
-    made.close()
+    made.ends()
 
 
 def test_what_a_plain_resume_finishes_is_interrupted_though_trials_failed(

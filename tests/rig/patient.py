@@ -49,8 +49,7 @@ def healthy(root: Path, *, ended: bool = True, **spec: Any) -> RecordedExperimen
     if ended:
         run.report(second, {"loss": 0.2, "done": True}, checkpoint="committed")
         run.finish(second)
-    run.write_files()
-    run.close()
+    run.ends()
     return run
 
 

@@ -186,6 +186,11 @@ class RecordedExperiment:
         if snapshot:
             self._projector.snapshot()
 
+    def ends(self, *, snapshot: bool = False) -> None:
+        """Write the files, as `write_files` does, and close the journal."""
+        self.write_files(snapshot=snapshot)
+        self.close()
+
     def close(self) -> None:
         """Also where the test has moved it away."""
         self._journal.abandon()

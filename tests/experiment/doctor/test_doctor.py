@@ -273,8 +273,7 @@ def test_what_is_staged_is_told_and_sync_commits_it(tmp_path: Path) -> None:
     made = RecordedExperiment(root, boot=boot_id())
     trial = made.begin()
     made.report(trial, {"loss": 1.0}, checkpoint="staged")
-    made.write_files()
-    made.close()
+    made.ends()
     tuner_file.write(made.layout.tuner, {})
     report = verify(case(root))
     assert kinds(report) == ["checkpoint-staged"]
@@ -295,8 +294,7 @@ def test_what_was_staged_before_the_machine_went_down_is_no_checkpoint(tmp_path:
     made = RecordedExperiment(root, boot="another start")
     trial = made.begin()
     made.report(trial, {"loss": 1.0}, checkpoint="staged")
-    made.write_files()
-    made.close()
+    made.ends()
     tuner_file.write(made.layout.tuner, {})
     assert kinds(verify(case(root))) == ["checkpoint-broken"]
     assert repair(case(root), SETTINGS).is_sound
@@ -343,8 +341,7 @@ def test_another_experiment_of_the_directory_keeps_its_checkpoints(root: Path) -
     trial = run.begin()
     run.report(trial, {"loss": 1.0}, checkpoint="committed")
     run.finish(trial)
-    run.write_files(snapshot=True)
-    run.close()
+    run.ends(snapshot=True)
     assert verify(case(root)).findings == ()
     assert collect(case(root), removes=True).deeds == ()
     assert len(list(root.glob("*/checkpoint_*"))) == 6
@@ -356,8 +353,7 @@ def test_a_damage_of_an_earlier_experiment_is_sealed_and_takes_nothing_from_the_
     run = RecordedExperiment(root, run="e1111", boot=boot_id())
     trial = run.begin()
     run.report(trial, {"loss": 1.0}, checkpoint="committed")
-    run.write_files()
-    run.close()
+    run.ends()
     first, second = sorted(root.glob("journal/*.log"))
     data = bytearray(first.read_bytes())
     data[len(data) // 2] ^= 1

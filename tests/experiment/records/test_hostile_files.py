@@ -63,8 +63,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for loss in (1.0, 2.0):
         trial_id = run.begin({"lr": loss})
         run.report(trial_id, {"loss": loss}, checkpoint="committed")
-    run.write_files(snapshot=True)
-    run.close()
+    run.ends(snapshot=True)
     victim = world / "victim"
     (victim / "checkpoint_000000").mkdir(parents=True)
     (victim / "checkpoint_000000" / "model").write_text("theirs")

@@ -39,8 +39,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
         trial_id = run.begin({"lr": loss})
         run.report(trial_id, {"loss": loss})
         run.finish(trial_id)
-    run.write_files(snapshot=True)
-    run.close()
+    run.ends(snapshot=True)
     return root
 
 
@@ -168,8 +167,7 @@ def test_rows_that_are_missing_from_the_files_of_a_killed_run_are_told(
     run = RecordedExperiment(root, metric="loss", mode="min")
     trial_id = run.begin({"lr": 1.0})
     run.report(trial_id, {"loss": 1.0})
-    run.write_files(snapshot=False)
-    run.close()
+    run.ends(snapshot=False)
     (result,) = root.glob("train_*/result.json")
     result.write_bytes(b"")
     assert dict(tune.ExperimentAnalysis(str(root)).trial_dataframes)
@@ -294,8 +292,7 @@ def test_no_command_and_no_error_sends_one(
     trial_id = run.begin({f"lr{EVIL}": EVIL})
     run.report(trial_id, {"loss": 1.0, f"text{EVIL}": EVIL})
     run.fail(trial_id, f"ValueError: {EVIL}")
-    run.write_files()
-    run.close()
+    run.ends()
     for words in (["show"], ["show", "--json"], ["best"], ["doctor", "verify"], ["ls"]):
         place = root.parent if words == ["ls"] else root
         main([*words, str(place)])

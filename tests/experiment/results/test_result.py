@@ -124,8 +124,7 @@ def test_metrics_of_a_rolled_back_attempt_are_those_that_result_json_kept(tmp_pa
     run.fail(trial_id)
     run.start(trial_id)
     run.fail(trial_id)
-    run.write_files()
-    run.close()
+    run.ends()
     metrics = result_of(run, trial_id).metrics
     assert metrics is not None
     assert (metrics["loss"], metrics["training_iteration"]) == (0.5, 1)
@@ -277,8 +276,7 @@ def test_a_trial_that_went_on_after_a_failure_has_no_error(tmp_path: Path, step_
     run.start(trial_id)
     run.report(trial_id, {"loss": 0.4})
     run.finish(trial_id)
-    run.write_files()
-    run.close()
+    run.ends()
     assert (run.folder(trial_id) / "error.txt").exists()
     assert result_of(run, trial_id).error is None
     assert Result.from_path(run.folder(trial_id)).error is None
@@ -292,8 +290,7 @@ def test_a_retry_that_fails_before_it_reports_is_an_error(tmp_path: Path, step_s
     run.fail(trial_id, "OSError", "first")
     run.start(trial_id)
     run.fail(trial_id, "OSError", "second")
-    run.write_files()
-    run.close()
+    run.ends()
     for result in (result_of(run, trial_id), Result.from_path(run.folder(trial_id))):
         assert result.error is not None
         assert result.error.failure.message == "second"

@@ -74,8 +74,7 @@ def test_a_trial_has_parameters_distributions_values_and_all_else(
 ) -> None:
     run = begun(tmp_path / "run")
     run.finish(reported(run, 0.5, math.nan, 0.25))
-    run.write_files()
-    run.close()
+    run.ends()
     done = grid(tmp_path / "run").to_optuna(url)
     assert (done.study_name, done.added, done.updated, done.unchanged) == ("run", 1, 0, 0)
     study = loaded(url)
@@ -112,8 +111,7 @@ def test_states_are_those_of_the_trials_and_no_value_is_a_failure(
     run.finish(reported(run, math.nan))
     reported(run, 0.3)
     run.suggest(CONFIG)
-    run.write_files()
-    run.close()
+    run.ends()
     grid(tmp_path / "run").to_optuna(url)
     trials = loaded(url).trials
     assert [trial.state for trial in trials] == [
@@ -137,8 +135,7 @@ def test_an_export_run_again_adds_what_is_new_and_nothing_twice(tmp_path: Path, 
     run.report(live, {"loss": 0.2})
     run.finish(live)
     run.finish(reported(run, 0.3, lr=0.5))  # beyond the space: a policy may have changed it
-    run.write_files()
-    run.close()
+    run.ends()
     third = grid(tmp_path / "run").to_optuna(url)
     assert (third.added, third.updated, third.unchanged) == (1, 1, 1)
     trials = loaded(url).trials
@@ -153,8 +150,7 @@ def test_a_failed_trial_that_was_resumed_since_is_added_again_and_says_so(
     run = begun(tmp_path / "run", failure=FailureConfig(max_failures=0))
     trial = reported(run, 0.5)
     run.fail(trial)
-    run.write_files()
-    run.close()
+    run.ends()
     results = grid(tmp_path / "run")
     results.to_optuna(url)
     done = run.machine.trials[trial]
@@ -171,8 +167,7 @@ def test_what_does_not_fit_the_study_or_cannot_be_opened_is_refused(
     for name, number in (("run", "d2a66"), ("other", "11111")):
         run = begun(tmp_path / name, run=number)
         run.finish(reported(run, 0.5))
-        run.write_files()
-        run.close()
+        run.ends()
     grid(tmp_path / "run").to_optuna(url)
     with pytest.raises(InvalidConfig, match="holds other trials than this experiment's"):
         grid(tmp_path / "other").to_optuna(url, study_name="run")
@@ -193,8 +188,7 @@ def test_importance_is_computed_by_optuna_too(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     for at in range(12):
         run.finish(reported(run, 1.0 / (1 + at % 3), layers=1 + at % 3, lr=0.001 * (1 + at % 5)))
-    run.write_files()
-    run.close()
+    run.ends()
     found = grid(tmp_path / "run").importances(algorithm="fanova")
     assert next(iter(found.scores)) == "layers"
     assert sum(found.scores.values()) == pytest.approx(1)

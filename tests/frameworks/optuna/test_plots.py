@@ -33,8 +33,7 @@ def run_of(root: Path, count: int, **spec: Any) -> ResultGrid:
         run.fail(trial) if at == 3 else run.finish(trial)
     if count > 1:
         run.fail(run.begin({"lr": 0.1, "kind": "a", "net": {"width": 16}}))
-    run.write_files()
-    run.close()
+    run.ends()
     return ResultGrid(ExperimentAnalysis(root))
 
 

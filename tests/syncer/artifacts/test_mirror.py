@@ -150,7 +150,7 @@ async def test_a_uploader_that_takes_the_place_of_one_that_died_sends_nothing_ag
     machine: Machine,
 ) -> None:
     machine.write("trial/a")
-    uploader = await machine.synced()
+    await machine.synced()
     second = await machine.open(epoch=".epochs/000001")
     await second.send_artifacts(None)
     assert machine.done() == []
