@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -15,6 +15,18 @@ LOOSE = {
         "OwnedStore.close cancels it and waits; the store outlives no uploader"
     ),
     ("syncer/stores/probing.py", "_write_once"): "four puts that race, under the check's deadline",
+}
+
+# Calls in threads that Python waits for at its exit, however long they take.
+JOINED = {
+    ("syncer/checkpoint/download.py", "_download"): "it checks files that it has just written",
+    ("syncer/stores/local.py", "_call"): "in the uploader's process, killed if it hangs",
+    ("syncer/stores/probing.py", "_read"): "of a file in the script's own temporary folder",
+    ("syncer/stores/probing.py", "_write_large"): "of a file in the script's own temporary folder",
+    (
+        "syncer/stores/s3/store.py",
+        "_local",
+    ): "in the uploader's process, killed if it hangs",
 }
 
 # Waits without a deadline of their own, by file and function.
@@ -41,11 +53,14 @@ ENDLESS = {
 Place = tuple[str, str]
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for folder in CODE:
-        for path in (ROOT / folder).rglob("*.py"):
-            if not any(parent.is_symlink() for parent in path.parents):
-                yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+@cache
+def modules() -> list[tuple[str, ast.Module]]:
+    return [
+        (path.relative_to(ROOT).as_posix(), ast.parse(path.read_text()))
+        for folder in CODE
+        for path in (ROOT / folder).rglob("*.py")
+        if not any(parent.is_symlink() for parent in path.parents)
+    ]
 
 
 def called(node: ast.Call) -> tuple[str, str]:
@@ -129,6 +144,31 @@ def endless_waits(path: str, tree: ast.Module) -> set[Place]:
 
     look(tree, "", False)
     return found
+
+
+def joined_threads(path: str, tree: ast.Module) -> set[Place]:
+    """A call to a dead disk never returns: only daemons may make one."""
+    found = set()
+
+    def look(node: ast.AST, function: str) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node.name
+        if isinstance(node, ast.Call):
+            owner, name = called(node)
+            is_daemon = any(keyword.arg == "daemon" for keyword in node.keywords)
+            is_pooled = name == "to_thread" or (owner, name) == ("anyio.to_thread", "run_sync")
+            if is_pooled or (name == "Thread" and not is_daemon):
+                found.add((path, function))
+        for child in ast.iter_child_nodes(node):
+            look(child, function)
+
+    look(tree, "")
+    return found
+
+
+def test_no_thread_keeps_a_script_from_ending() -> None:
+    found = {place for path, tree in modules() for place in joined_threads(path, tree)}
+    assert found == JOINED.keys()
 
 
 def test_each_task_belongs_to_a_group() -> None:

@@ -27,6 +27,7 @@ from holdfast.syncer.artifacts.stored_index import (
 )
 from holdfast.syncer.artifacts.sync_round import HELD_BACK, FolderSync, Look, SkippedFiles, Sync
 from holdfast.syncer.errors import NotStored, StorageRefused
+from holdfast.syncer.files import threads
 from holdfast.syncer.stores.owned_store import OwnedStore, unconfirmed
 from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.syncer.stores.store import for_each
@@ -65,7 +66,7 @@ class Mirror:
         """Once the storage is ours: what this tree knows of it counts, or nothing."""
         epoch = int(self._storage.epoch.rpartition("/")[2])
         try:
-            own = await asyncio.to_thread(self._local.open, epoch, is_continued=is_continued)
+            own = await threads.call(partial(self._local.open, epoch, is_continued=is_continued))
         except OSError as error:
             self._tell_unwritten(error)
             own = FolderIndex("")
@@ -85,7 +86,7 @@ class Mirror:
     async def index_of(self, folder: str) -> FolderIndex:
         """What storage has of a folder."""
         if folder not in self._folders:
-            loaded = await asyncio.to_thread(self._local.load, folder)
+            loaded = await threads.call(partial(self._local.load, folder))
             self._folders.setdefault(folder, loaded)
         return self._folders[folder]
 
@@ -96,7 +97,7 @@ class Mirror:
                 return
             index.is_written = True  # what changes meanwhile is written the next time
             try:
-                await asyncio.to_thread(self._local.save, index.copy())
+                await threads.call(partial(self._local.save, index.copy()))
                 index.has_file = True
             except OSError as error:
                 index.is_written = False
@@ -112,7 +113,7 @@ class Mirror:
 
     async def _send(self, scope: Scope, wanted: Sequence[str] | None) -> int:
         looked = await self._retry.until_done(
-            f"look for {scope}", lambda: asyncio.to_thread(self._look, scope, wanted)
+            f"look for {scope}", lambda: threads.call(partial(self._look, scope, wanted))
         )
         parts = [self._part(scope, look) for look in looked]
         unchecked = [part for part in parts if not part.index.is_checked]
@@ -189,7 +190,7 @@ class Mirror:
             part.skipped[key] = f"it cannot be read ({reason(error)})"
         except (StorageRefused, NotStored) as error:
             # Some servers answer 404 to a name that they cannot have.
-            if await asyncio.to_thread(os.path.lexists, self._orders.root / key):
+            if await threads.call(partial(os.path.lexists, self._orders.root / key)):
                 part.skipped[key] = str(error)
                 sync.refused += 1
             if sync.refused > _MOST_REFUSED:
@@ -199,8 +200,8 @@ class Mirror:
         path = self._orders.root / key
         # Twice, where a large one began to change while it was sent.
         for _ in range(2):
-            state = await asyncio.to_thread(
-                read_steady, path, copies=self._orders.root / part.index.name
+            state = await threads.call(
+                partial(read_steady, path, copies=self._orders.root / part.index.name)
             )
             if state is None:
                 part.skipped[key] = HELD_BACK
@@ -211,7 +212,7 @@ class Mirror:
                 state.close()
             if not isinstance(state.source, Path) or state.is_copy:
                 return
-            if await asyncio.to_thread(stands_still, path, state.facts):
+            if await threads.call(partial(stands_still, path, state.facts)):
                 return
             part.index.doubt([key])
         part.skipped[key] = "it was changing while it was sent, and is sent again"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from holdfast.syncer.artifacts.scan import facts_of, reason
 from holdfast.syncer.artifacts.stable_read import checksum_of
 from holdfast.syncer.artifacts.stored_index import FolderIndex, Listed, read_listing
 from holdfast.syncer.errors import NotStored
+from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, unique
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.retry import StorageRetry
@@ -128,13 +128,13 @@ async def _bring(
     partial_file = home.path(home.folder) / f"{TEMPORARY}{unique()}"
     try:
         await storage.download(entry.key, partial_file)
-        checksum = await asyncio.to_thread(checksum_of, partial_file)
+        checksum = await threads.call(partial(checksum_of, partial_file))
         if problem := home.listing.problem(name, entry, checksum):
             skipped[entry.key] = problem
             return
         listed = home.listing.files.get(name)
         mtime_ns = listed.mtime_ns if listed is not None else None
-        await asyncio.to_thread(_place, partial_file, home, entry.key, mtime_ns)
+        await threads.call(partial(_place, partial_file, home, entry.key, mtime_ns))
     finally:
         partial_file.unlink(missing_ok=True)
     facts = facts_of(os.stat(home.path(entry.key)))

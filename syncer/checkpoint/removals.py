@@ -7,7 +7,6 @@ removes it.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.reading import BeingRead, retire, unread
 from holdfast.syncer.errors import StorageError, innermost
+from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import delete_tree, is_leftover
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore
@@ -60,7 +60,7 @@ class LocalRemovals:
         due = {f: left for f, left in self._left.items() if at_last or left.not_before <= now}
         # Meanwhile others that come by leave them alone.
         self._left |= {f: replace(left, not_before=math.inf) for f, left in due.items()}
-        tried = await asyncio.to_thread(lambda: {f: _attempt(left) for f, left in due.items()})
+        tried = await threads.call(lambda: {f: _attempt(left) for f, left in due.items()})
         for folder, still in tried.items():
             self._left.pop(folder, None)
             if still is not None:
