@@ -1,8 +1,8 @@
-"""What the ranks of one attempt say, made into what their trial says.   PURE
+"""Merges the reports of the ranks of one attempt into reports of their trial.   PURE
 
-A report of the trial is one of every rank: its row is rank 0's, its checkpoint has the files of
-all that gave some. Ranks that are no longer in step can never meet again; that is found out as
-soon as it is certain, and told with the rank that it is about.
+A report of the trial needs one of every rank: its row is rank 0's, and its checkpoint has the
+files of all ranks that passed some. Ranks that are out of step can never meet again: the barrier
+reports this as soon as it is certain, and names the rank.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ _STRICTEST_FIRST = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReport:
-    """One rank's `report()`. `has_files`: it has staged its part of a checkpoint; `upload` is the
-    mode that it asked for. Seconds as in `Reported`."""
+    """One rank's `report()`.
+
+    `has_files`: it has staged its part of a checkpoint; `upload` is the mode that it asked for.
+    Times are as in `Reported`.
+    """
 
     rank: int
     iteration: int
@@ -44,18 +47,18 @@ class Met:
 
     @property
     def parts(self) -> tuple[int, ...]:
-        """The ranks that gave files of the checkpoint; none where there is no checkpoint."""
+        """The ranks with files of the checkpoint; empty if there is no checkpoint."""
         return tuple(report.rank for report in self.reports if report.has_files)
 
     @property
     def upload(self) -> CheckpointUploadMode:
-        """The mode of the checkpoint: the one that promises most of those that were asked for."""
+        """The upload mode of the checkpoint: the strongest that a rank asked for."""
         asked = {report.upload for report in self.reports if report.has_files}
         return next(mode for mode in _STRICTEST_FIRST if mode in asked)
 
     @property
     def other_keys(self) -> dict[int, tuple[str, ...]]:
-        """By rank, the metrics that only it, or only rank 0, has reported."""
+        """By rank, the metrics that either it or rank 0 has reported, but not both."""
         first = self.reports[0].metrics.keys()
         differing = {r.rank: tuple(sorted(first ^ r.metrics.keys())) for r in self.reports}
         return {rank: keys for rank, keys in differing.items() if keys}
@@ -63,12 +66,12 @@ class Met:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllReturned:
-    """The trial's function has returned, in every rank."""
+    """The trial's function has returned in every rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfStep:
-    """The ranks can never meet again: `rank` is to blame."""
+    """The ranks can never meet again because of `rank`."""
 
     rank: int
     text: str
@@ -84,7 +87,7 @@ class _At(StrEnum):
 
 
 class Barrier:
-    """Where `ranks` processes wait for each other; `iteration` is the last that was answered."""
+    """The barrier at which `ranks` processes wait; `iteration` is the last that was answered."""
 
     def __init__(self, ranks: int, iteration: int) -> None:
         self.iteration = iteration
@@ -93,29 +96,32 @@ class Barrier:
 
     @property
     def missing(self) -> tuple[int, ...]:
-        """The ranks that others wait for."""
+        """The ranks that the others wait for."""
         if _At.BARRIER not in self._at:
             return ()
         return tuple(rank for rank, at in enumerate(self._at) if at is _At.WORK)
 
     def reported(self, report: RankReport) -> Outcome | None:
-        """Take in a rank's report. Raises ValueError for one that cannot be, as it is: a rank that
-        waits, or has returned, reports nothing, and each counts its own reports."""
+        """Record a rank's report.
+
+        Raises ValueError if it is impossible: a rank that waits or has returned cannot report, and
+        each rank counts its reports.
+        """
         if self._at[report.rank] is not _At.WORK or report.iteration != self.iteration + 1:
-            raise ValueError(f"rank {report.rank} was to report {self.iteration + 1}")
+            raise ValueError(f"rank {report.rank} must report iteration {self.iteration + 1}")
         self._at[report.rank] = _At.BARRIER
         self._reports[report.rank] = report
         return self._outcome()
 
     def returned(self, rank: int) -> Outcome | None:
-        """Take in that a rank's function has returned. Raises ValueError if it cannot have."""
+        """Record that a rank's function has returned. Raises ValueError if that is impossible."""
         if self._at[rank] is not _At.WORK:
-            raise ValueError(f"rank {rank} had nothing to return from")
+            raise ValueError(f"rank {rank} was not running")
         self._at[rank] = _At.END
         return self._outcome()
 
     def answered(self) -> None:
-        """All that have met go on."""
+        """Let all ranks continue after a report."""
         self.iteration += 1
         self._at = [_At.WORK] * len(self._at)
         self._reports.clear()
@@ -133,9 +139,9 @@ class Barrier:
 
     def _apart(self, waiting: list[int]) -> str:
         return (
-            f"its function returned after report {self.iteration}, while {_named(waiting)} made "
-            f"report {self.iteration + 1}: every rank must call report() equally often, and one "
-            f"that has raised does not count"
+            f"its function returned after report {self.iteration}, but {_named(waiting)} called "
+            f"report() once more: every rank must call report() equally often; a call that raised "
+            f"does not count"
         )
 
 

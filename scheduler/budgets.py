@@ -1,4 +1,4 @@
-"""What a failure counts against, whether there is another attempt, and when."""
+"""The budget that a failure counts against, and whether and when the trial is retried."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure
 from holdfast.trial.trial import Budget, Trial
 
-# Each kind of failure that may have a budget of its own; the others are the user code's.
+# The kinds of failures with their own budgets; the user's code causes all others.
 _BUDGETS: Mapping[str, Budget] = {
     "lost": Budget.LOST_WORKERS,
     "hang": Budget.LOST_WORKERS,
@@ -19,9 +19,9 @@ _BUDGETS: Mapping[str, Budget] = {
 
 
 def budget_of(failure: Failure, config: FailureConfig) -> Budget | None:
-    """The budget that the failure is charged to; None where it counts against nothing.
+    """The budget that the failure counts against; None if it counts against none.
 
-    A checkpoint that could not be had is no fault of the trial, and each is lost only once.
+    An unreadable checkpoint is not a failure of the trial, and each can be lost only once.
     """
     if failure.kind == "checkpoint":
         return None
@@ -36,16 +36,16 @@ def has_left(trial: Trial, budget: Budget, config: FailureConfig) -> bool:
 
 
 def limit_of(budget: Budget, config: FailureConfig) -> int | None:
-    """How many failures of its kind are tried again: -1 for all; None where it has no budget of
-    its own."""
+    """How many failures of this kind are retried: -1 for all; None if the budget is not set."""
     limit: int | None = getattr(config, f"max_{budget}")
     return limit
 
 
 def wait_s(trial: Trial, config: FailureConfig, seed: int) -> float:
-    """Seconds until a trial that has failed may start again: exponential backoff with jitter.
+    """Seconds until a failed trial may start again: exponential backoff with jitter.
 
-    A fold of the journal must come to the same, so that chance is drawn from what it knows.
+    Replaying the journal must give the same result, so the jitter is drawn from values that it
+    holds.
     """
     if not config.retry_wait_s:
         return 0.0

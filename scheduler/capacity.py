@@ -1,7 +1,7 @@
-"""Counts what a machine has and what running trials hold; never gives out more than there is.
+"""Counts the resources of a machine and those that running trials hold. Never overcommits.
 
-Amounts are kept in ten-thousandths, so that three times a third of a GPU never becomes more than
-one, and what is given back adds up again exactly.
+Amounts are kept in ten-thousandths, so that three thirds of a GPU never exceed one GPU, and
+released amounts add up exactly.
 """
 
 from __future__ import annotations
@@ -23,22 +23,23 @@ class Capacity:
         self.total = dict(total)
         self._free = {key: _units(amount) for key, amount in total.items() if key != "GPU"}
         self._gpus = [_UNITS] * int(total.get("GPU", 0))
-        # Those that nobody has a share of, ascending: a launch among 4,000 GPUs looked at each.
+        # Indices of entirely free GPUs, ascending: searching 4,000 GPUs at each launch was too
+        # slow.
         self._whole = list(range(len(self._gpus)))
 
     @property
     def free(self) -> dict[str, float]:
-        """What nobody holds; of GPUs the sum of what is left of each."""
+        """The free resources; for GPUs the sum of the free shares."""
         free = {key: amount / _UNITS for key, amount in self._free.items()}
         return {**free, "GPU": sum(self._gpus) / _UNITS} if self._gpus else free
 
     @property
     def free_gpus(self) -> tuple[float, ...]:
-        """What is left of each GPU, by its index."""
+        """The free share of each GPU, by its index."""
         return tuple(share / _UNITS for share in self._gpus)
 
     def ever_fits(self, amounts: Mapping[str, float]) -> bool:
-        """Whether the request could be met with everything free."""
+        """Whether the request would fit if everything were free."""
         for key, amount in amounts.items():
             if key != "GPU" and _units(amount) > _units(self.total.get(key, 0)):
                 return False
@@ -47,14 +48,14 @@ class Capacity:
         return count + bool(rest) <= len(self._gpus) and not (count and rest)
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:
-        """Whether these could be taken now from what is free."""
+        """Whether these resources are free now."""
         allocation = self.take(amounts)
         if allocation is not None:
             self.give_back(allocation)
         return allocation is not None
 
     def take(self, amounts: Mapping[str, float]) -> Allocation | None:
-        """The resources, now held, or None where they are not free."""
+        """Take the resources if they are free; return None otherwise."""
         for key, amount in amounts.items():
             if key != "GPU" and _units(amount) > self._free.get(key, 0):
                 return None
@@ -66,7 +67,7 @@ class Capacity:
         return allocation
 
     def hold(self, allocation: Allocation) -> None:
-        """Count what is held already."""
+        """Count resources that are already held."""
         self._add(allocation, sign=-1)
 
     def give_back(self, allocation: Allocation) -> None:
@@ -86,7 +87,7 @@ class Capacity:
                 insort(self._whole, gpu)
 
     def _pick_gpus(self, wanted: int) -> tuple[int, ...] | None:
-        """Whole GPUs, or for a fraction the fullest one that still has room."""
+        """The indices of whole GPUs or, for a fraction, of the fullest GPU with room for it."""
         if not wanted:
             return ()
         if wanted < _UNITS:

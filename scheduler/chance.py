@@ -1,4 +1,4 @@
-"""Chance that can be had again: numbers that follow from what they are drawn for."""
+"""Reproducible random numbers: they depend only on a name."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from hashlib import blake2b
 
 
 class Chance:
-    """A source of numbers in [0, 1), as `random.Random` is, that a name determines.
+    """A source of numbers in [0, 1), like `random.Random`, determined by a name.
 
-    Draws for different names know nothing of each other, so that no state is to be kept between
-    two decisions: `Chance(f"{seed}/{trial_id}/{iteration}")`.
+    Numbers for different names are independent, so no state must be kept between two decisions:
+    `Chance(f"{seed}/{trial_id}/{iteration}")`.
     """
 
     __slots__ = ("_count", "_encoded", "name")
@@ -20,7 +20,7 @@ class Chance:
         self._count = 0
 
     def random(self) -> float:
-        """The next one; it has 53 bits."""
+        """The next number; it has 53 bits."""
         self._count += 1
         digest = blake2b(b"%d/%s" % (self._count, self._encoded), digest_size=8).digest()
         return (int.from_bytes(digest, "big") >> 11) * 2.0**-53

@@ -1,4 +1,4 @@
-"""What the machine asks the shell to do. Each may be performed again after a crash."""
+"""What the machine asks the shell to do. Each effect may be performed again after a crash."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Suggest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Start a worker for this attempt; answer with Started or Raised, and Exited in the end.
+    """Start a worker for this attempt; answer with Started or Raised, and finally with Exited.
 
-    `reuse` names the trial whose worker, now idle, may serve. With an `origin` the trial is first
-    given a copy of that checkpoint, which is another trial's: answer with Adopted before.
+    `reuse` names a trial whose worker is idle and may serve. With an `origin`, the trial first
+    gets a copy of that checkpoint of another trial: answer with Adopted before Started.
     """
 
     trial_id: str
@@ -47,7 +47,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskStopper:
-    """Show the trial's newest row to the user's stop function; answer with StopperAnswered."""
+    """Call the user's stop function with the trial's newest row; answer with StopperAnswered."""
 
     trial_id: str
     attempt: int
@@ -56,7 +56,7 @@ class AskStopper:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskScheduler:
-    """Have the scheduler ask the user's code; answer with SchedulerAnswered."""
+    """Call the scheduler's `answer`, which runs the user's code; answer with SchedulerAnswered."""
 
     trial_id: str
     question: Mapping[str, Any]
@@ -64,7 +64,7 @@ class AskScheduler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """After so many seconds answer with WaitEnded."""
+    """Answer with WaitEnded after `seconds`."""
 
     trial_id: str
     attempt: int
@@ -73,7 +73,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt:
-    """Tell a worker that it will be ended soon, so that it saves what it has and ends."""
+    """Warn a worker that it will be stopped soon, so that it saves a checkpoint and ends."""
 
     trial_id: str
     attempt: int
@@ -81,9 +81,9 @@ class Preempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """End a worker that may be in the middle of user code: ask, wait, kill.
+    """Stop a worker that may be running user code: ask, wait, kill.
 
-    `after_step` leaves it first the time to end its iteration, and to save it.
+    With `after_step`, it may first finish its iteration and save.
     """
 
     trial_id: str
@@ -101,7 +101,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Make a staged checkpoint durable and persistent; answer with Committed."""
+    """Make a staged checkpoint durable and upload it; answer with Committed."""
 
     trial_id: str
     checkpoint: CheckpointRecord
@@ -109,7 +109,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard:
-    """Remove a checkpoint's files once the journal up to here is on the disk."""
+    """Delete a checkpoint's files once the journal up to here is on the disk."""
 
     trial_id: str
     checkpoint: CheckpointRecord
@@ -117,7 +117,7 @@ class Discard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Warn:
-    """Tell the user what may be a mistake; the run goes on."""
+    """Show the user a warning about a likely mistake; the run continues."""
 
     text: str
 
@@ -127,7 +127,7 @@ FinishReason = Literal["done", EndReason]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
-    """Nothing is left to do. `reason` is "done", or that of EndOrdered; `message` explains."""
+    """The run is over. `reason` is "done", or that of EndOrdered; `message` explains it."""
 
     reason: FinishReason
     message: str = ""

@@ -1,4 +1,5 @@
-"""Metrics that settings name: one that the first report does not hold is mostly a mistake."""
+"""Checks that the first report has the metrics that settings name: a missing one is usually a
+typo."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from holdfast.trial.stopper import lookup
 
 
 class Expected:
-    """What no report has held so far; `bounds` are names in `RunConfig(stop=...)`."""
+    """The metrics that no report has had so far; `bounds` are names in `RunConfig(stop=...)`."""
 
     metric_seen: bool
     bounds: Annotated[tuple[str, ...], Kept(name="bounds_unseen", rare=True)]
@@ -44,7 +45,7 @@ class Expected:
 
     @property
     def unseen(self) -> dict[str, str]:
-        """The settings, each with the metric that it names, that no report has fitted so far."""
+        """The settings whose metric no report has had so far, each with that metric."""
         bounds = {self._setting(name): name for name in self.bounds}
         if self.metric_seen or self._metric is None:
             return bounds
@@ -56,8 +57,8 @@ class Expected:
         return f"RunConfig(stop=...Stopper(metric={name!r}))"
 
     def changed(self, old: ExperimentSpec, new: ExperimentSpec, *, has_rows: bool) -> Expected:
-        """What is expected of an experiment that is changed; where there are rows, the names that
-        are new have been looked for in them."""
+        """The expectations after the settings have changed. New names were looked up in any
+        rows."""
         known = (*old.stop, *old.stop_metrics)
         bounds = [name for name in (*new.stop, *new.stop_metrics) if name in self.bounds]
         if new.strict_stop and not has_rows:
@@ -70,13 +71,13 @@ class Expected:
         )
 
     def forgive(self) -> None:
-        """Names that no report has held so far are no mistake."""
+        """Expect nothing any more: missing metrics are not mistakes."""
         self.metric_seen, self.bounds = True, ()
 
     def fault_in(self, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-        """What to say of a report that lacks what no other has held; "" if nothing is wrong.
+        """The error for a report that lacks a metric that no earlier one had; "" if there is none.
 
-        `row` has the automatic metrics beside `metrics`, which are the user's.
+        `row` has the automatic metrics in addition to `metrics`, which are the user's.
         """
         if self._metric is not None and not self.metric_seen:
             self.metric_seen = lookup(row, self._metric) is not None
@@ -84,7 +85,7 @@ class Expected:
         return "" if self.is_met else absent_from_first_report(self.unseen, row, metrics)
 
     def doubt_of_score(self, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-        """What to say, once, of the first report with a checkpoint; "" if nothing is wrong."""
+        """A warning about the first report with a checkpoint; "" if there is none."""
         if self.score_checked or self._score is None:
             return ""
         self.score_checked = True

@@ -1,14 +1,14 @@
-"""An attempt that did not end well: tried again, at once or later, or given up."""
+"""Attempts that failed: retried, at once or later, or given up."""
 
 from __future__ import annotations
 
 from holdfast.scheduler.budgets import budget_of, has_left, wait_s
 from holdfast.scheduler.effects import Effect, Wait, Warn
 from holdfast.scheduler.events import EndOrdered, EndReason, Exited, Raised, WaitEnded
-from holdfast.scheduler.placing import does_with_less
+from holdfast.scheduler.placing import can_shrink
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State
-from holdfast.scheduler.stopping import end, give_up_copy, go_on, observe
+from holdfast.scheduler.stopping import end, fill_or_finish, observe, release_origin
 from holdfast.trial.errors import OF_THE_PROCESS, Failure, lost_worker
 from holdfast.trial.events import Errored, Interrupted, Retried, Returned, Shrunk
 from holdfast.trial.trial import Status, Trial
@@ -20,18 +20,18 @@ def on_raised(state: State, event: Raised) -> list[Effect]:
     if not state.is_current(event.trial_id, event.attempt):
         return []
     if state.trials[event.trial_id].status is Status.STOPPING:
-        # It was told to end, and an error while it unwinds changes nothing about that.
+        # It was stopping; an error while it unwinds does not change that.
         state.move(Returned(trial_id=event.trial_id, attempt=event.attempt))
         return observe(state, TrialEnded(trial_id=event.trial_id))
     if _is_of_the_end(state, event.failure):
-        # Whoever ends the script may end its workers, too: that is no failure of theirs.
+        # Whoever ends the script may also end its workers: that is not a failure of theirs.
         state.move(Interrupted(trial_id=event.trial_id))
         return []
     return _fail(state, event.trial_id, event.failure)
 
 
 def on_exit(state: State, event: Exited) -> list[Effect]:
-    """Where the attempt had not ended, its worker was lost; what it held is free."""
+    """Free the worker's resources; if the attempt had not ended, its worker was lost."""
     if event.attempt != state.trials[event.trial_id].attempt:
         return []
     state.placement.leave(event.trial_id)
@@ -42,7 +42,7 @@ def on_exit(state: State, event: Exited) -> list[Effect]:
         raised = Raised(trial_id=event.trial_id, attempt=event.attempt, failure=failure)
         effects += on_raised(state, raised)
     state.freed(event.trial_id)
-    return effects + go_on(state)
+    return effects + fill_or_finish(state)
 
 
 def on_wait_ended(state: State, event: WaitEnded) -> list[Effect]:
@@ -50,18 +50,21 @@ def on_wait_ended(state: State, event: WaitEnded) -> list[Effect]:
         return []
     state.placement.delayed.discard(event.trial_id)
     state.enqueue(event.trial_id)
-    return go_on(state)
+    return fill_or_finish(state)
 
 
 def _could_not_save(state: State, event: Raised) -> bool:
-    """Whether a trial that was told to save itself and pause has failed to."""
+    """Whether a trial failed to save the checkpoint that it should pause with."""
     trial = state.trials[event.trial_id]
     is_paused = trial.status is Status.PAUSED and trial.attempt == event.attempt
     return is_paused and state.spec.saves_when_told and trial.origin is None
 
 
 def _is_of_the_end(state: State, failure: Failure) -> bool:
-    """While a job is ended, user code may fail because programs that it needs are ended."""
+    """Whether the failure is part of the run's end.
+
+    While a job is being ended, user code may fail because programs that it needs have ended.
+    """
     if state.ending is None:
         return False
     return state.ending.reason == "preempted" or failure.kind in OF_THE_PROCESS
@@ -69,17 +72,19 @@ def _is_of_the_end(state: State, failure: Failure) -> bool:
 
 def _fail(state: State, trial_id: str, failure: Failure) -> list[Effect]:
     config, trial = state.spec.failure, state.trials[trial_id]
-    if does_with_less(trial, failure):
+    if can_shrink(trial, failure):
         until = state.now + config.lost_worker_absence_s
         trial = state.move(Shrunk(trial_id=trial_id, failure=failure, until=until))
-        return [Warn(text=f"{trial.spec.name} goes on with a worker less: {failure.headline}")]
+        return [
+            Warn(text=f"{trial.spec.name} continues with one worker fewer: {failure.headline}")
+        ]
     budget = budget_of(failure, config)
     if budget is None or has_left(trial, budget, config):
         retried = state.move(Retried(trial_id=trial_id, failure=failure, budget=budget))
-        effects = give_up_copy(state, trial) if retried.origin is None else []
+        effects = release_origin(state, trial) if retried.origin is None else []
         return effects if budget is None else [*effects, *_delay(state, retried)]
     state.move(Errored(trial_id=trial_id, failure=failure, budget=budget))
-    effects = [*give_up_copy(state, trial), *_end_for_errors(state, trial_id, failure)]
+    effects = [*release_origin(state, trial), *_end_for_errors(state, trial_id, failure)]
     return effects + observe(state, TrialEnded(trial_id=trial_id))
 
 
@@ -92,7 +97,7 @@ def _delay(state: State, trial: Trial) -> list[Effect]:
 
 
 def _end_for_errors(state: State, trial_id: str, failure: Failure) -> list[Effect]:
-    """End the run where it may not have so many trials that have errored."""
+    """End the run if more trials have errored than its settings allow."""
     config = state.spec.failure
     most = config.max_errored_trials
     reason: EndReason

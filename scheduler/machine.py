@@ -42,7 +42,7 @@ from holdfast.scheduler.reporting import (
 from holdfast.scheduler.resuming import on_resumed
 from holdfast.scheduler.snapshot import recall, restore_state
 from holdfast.scheduler.state import State
-from holdfast.scheduler.stopping import end, go_on, observe
+from holdfast.scheduler.stopping import end, fill_or_finish, observe
 from holdfast.trial.errors import ImpossibleRecord, TuneError
 from holdfast.trial.events import Adopted, Committed, Dropped, Reported, Returned, Saved, Started
 from holdfast.trial.trial import Trial
@@ -84,12 +84,12 @@ class Machine(State):
             case SearchEnded():
                 self.asking = self.search_waits = False
                 self.search_ended = self.is_complete = True
-                return [*observe(self, NoMoreTrials()), *go_on(self)]
+                return [*observe(self, NoMoreTrials()), *fill_or_finish(self)]
             case SearchWaits():
                 self.search_waits = True
-                return go_on(self)
+                return fill_or_finish(self)
             case EndOrdered():
-                return [*end(self, event), *go_on(self)]
+                return [*end(self, event), *fill_or_finish(self)]
             case CheckpointLost():
                 self.move(Dropped(trial_id=event.trial_id, index=event.index))
                 return []
@@ -136,7 +136,7 @@ class Machine(State):
         self.version = event.version
         if self.policy is not None:
             self.policy = self.policy.begun(event.spec)
-        return go_on(self)
+        return fill_or_finish(self)
 
     def _on_recalled(self, event: Recalled) -> list[Effect]:
         """The policy gets to know each trial, and how far it has come: its rows are not there."""
@@ -160,17 +160,17 @@ class Machine(State):
         if text := impossible(self, [trial]):
             effects += end(self, EndOrdered(reason="abort", message=text))
         effects += observe(self, TrialAdded(trial_id=spec.trial_id))
-        return [*effects, *go_on(self)]
+        return [*effects, *fill_or_finish(self)]
 
     def _on_progress(self, event: Started | Returned) -> list[Effect]:
         if not self.is_current(event.trial_id, event.attempt):
-            return go_on(self) if self._rest(event) else []
+            return fill_or_finish(self) if self._rest(event) else []
         trial = self.move(event)
         effects: list[Effect] = []
         if trial.status.is_final:
             effects += observe(self, TrialEnded(trial_id=event.trial_id))
         if self._rest(event) or effects:
-            effects += go_on(self)
+            effects += fill_or_finish(self)
         return effects
 
     def _rest(self, event: Started | Returned) -> bool:

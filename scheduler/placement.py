@@ -1,4 +1,4 @@
-"""Who holds what of the machine, whose worker is kept idle, and who waits."""
+"""Which trials hold resources, which workers are idle, and which trials wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.trial.resources import Allocation, Amounts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What a trial got; `reuse` names the trial whose idle worker it gets with it."""
+    """The resources that a trial got; `reuse` names the trial whose idle worker it gets."""
 
     allocation: Allocation
     reuse: str | None = None
@@ -26,12 +26,11 @@ def _total(capacity: Capacity) -> Mapping[str, float]:
 
 
 class Placement:
-    """Each trial is in one of `holds`, `idle` and `queue` at most.
+    """Each trial is in at most one of `holds`, `idle` and `queue`.
 
-    One in `delayed` may not stand in the queue yet. The queue is the keys of a dict, in order:
-    ten thousand trials that are unpaused at once would look through a list for five seconds.
-
-    These are indexes, derived from the trials: a scan per event costs 1 ms at 10,000 trials.
+    A trial in `delayed` may not enter the queue yet. The queue is the keys of a dict, in order:
+    with a list, resuming ten thousand trials at once took five seconds. These are indexes, derived
+    from the trials: a scan per event costs 1 ms at 10,000 trials.
     """
 
     capacity: Annotated[Capacity, Stored(Capacity, _total, Amounts)]
@@ -57,25 +56,26 @@ class Placement:
         return made
 
     def wait(self, trial_id: str) -> None:
-        """Stand in the queue, unless its last worker is still there, or it is delayed."""
+        """Enter the queue, unless its last worker still exists or it is delayed."""
         if trial_id in self.holds or trial_id in self.delayed:
             return
         self.queue.setdefault(trial_id)
 
     def give_up(self, trial_id: str) -> None:
-        """Wait no longer."""
+        """Leave the queue and stop waiting."""
         self.delayed.discard(trial_id)
         self.hold_back(trial_id)
 
     def hold_back(self, trial_id: str) -> None:
-        """Stand in the queue no longer."""
+        """Leave the queue."""
         self.queue.pop(trial_id, None)
 
     def take(self, trial_id: str, amounts: Mapping[str, float]) -> Given | None:
-        """What the trial asks for, now held, from who is idle or from what is free."""
+        """Take the resources for the trial from an idle worker or from what is free; None if
+        neither has them."""
         own = self.idle.get(trial_id)
         if trial_id in self.holds or (own is not None and own.amounts != amounts):
-            # The worker that it had is still there: told to end, or idle with other resources.
+            # Its previous worker still exists: it is ending, or idle with other resources.
             return None
         reuse = self._pick_idle(trial_id, amounts)
         allocation = self.idle.pop(reuse) if reuse else self.capacity.take(amounts)
@@ -85,7 +85,7 @@ class Placement:
         return Given(allocation=allocation, reuse=reuse)
 
     def rest(self, trial_id: str) -> bool:
-        """Keep what the trial held for its worker, which is idle now; False if it held nothing."""
+        """Keep the trial's resources for its worker, which is now idle; False if it held none."""
         allocation = self.holds.pop(trial_id, None)
         if allocation is None:
             return False
@@ -93,19 +93,20 @@ class Placement:
         return True
 
     def leave(self, trial_id: str) -> None:
-        """Its worker is gone, and what it had is free."""
+        """Its worker is gone: free its resources."""
         allocation = self.holds.pop(trial_id, None) or self.idle.pop(trial_id, None)
         if allocation is not None:
             self.capacity.give_back(allocation)
 
     def recall_idle(self) -> list[str]:
-        """Those whose idle workers are to end; until they are gone it is theirs, and nobody's."""
+        """Take back the idle workers, which must end; until then they hold their resources."""
         recalled, self.idle = self.idle, {}
         self.holds.update(recalled)
         return list(recalled)
 
     def _pick_idle(self, trial_id: str, amounts: Mapping[str, float]) -> str | None:
-        """Whose idle worker may serve: the trial's own, so that it never has two of them."""
+        """The trial whose idle worker may serve: first its own, so that it never has two
+        workers."""
         if trial_id in self.idle:
             return trial_id
         return next((old for old, held in self.idle.items() if held.amounts == amounts), None)

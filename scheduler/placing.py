@@ -18,7 +18,7 @@ from holdfast.trial.trial import Trial
 
 
 def fill(state: State) -> list[Effect]:
-    """Give what is free to waiting trials first, then to new ones."""
+    """Launch waiting trials on free resources, then ask for new ones."""
     effects: list[Effect] = []
     while not state.ending and _has_place(state):
         if queue := state.placement.queue:
@@ -37,10 +37,7 @@ def fill(state: State) -> list[Effect]:
 
 
 def impossible(state: State, waiting: Iterable[Trial]) -> str:
-    """What to say of a trial that could never start, for which one would wait without end.
-
-    "" where there is none.
-    """
+    """The error for a trial that could never start and would wait forever; "" if there is none."""
     known: set[PlacementGroupFactory] = set()
     for trial in waiting:
         resources = trial.spec.resources
@@ -51,8 +48,8 @@ def impossible(state: State, waiting: Iterable[Trial]) -> str:
         capacity = state.placement.capacity
         if not capacity.ever_fits(amounts):
             return (
-                f"trial {trial.trial_id} asks for {amounts}, this machine has "
-                f"{capacity.total}: it could never start"
+                f"trial {trial.trial_id} requests {amounts}, but this machine has "
+                f"{capacity.total}: it can never start"
             )
     return ""
 
@@ -91,7 +88,7 @@ def _launch(state: State, trial_id: str) -> Launch | None:
 
 
 def release_idle(state: State) -> list[Effect]:
-    """End the idle workers: nobody can use them."""
+    """End the idle workers, because no trial can use them."""
     return [
         Release(trial_id=trial_id, attempt=state.trials[trial_id].attempt)
         for trial_id in state.placement.recall_idle()
@@ -105,12 +102,12 @@ def sizes(trial: Trial, now: float) -> Iterator[PlacementGroupFactory]:
         yield resources.first(count)
 
 
-def does_with_less(trial: Trial, failure: Failure) -> bool:
+def can_shrink(trial: Trial, failure: Failure) -> bool:
     """Whether a lost process is not a failure, because the others can continue without it."""
     return failure.kind in OF_THE_PROCESS and trial.bundles > trial.spec.resources.least_bundles
 
 
-def may_grow(state: State, trial: Trial) -> bool:
+def can_grow(state: State, trial: Trial) -> bool:
     """Whether another bundle is free that no other trial waits for."""
     more = trial.next_bundle
     if more is None or not trial.has_room or state.placement.queue:

@@ -1,4 +1,5 @@
-"""The seam of trial schedulers: look at what was reported, decide who stops, waits or goes on."""
+"""The base class of trial schedulers: they see events and decide which trials stop, pause or
+resume."""
 
 from __future__ import annotations
 
@@ -18,28 +19,28 @@ from holdfast.trial.trial import Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTrial:
-    """The trial has had enough."""
+    """Stop the trial."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseTrial:
-    """A running trial saves itself and gives up its worker, until UnpauseTrial."""
+    """Pause a running trial: it saves a checkpoint and gives up its worker until UnpauseTrial."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnpauseTrial:
-    """A paused trial goes on from its newest checkpoint, as soon as there is room."""
+    """Resume a paused trial from its newest checkpoint, as soon as resources are free."""
 
     trial_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SaveTrial:
-    """A class trainable that has just reported saves itself before it goes on.
+    """Save a checkpoint of a class trainable that has just reported, before it continues.
 
     A function decides itself when it saves.
     """
@@ -49,10 +50,11 @@ class SaveTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloneTrial:
-    """The trial leaves what it has, and goes on from the newest checkpoint of `source`.
+    """Resume the trial from the newest checkpoint of `source`, with `config`; its own state is
+    dropped.
 
-    With `config`. One that is paused stays so until UnpauseTrial. What `is_logged` stands in the
-    policy's log (`holdfast.experiment.projector.policy_log`).
+    A paused trial stays paused until UnpauseTrial. With `is_logged`, the policy's log has the
+    change (`holdfast.experiment.projector.policy_log`).
     """
 
     trial_id: str
@@ -63,9 +65,10 @@ class CloneTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeTrial:
-    """The trial saves itself and goes on with another config, other resources, or both.
+    """Save the trial and resume it with another config, other resources, or both.
 
-    One that is paused stays so until UnpauseTrial. None leaves what there is.
+    A paused trial stays paused until UnpauseTrial. None leaves the config or the resources
+    unchanged.
     """
 
     trial_id: str
@@ -75,11 +78,11 @@ class ChangeTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskUser:
-    """Have the user's code asked: `TrialScheduler.answer(question)`, off the control loop.
+    """Call the user's code through `TrialScheduler.answer(question)`, outside the control loop.
 
-    A trial that has just reported waits for what the scheduler makes of the answer, and one that
-    waits for a worker does not start before. What stands under "config" in the question, and in
-    the answer, is a trial's config: the user's code sees their own objects in it.
+    A trial that has just reported waits until the scheduler has decided on the answer; a trial
+    that waits for a worker does not start before that. The value of "config" in the question and
+    in the answer is a trial's config: the user's code sees its own objects in it.
     """
 
     trial_id: str
@@ -88,14 +91,14 @@ class AskUser:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tell:
-    """The user is told."""
+    """Show the user a message."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Abort:
-    """The experiment cannot be gone on with as it was meant; it can be restored."""
+    """End the experiment, because it cannot continue as intended; it can be restored."""
 
     message: str
 
@@ -112,7 +115,7 @@ Decision = (
     | Abort
 )
 
-# What was decided at each observation that one event led to.
+# The decisions at each observation that one event caused.
 Answers = Sequence[Sequence[Decision]]
 
 
@@ -125,7 +128,7 @@ class TrialAdded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReported:
-    """`row` is what the trial reported, with the automatic metrics."""
+    """The trial has reported `row`, which includes the automatic metrics."""
 
     trial_id: str
     row: Mapping[str, Any]
@@ -133,7 +136,7 @@ class TrialReported:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserAnswered:
-    """What `TrialScheduler.answer` has returned for an AskUser about the trial."""
+    """`TrialScheduler.answer` has returned `answer` for an AskUser about the trial."""
 
     trial_id: str
     answer: Mapping[str, Any]
@@ -155,9 +158,9 @@ class NoMoreTrials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stalled:
-    """Every trial that has not ended is paused, and none will be added as it is.
+    """Every living trial is paused, and the search adds none in this state.
 
-    If none is unpaused now, all are.
+    If the scheduler resumes none, all are resumed.
     """
 
     trial_id: str = field(default="", init=False)
@@ -167,7 +170,7 @@ Observation = TrialAdded | TrialReported | UserAnswered | TrialEnded | NoMoreTri
 
 
 class View(Protocol):
-    """What a policy may see of the experiment."""
+    """The parts of the experiment that a policy may see."""
 
     @property
     def trials(self) -> Mapping[str, Trial]: ...
@@ -177,64 +180,66 @@ class View(Protocol):
 
     @property
     def total_resources(self) -> Mapping[str, float]:
-        """What there is for all trials together, as `{"CPU": 8, "GPU": 1}`."""
+        """The resources for all trials together, as in `{"CPU": 8, "GPU": 1}`."""
         ...
 
     @property
     def epoch(self) -> int:
-        """1, and one more with each restore, which may take up trials that had ended."""
+        """1, plus one for each restore, which may resume finished trials."""
         ...
 
     @property
     def has_queue(self) -> bool:
-        """Whether trials wait for room."""
+        """Whether trials wait for resources."""
 
     @property
     def asking(self) -> bool:
-        """Whether the search is thinking of another trial, for which there is room."""
+        """Whether the search is working on another trial, for which resources are free."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether it is known that the search has no further trial."""
+        """Whether the search is known to have no further trial."""
 
 
 class TrialScheduler(Described):
-    """Base of schedulers. `decide` is pure: the same view and event give the same decisions.
+    """Base class of schedulers. `decide` is pure: the same view and event give the same decisions.
 
-    What it decides is journalled with the event that it decided upon. A decision that does not
-    fit its trial (stop one that has ended, pause one that does not run, unpause one that is not
-    paused) changes nothing.
+    Decisions are recorded in the journal with their event. A decision that does not fit its trial
+    (stop one that has ended, pause one that does not run, unpause one that is not paused) is
+    ignored.
 
-    It may keep state of its own; the state is rebuilt on a restore by showing it the journal's
-    events again, whatever it then answers, so it must depend on nothing else. After a failure or
-    a restore a trial may report iterations again that it had reported before.
+    A scheduler may keep state. A restore rebuilds the state by calling `decide` with the journal's
+    events again and ignores its decisions, so the state must depend on nothing else. After a
+    failure or a restore, a trial may report the same iterations again.
 
-    `metric` and `mode` are those of the Tuner where they are None.
+    `metric` and `mode` are those of the Tuner if they are None.
     """
 
     metric: str | None = None
     mode: str | None = None
     needs_checkpoints = False
-    """Whether it lets trials go on from checkpoints, so that a trainable that cannot save makes
-    no sense."""
+    """Whether it resumes trials from checkpoints, so that a trainable that cannot save is an
+    error."""
 
     def begun(self, spec: ExperimentSpec) -> Self:
-        """The one that decides for this experiment, and has seen nothing yet.
+        """A fresh copy that decides for this experiment.
 
-        Raises InvalidConfig for settings that do not fit it.
+        Raises InvalidConfig for settings that do not fit the experiment.
         """
         return copy.deepcopy(self)
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
-        """What to do about `event`: a sequence of decisions, empty for nothing.
+        """Return the decisions about `event`, an empty sequence for none.
 
         `view` shows the trials, the settings of the experiment and the resources of the machine.
         """
         raise NotImplementedError(f"{type(self).__name__} must define decide()")
 
     def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Call the user's own functions, for an AskUser. Changes nothing here; may block."""
-        raise NotImplementedError(f"{type(self).__name__} asks, and must define answer()")
+        """Call the user's functions for an AskUser. Must not change this object; may block."""
+        raise NotImplementedError(
+            f"{type(self).__name__} returns AskUser, so it must define answer()"
+        )
 
 
 class FIFOScheduler(TrialScheduler):
@@ -245,12 +250,13 @@ class FIFOScheduler(TrialScheduler):
 
 
 def scheduler_of(given: Any) -> TrialScheduler:
-    """The one of a TuneConfig, FIFO where it has none. Raises InvalidConfig for what is none."""
+    """The scheduler of a TuneConfig, FIFO by default. Raises InvalidConfig if it is not a
+    scheduler."""
     policy = FIFOScheduler() if given is None else given
     if not isinstance(policy, TrialScheduler):
         raise InvalidConfig(
-            f"scheduler must be a TrialScheduler, as ASHAScheduler() or create_scheduler('asha') "
-            f"makes one; not {policy!r:.100}"
+            "scheduler must be a TrialScheduler, such as ASHAScheduler() or "
+            f"create_scheduler('asha'), not {policy!r:.100}"
         )
     check_overrides(policy)
     return policy
@@ -268,7 +274,7 @@ _NEVER_CALLED = (
 
 
 def check_overrides(policy: TrialScheduler) -> None:
-    """Refuse methods that Ray calls and holdfast does not: what they decide would never happen.
+    """Reject methods that Ray calls and holdfast does not: their decisions would have no effect.
 
     Raises InvalidConfig.
     """
@@ -282,6 +288,6 @@ def check_overrides(policy: TrialScheduler) -> None:
 
 
 def is_memoryless(policy: TrialScheduler | None) -> bool:
-    """Whether it decides from the view alone, so that a snapshot will do in place of the events
-    that another would have to be shown."""
+    """Whether it decides from the view alone, so that it can start from a snapshot without a
+    replay."""
     return policy is None or type(policy) is FIFOScheduler

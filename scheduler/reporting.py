@@ -1,4 +1,4 @@
-"""What a worker reports: the row is judged, its checkpoint kept, older ones dropped."""
+"""Handles a worker's reports: judges the row, keeps the checkpoint, drops older ones."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from typing import Any
 from holdfast.scheduler.effects import AskStopper, Commit, Effect, Reply, Warn
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_raised
-from holdfast.scheduler.placing import may_grow
+from holdfast.scheduler.placing import can_grow
 from holdfast.scheduler.policy import TrialReported, UserAnswered
 from holdfast.scheduler.retention import score_of
 from holdfast.scheduler.state import State, row_of
-from holdfast.scheduler.stopping import end, give_up_copy, go_on, observe, stop, supersede
+from holdfast.scheduler.stopping import (
+    end,
+    fill_or_finish,
+    observe,
+    release_origin,
+    stop,
+    supersede,
+)
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.absent import overruled
 from holdfast.trial.checkpoint import evolve_record
@@ -36,7 +43,7 @@ _VERDICTS = {
     Status.ERROR: Verdict.STOP,
     Status.TERMINATED: Verdict.STOP,
 }
-# Both are made with every report.
+# Both are created for every report.
 _trial_reported, _answer = maker(TrialReported), maker(Reply)
 
 
@@ -64,12 +71,12 @@ def on_report(state: State, event: Reported) -> list[Effect]:
 def on_saved(state: State, event: Saved) -> list[Effect]:
     trial = state.trials[event.trial_id]
     alive = trial.status.has_worker or trial.status is Status.PAUSED
-    # A clone has been given another one's checkpoint meanwhile.
+    # Meanwhile the trial has become a clone with another checkpoint.
     if trial.attempt != event.attempt or not alive or trial.origin is not None:
         return []
     trial, was = state.move(event), trial
     if was.status is Status.STARTING or event.checkpoint.iteration != was.iteration:
-        # Found again by a restore: its row is not the newest one, or not known any more.
+        # A restore found the checkpoint: its row is not the newest, or is lost.
         return [Commit(trial_id=trial.trial_id, checkpoint=event.checkpoint)]
     return _keep_newest(state, trial, row_of(trial))
 
@@ -85,7 +92,7 @@ def on_adopted(state: State, event: Adopted) -> list[Effect]:
         return []
     state.move(event)
     kept = Commit(trial_id=event.trial_id, checkpoint=event.checkpoint)
-    return [kept, *give_up_copy(state, trial)]
+    return [kept, *release_origin(state, trial)]
 
 
 def on_scheduler(state: State, event: SchedulerAnswered) -> list[Effect]:
@@ -100,7 +107,7 @@ def on_scheduler(state: State, event: SchedulerAnswered) -> list[Effect]:
         and trial_id in state.placement.holds
     ):
         effects.append(_reply(state, trial_id))
-    return [*effects, *go_on(state)]
+    return [*effects, *fill_or_finish(state)]
 
 
 def on_stopper(state: State, event: StopperAnswered) -> list[Effect]:
@@ -120,7 +127,7 @@ def on_stopper(state: State, event: StopperAnswered) -> list[Effect]:
 
 
 def _overruled_in_first(trial: Trial, row: dict[str, Any]) -> str:
-    """All trials report alike: it is said of the first one's first report."""
+    """All trials report alike, so only the first report of the first trial is checked."""
     if trial.spec.index or trial.attempt > 1:
         return ""
     text = overruled(row, trial.row or {})
@@ -128,7 +135,7 @@ def _overruled_in_first(trial: Trial, row: dict[str, Any]) -> str:
 
 
 def _keep_newest(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect]:
-    """Score the checkpoint that has just come by the row that it belongs to."""
+    """Score the new checkpoint by its row."""
     newest = trial.checkpoints[-1]
     if attribute := state.spec.checkpoint.checkpoint_score_attribute:
         newest = evolve_record(newest, score=score_of(row, attribute))
@@ -144,7 +151,7 @@ def _keep_newest(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect
 def _judge(
     state: State, trial_id: str, row: dict[str, Any], *, stops: bool = False
 ) -> list[Effect]:
-    """Answer a report: the user's bounds first, then the scheduler."""
+    """Decide on a report: the user's bounds first, then the scheduler."""
     trial = state.trials[trial_id]
     effects: list[Effect] = []
     if not trial.status.has_worker:
@@ -166,19 +173,19 @@ def _reply(state: State, trial_id: str) -> Reply:
     saving = state.saving.pop(trial_id, None) == trial.attempt
     verdict = _VERDICTS[trial.status]
     if verdict is Verdict.PAUSE and trial.origin is not None:
-        verdict = Verdict.STOP  # it goes on from another one's checkpoint
+        verdict = Verdict.STOP  # it resumes from another trial's checkpoint
     elif verdict is Verdict.CONTINUE and saving and state.spec.saves_when_told:
         verdict = Verdict.SAVE
     return _answer(trial_id=trial_id, attempt=trial.attempt, verdict=verdict)
 
 
 def _grow(state: State, trial_id: str) -> list[Effect]:
-    """With this report's checkpoint it begins again, of more workers."""
+    """Restart the trial from this report's checkpoint with more workers, if they are free."""
     trial = state.trials[trial_id]
     newest = trial.newest_checkpoint
     has_saved = newest is not None and newest.iteration == trial.iteration
-    if trial.status is not Status.RUNNING or not has_saved or not may_grow(state, trial):
+    if trial.status is not Status.RUNNING or not has_saved or not can_grow(state, trial):
         return []
     state.move(PauseOrdered(trial_id=trial_id))
     state.move(Unpaused(trial_id=trial_id))
-    return [Warn(text=f"{trial.spec.name} begins again from here, with more workers")]
+    return [Warn(text=f"{trial.spec.name} restarts from its newest checkpoint with more workers")]

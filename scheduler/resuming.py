@@ -1,4 +1,4 @@
-"""What a restore makes of a trial that it finds."""
+"""What a restore does with each trial."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State, row_of
-from holdfast.scheduler.stopping import budget_spent, end, go_on, observe
+from holdfast.scheduler.stopping import budget_spent, end, fill_or_finish, observe
 from holdfast.trial.events import Interrupted, Reopened, TrialEvent, Unpaused
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import reaches
@@ -20,7 +20,7 @@ from holdfast.trial.tuning import ResumeType
 
 
 def on_resumed(state: State, event: Resumed) -> list[Effect]:
-    """Another incarnation takes the experiment up, with no workers yet."""
+    """Another process resumes the experiment, without workers so far."""
     state.epoch, state.boot_id = event.epoch, event.boot_id
     stopped = _stopped(state, event)
     if event.spec is not None:
@@ -53,11 +53,11 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
             effects += observe(state, TrialEnded(trial_id=trial_id))
     if text := impossible(state, trials):
         effects += end(state, EndOrdered(reason="abort", message=text))
-    return [*effects, *go_on(state)]
+    return [*effects, *fill_or_finish(state)]
 
 
 def _change(state: State, spec: ExperimentSpec) -> None:
-    """Go on as another experiment, with the trials that there are."""
+    """Change the settings of the experiment; its trials stay."""
     old, state.spec = state.spec, spec
     has_rows = any(trial.row is not None for trial in state.trials.values())
     state.expected = state.expected.changed(old, spec, has_rows=has_rows)
@@ -66,26 +66,26 @@ def _change(state: State, spec: ExperimentSpec) -> None:
 
 
 def _stopped(state: State, event: Resumed) -> EndOrdered | None:
-    """What the stopper has ended stays so, unless another takes its place."""
+    """An end that the stopper ordered stays in force, unless the stopper was replaced."""
     by_stopper = state.ending is not None and state.ending.reason == "stopper"
     is_changed = event.spec is not None and event.spec.stop_number != state.spec.stop_number
     return state.ending if by_stopper and event.rules > 1 and not is_changed else None
 
 
 def _spent(spec: ExperimentSpec, active_s: float) -> EndOrdered | None:
-    """Where an earlier incarnation has used the time up, there is none to begin a trial."""
+    """The order that ends the run if earlier runs have used up the time budget."""
     budget_s = spec.budget_s
     return None if budget_s is None or active_s < budget_s else budget_spent(budget_s)
 
 
 def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
-    """Bring a trial of an earlier incarnation to where this one may go on; whether it does."""
+    """Prepare a trial of an earlier run for this one; return whether it should run."""
     trial = state.trials[trial_id]
     if _stays_paused(state, trial, event):
         return False
-    if befell := _back_to_waiting(trial):
-        trial = state.move(befell)
-    if not _is_taken_up(trial, event, state.spec, is_over=state.ending is not None):
+    if undone := _back_to_waiting(trial):
+        trial = state.move(undone)
+    if not _should_run(trial, event, state.spec, is_over=state.ending is not None):
         return False
     if changes := _reopening(trial, event):
         state.move(changes)
@@ -93,7 +93,7 @@ def _reopen(state: State, trial_id: str, event: Resumed) -> bool:
 
 
 def _stays_paused(state: State, trial: Trial, event: Resumed) -> bool:
-    """Whether the scheduler is still to say when it goes on."""
+    """Whether only the scheduler decides when it resumes."""
     is_paused = trial.status is Status.PAUSED and trial.trial_id not in state.resume_when_free
     return is_paused and event.unfinished is ResumeType.RESUME and state.spec.scheduler != ""
 
@@ -104,7 +104,7 @@ def _ask_for(state: State, trial_id: str, resources: PlacementGroupFactory) -> N
 
 
 def _back_to_waiting(trial: Trial) -> TrialEvent | None:
-    """What befell a trial that was under way: the experiment stopped under it."""
+    """The event that returns an active trial to the queue: the experiment stopped while it ran."""
     if trial.status is Status.PAUSED:
         return Unpaused(trial_id=trial.trial_id)
     if trial.status.has_worker:
@@ -112,44 +112,45 @@ def _back_to_waiting(trial: Trial) -> TrialEvent | None:
     return None
 
 
-def _is_taken_up(trial: Trial, event: Resumed, spec: ExperimentSpec, *, is_over: bool) -> bool:
-    """Whether the trial, which nobody runs, is to run; `is_over`: there is no time left."""
+def _should_run(trial: Trial, event: Resumed, spec: ExperimentSpec, *, is_over: bool) -> bool:
+    """Whether a trial without a worker should run; `is_over`: the run may start no ended trial."""
     if trial.attempt == 0 and not trial.status.is_final:
         return True
-    return is_wanted(trial, event, spec) and not (is_over and trial.status.is_final)
+    return is_selected(trial, event, spec) and not (is_over and trial.status.is_final)
 
 
-def goes_on(state: State, event: Resumed) -> bool:
-    """Whether there is anything left to do in the experiment that `event` takes up."""
+def has_work(state: State, event: Resumed) -> bool:
+    """Whether the experiment that `event` restores has anything left to do."""
     spec = event.spec or state.spec
     if not state.finished:
         return True
     if _spent(spec, state.active_s) or _stopped(state, event):
         return False
     has_more = _is_wider(state.spec, spec) or not state.search_ended
-    return has_more or any(is_wanted(trial, event, spec) for trial in state.trials.values())
+    return has_more or any(is_selected(trial, event, spec) for trial in state.trials.values())
 
 
 def _is_wider(old: ExperimentSpec, new: ExperimentSpec) -> bool:
-    """Whether the search may have a trial that it had not."""
+    """Whether the search may suggest trials that it could not suggest before."""
     return (old.num_samples, old.space_number) != (new.num_samples, new.space_number)
 
 
-def is_wanted(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
-    """Whether who restores has asked for trials in its state to run, and it can."""
+def is_selected(trial: Trial, event: Resumed, spec: ExperimentSpec) -> bool:
+    """Whether the restore's settings select trials in its state, and it can run."""
     wish = _wish(trial, event)
     if wish is ResumeType.RESUME and trial.status is Status.TERMINATED and event.rules > 1:
         return bool(trial.checkpoints) and not reaches(row_of(trial), spec.stop)
     return wish is not ResumeType.SKIP
 
 
-def begins_anew(trial: Trial, event: Resumed) -> bool:
-    """Whether who restores wants the trial to begin from nothing, whatever it has."""
+def restarts(trial: Trial, event: Resumed) -> bool:
+    """Whether the restore's settings restart the trial from scratch."""
     return _wish(trial, event) is ResumeType.RESTART
 
 
 def _without_checkpoint(state: State, event: Resumed) -> str:
-    """What to say of finished trials that are to go on and have nothing to go on from."""
+    """A warning about finished trials that should resume but have no checkpoint; "" if there are
+    none."""
     if event.finished is not ResumeType.RESUME or event.rules == 1 or state.ending is not None:
         return ""
     trials = [t for t in state.trials.values() if t.status is Status.TERMINATED]
@@ -158,20 +159,20 @@ def _without_checkpoint(state: State, event: Resumed) -> str:
         return ""
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (
-        f"{', '.join(names[:3])}{more} finished without a checkpoint to go on from, and "
-        f"{'stays' if len(names) == 1 else 'stay'} finished: "
-        f"ResumeConfig(finished='restart') begins such trials again"
+        f"{', '.join(names[:3])}{more} finished without a checkpoint to resume from, and "
+        f"{'stays' if len(names) == 1 else 'stay'} finished: ResumeConfig(finished='restart') "
+        "restarts such trials"
     )
 
 
 def _reopening(trial: Trial, event: Resumed) -> Reopened | None:
-    """What changes for a trial that is taken up."""
+    """The event that reopens a trial; None if it needs none."""
     if trial.attempt == 0 and not trial.status.is_final:
         return None
-    is_anew = begins_anew(trial, event)
-    if not is_anew and not trial.status.is_final:
+    from_scratch = restarts(trial, event)
+    if not from_scratch and not trial.status.is_final:
         return None
-    return Reopened(trial_id=trial.trial_id, from_scratch=is_anew)
+    return Reopened(trial_id=trial.trial_id, from_scratch=from_scratch)
 
 
 def _wish(trial: Trial, event: Resumed) -> ResumeType:
@@ -185,12 +186,12 @@ def _wish(trial: Trial, event: Resumed) -> ResumeType:
 
 
 def _uncommitted(trial: Trial) -> Iterator[Commit]:
-    """What a crash cut off is asked for again."""
+    """Order the commits again that a crash cut off."""
     for checkpoint in trial.checkpoints:
         if not checkpoint.committed:
             yield Commit(trial_id=trial.trial_id, checkpoint=checkpoint)
 
 
 def _by_progress(trials: Iterable[Trial]) -> list[Trial]:
-    """Those that had begun first, so that a restore goes on where the run was cut."""
+    """Trials that had begun come first, so that a restore continues where the run stopped."""
     return sorted(trials, key=lambda trial: (trial.attempt == 0, trial.spec.index))

@@ -1,4 +1,4 @@
-"""Which checkpoints of a trial are superseded."""
+"""Decides which checkpoints of a trial are superseded."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.trial.stopper import lookup
 
 
 def score_of(row: Mapping[str, Any], attribute: str | None) -> float | None:
-    """The value that ranks a checkpoint; None where it is missing, not finite or no number.
+    """The value that ranks a checkpoint; None if it is missing, not finite or not a number.
 
-    An infinite value has overflown or diverged: as the best one it would never be beaten again.
+    An infinite value has overflowed or diverged: as the best one it could never be beaten.
     """
     value = lookup(row, attribute) if attribute else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
@@ -25,7 +25,7 @@ def score_of(row: Mapping[str, Any], attribute: str | None) -> float | None:
 def ranked(
     checkpoints: Sequence[CheckpointRecord], config: CheckpointConfig
 ) -> list[CheckpointRecord]:
-    """Best first; those without a score last; among equals the newer first."""
+    """Best first; checkpoints without a score last; ties go to the newer one."""
     sign = -1.0 if config.checkpoint_score_order == "min" else 1.0
 
     def key(checkpoint: CheckpointRecord) -> tuple[bool, float, int]:
@@ -41,13 +41,14 @@ def superseded(
     *,
     needed: Collection[int] = (),
 ) -> list[CheckpointRecord]:
-    """What may go: neither the newest committed one, nor a better one, nor one under way.
+    """The committed checkpoints that may be deleted: not the newest, and not the best
+    `num_to_keep`.
 
-    `checkpoints` are in the order of their reports. What the running attempt began from is the
-    newest until that attempt has a committed one of its own, so it stays as long. Nor goes one of
-    the indices that are `needed` by others, as by a trial that is to begin from it; they do not
-    count among those to keep. Without a score attribute every score is None and age alone
-    decides.
+    `checkpoints` are in the order of their reports. The checkpoint that the running attempt
+    started from is the newest until the attempt has committed one, so it stays until then.
+    Checkpoints whose indices are `needed`, for example by a trial that will start from one, stay
+    as well and do not count among those to keep. Without a score attribute every score is None and
+    only age decides.
     """
     if config.num_to_keep is None or len(checkpoints) <= config.num_to_keep:
         return []
@@ -58,7 +59,7 @@ def superseded(
     best = committed[::-1] if by_age else ranked(committed, config)
     kept = {committed[-1].index, *needed}
     kept |= {checkpoint.index for checkpoint in best[: config.num_to_keep]}
-    # What stays on this machine is of no use to another one, which begins from the one before.
+    # Another machine cannot read a checkpoint that was not uploaded: keep the newest that was.
     uploaded = [known for known in committed if not known.stays_here]
     if uploaded:
         kept.add(uploaded[-1].index)

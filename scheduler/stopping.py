@@ -32,17 +32,17 @@ from holdfast.trial.trial import Origin, Status, Trial
 RESUMABLE = get_args(ResumableReason)
 _CHANGEABLE = (Status.PENDING, Status.RUNNING, Status.PAUSED)
 _OF_A_REPORT = (TrialReported, UserAnswered)
-# They count also where the run is ending already.
+# These take effect even if the run is already ending.
 _URGENT = ("interrupt", "preempted", "abort")
 
 
 def budget_spent(budget_s: float) -> EndOrdered:
-    """The order that ends a run which has taken as long as it may."""
-    return EndOrdered(reason="budget", message=f"the time budget of {budget_s:g} s is spent")
+    """The order that ends a run whose time budget is used up."""
+    return EndOrdered(reason="budget", message=f"the time budget of {budget_s:g} s is used up")
 
 
 def observe(state: State, observation: Observation) -> list[Effect]:
-    """Show it to the scheduler, and do as that decides."""
+    """Show the scheduler an observation and perform its decisions."""
     decisions = state.consult(observation)
     if not decisions:
         return []
@@ -54,7 +54,7 @@ def observe(state: State, observation: Observation) -> list[Effect]:
 
 
 def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
-    """`reporting` is the trial whose worker waits for an answer."""
+    """Perform a decision. `reporting` is the trial whose worker waits for an answer."""
     match decision:
         case StopTrial(trial_id=trial_id):
             return stop(state, trial_id, reporting=trial_id == reporting)
@@ -73,7 +73,7 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
         case AskUser():
             state.questions[decision.trial_id] = decision.question
             state.placement.hold_back(decision.trial_id)
-            if state.finished:  # the search has answered late: a restore asks
+            if state.finished:  # the search answered late: a restore will ask
                 return []
             return [AskScheduler(trial_id=decision.trial_id, question=decision.question)]
         case Tell():
@@ -85,13 +85,13 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
 
 
 def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
-    """`reporting`: the worker waits for an answer, which will carry the order."""
+    """Stop a trial. `reporting`: its worker waits for an answer, which will carry the order."""
     trial = state.trials[trial_id]
     status = trial.status
     if status.is_final or status is Status.STOPPING:
         return []
     state.move(StopOrdered(trial_id=trial_id))
-    effects = give_up_copy(state, trial)
+    effects = release_origin(state, trial)
     if status.has_worker:
         saves = bool(status is Status.RUNNING and state.spec.checkpoint.checkpoint_at_end)
         return effects if reporting else [_halt(state, trial_id, after_step=saves), *effects]
@@ -100,7 +100,7 @@ def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
 
 
 def end(state: State, order: EndOrdered) -> list[Effect]:
-    """Stop every worker; what is under way ends well, or is left to be resumed."""
+    """End the run: running trials end well or are left to be resumed."""
     if state.ending is not None and order.reason not in _URGENT:
         return []
     state.ending = order
@@ -115,7 +115,7 @@ def end(state: State, order: EndOrdered) -> list[Effect]:
 
 
 def _interrupt(state: State, *, may_save: bool) -> list[Effect]:
-    """Take the workers from those that would go on; one that is stopping may still do so."""
+    """Take the workers from running trials. A trial that is already stopping may finish."""
     effects: list[Effect] = []
     for trial_id in state.placement.holds:
         trial = state.trials[trial_id]
@@ -157,7 +157,7 @@ def _clone(state: State, order: CloneTrial, *, reporting: bool) -> list[Effect]:
         state.resume_when_free.add(trial_id)
     origin = Origin(trial_id=order.source, checkpoint=checkpoint)
     state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config))
-    effects += give_up_copy(state, was)
+    effects += release_origin(state, was)
     return effects
 
 
@@ -169,7 +169,7 @@ def _change(state: State, order: ChangeTrial, *, reporting: bool) -> list[Effect
     effects: list[Effect] = []
     if status is Status.RUNNING:
         effects += _pause(state, trial_id, reporting=reporting)
-        if state.trials[trial_id].status is not Status.PAUSED:  # it saves nothing
+        if state.trials[trial_id].status is not Status.PAUSED:  # no checkpoint: the run ends
             return effects
         state.resume_when_free.add(trial_id)
     changed = Changed(trial_id=trial_id, config=order.config, resources=order.resources)
@@ -181,9 +181,9 @@ def _change(state: State, order: ChangeTrial, *, reporting: bool) -> list[Effect
 def _saves_nothing(state: State, trial: Trial) -> str:
     name = state.spec.scheduler or "the scheduler"
     return (
-        f"{name} lets trials go on from checkpoints, and {trial.spec.name} has reported none in "
-        f"{trial.iteration} iterations: give report() a checkpoint (a class trainable: define "
-        f"save_checkpoint and load_checkpoint), or choose a scheduler that only stops trials"
+        f"{name} resumes trials from checkpoints, but {trial.spec.name} has reported none in "
+        f"{trial.iteration} iterations: pass report() a checkpoint (a class trainable: define "
+        "save_checkpoint and load_checkpoint), or choose a scheduler that only stops trials"
     )
 
 
@@ -202,17 +202,17 @@ def supersede(state: State, trial_id: str) -> list[Effect]:
     return effects
 
 
-def give_up_copy(state: State, was: Trial) -> list[Effect]:
+def release_origin(state: State, was: Trial) -> list[Effect]:
     """Drop what was kept only for a clone that `was` waiting for its copy."""
     return [] if was.origin is None else supersede(state, was.origin.trial_id)
 
 
-def go_on(state: State) -> list[Effect]:
+def fill_or_finish(state: State) -> list[Effect]:
     """Fill free places; finish the experiment when nothing is left to do."""
     return [*fill(state), *_conclude(state)]
 
 
-def wake(state: State) -> list[Effect]:
+def resume_stalled(state: State) -> list[Effect]:
     """If all unfinished trials are paused, resume those that the scheduler chooses."""
     placement = state.placement
     if placement.holds or placement.queue or placement.delayed or state.questions:
@@ -229,12 +229,12 @@ def _conclude(state: State) -> list[Effect]:
     if state.finished or placement.holds:
         return []
     if state.asking and not state.ending:
-        return wake(state) if state.search_waits and state.paused else []
+        return resume_stalled(state) if state.search_waits and state.paused else []
     if not state.ending:
         if placement.queue or placement.delayed or state.questions or not state.search_ended:
             return []
         if state.paused:
-            return [*wake(state), *_conclude(state)]
+            return [*resume_stalled(state), *_conclude(state)]
     if placement.idle:
         return release_idle(state)
     state.finished = True

@@ -1,4 +1,4 @@
-"""What a worker is told when it has reported."""
+"""The answers to a report."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What `report()` answers. A class trainable saves itself on PAUSE and SAVE."""
+    """The answer to `report()`. On PAUSE and SAVE a class trainable saves a checkpoint."""
 
     CONTINUE = "continue"
     STOP = "stop"

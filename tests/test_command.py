@@ -124,8 +124,11 @@ def with_crc(content: bytes) -> bytes:
             lambda data: with_crc(data.replace(b'"trials": [{', b'"trials": 7, "x": [{')),
             "does not know: 'x'",
         ),
-        (lambda data: with_crc(b'"format": 1, "machine": null}'), "experiment_id is missing"),
-        (lambda data: with_crc(b'"x": ' + b"[" * 100_000), "nested without end"),
+        (
+            lambda data: with_crc(b'"format": 1, "machine": null}'),
+            "the snapshot: experiment_id is missing",
+        ),
+        (lambda data: with_crc(b'"x": ' + b"[" * 100_000), "nested too deeply"),
         (lambda data: with_crc(b"no JSON at all"), "not JSON"),
     ],
     ids=["wrong CRC", "a word", "a number", "nothing", "nested", "text"],
@@ -324,15 +327,13 @@ def test_what_has_no_log_and_who_is_no_trial_is_told(
 ) -> None:
     path = str(store / "ended")
     assert main(["logs", path, "d2a66"]) == 2
-    assert (
-        "is the beginning or end of several: d2a66_00000, d2a66_00001" in capsys.readouterr().err
-    )
+    assert "matches several: d2a66_00000, d2a66_00001" in capsys.readouterr().err
     assert main(["logs", path, "77"]) == 2
     assert "there is no '77'" in capsys.readouterr().err
     assert main(["logs", path, "2"]) == 2
     err = capsys.readouterr().err
     assert "trial d2a66_00002 has no file 'stdout'" in err
-    assert "There are: error.txt" in err
+    assert "Its output files: error.txt" in err
     assert main(["logs", path, "2", "--follow", "--json"]) == 2
     assert "has no file 'stdout'" in json.loads(capsys.readouterr().out.strip("\n"))["error"]
 

@@ -1,7 +1,7 @@
-"""Which values a field may hold, beyond its type: `holdfast.trial.decoding` holds records to them.
+"""The values that a field may hold, beyond its type. `holdfast.trial.decoding` enforces them.
 
-A field without a bound holds what both MessagePack and JSON can: an integer of 64 bits, a float
-that is finite.
+A field without a bound holds what both MessagePack and JSON can: integers of 64 bits and finite
+floats.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LATEST_S = 253_402_300_799.0
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A number from `low` to `high`, both included. NaN is none."""
+    """A number from `low` to `high`, both included. NaN is outside."""
 
     low: float
     high: float
@@ -27,7 +27,7 @@ class Between:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A text that names a file or a folder; `check` raises ValueError for another one."""
+    """Text that names a file or a folder; `check` raises ValueError for anything else."""
 
     check: Callable[[object, str], str]
 
@@ -46,13 +46,13 @@ class Stored:
     of: Any = None
 
 
-# How many there are, or which of them.
+# A number of things, or the index of one.
 Count = Annotated[int, Between(0, 1 << 53)]
-# One of a row of things through which a restore counts, such as a trial's checkpoints.
+# An index up to which a restore loops, such as that of a trial's newest checkpoint.
 Ordinal = Annotated[int, Between(0, 10_000_000)]
 # Seconds since 1970.
 Moment = Annotated[float, Between(0, LATEST_S)]
-# A limit: infinity is none.
+# A limit; infinity means no limit.
 Limit = Annotated[float, Between(-math.inf, math.inf)]
 PlainName = Annotated[str, Named(plain_name)]
 FolderName = Annotated[str, Named(folder_name)]
@@ -62,7 +62,7 @@ FINITE = Between(-1.7976931348623157e308, 1.7976931348623157e308)
 
 
 def in_words(bound: Between, *, whole: bool) -> str:
-    """What a number must be, for an error."""
+    """The values that `bound` allows, in words for an error message."""
     kind = "a whole number" if whole else "a number"
     if bound == INTEGER:
         return f"{kind} of at most 64 bits"
@@ -74,5 +74,5 @@ def in_words(bound: Between, *, whole: bool) -> str:
 
 
 def check_field(value: Any, name: str, bound: Named) -> None:
-    """Raises ValueError."""
+    """Raise ValueError if `value` is not a name that `bound` allows."""
     bound.check(value, name)

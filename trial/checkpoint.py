@@ -1,4 +1,4 @@
-"""What the records know of a checkpoint: where it is, how far it had come, how good it was."""
+"""The record of a checkpoint: its folder, its iteration and its score."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from holdfast.trial.evolving import evolver
 class CheckpointUploadMode(StrEnum):
     """How a reported checkpoint reaches storage that is not on this machine.
 
-    ASYNC: behind `report()`, which returns when the checkpoint is complete on this machine. SYNC:
-    `report()` returns when storage has confirmed all of it (where the local directory is the
-    storage: when it is forced to the disk). NO_UPLOAD: it stays on this machine, for a restore
-    here; the newest one that is in storage is kept beside it.
+    ASYNC: `report()` returns when the checkpoint is complete on this machine; the upload runs in
+    the background. SYNC: `report()` returns when storage has confirmed the whole checkpoint (with
+    storage on this machine: when it is flushed to the disk). NO_UPLOAD: the checkpoint stays on
+    this machine, for a restore here; the newest checkpoint in storage is kept as well.
     """
 
     ASYNC = "ASYNC"
@@ -31,9 +31,9 @@ def checkpoint_dirname(index: int) -> str:
 
 
 def checkpoint_number(dirname: str) -> int | None:
-    """The index of the checkpoint in a folder of this name, None if it is not one's.
+    """The index of the checkpoint in a folder of this name; None if it is not a checkpoint's.
 
-    Users make folders like `checkpoint_best` and `checkpoint_500` of their own.
+    Users create folders such as `checkpoint_best` and `checkpoint_500` themselves.
     """
     number = dirname.removeprefix(_PREFIX)
     is_number = number != dirname and number.isascii() and number.isdecimal()
@@ -45,9 +45,9 @@ class CheckpointRecord:
     """One reported checkpoint of one trial.
 
     `index` names its folder and grows by one with each checkpoint of the trial, over all attempts.
-    `time_total_s` is the trial's training time up to it.
-    `score` is the value of the configured attribute, None where it was missing or not finite.
-    `committed` says that its manifest is written and, where storage is remote, confirmed.
+    `time_total_s` is the trial's training time up to this checkpoint. `score` is the value of the
+    configured attribute; None if it was missing or not finite. `committed` is true once its
+    manifest is written and, if storage is remote, confirmed.
     """
 
     index: Ordinal
@@ -62,7 +62,7 @@ class CheckpointRecord:
 
     @property
     def stays_here(self) -> bool:
-        """Whether it is kept from storage that is not on this machine."""
+        """Whether it is never uploaded to storage that is not on this machine."""
         return self.upload is CheckpointUploadMode.NO_UPLOAD
 
     @property

@@ -1,4 +1,4 @@
-"""What a user says about a run, checked when it is said."""
+"""A user's settings of a run, checked when they are constructed."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True, kw_only=False)
 class CheckpointConfig:
-    """Which checkpoints are kept, and how often a class trainable makes one.
+    """Which checkpoints are kept, and how often a class trainable saves one.
 
-    `num_to_keep`: the best so many by `checkpoint_score_attribute` (by age where that is None)
-    and always the newest; None keeps all. `checkpoint_score_order`: "max" or "min". A value that
-    is missing, infinite, NaN or no number ranks below all others. `checkpoint_frequency`:
-    iterations between two checkpoints of a class trainable, 0 for never; `checkpoint_at_end`: one
-    more at its end.
-    A function trainable decides itself by what it reports.
+    `num_to_keep`: how many to keep, the best by `checkpoint_score_attribute` (if that is None, the
+    newest); the newest is always kept; None keeps all. `checkpoint_score_order`: "max" or "min". A
+    value that is missing, infinite, NaN or not a number ranks below all others.
+    `checkpoint_frequency`: iterations between two checkpoints of a class trainable, 0 for never.
+    `checkpoint_at_end`: whether a class trainable saves one more at its end. A function trainable
+    decides by what it reports.
 
     Raises InvalidConfig.
     """
@@ -48,8 +48,8 @@ class CheckpointConfig:
         keep = self.num_to_keep
         require(
             keep is None or (is_count(keep) and keep > 0),
-            f"num_to_keep must be a positive whole number, or None to keep every checkpoint; "
-            f"not {keep!r}. A trial without any checkpoint cannot be resumed",
+            "num_to_keep must be a positive whole number, or None to keep every checkpoint, not "
+            f"{keep!r}. A trial without a checkpoint cannot be resumed",
         )
         require(
             self.checkpoint_score_order in ("max", "min"),
@@ -58,31 +58,30 @@ class CheckpointConfig:
         frequency = self.checkpoint_frequency
         require(
             frequency is None or (is_count(frequency) and frequency >= 0),
-            f"checkpoint_frequency must be a number of iterations, 0 for never; not {frequency!r}",
+            f"checkpoint_frequency must be a number of iterations, 0 for never, not {frequency!r}",
         )
 
 
 @dataclass(frozen=True)
 class FailureConfig:
-    """How often a trial is tried again after which failure, and when failures end the run.
+    """How often a trial is retried after each kind of failure, and when failures end the run.
 
-    `max_failures`: 0 for no retry, -1 for no limit. `fail_fast`: True stops all trials at the
-    first one that errors for good; "raise" does so and raises its error from `fit()`.
+    `max_failures`: 0 for no retry, -1 for no limit. `fail_fast`: True stops all trials when the
+    first one errors for good; "raise" also raises its error from `fit()`.
 
-    What follows is holdfast's own. Failures that are not the user code's have a budget each, of
-    the same meaning as `max_failures`; None counts them with it. `max_lost_workers`: the worker
-    process was killed, crashed or hung. `max_out_of_memory`: the kernel killed it for want of
-    memory. `max_preemptions`: it was sent SIGTERM from outside.
-    `retry_wait_s`: seconds before the first retry of a trial, doubled for each further one up to
-    `longest_retry_wait_s`, each shortened by chance to between half and all of it.
-    `reset_on_progress`: a new checkpoint gives the trial all its budgets back.
-    `max_errored_trials`: the run ends, resumable, when more trials than that have errored for
-    good; None for no limit.
-    `hang_timeout_s`: seconds without a report after which a worker counts as hung: its stack goes
-    to the trial's stderr, and it is killed. None for never.
-    `preemption_grace_s`: seconds that a trial has to report a checkpoint after SIGTERM.
-    `lost_worker_absence_s`: seconds for which an elastic group of workers that has lost one does
-    not look for another in its place.
+    The rest is holdfast's own. Each kind of failure that the user's code did not cause has its own
+    budget, counted like `max_failures`; None counts it towards `max_failures`. `max_lost_workers`:
+    the worker process was killed, crashed or hung. `max_out_of_memory`: the kernel killed it
+    because memory ran out. `max_preemptions`: another process sent it SIGTERM.
+
+    `retry_wait_s`: seconds before the first retry of a trial. It doubles with each retry up to
+    `longest_retry_wait_s`; each wait is a random share of it between a half and all.
+    `reset_on_progress`: a new checkpoint resets all budgets of the trial. `max_errored_trials`:
+    the run ends, and can be restored, when more trials than this have errored for good; None for
+    no limit. `hang_timeout_s`: seconds without a report after which a worker counts as hung: its
+    stack is written to the trial's stderr, and it is killed; None for never. `preemption_grace_s`:
+    seconds in which a trial can still report a checkpoint after SIGTERM. `lost_worker_absence_s`:
+    seconds for which an elastic worker group that has lost a worker does not look for another.
 
     Raises InvalidConfig.
     """
@@ -107,7 +106,7 @@ class FailureConfig:
             shared = most is None and name != "max_failures"
             require(
                 shared or (is_count(most) and most >= -1),
-                f"{name} must be 0 or more, or -1 for no limit; not {most!r}",
+                f"{name} must be 0 or more, or -1 for no limit, not {most!r}",
             )
         require(
             isinstance(self.fail_fast, bool) or self.fail_fast == "raise",
@@ -116,12 +115,12 @@ class FailureConfig:
         require(
             not (self.fail_fast and self.max_failures),
             f"fail_fast={self.fail_fast!r} ends the run at the first failure, so "
-            f"max_failures={self.max_failures} could never be used: give one of them",
+            f"max_failures={self.max_failures} would never be used: set one of them",
         )
         errored = self.max_errored_trials
         require(
             errored is None or (is_count(errored) and errored >= 0),
-            f"max_errored_trials must be 0 or more, or None for no limit; not {errored!r}",
+            f"max_errored_trials must be 0 or more, or None for no limit, not {errored!r}",
         )
         for name in (
             "retry_wait_s",
@@ -132,24 +131,24 @@ class FailureConfig:
             seconds = getattr(self, name)
             require(
                 _is_number(seconds) and 0 <= seconds < math.inf,
-                f"{name} must be a number of seconds, 0 or more; not {seconds!r}",
+                f"{name} must be a number of seconds, 0 or more, not {seconds!r}",
             )
         hang = self.hang_timeout_s
         require(
             hang is None or (_is_number(hang) and 0 < hang < math.inf),
-            f"hang_timeout_s must be a number of seconds above 0, or None; not {hang!r}",
+            f"hang_timeout_s must be a number of seconds above 0, or None, not {hang!r}",
         )
 
 
 @dataclass(frozen=True)
 class SyncConfig:
-    """How the local directory reaches storage.
+    """How files in the local directory reach storage.
 
-    `sync_period`: seconds between two uploads of what is not a checkpoint; `sync_timeout`: seconds
-    without progress after which an upload counts as failed; `sync_artifacts`: whether the files
-    that a trial writes to its working directory are persisted, and `sync_artifacts_on_checkpoint`
-    whether that is done with each checkpoint too; `restore_artifacts`: whether a trial that goes
-    on on another machine finds them in its working directory there.
+    `sync_period`: seconds between two uploads of files that do not belong to a checkpoint.
+    `sync_timeout`: seconds without progress after which an upload counts as failed.
+    `sync_artifacts`: whether the files that a trial writes to its working directory are uploaded;
+    `sync_artifacts_on_checkpoint`: whether also with each checkpoint. `restore_artifacts`: whether
+    a trial that resumes on another machine finds these files in its working directory there.
 
     Raises InvalidConfig.
     """
@@ -171,25 +170,24 @@ class SyncConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Where a run keeps its results, when it stops, and what it does about failures.
+    """Where a run keeps its results, when it stops, and how it handles failures.
 
-    `name`: the experiment's folder; None for one made of the trainable's name and the time.
-    `storage_path`: the folder or bucket above it, as a path or a URI; None for RAY_STORAGE, else
-    the local directory (`~/ray_results`). With a `storage_filesystem` (a `pyarrow.fs.FileSystem`
-    or an fsspec one) it is a path in that filesystem.
-
-    `failure_config`, `checkpoint_config`, `sync_config`: what to retry, which checkpoints to keep,
-    and how uploads run. `stop` ends trials: a dict of metric to bound, a function of (trial_id,
-    result) that returns True, or a Stopper. `callbacks`: a list of Callback objects.
+    `name`: the experiment's folder; None for a name made from the trainable's name and the time.
+    `storage_path`: the folder or bucket that holds it, as a path or a URI; None for RAY_STORAGE
+    or, if that is not set, the local directory (`~/ray_results`). With a `storage_filesystem` (a
+    `pyarrow.fs.FileSystem` or an fsspec one) it is a path in that filesystem. `failure_config`,
+    `checkpoint_config`, `sync_config`: what to retry, which checkpoints to keep, and how uploads
+    run. `stop` ends trials: a dict of metric to bound, a function of (trial_id, result) that
+    returns True, or a Stopper. `callbacks`: a list of Callback objects.
 
     `verbose`: 0 prints only failures, 1 or None also the progress, 2 a line for each trial that
-    starts or ends and for its results, 3 all values of each result. `progress_reporter` replaces
-    the progress table. `log_to_file`: the names of the files for a trial's stdout and stderr, as
-    a pair, or one name for both; by default `stdout` and `stderr`.
+    starts or ends and for each of its results, 3 all values of each result. `progress_reporter`
+    replaces the progress table. `log_to_file`: the names of the files for a trial's stdout and
+    stderr, as a pair, or one name for both; by default `stdout` and `stderr`.
 
-    `runtime_env`: `{"env_vars": {...}, "working_dir": ...}` for the workers of this experiment,
-    over what `holdfast.init` says. The variables reach every worker and no file; a restore is
-    given them again.
+    `runtime_env`: `{"env_vars": {...}, "working_dir": ...}` for the workers of this experiment; it
+    overrides that of `holdfast.init`. Every worker receives the variables, and no file holds them:
+    pass them to each restore again.
 
     Raises InvalidConfig.
     """
@@ -238,8 +236,8 @@ class RunConfig:
         )
         require(
             name is None or not any(sign in name for sign in "/\\\0"),
-            f"name is one folder of the storage path and cannot hold a slash: {name!r}. "
-            f"Put the folders above it into storage_path",
+            f"name is one folder of the storage path and cannot contain a slash: {name!r}. Put "
+            "the folders above it into storage_path",
         )
 
     def _check_log_to_file(self) -> None:
@@ -256,15 +254,16 @@ class RunConfig:
 
 
 def check_stop(stop: object) -> None:
-    """Raises InvalidConfig for what is no stop condition."""
+    """Raise InvalidConfig if `stop` is not a stop condition."""
     require(
         not isinstance(stop, (list, tuple, set, frozenset)),
-        f"stop must be one condition, not {stop!r:.100}: CombinedStopper(a, b) ends what any of "
-        f"several Stoppers ends",
+        f"stop must be one condition, not {stop!r:.100}. To combine several Stoppers, pass "
+        "CombinedStopper(a, b)",
     )
     require(
         not isinstance(stop, type),
-        f"stop must be an object, not the class {getattr(stop, '__name__', '')}: call it",
+        f"stop must be an object, not the class {getattr(stop, '__name__', '')}: call it to make "
+        "one",
     )
     require(
         stop is None or isinstance(stop, (Mapping, Stopper)) or callable(stop),

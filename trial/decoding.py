@@ -38,7 +38,13 @@ def decode(kind: type, plain: Any) -> Any:
 def row_decoder(kind: type) -> Decode:
     """A function that makes a `kind` of a list of all its fields, in order. It raises
     UnreadableRecord."""
-    return _compiled(kind.__name__, _fields_of(kind), _maker_of(kind), is_row=True)
+    return _compiled(_words(kind), _fields_of(kind), _maker_of(kind), is_row=True)
+
+
+def _words(kind: type) -> str:
+    """How errors name the class: a class of a file that users know has its own `shown_as`."""
+    words: str = getattr(kind, "shown_as", kind.__name__)
+    return words
 
 
 def _of_class(kind: type) -> Decode:
@@ -49,7 +55,7 @@ def _of_class(kind: type) -> Decode:
 
 
 def _compile(kind: type) -> Decode:
-    return table_decoder(kind.__name__, _fields_of(kind), _maker_of(kind))
+    return table_decoder(_words(kind), _fields_of(kind), _maker_of(kind))
 
 
 def _fields_of(kind: type) -> Fields:

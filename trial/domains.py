@@ -1,7 +1,7 @@
-"""What one parameter may be: the kinds of domains, and how a value is drawn from each.
+"""The kinds of domains of a parameter, and how a value is drawn from each.
 
-Every draw uses nothing but `rng.random()`, the only method of `random.Random` whose sequence
-Python promises to keep between versions: a restore under another Python draws the same trials.
+A draw uses only `rng.random()`, the one method of `random.Random` whose sequence Python promises
+to keep between versions: a restore under another Python draws the same trials.
 """
 
 from __future__ import annotations
@@ -19,17 +19,18 @@ from holdfast.described import reduced
 from holdfast.trial.errors import InvalidSearchSpace
 
 _INT64: Final = 1 << 63
-_ONE_DRAW: Final = 1 << 40  # a draw has 53 bits: up to here no value is favoured measurably
+_ONE_DRAW: Final = 1 << 40  # a draw has 53 bits: up to here the bias is immeasurable
 
 
 class Random(Protocol):
-    """A seeded source of numbers in [0, 1), as `random.Random` is."""
+    """A seeded source of numbers in [0, 1), such as `random.Random`."""
 
     def random(self) -> float: ...
 
 
 class Domain(ABC):
-    """What one parameter may be. Frozen; equal domains draw equal values from equal generators."""
+    """The possible values of a parameter. Frozen; equal domains and equal generators draw equal
+    values."""
 
     __slots__ = ()
 
@@ -38,7 +39,7 @@ class Domain(ABC):
 
     @abstractmethod
     def draw(self, rng: Random) -> Any:
-        """One value."""
+        """Return one value."""
 
     def sample(
         self,
@@ -46,10 +47,10 @@ class Domain(ABC):
         size: int = 1,
         random_state: Random | int | None = None,
     ) -> Any:
-        """One value; with another `size` a list of so many. For trying a domain out.
+        """Return one value, or a list of `size` values. For trying a domain out.
 
-        Drawn from `rng` (or `random_state`, another name of it, which may be a seed too: then
-        equal calls give equal values), else from a new generator: other values each time.
+        Draws from `rng`, or from `random_state`: another name for it, which may also be a seed, so
+        that equal calls return equal values. Without either, each call uses a new generator.
         """
         chosen = random_state if rng is None else rng
         source = _generator(chosen) if chosen is None or isinstance(chosen, int) else chosen
@@ -57,7 +58,7 @@ class Domain(ABC):
 
     @abstractmethod
     def is_valid(self, value: object) -> bool:
-        """Whether `draw` could return `value`."""
+        """Return whether `draw` could return `value`."""
 
     @property
     @abstractmethod
@@ -67,10 +68,10 @@ class Domain(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Float(Domain):
-    """A real number from `lower` to `upper`; uniform in its logarithm with `log`.
+    """A real number from `lower` to `upper`; with `log`, uniform in its logarithm.
 
-    With `q`, a draw is rounded to a multiple of q, and `lower` and `upper` can themselves come
-    out where they are multiples. Raises InvalidSearchSpace.
+    With `q`, a draw is rounded to a multiple of q; it can be `lower` or `upper` if they are
+    multiples. Raises InvalidSearchSpace.
     """
 
     lower: float
@@ -82,12 +83,12 @@ class Float(Domain):
         finite = math.isfinite(self.lower) and math.isfinite(self.upper)
         _require(finite, self, "both bounds must be finite")
         _require(self.lower < self.upper, self, "lower must be below upper")
-        _require(not self.log or self.lower > 0, self, "a logarithm needs lower > 0")
+        _require(not self.log or self.lower > 0, self, "log needs lower > 0")
         if self.q is not None:
             _require(0 < self.q < math.inf, self, "q must be positive and finite")
             _require(math.isfinite(max(-self.lower, self.upper) / self.q), self, "q is too small")
             first, last = self._multiples(self.q)
-            _require(first <= last, self, "no multiple of q lies between the bounds")
+            _require(first <= last, self, "there is no multiple of q between the bounds")
 
     def draw(self, rng: Random) -> float:
         if self.q is None:
@@ -97,7 +98,7 @@ class Float(Domain):
         return min(max(_nearest(drawn, self.q), self.lower), self.upper)
 
     def nearest(self, value: float) -> float:
-        """The number that `draw` could return and that is next to `value`."""
+        """The value closest to `value` that `draw` could return."""
         if self.q is None:
             return min(max(float(value), self.lower), self.upper)
         first, last = self._multiples(self.q)
@@ -125,10 +126,10 @@ class Float(Domain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Normal(Domain):
-    """A normally distributed number, rounded to a multiple of `q` where that is given.
+    """A normally distributed number; with `q`, rounded to a multiple of q.
 
-    Drawn after Box and Muller, "A Note on the Generation of Random Normal Deviates" (1958).
-    Raises InvalidSearchSpace.
+    Drawn as in Box and Muller, "A Note on the Generation of Random Normal Deviates" (1958). Raises
+    InvalidSearchSpace.
     """
 
     mean: float
@@ -148,7 +149,7 @@ class Normal(Domain):
         return self.nearest(value)
 
     def nearest(self, value: float) -> float:
-        """The number that `draw` could return and that is next to `value`."""
+        """The value closest to `value` that `draw` could return."""
         return float(value) if self.q is None else _nearest(value, self.q)
 
     def is_valid(self, value: object) -> bool:
@@ -174,9 +175,10 @@ class Normal(Domain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Integer(Domain):
-    """A whole number from `lower`, below `upper`; with `q` a multiple of q up to `upper` itself.
+    """A whole number from `lower` to `upper` - 1; with `q`, a multiple of q from `lower` to
+    `upper`.
 
-    Without `log` all of them are equally likely. Raises InvalidSearchSpace.
+    Without `log`, all are equally likely. Raises InvalidSearchSpace.
     """
 
     lower: int
@@ -187,14 +189,14 @@ class Integer(Domain):
     def __post_init__(self) -> None:
         small = self.lower >= -_INT64 and self.upper <= _INT64
         _require(small, self, "the bounds must fit 64 bits")
-        _require(not self.log or self.lower > 0, self, "a logarithm needs lower > 0")
+        _require(not self.log or self.lower > 0, self, "log needs lower > 0")
         if self.q is None:
             _require(self.lower < self.upper, self, "lower must be below upper (exclusive)")
         else:
             _require(self.q > 0, self, "q must be positive")
             _require(self.lower <= self.upper, self, "lower must not be above upper")
             first, last = self._multiples()
-            _require(first <= last, self, "no multiple of q lies between the bounds")
+            _require(first <= last, self, "there is no multiple of q between the bounds")
 
     def draw(self, rng: Random) -> int:
         step = self.q or 1
@@ -206,7 +208,7 @@ class Integer(Domain):
         return self.nearest(_between(first * step, last * step, rng, log=True))
 
     def nearest(self, value: float) -> int:
-        """The number that `draw` could return and that is next to `value`."""
+        """The value closest to `value` that `draw` could return."""
         step = self.q or 1
         first, last = self._multiples()
         return min(max(round(value / step), first), last) * step
@@ -233,13 +235,13 @@ class Integer(Domain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Categorical(Domain):
-    """One of `categories`, all equally likely; a domain among them is drawn from in turn."""
+    """One of `categories`, all equally likely. If that is a domain, a value is drawn from it."""
 
     categories: tuple[Any, ...]
 
     def __post_init__(self) -> None:
         if not self.categories:
-            raise InvalidSearchSpace("choice([]): there is nothing to choose from")
+            raise InvalidSearchSpace("choice([]): pass at least one category")
 
     def draw(self, rng: Random) -> Any:
         chosen = self.categories[below(len(self.categories), rng)]
@@ -261,13 +263,13 @@ class Categorical(Domain):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Function(Domain):
-    """A value that the user's own function gives, from the rest of the configuration."""
+    """A value that the user's function computes from the rest of the configuration."""
 
     func: Callable[..., Any]
     takes_spec: bool = True
 
     def call(self, spec: object) -> Any:
-        """What the function returns for the configuration drawn so far; raises what it raises."""
+        """Call the function with the configuration drawn so far. Raises whatever it raises."""
         return self.func(spec) if self.takes_spec else self.func()
 
     def draw(self, rng: Random) -> Any:
@@ -285,7 +287,7 @@ class Function(Domain):
 
 
 def _generator(seed: int | None) -> Random:
-    # The one place in here with randomness of its own: nothing that is decided comes by it.
+    # The only unseeded randomness in this package: no trial is drawn with it.
     import random
 
     return random.Random(seed)
@@ -300,12 +302,13 @@ def below(count: int, rng: Random) -> int:
 
 
 def same(one: object, other: object) -> bool:
-    """Whether two values of a user are one, also where comparing them is no yes-or-no question."""
+    """Whether two of a user's values are equal; false if they cannot be compared, except to
+    themselves."""
     if one is other:
         return True
     try:
         return bool(one == other)
-    except (TypeError, ValueError):  # arrays and frames compare element by element
+    except (TypeError, ValueError):  # arrays and data frames compare element by element
         return False
 
 

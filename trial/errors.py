@@ -1,4 +1,4 @@
-"""What can be wrong with an experiment, said in facts."""
+"""The errors of an experiment. Their messages state facts."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SHOWN_CHARS = 200
 
 
 class InvalidConfig(TuneError, ValueError):
-    """A setting cannot mean anything: the message names it, its value and what is allowed."""
+    """A setting is not valid: the message names it, its value and what is allowed."""
 
 
 def require(condition: bool, message: str) -> None:
-    """Raises InvalidConfig."""
+    """Raise InvalidConfig with `message` unless `condition` holds."""
     if not condition:
         raise InvalidConfig(message)
 
@@ -32,25 +32,25 @@ class InvalidMetrics(TuneError, ValueError):
 
 
 class UnreadableRecord(TuneError, ValueError):
-    """A record of the journal, or a snapshot, that this version of holdfast cannot use.
+    """A record of the journal, or a snapshot, that this version of holdfast cannot read.
 
     The message names the record, the field and the value.
     """
 
 
 class ImpossibleRecord(UnreadableRecord):
-    """A record that cannot follow those before it; `event` is what it says."""
+    """A record that cannot follow the records before it; `event` is the decoded record."""
 
     def __init__(self, event: object, error: Exception) -> None:
         fault = printable(f"{type(error).__name__}: {error}"[:_SHOWN_CHARS])
-        super().__init__(f"{type(event).__name__} cannot follow what stands before it ({fault})")
+        super().__init__(f"{type(event).__name__} cannot follow the records before it ({fault})")
         self.event = event
 
 
 class InvalidTransition(TuneError):
-    """An event reached a trial in a state that has no row for it: a fault of holdfast.
+    """An event reached a trial in a state whose table has no row for it: a bug in holdfast.
 
-    `story` is the trial as it was, `event` what arrived.
+    `story` describes the trial before the event, `event` is the event.
     """
 
     def __init__(self, story: str, event: object) -> None:
@@ -60,7 +60,7 @@ class InvalidTransition(TuneError):
 
 
 class ImpossibleResources(TuneError, ValueError):
-    """A request that this machine can never satisfy; `requested` and `available` say why."""
+    """This machine can never satisfy a request; `requested` and `available` hold the amounts."""
 
     def __init__(
         self, message: str, requested: dict[str, float], available: dict[str, float]
@@ -71,7 +71,8 @@ class ImpossibleResources(TuneError, ValueError):
 
 
 class ExperimentExists(TuneError):
-    """`fit()` under the name of an experiment that is not finished; `path` says where."""
+    """`fit()` was called with the name of an experiment that is not finished; `path` is its
+    folder."""
 
     def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
@@ -79,7 +80,8 @@ class ExperimentExists(TuneError):
 
 
 class ExperimentInUse(TuneError):
-    """Another process or thread holds the experiment; `path` and `holder` say which."""
+    """Another process or thread is using the experiment; `path` is its folder, `holder` names the
+    user."""
 
     def __init__(self, message: str, path: str, holder: str) -> None:
         super().__init__(message)
@@ -104,13 +106,13 @@ OF_THE_PROCESS: tuple[FailureKind, ...] = tuple(LOST_TYPES)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why an attempt at a trial ended without success, as plain data.
+    """Why an attempt at a trial failed, as plain data.
 
-    `kind` is one of `user` (the trainable raised), `setup` (it could not be started), `lost`
-    (its process died), `memory` (the kernel killed it for want of memory), `hang` (it reported
-    nothing for too long), `preempted` (it was sent SIGTERM from outside), `stopper` (the user's
-    stop function raised), `checkpoint` (the one to resume from could not be had: does not count as
-    a failure of the trial). `traceback` is text, empty where there is none.
+    `kind` is one of `user` (the trainable raised), `setup` (it could not be started), `lost` (its
+    process died), `memory` (the kernel killed it because memory ran out), `hang` (it reported
+    nothing for too long), `preempted` (another process sent it SIGTERM), `stopper` (the user's
+    stop function raised), `checkpoint` (the checkpoint to resume from could not be read; it does
+    not count as a failure of the trial). `traceback` is text, empty if there is none.
     """
 
     kind: FailureKind
@@ -128,7 +130,7 @@ class Failure:
 def lost_worker(
     kind: ProcessFailureKind, cause: str, *, pid: int | None, hostname: str = ""
 ) -> Failure:
-    """The failure of an attempt whose worker process has ended before it; `cause` says how."""
+    """The failure of an attempt whose worker process ended first; `cause` says how."""
     return Failure(
         kind=kind,
         type_name=LOST_TYPES[kind],
@@ -139,11 +141,11 @@ def lost_worker(
 
 
 class TrialError(TuneError):
-    """The error that ended a trial: `Result.error`, and the cause of `fit()` failing.
+    """The error that ended a trial: `Result.error`, and the cause when `fit()` raises.
 
-    Carries `trial_id`, `failure` (plain data: kind, type_name, message, traceback, pid, hostname)
-    and `log`, the trial's directory. The user's own exception class is not rebuilt: its
-    name is `failure.type_name`.
+    Has `trial_id`, `failure` (plain data: kind, type_name, message, traceback, pid, hostname) and
+    `log`, the trial's directory. The user's own exception class is not rebuilt: its name is
+    `failure.type_name`.
     """
 
     def __init__(self, trial_id: str, failure: Failure, log: str = "") -> None:

@@ -1,7 +1,7 @@
-"""How a trial moves: a table of (status, event), and the function that reads it.
+"""The states of a trial: a table of (status, event), and `advance`, which applies it.
 
-An event of an older attempt never reaches this table (the machine drops it). A pair that is not
-in the table is impossible and raises InvalidTransition.
+The machine drops events of older attempts before they reach the table. A pair that is not in the
+table is impossible and raises InvalidTransition.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def _launched(trial: Trial, event: Launched) -> Trial:
         resumed_from=iteration,
         time_total_s=time_s,
         time_at_start_s=time_s,
-        # A row beyond the checkpoint is rolled back with its iteration. A clone's own row of that
-        # iteration stays its newest, as where its function has nothing left to do.
+        # A row after the checkpoint is rolled back with its iteration. A clone keeps its own row
+        # of that iteration as its newest: its function may have nothing left to do.
         row=trial.row if iteration == trial.iteration else None,
         error=None,
         place=Place(),
@@ -99,13 +99,14 @@ def _saved(trial: Trial, event: Saved) -> Trial:
     return evolve(
         trial,
         checkpoints=(*trial.checkpoints, event.checkpoint),
-        # A restore may find one again that an earlier record had dropped.
+        # A restore may find a checkpoint that an earlier record had dropped.
         next_checkpoint=max(trial.next_checkpoint, event.checkpoint.index + 1),
     )
 
 
 def _found(trial: Trial, event: Saved) -> Trial:
-    """A restore has found a whole checkpoint that no record named: the attempt begins with it."""
+    """A restore has found a complete checkpoint that no record names: the attempt starts from
+    it."""
     found = event.checkpoint
     return evolve(
         _saved(trial, event),
@@ -133,7 +134,7 @@ def _cloned(trial: Trial, event: Cloned) -> Trial:
 def _changed(trial: Trial, event: Changed) -> Trial:
     spec, config = trial.spec, trial.changed_config
     if event.config is not None and trial.attempt == 0:
-        # It begins with it, also where it begins anew.
+        # The trial has not started: this is its first config, also if it starts over.
         tag = changed_tag(spec.tag, spec.index, spec.config, event.config)
         spec = replace(spec, config=event.config, tag=tag)
     elif event.config is not None:
@@ -148,7 +149,7 @@ def _to(status: Status) -> Callable[[Trial, Any], Trial]:
 
 
 def _retried(trial: Trial, event: Retried) -> Trial:
-    # An origin that cannot be had is not tried again.
+    # Do not try an unreadable origin again.
     origin = None if event.failure.kind == "checkpoint" else trial.origin
     failed = evolve(trial, status=Status.PENDING, error=event.failure, origin=origin)
     return failed if event.budget is None else _charged(failed, event.budget)
@@ -173,7 +174,7 @@ def _charged(trial: Trial, budget: Budget) -> Trial:
 
 
 def forgiven(trial: Trial) -> Trial:
-    """With every budget whole again."""
+    """The trial with every budget full again."""
     return evolve(trial, **{budget.value: 0 for budget in Budget})
 
 
@@ -213,7 +214,7 @@ _RUN, _STOP, _START = Status.RUNNING, Status.STOPPING, Status.STARTING
 TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (Status.PENDING, Launched): _launched,
     (_START, Started): _started,
-    # A reused worker was unfit for the trial's config, and a fresh one took its place.
+    # The reused worker could not take the trial's config, so a new one replaced it.
     (_RUN, Started): _started,
     (_STOP, Started): _started_late,
     (_RUN, Reported): _reported,
@@ -235,7 +236,7 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (_STOP, Returned): _to(Status.TERMINATED),
     (_START, Retried): _retried,
     (_RUN, Retried): _retried,
-    # It could not save itself.
+    # Saving its checkpoint for the pause failed.
     (Status.PAUSED, Retried): _retried,
     (Status.PAUSED, Errored): _errored,
     (_START, Shrunk): _shrunk,
@@ -244,7 +245,7 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (_RUN, Errored): _errored,
     (_START, Interrupted): _to(Status.PENDING),
     (_RUN, Interrupted): _to(Status.PENDING),
-    # Its end was decided, and nothing that its worker could still do would change that.
+    # Its end was already decided, and nothing that its worker could do would change it.
     (_STOP, Interrupted): _to(Status.TERMINATED),
     (Status.TERMINATED, Reopened): _reopened,
     (Status.ERROR, Reopened): _reopened,
@@ -257,7 +258,7 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
 def advance(trial: Trial, event: TrialEvent) -> Trial:
     """The trial after `event`.
 
-    Raises InvalidTransition, with the trial's story, where the table has no row.
+    Raises InvalidTransition, with a description of the trial, if the table has no row.
     """
     row = TABLE.get((trial.status, type(event)))
     if row is None:

@@ -1,4 +1,4 @@
-"""Values that hold themselves, or that go deeper than what writes and reads them can follow."""
+"""Checks for values that contain themselves or are nested too deep to be written and read."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.space import grid_values
 from holdfast.trial.values import Path, key_name
 
-# Readers of JSON and MessagePack end at 500 to 1,000, at two levels for one of a marked value.
+# Readers of JSON and MessagePack fail at 500 to 1,000; a marked value takes two levels.
 DEEPEST = 100
 
 _CONTAINERS = (Mapping, list, tuple, set, frozenset)
 
 
 def check_nesting(value: Any, what: str) -> None:
-    """Raises InvalidSearchSpace for a config or a search space that cannot be written down."""
+    """Raise InvalidSearchSpace if a config or a search space cannot be serialized."""
     if fault := nesting_fault(value):
         raise InvalidSearchSpace(f"{what}: {fault}")
 
 
 def nesting_fault(value: Any) -> str:
-    """What is wrong with the nesting, by the key where it shows; "" if nothing is.
+    """What is wrong with the nesting of `value`, with the key; "" if nothing is.
 
-    Looks into dicts, lists, tuples and sets, and into what a search space chooses from.
+    Looks into dicts, lists, tuples, sets and the values of domains and grids.
     """
     above: list[int] = []
     path: list[Any] = []
@@ -39,7 +39,7 @@ def nesting_fault(value: Any) -> str:
             if id(inner) in above:
                 return f"{where}: this {type(inner).__name__} contains itself"
             if len(above) == DEEPEST:
-                return f"{_named(path[:4])}: is nested more than {DEEPEST} levels deep"
+                return f"{_named(path[:4])}: nested more than {DEEPEST} levels deep"
             above.append(id(inner))
             path.append(key)
             left.append(iter(parts))
@@ -58,7 +58,7 @@ def _named(path: Iterable[Any]) -> str:
 
 
 def _parts(value: Any) -> Iterable[tuple[Any, Any]] | None:
-    """What a value holds by its keys; None for one that holds nothing."""
+    """The contents of a container as (key, value) pairs; None for other values."""
     choices: Sequence[Any] | None = value.categories if isinstance(value, Categorical) else None
     if choices is None and isinstance(value, Mapping):
         choices = grid_values(value)

@@ -1,6 +1,7 @@
 """What `ExperimentSpec` keeps of a run's settings for the shell: which types the values have.
 
-A restore hands them to the user's classes, makes paths of them and prints them.
+They are checked because a restore passes them to the user's classes, makes paths of them and
+prints them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from holdfast.trial.plain import check_table
 
 
 def checked_options(plain: Any) -> Mapping[str, Any]:
-    """`plain`, whose known options have the types that a run writes; others are left alone.
+    """Return `plain` if its known options have the types that a run writes. Ignores others.
 
     Raises ValueError.
     """
@@ -29,15 +30,12 @@ def checked_options(plain: Any) -> Mapping[str, Any]:
 
 
 def check_log_names(value: object) -> None:
-    """How `log_to_file` names the files of a trial's output: inside the trial's folder.
-
-    Raises ValueError.
-    """
+    """Raise ValueError unless `log_to_file` names one or two files inside the trial's folder."""
     if type(value) is bool:
         return
     several = value if isinstance(value, (list, tuple)) else [value]
     if len(several) not in (1, 2):
-        raise ValueError(f"log_to_file must be one name, or two, not {shown(value)}")
+        raise ValueError(f"log_to_file must be one name or two names, not {shown(value)}")
     for name in several:
         for part in inner_path(name, "log_to_file").split("/"):
             plain_name(part, "log_to_file")
@@ -57,7 +55,7 @@ def _verbose(name: str, value: Any) -> None:
 
 
 def _trainer(name: str, value: Any) -> None:
-    """It is printed as code that users paste."""
+    """Require an identifier: the name is printed in code that users paste."""
     is_class = type(value) is str and (not value or value.isidentifier())
     if not is_class:
         raise ValueError(f"{name} must be the name of a class, not {shown(value)}")

@@ -1,4 +1,4 @@
-"""Values as people read them: in params.json and result.json, in tables, in placeholders."""
+"""Values as people read them: in params.json and result.json, in tables and in placeholders."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from holdfast.trial.values import (
     whole_text,
 )
 
-# Of what is not plain, more than this is data: only its kind and size are shown.
+# A larger value that is not plain is data: only its kind and size are shown.
 MOST: Final = 1_000
 
 
 def readable(value: Any) -> Any:
     """`value` as JSON can hold it: sets as sorted lists, keys and bytes as text.
 
-    What cannot be read without the user's code is named by its summary.
+    A value that only the user's code can read is shown as its summary.
     """
     kind = type(value)
     if kind is float or kind is bool or value is None:
@@ -46,7 +46,7 @@ def readable(value: Any) -> Any:
 
 
 def finite(value: Any) -> Any:
-    """Plain values with None for NaN and the infinities, which other readers of JSON refuse."""
+    """Plain values with None for NaN and the infinities, which other JSON readers refuse."""
     if isinstance(value, float):
         return value if value - value == 0 else None
     if isinstance(value, Mapping):
@@ -55,13 +55,13 @@ def finite(value: Any) -> Any:
 
 
 def excerpt(value: Any) -> Any:
-    """The `shown` of a value that is not plain; None where its summary says as much.
+    """The `shown` of a value that is not plain; None if its summary says as much.
 
-    Containers of more than 1,000 values, and larger arrays, are told by their size.
+    A container of more than 1,000 values, and a larger array, is shown by its size.
     """
     try:
         shown = _sized(value) if _count(value, MOST) > MOST else readable(value)
-    except Exception:  # from the user's own class, or it contains itself: its summary has to do
+    except Exception:  # the user's class raised, or it contains itself: show its summary
         return None
     return None if shown == summarize(value) else shown
 
@@ -75,14 +75,14 @@ def _with_text_keys(values: Mapping[Any, Any]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     for key, value in values.items():
         text = key if type(key) is str and key.isascii() else key_text(key)
-        if text in shown:  # 1 beside "1"
+        if text in shown:  # both 1 and "1" are keys
             text = f"{text} ({type(key).__name__})"
         shown[text] = readable(value)
     return shown
 
 
 def _count(value: Any, most: int) -> int:
-    """How many values would be shown; counted only until they are more than `most`."""
+    """The number of values that would be shown; stops counting above `most`."""
     if isinstance(value, Mapping):
         value = value.values()
     elif not isinstance(value, (list, tuple, set, frozenset)):
@@ -117,24 +117,25 @@ def _readable_object(value: Any) -> Any:
         return _readable_numbers(value)
     if hasattr(type(value), "shape") and hasattr(type(value), "dtype"):
         return f"{type(value).__name__} of shape {tuple(value.shape)}, {value.dtype}"
-    return summarize(value) if isinstance(value, type) else _told(value)
+    return summarize(value) if isinstance(value, type) else _readable_by_method(value)
 
 
 def _is_small_array(value: Any) -> bool:
-    """Whether it is NumPy's: the numbers of others may lie elsewhere than in memory."""
+    """Whether it is a small NumPy array: other libraries may hold their numbers outside main
+    memory."""
     package = type(value).__module__.partition(".")[0]
     return package == "numpy" and hasattr(type(value), "tolist") and value.size <= MOST
 
 
 def _readable_numbers(array: Any) -> Any:
-    if array.dtype.kind in "Mm":  # moments: their own numbers would say nothing
+    if array.dtype.kind in "Mm":  # dates and times: their raw numbers mean nothing to people
         return array.astype(str).tolist() if array.shape else str(array)
     return readable(array.tolist())
 
 
-def _told(value: Any) -> Any:
-    """Moments and paths tell their text, durations their seconds; all else is named."""
-    for tell in ("isoformat", "total_seconds", "__fspath__"):
-        if callable(getattr(type(value), tell, None)):
-            return readable(getattr(value, tell)())
+def _readable_by_method(value: Any) -> Any:
+    """Dates and paths as text, durations in seconds, anything else as its summary."""
+    for method in ("isoformat", "total_seconds", "__fspath__"):
+        if callable(getattr(type(value), method, None)):
+            return readable(getattr(value, method)())
     return summarize(value)

@@ -1,4 +1,4 @@
-"""What a trial asks for and what a machine has, in units that add up exactly."""
+"""The resources that a trial requests and a machine has, in units that add up exactly."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from holdfast.trial.plain import check_table
 
 STRATEGIES = ("PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD")
 _ALIASES = {"cpu": "CPU", "gpu": "GPU"}
-# More than any machine has, of bytes too; each GPU has a number of its own in memory.
+# More than any machine has, also in bytes. Each GPU takes an entry in memory.
 _MOST = 1e18
 _MOST_GPUS = 1_000_000
 
 
 def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]:
-    """`resources` with `cpu`/`gpu` spelled as Ray users may spell them.
+    """`resources` with the keys `cpu` and `gpu` in upper case, as Ray accepts both.
 
-    Raises InvalidConfig, naming `where` and the key, for a negative, NaN, too large or non-number
-    amount, and for what is no mapping.
+    Raises InvalidConfig, naming `where` and the key, if `resources` is not a mapping or an amount
+    is negative, NaN, too large or not a number.
     """
     if not isinstance(resources, Mapping):
-        raise InvalidConfig(f"{where}: must be a dict as {{'CPU': 1}}, not {resources!r}")
+        raise InvalidConfig(f"{where}: must be a dict such as {{'CPU': 1}}, not {resources!r}")
     amounts: dict[str, float] = {}
     for key, amount in resources.items():
         if isinstance(amount, bool) or not isinstance(amount, (int, float)):
@@ -36,18 +36,18 @@ def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]
         name = _ALIASES.get(key, key)
         most = _MOST_GPUS if name == "GPU" else _MOST
         if amount > most:
-            raise InvalidConfig(f"{where}: {key!r} must be {most:,.0f} at most, not {amount!r}")
+            raise InvalidConfig(f"{where}: {key!r} must be at most {most:,.0f}, not {amount!r}")
         amounts[name] = amount
     return amounts
 
 
 class PlacementGroupFactory:
-    """The resources of one trial as a list of bundles; the first is the trainable's own.
+    """The resources of one trial as a list of bundles; the first belongs to the trainable itself.
 
     On one machine the bundles are added up. `strategy` is kept for engines with several machines.
-    Of the bundles the last ones may be missing, down to `least_bundles` (None: none may).
+    A trial can start without its last bundles, down to `least_bundles` (None: it needs all).
 
-    Raises InvalidConfig for an empty list, a bundle that is no mapping, or a bad amount.
+    Raises InvalidConfig for an empty list, a bundle that is not a mapping, or an invalid amount.
     """
 
     __slots__ = ("bundles", "least_bundles", "strategy")
@@ -74,7 +74,7 @@ class PlacementGroupFactory:
         self.least_bundles = len(self.bundles) if least_bundles is None else least_bundles
         if not 1 <= self.least_bundles <= len(self.bundles):
             raise InvalidConfig(
-                f"least_bundles={least_bundles!r} must be one of 1 to {len(self.bundles)}"
+                f"least_bundles={least_bundles!r} must be from 1 to {len(self.bundles)}"
             )
 
     @property
@@ -83,14 +83,14 @@ class PlacementGroupFactory:
         return self.least_bundles < len(self.bundles)
 
     def first(self, count: int) -> PlacementGroupFactory:
-        """Only the first so many bundles."""
+        """Only the first `count` bundles."""
         if count == len(self.bundles) and not self.is_elastic:
             return self
         return PlacementGroupFactory(self.bundles[:count], self.strategy)
 
     @property
     def least_resources(self) -> dict[str, float]:
-        """The sum of the bundles that must be there."""
+        """The sum of the bundles that the trial needs to start."""
         return self.first(self.least_bundles).required_resources
 
     @property
@@ -128,7 +128,7 @@ ONE_CPU = PlacementGroupFactory([{"CPU": 1}])
 
 
 def request(resources: object) -> PlacementGroupFactory:
-    """What a user wrote for one trial, as bundles: a dict, a PlacementGroupFactory or None.
+    """The bundles of a user's request for one trial: a dict, a PlacementGroupFactory or None.
 
     Raises InvalidConfig for anything else.
     """
@@ -143,7 +143,7 @@ def request(resources: object) -> PlacementGroupFactory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What one running trial holds: amounts, and the indices of the GPUs it may see."""
+    """The resources of one running trial: amounts, and the indices of the GPUs it may see."""
 
     amounts: Mapping[str, float]
     gpus: tuple[int, ...] = ()

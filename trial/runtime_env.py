@@ -1,4 +1,4 @@
-"""`runtime_env`: what surrounds the user's code in a worker, as `init` and RunConfig take it."""
+"""`runtime_env`: the environment of the user's code in a worker, for `init` and RunConfig."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ _WHY: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeEnv:
-    """Variables, and a directory to start in and to import from, for every worker.
+    """Environment variables and a working directory for every worker; imports search it too.
 
-    Values of variables are shown nowhere and pickled nowhere: a pickle holds none of this.
+    The values of the variables are neither shown nor pickled: a pickled RuntimeEnv is empty.
     """
 
     env_vars: Mapping[str, str] = field(default_factory=dict, repr=False)
     working_dir: str | None = None
 
     def over(self, other: RuntimeEnv) -> RuntimeEnv:
-        """Both, this one where they differ."""
+        """Merge the two; this one overrides `other`."""
         return RuntimeEnv(
             env_vars={**other.env_vars, **self.env_vars},
             working_dir=self.working_dir or other.working_dir,
         )
 
     def missing(self, names: list[str], environ: Mapping[str, str]) -> list[str]:
-        """Those of `names` that a worker would not find."""
+        """The `names` that a worker would not find in its environment."""
         return [name for name in names if name not in self.env_vars and name not in environ]
 
     def __copy__(self) -> RuntimeEnv:
@@ -49,14 +49,14 @@ class RuntimeEnv:
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A trainable that uses its script's RunConfig takes it along into tuner.pkl.
+        # A trainable that uses its script's RunConfig would carry the values into tuner.pkl.
         return RuntimeEnv, ()
 
 
 def runtime_env_of(given: Mapping[str, Any] | RuntimeEnv | None, *, where: str) -> RuntimeEnv:
-    """What the user gave, checked as far as it can be without looking at the disk.
+    """Check a user's runtime_env as far as possible without reading the disk.
 
-    Raises InvalidConfig, which names no value of a variable.
+    Raises InvalidConfig; the message contains no value of a variable.
     """
     if given is None:
         return RuntimeEnv()
@@ -66,7 +66,7 @@ def runtime_env_of(given: Mapping[str, Any] | RuntimeEnv | None, *, where: str) 
         raise InvalidConfig(f"{where} must be a dict, not a {type(given).__name__}")
     for key in given:
         if key not in _KNOWN:
-            reason = _WHY.get(key, f"known are {' and '.join(_KNOWN)}")
+            reason = _WHY.get(key, f"use {' or '.join(_KNOWN)}")
             raise InvalidConfig(f"{where}: {key!r} is not supported: {reason}")
     return RuntimeEnv(
         env_vars=_env_vars(given.get("env_vars"), where),
@@ -90,8 +90,9 @@ def _env_vars(variables: Any, where: str) -> dict[str, str]:
             )
         if not name or "=" in name or "\0" in name + value:
             raise InvalidConfig(
-                f"{where}: env_vars: {name!r} cannot be a variable of an environment: a name has "
-                f"no '=', and neither it nor the value a NUL character"
+                f"{where}: env_vars: {name!r} cannot be an environment variable: names must not "
+                "be empty or contain '=', and neither names nor values may contain a NUL "
+                "character"
             )
     return dict(variables)
 
@@ -105,7 +106,7 @@ def _working_dir(given: Any, where: str) -> str | None:
     if "://" in path or path.lower().endswith((".zip", ".jar", ".whl", ".tar.gz", ".tgz")):
         shown = path.partition("?")[0].rpartition("@")[2]
         raise InvalidConfig(
-            f"{where}: working_dir must be a directory of this machine, and {shown!r} is an "
-            f"archive or lies elsewhere: unpack it first and name the directory"
+            f"{where}: working_dir must be a directory on this machine, but {shown!r} is an "
+            "archive or a URI: unpack or download it first and pass the directory"
         )
     return path

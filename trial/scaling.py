@@ -1,4 +1,4 @@
-"""How many workers train one trial together, and what each of them asks for."""
+"""ScalingConfig: how many workers train one trial together, and what each requests."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Choice = Domain | dict[str, list[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class ScalingConfig:
-    """`num_workers` processes train one trial together; each asks for `resources_per_worker`.
+    """`num_workers` processes train one trial together; each requests `resources_per_worker`.
 
-    `num_workers` may be a pair (least, most): the trial starts with what there is, goes on with
-    fewer where one is lost, and with more where one returns. `resources_per_worker` is one CPU
-    where nothing is given, and one GPU beside where `use_gpu` is set. `trainer_resources` are the
-    coordinator's, which needs none: it is no process of its own. `placement_strategy` is kept for
-    engines with several machines; `accelerator_type` too.
+    `num_workers` may be a pair (least, most): the trial starts with the workers that fit,
+    continues with fewer after it loses one, and with more when resources are free again.
+    `resources_per_worker`: by default one CPU, and one GPU with `use_gpu`. `trainer_resources`:
+    the coordinator's; it needs none, because it is not a process. `placement_strategy` and
+    `accelerator_type` are kept for engines with several machines.
 
-    In a Tuner's `param_space` its fields may be domains and grids.
+    In a Tuner's `param_space`, the fields may be domains and grids.
 
-    Raises InvalidConfig for what cannot be meant.
+    Raises InvalidConfig.
     """
 
     trainer_resources: Mapping[str, float] | None = None
@@ -43,8 +43,8 @@ class ScalingConfig:
         least, most = self.least_workers, self.most_workers
         if least < 1 or most < least:
             raise InvalidConfig(
-                f"ScalingConfig(num_workers={self.num_workers!r}): at least one worker is needed, "
-                f"and of a pair the first is the smaller one"
+                f"ScalingConfig(num_workers={self.num_workers!r}): num_workers must be at least "
+                "1; a pair must be (least, most)"
             )
         if self.placement_strategy not in STRATEGIES:
             raise InvalidConfig(
@@ -53,17 +53,17 @@ class ScalingConfig:
             )
         if self.use_gpu and not self.worker_resources.get("GPU"):
             raise InvalidConfig(
-                "ScalingConfig(use_gpu=True) needs a GPU in resources_per_worker: leave it out, "
-                "or give 'GPU' an amount"
+                "ScalingConfig(use_gpu=True) needs a GPU in resources_per_worker: leave 'GPU' "
+                "out, or give it an amount"
             )
         if not self.use_gpu and self.worker_resources.get("GPU"):
             raise InvalidConfig(
-                "ScalingConfig(resources_per_worker) asks for GPUs: set use_gpu=True"
+                "ScalingConfig(resources_per_worker) requests GPUs: set use_gpu=True"
             )
 
     @property
     def chosen(self) -> dict[str, Any]:
-        """The fields that are not what they are by default."""
+        """The fields that differ from their defaults."""
         every = {one.name: (getattr(self, one.name), one.default) for one in fields(self)}
         return {name: value for name, (value, default) in every.items() if value != default}
 
@@ -95,7 +95,7 @@ class ScalingConfig:
 
     @property
     def worker_resources(self) -> dict[str, float]:
-        """What one worker asks for."""
+        """The resources that one worker requests."""
         given: Any = self.resources_per_worker
         if given is None:
             return {"CPU": 1, "GPU": 1} if self.use_gpu else {"CPU": 1}
@@ -104,27 +104,28 @@ class ScalingConfig:
 
     @property
     def num_cpus_per_worker(self) -> float:
-        """The CPUs that one worker asks for."""
+        """The CPUs that one worker requests."""
         return self.worker_resources.get("CPU", 0)
 
     @property
     def num_gpus_per_worker(self) -> float:
-        """The GPUs that one worker asks for."""
+        """The GPUs that one worker requests."""
         return self.worker_resources.get("GPU", 0)
 
     @property
     def additional_resources_per_worker(self) -> dict[str, float]:
-        """All but CPUs and GPUs."""
+        """The resources that one worker requests, except CPUs and GPUs."""
         kinds = ("CPU", "GPU")
         return {key: n for key, n in self.worker_resources.items() if key not in kinds}
 
     @property
     def total_resources(self) -> dict[str, float]:
-        """Of all workers, at their most, and the coordinator."""
+        """The sum over the largest number of workers and the coordinator."""
         return self.as_placement_group_factory().required_resources
 
     def as_placement_group_factory(self, workers: int | None = None) -> PlacementGroupFactory:
-        """The coordinator's bundle, then one for each of so many workers (None: the most)."""
+        """The coordinator's bundle, then one per worker (`workers`; None for the largest
+        number)."""
         count = self.most_workers if workers is None else workers
         head = validated(self.trainer_resources or {}, where="ScalingConfig(trainer_resources)")
         bundles = [head, *(self.worker_resources for _ in range(count))]
@@ -133,10 +134,10 @@ class ScalingConfig:
 
     @classmethod
     def from_placement_group_factory(cls, pgf: PlacementGroupFactory) -> ScalingConfig:
-        """The config of which `pgf` is the factory. Raises InvalidConfig where workers differ."""
+        """The config that `pgf` was made from. Raises InvalidConfig if its workers differ."""
         head, *workers = pgf.bundles
         if any(bundle != workers[0] for bundle in workers):
-            raise InvalidConfig(f"the bundles of the workers in {pgf!r} are not all the same")
+            raise InvalidConfig(f"the worker bundles in {pgf!r} are not all the same")
         each = workers[0] if workers else {}
         return cls(
             trainer_resources=head or None,

@@ -1,4 +1,4 @@
-"""The words in which users write a search space, and how they are recognised in one."""
+"""The functions that define a search space, and those that recognize domains and grids in one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNSET: Final[object] = object()
 
 
 def uniform(lower: float, upper: float) -> Float:
-    """A real number, all of [lower, upper] equally likely. Raises InvalidSearchSpace."""
+    """A real number, uniform in [lower, upper]. Raises InvalidSearchSpace."""
     return Float(**_reals("uniform", lower=lower, upper=upper))
 
 
@@ -89,18 +89,18 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
 def choice(categories: Sequence[Any]) -> Categorical:
     """One of `categories`, all equally likely; they may be or contain other domains.
 
-    Raises InvalidSearchSpace where there are none, or they have no order (a set): trials
-    are drawn by number, and must come out the same after a restore.
+    Raises InvalidSearchSpace if there are none, or if they have no order (a set): trials are drawn
+    by number and must be the same after a restore.
     """
     return Categorical(categories=tuple(_ordered("choice", categories)))
 
 
 def sample_from(func: Callable[..., Any]) -> Function:
-    """What `func` returns for the configuration drawn so far.
+    """The value that `func` returns for the configuration drawn so far.
 
-    `func` takes nothing, or one argument that reads as `spec.config.lr`, `spec.config["lr"]` and
-    `config["lr"]` alike. It may read other `sample_from` values: it is called again
-    when they are known, so it should have no side effects. Raises InvalidSearchSpace.
+    `func` takes no argument, or one that supports `spec.config.lr`, `spec.config["lr"]` and
+    `config["lr"]`. It may read other `sample_from` values: it is called again when they are known,
+    so it should have no side effects. Raises InvalidSearchSpace.
     """
     if not callable(func):
         raise InvalidSearchSpace(f"sample_from needs a function, not {func!r}")
@@ -108,36 +108,36 @@ def sample_from(func: Callable[..., Any]) -> Function:
 
 
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
-    """Every one of `values`, each combined with all of every other grid.
+    """All of `values`, each combined with every value of the other grids.
 
-    Raises InvalidSearchSpace where there are none, or they have no order (a set).
+    Raises InvalidSearchSpace if there are none, or if they have no order (a set).
     """
     listed = _ordered("grid_search", values)
     if not listed:
-        raise InvalidSearchSpace("grid_search([]): a grid without values leaves no trial to run")
+        raise InvalidSearchSpace("grid_search([]): pass at least one value")
     return {"grid_search": listed}
 
 
 def is_grid(value: object) -> bool:
-    """Whether `value` is a grid as `grid_search` writes it, by whatever hand."""
+    """Whether `value` is a grid, made by `grid_search` or written by hand."""
     return isinstance(value, dict) and len(value) == 1 and "grid_search" in value
 
 
 def grid_values(value: Any) -> Sequence[Any] | None:
-    """The values of a grid, None for anything else.
+    """The values of a grid; None for anything else.
 
-    Raises InvalidSearchSpace for a grid written by hand that is not a list with values.
+    Raises InvalidSearchSpace for a grid written by hand whose values are not a non-empty list.
     """
     if not is_grid(value):
         return None
     values = value["grid_search"]
     if isinstance(values, (list, tuple)) and values:
         return values
-    raise InvalidSearchSpace(f"grid_search needs a list with values in it, not {values!r}")
+    raise InvalidSearchSpace(f"grid_search needs a non-empty list of values, not {values!r}")
 
 
 def is_searched(value: Any) -> bool:
-    """Whether `value` is a domain or a grid, or has one in it."""
+    """Whether `value` is a domain or a grid, or contains one."""
     if isinstance(value, Domain) or is_grid(value):
         return True
     if isinstance(value, (dict, list, tuple)):
@@ -146,7 +146,7 @@ def is_searched(value: Any) -> bool:
 
 
 def has_user_code(space: Mapping[str, Any]) -> bool:
-    """Whether drawing from `space` runs functions of the user's."""
+    """Whether drawing from `space` runs the user's functions."""
     ours = (Float, Integer, Normal, Categorical)
     return any(not isinstance(domain, ours) for domain in _domains(space))
 
@@ -170,7 +170,7 @@ def _real(function: str, name: str, value: object) -> float:
         try:
             return float(value)
         except OverflowError:
-            pass  # said below, with the number
+            pass  # the error below shows the number
     raise InvalidSearchSpace(f"{function}: {name} must be a number, not {value!r}")
 
 
@@ -191,16 +191,14 @@ def _check_base(function: str, base: object) -> None:
     if base is not UNSET:
         number = _real(function, "base", base)
         if not 0 < number < math.inf or number == 1.0:
-            raise InvalidSearchSpace(
-                f"{function}: base must be positive and not 1, but is {base!r}"
-            )
+            raise InvalidSearchSpace(f"{function}: base must be positive and not 1, not {base!r}")
 
 
 def _ordered(function: str, values: Iterable[Any]) -> list[Any]:
     if isinstance(values, (set, frozenset)):
         raise InvalidSearchSpace(
-            f"{function}: a set has no order, and trials would differ from one start to the next; "
-            f"give a list: {values!r}"
+            f"{function}: a set has no order, so trials would differ from one start to the next. "
+            f"Pass a list: {values!r}"
         )
     try:
         return list(values)
@@ -211,7 +209,7 @@ def _ordered(function: str, values: Iterable[Any]) -> list[Any]:
 def _takes_spec(func: Callable[..., Any]) -> bool:
     try:
         signature = inspect.signature(func)
-    except ValueError:  # some functions written in C do not tell
+    except ValueError:  # some functions written in C have no signature
         return True
     for arguments in ((None,), ()):
         try:
@@ -220,5 +218,5 @@ def _takes_spec(func: Callable[..., Any]) -> bool:
             continue
         return bool(arguments)
     raise InvalidSearchSpace(
-        f"sample_from: {func!r} must take no argument, or one (the configuration so far)"
+        f"sample_from: {func!r} must take no argument or one argument (the configuration so far)"
     )

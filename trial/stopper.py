@@ -1,4 +1,4 @@
-"""The seam for stop conditions that a dict of bounds cannot say."""
+"""The base class of stop conditions that a dict of bounds cannot express."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.described import Described
 class Stopper(Described):
     """Decides after each report whether its trial, or every trial, ends.
 
-    Subclass it and override both methods. They run in a thread of the script's process, off the
-    control loop, with a deadline; an exception in them fails the trial that reported.
+    Subclass it and override both methods. They run in a thread of the script's process, outside
+    the control loop and with a deadline. If one raises, the trial that reported fails.
     """
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
@@ -20,14 +20,14 @@ class Stopper(Described):
         raise NotImplementedError(f"{type(self).__name__} must define __call__")
 
     def stop_all(self) -> bool:
-        """True ends the whole experiment; asked after each report."""
+        """True ends the whole experiment; called after each report."""
         return False
 
 
 def reaches(row: Mapping[str, Any], criteria: Mapping[str, float]) -> str | None:
-    """The first key of `criteria` that `row` has reached, or None.
+    """The first key of `criteria` whose bound `row` has reached; None if there is none.
 
-    A number is reached from below (`row[key] >= bound`); True is reached by a true value.
+    A number is reached when `row[key] >= bound`, True by a true value.
     """
     for key, bound in criteria.items():
         value = lookup(row, key)
@@ -39,7 +39,7 @@ def reaches(row: Mapping[str, Any], criteria: Mapping[str, float]) -> str | None
 
 
 def lookup(row: Mapping[str, Any], key: str) -> Any:
-    """`row[key]`, or the nested value that `a/b` means; None where there is none."""
+    """`row[key]`, or the nested value that `a/b` names; None if it is missing."""
     if key in row:
         return row[key]
     value: Any = row

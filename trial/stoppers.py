@@ -1,8 +1,8 @@
 """Ready-made stop conditions: `RunConfig(stop=...)` takes any of them.
 
-They are shown each accepted report in order, and decide by nothing else, so that a restore which
-shows them the same reports again has the same stopper again. An iteration that is run again, after
-a failure or a restore, counts once.
+They see each accepted report in order, and decide by reports alone: after a restore has replayed
+the same reports, they are in the same state. An iteration that runs again, after a failure or a
+restore, counts once.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _MODES = ("min", "max")
 
 
 class NoopStopper(Stopper):
-    """Ends nothing."""
+    """Never ends anything."""
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         return False
 
 
 class MaximumIterationStopper(Stopper):
-    """Ends each trial at its report number `max_iter`. Raises InvalidConfig."""
+    """Ends each trial at report number `max_iter`. Raises InvalidConfig."""
 
     def __init__(self, max_iter: int) -> None:
         self.max_iter = _count("max_iter", max_iter, 1)
@@ -38,12 +38,12 @@ class MaximumIterationStopper(Stopper):
 
 
 class TimeoutStopper(Stopper):
-    """Ends the experiment when it has been alive for `timeout`: seconds, or a timedelta.
+    """Ends the experiment after it has run for `timeout`: seconds, or a timedelta.
 
-    Given to RunConfig(stop=...), alone or in a CombinedStopper, its time is that of
-    `TuneConfig(time_budget_s=...)`: it is counted from the beginning over all restores, but not
-    between them, and ends the run also where no trial reports. Within a stopper of your own it
-    has to be shown the reports, and counts from the first to the newest.
+    In RunConfig(stop=...), alone or in a CombinedStopper, it counts like
+    `TuneConfig(time_budget_s=...)`: from the beginning and over all restores, without the time
+    between them, and it ends the run even if no trial reports. If a stopper of your own contains
+    one, call it with each report: it counts the time from the first report to the newest.
 
     Raises InvalidConfig.
     """
@@ -56,7 +56,7 @@ class TimeoutStopper(Stopper):
         self._newest = 0.0
 
     def made_of(self) -> Made:
-        """A timedelta is not plain; its seconds are."""
+        """Describe a timedelta by its seconds, which are plain."""
         return without(super().made_of(), timeout=self.timeout_s)
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
@@ -69,14 +69,14 @@ class TimeoutStopper(Stopper):
 
 
 class TrialPlateauStopper(Stopper):
-    """Ends a trial whose `metric` does not move any more.
+    """Ends a trial whose `metric` has stopped changing.
 
-    That is where the standard deviation of its last `num_results` values is below `std`, from
-    report number `grace_period` on. With a `metric_threshold` and a `mode` it is let go on as long
-    as its newest value is worse than that: above it for "min", below it for "max".
+    It ends when the standard deviation of its last `num_results` values is below `std`, from
+    report number `grace_period` on. With a `metric_threshold` and a `mode`, it continues as long
+    as its newest value is worse than the threshold: above it for "min", below it for "max".
 
-    A value that is missing, NaN, infinite or no number makes no plateau: none is seen before
-    `num_results` values without it have followed. `metric` may be nested, as in `eval/loss`.
+    A value that is missing, NaN, infinite or not a number postpones the check until `num_results`
+    valid values follow it. `metric` may be nested, as in `eval/loss`.
 
     Raises InvalidConfig.
     """
@@ -123,13 +123,13 @@ class TrialPlateauStopper(Stopper):
 
 
 class ExperimentPlateauStopper(Stopper):
-    """Ends the experiment when its best values do not get better any more.
+    """Ends the experiment when its best values have stopped improving.
 
-    That is where the standard deviation of the `top` best values of `metric` in any report of any
-    trial is at most `std`, and has been for `patience` reports in a row. `mode` says whether low
-    values are best ("min") or high ones ("max").
+    It ends when the standard deviation of the `top` best values of `metric`, over all reports of
+    all trials, has been at most `std` for `patience` reports in a row. `mode` says whether low
+    values ("min") or high values ("max") are best.
 
-    A report whose value is missing, NaN, infinite or no number counts for nothing. `metric` may be
+    A report is ignored if its value is missing, NaN, infinite or not a number. `metric` may be
     nested, as in `eval/loss`.
 
     Raises InvalidConfig.
@@ -165,7 +165,7 @@ class ExperimentPlateauStopper(Stopper):
         return self.stop_all()
 
     def has_plateaued(self) -> bool:
-        """Whether the best values are as near to each other as `std` asks."""
+        """Whether the standard deviation of the best values is at most `std`."""
         return len(self._best) == self.top and _std(self._best) <= self.std
 
     def stop_all(self) -> bool:
@@ -173,7 +173,7 @@ class ExperimentPlateauStopper(Stopper):
 
 
 class FunctionStopper(Stopper):
-    """A function of (trial_id, result) as a Stopper. Raises InvalidConfig for what is none."""
+    """Makes a function of (trial_id, result) a Stopper. Raises InvalidConfig for anything else."""
 
     def __init__(self, function: Callable[[str, dict[str, Any]], bool]) -> None:
         if not self.is_valid_function(function):
@@ -184,7 +184,7 @@ class FunctionStopper(Stopper):
 
     @classmethod
     def is_valid_function(cls, fn: object) -> bool:
-        """Whether it can be called and is no Stopper, which needs no wrapping."""
+        """Whether `fn` can be called and is not a Stopper, which needs no wrapping."""
         is_stopper = isinstance(fn, Stopper) or (isinstance(fn, type) and issubclass(fn, Stopper))
         return callable(fn) and not is_stopper
 
@@ -193,23 +193,24 @@ class FunctionStopper(Stopper):
 
 
 class CombinedStopper(Stopper):
-    """Ends what any of several Stoppers ends. All of them see every report.
+    """Ends a trial, or the experiment, when any of its Stoppers does. Each of them sees every
+    report.
 
-    Raises InvalidConfig for what is no Stopper.
+    Raises InvalidConfig for an argument that is not a Stopper.
     """
 
     def __init__(self, *stoppers: Stopper) -> None:
         for one in stoppers:
             if not isinstance(one, Stopper):
                 raise InvalidConfig(
-                    f"CombinedStopper takes Stopper objects, not {one!r:.100}: of a function make "
-                    f"FunctionStopper(function), of a bound on training_iteration "
-                    f"MaximumIterationStopper(bound)"
+                    f"CombinedStopper takes Stopper objects, not {one!r:.100}. Wrap a function in "
+                    "FunctionStopper(function); for a bound on training_iteration pass "
+                    "MaximumIterationStopper(bound)"
                 )
         self.stoppers = stoppers
 
     def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
-        # Each of them is to see the report, also after one has said yes.
+        # Each of them must see the report, even after one has returned True.
         answers = [bool(one(trial_id, result)) for one in self._asked]
         return any(answers)
 
@@ -219,12 +220,12 @@ class CombinedStopper(Stopper):
 
     @property
     def _asked(self) -> Sequence[Stopper]:
-        """Without those whose time the machine counts."""
+        """The stoppers without those whose time the machine counts."""
         return [one for one in self.stoppers if type(one) is not TimeoutStopper]
 
 
 def timeout_of(stop: object) -> float | None:
-    """The seconds after which `stop` ends the experiment by the clock alone; None if it does not.
+    """The seconds after which `stop` ends the experiment by time alone; None if it does not.
 
     The machine counts them.
     """
@@ -233,7 +234,7 @@ def timeout_of(stop: object) -> float | None:
 
 
 def bounds_of(stop: object) -> dict[str, float]:
-    """What of `stop` the machine decides itself, as it would a dict of bounds."""
+    """The bounds in `stop` that the machine checks itself, like those of a dict."""
     if isinstance(stop, Mapping):
         return dict(stop)
     found = [one.max_iter for one in _flat(stop) if type(one) is MaximumIterationStopper]
@@ -241,7 +242,7 @@ def bounds_of(stop: object) -> dict[str, float]:
 
 
 def is_asked(stop: object) -> bool:
-    """Whether reports have to be shown to `stop`: to more than the machine decides itself."""
+    """Whether `stop` must be called with reports, because the machine cannot decide it alone."""
     known = (MaximumIterationStopper, TimeoutStopper, NoopStopper)
     return any(type(one) not in known for one in _flat(stop))
 
@@ -253,18 +254,18 @@ def ends_all(stop: object) -> bool:
 
 
 def is_users_own(stop: object) -> bool:
-    """Whether it holds code of the user's, of which `text_of` tells no more than the name."""
+    """Whether `stop` contains the user's own code, of which `text_of` shows only the name."""
     return any(type(one).__module__ != __name__ or _is_function(one) for one in _flat(stop))
 
 
 def watched_by(stop: object) -> tuple[str, ...]:
-    """The metrics without which our own stoppers would never end anything."""
+    """The metrics that holdfast's own stoppers in `stop` cannot do without."""
     kinds = (TrialPlateauStopper, ExperimentPlateauStopper)
     return tuple(dict.fromkeys(one.metric for one in _flat(stop) if isinstance(one, kinds)))
 
 
 def text_of(stop: object) -> str:
-    """A stop condition as the user may have written it; of their own code only its name."""
+    """A stop condition as the user might have written it; the user's own code only by its name."""
     if stop is None or isinstance(stop, Mapping):
         return repr(dict(stop or {}))
     if type(stop) is FunctionStopper:
@@ -274,8 +275,8 @@ def text_of(stop: object) -> str:
     if type(stop) is TimeoutStopper:
         return f"TimeoutStopper({stop.timeout_s:g})"
     if type(stop).__module__ == __name__:
-        said = (f"{name}={value!r}" for name, value in vars(stop).items() if name[0] != "_")
-        return f"{type(stop).__name__}({', '.join(said)})"
+        pairs = (f"{name}={value!r}" for name, value in vars(stop).items() if name[0] != "_")
+        return f"{type(stop).__name__}({', '.join(pairs)})"
     return _named(stop)
 
 
@@ -288,14 +289,14 @@ def _named(stop: object) -> str:
 
 
 def _flat(stop: object) -> Sequence[object]:
-    """`stop` itself, or all that it combines."""
+    """`stop` itself, or the stoppers that it combines."""
     if type(stop) is CombinedStopper:
         return [part for one in stop.stoppers for part in _flat(one)]
     return () if stop is None or isinstance(stop, Mapping) else (stop,)
 
 
 def _value(result: Mapping[str, Any], metric: str) -> float:
-    """NaN for what is missing or no finite number."""
+    """The value of `metric`; NaN if it is missing or not a finite number."""
     value = lookup(result, metric)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return math.nan
@@ -303,7 +304,7 @@ def _value(result: Mapping[str, Any], metric: str) -> float:
 
 
 def _std(values: Sequence[float]) -> float:
-    """That of the values themselves, not of what they are a sample of; NaN if one is NaN."""
+    """The population standard deviation; NaN if a value is NaN."""
     mean = math.fsum(values) / len(values)
     return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
 
@@ -322,8 +323,8 @@ def _count(name: str, value: object, least: int) -> int:
 
 def _number(name: str, value: object, what: str, given: object = None) -> float:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    told = value if given is None else given
-    _require(is_number and math.isfinite(value), name, what, told)  # type: ignore[arg-type]
+    shown = value if given is None else given
+    _require(is_number and math.isfinite(value), name, what, shown)  # type: ignore[arg-type]
     assert isinstance(value, (int, float))
     return float(value)
 

@@ -1,4 +1,4 @@
-"""A trial: what it was asked to be, and how far it has come."""
+"""A trial: its settings and its progress."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.trial.resources import ONE_CPU, Bundles, PlacementGroupFactory
 
 
 class Status(StrEnum):
-    """Where a trial is. The lifecycle table in `holdfast.trial.lifecycle` says how it moves."""
+    """The state of a trial. `holdfast.trial.lifecycle` has the table of its transitions."""
 
     PENDING = "PENDING"
     STARTING = "STARTING"
@@ -35,12 +35,12 @@ class Status(StrEnum):
         self.is_final = word in ("TERMINATED", "ERROR")
         self.has_worker = word in ("STARTING", "RUNNING", "STOPPING")
 
-    # Enum's own is a function in Python, which each look into a table of statuses would call.
+    # Enum's __hash__ is a Python function, which each lookup in a table of statuses would call.
     __hash__ = str.__hash__
 
 
 class Budget(StrEnum):
-    """What a failure counts against: the trial's count of this name."""
+    """The budget that a failure counts against: the name of the trial's counter."""
 
     FAILURES = "failures"
     LOST_WORKERS = "lost_workers"
@@ -54,11 +54,11 @@ class Budget(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialSpec:
-    """What a trial was asked to be; but for its resources it stays so once the trial has begun.
+    """The settings of a trial; once it has begun, only its resources change.
 
-    `config` holds plain values, and `Ref` or `Opaque` where the user's value is neither number,
-    text nor a container of them. `tag` names the varied parameters, as in `0_lr=0.1`. `dirname` is
-    its folder inside the experiment's.
+    `config` holds plain values, and `Ref` or `Opaque` in place of a user's value that is neither a
+    number, text nor a container of them. `tag` names the varied parameters, as in `0_lr=0.1`.
+    `dirname` is its folder inside the experiment's.
 
     Raises UnsafeName for a `trial_id` or `dirname` that is not one plain name.
     """
@@ -74,7 +74,7 @@ class TrialSpec:
     resources: Bundles = ONE_CPU
 
     def __post_init__(self) -> None:
-        # Both become paths, also where a user's function or a search algorithm has chosen them.
+        # Both become paths, and a user's function or a search algorithm may have chosen them.
         plain_name(self.trial_id, "trial_id")
         folder_name(self.dirname, "dirname")
 
@@ -90,7 +90,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """The checkpoint of another trial that a clone is to begin from."""
+    """The checkpoint of another trial that a clone starts from."""
 
     trial_id: str
     checkpoint: CheckpointRecord
@@ -98,17 +98,18 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One trial at one moment; `lifecycle.advance` gives the next one.
+    """One trial at one moment; `lifecycle.advance` returns its successor.
 
     `attempt` counts starts from 1. `iteration` is that of the newest accepted report of this
-    attempt, `resumed_from` the iteration of the checkpoint that it began with (0: none).
-    `time_total_s` is training time over the iterations that count, `time_at_start_s` what it was
-    when the attempt began. `row` are the metrics that were reported last.
-    `failures` counts against `FailureConfig.max_failures`, the three after it against budgets of
-    their own, where they have any. `bundles` is how many of its resources' this attempt was
-    given where they are elastic; until `shrunk_until` it is given `shrunk_to` at most. `has_room`:
-    when it last saved there was room for one more. `changed_config` is the config since a
-    scheduler changed it. `origin` is what a clone begins from, until it has a copy of that.
+    attempt, `resumed_from` the iteration of the checkpoint that it started from (0: none).
+    `time_total_s` is the training time of the iterations that count, `time_at_start_s` its value
+    when the attempt began. `row` holds the metrics of the last report.
+
+    `failures` counts against `FailureConfig.max_failures`, the next three against their own
+    budgets if these are set. For elastic resources, `bundles` is the number of bundles that this
+    attempt has; until `shrunk_until` it gets at most `shrunk_to`. `has_room`: the last time it
+    saved, there was room for one more bundle. `changed_config` is the config after a scheduler
+    changed it. `origin` is the checkpoint that a clone starts from, until it has a copy.
     """
 
     spec: TrialSpec
@@ -142,18 +143,19 @@ class Trial:
 
     @property
     def config(self) -> Mapping[str, Any]:
-        """What it trains with now."""
+        """The config of its next or current attempt."""
         return self.spec.config if self.changed_config is None else self.changed_config
 
     @property
     def granted(self) -> PlacementGroupFactory:
-        """What this attempt was given of what the trial asks for."""
+        """The part of its resources that this attempt has."""
         resources = self.spec.resources
         return resources.first(self.bundles) if self.bundles else resources
 
     @property
     def next_bundle(self) -> Mapping[str, float] | None:
-        """What one more worker of an elastic trial needs; None where it has all."""
+        """The resources that one more worker of an elastic trial needs; None if it has all
+        workers."""
         bundles = self.spec.resources.bundles
         return bundles[self.bundles] if 0 < self.bundles < len(bundles) else None
 
@@ -163,7 +165,7 @@ class Trial:
 
     @property
     def awaited_checkpoint(self) -> CheckpointRecord | None:
-        """The newest report's checkpoint, where that report waits for storage to have it."""
+        """The newest report's checkpoint, while that report waits for storage to confirm it."""
         newest = self.newest_checkpoint
         if newest is None or newest.upload is not CheckpointUploadMode.SYNC or newest.committed:
             return None
@@ -178,11 +180,11 @@ class Trial:
 
     @property
     def setbacks(self) -> int:
-        """Failures of every kind that count."""
+        """The failures of all kinds that count."""
         return self.failures + self.lost_workers + self.out_of_memory + self.preemptions
 
     def story(self) -> str:
-        """The trial in a sentence, for errors."""
+        """A description of the trial for error messages."""
         return (
             f"trial {self.trial_id} ({self.status}, attempt {self.attempt}, "
             f"iteration {self.iteration}, {self.setbacks} failures)"

@@ -1,4 +1,4 @@
-"""What a user says about a search, and about going on with one."""
+"""A user's settings for a search, and for resuming one."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ Mode = Literal["max", "min"]
 
 @dataclass(frozen=True)
 class TuneConfig:
-    """What is optimized, and how trials are chosen and scheduled.
+    """The metric to optimize, and how trials are chosen and scheduled.
 
-    `metric`/`mode` ("max" or "min") name the goal. `num_samples`: repeats of the grid, -1 for
-    without end (then `time_budget_s` or a stopper must end it). `max_concurrent_trials`: at most
-    so many at once, None for as many as the resources allow. `time_budget_s`: seconds, or a
-    timedelta, after which all trials are stopped. `reuse_actors`: run further trials in a worker
-    process that already exists.
+    `metric`/`mode` ("max" or "min") name the goal. `num_samples`: how often to repeat the grid; -1
+    repeats it until `time_budget_s` or a stopper ends the run. `max_concurrent_trials`: how many
+    trials may run at once; None for as many as the resources allow. `time_budget_s`: seconds, or a
+    timedelta, after which all trials are stopped. `reuse_actors`: start further trials in existing
+    worker processes.
 
-    `search_alg` chooses the configs (random and grid search where it is None), and `scheduler`
-    stops and pauses trials (where it is None, every trial runs to its end).
-    `trial_name_creator`, `trial_dirname_creator`: functions of a trial that return its name and
-    its folder.
+    `search_alg` chooses the configs (None: random and grid search). `scheduler` stops and pauses
+    trials (None: every trial runs to its end). `trial_name_creator`, `trial_dirname_creator`:
+    functions of a trial that return its name and its folder.
 
     Raises InvalidConfig.
     """
@@ -53,12 +52,13 @@ class TuneConfig:
         )
         require(
             is_count(self.num_samples) and (self.num_samples > 0 or self.num_samples == -1),
-            f"num_samples must be 1 or more, or -1 for without end; not {self.num_samples!r}",
+            f"num_samples must be 1 or more, or -1 for no limit, not {self.num_samples!r}",
         )
         most = self.max_concurrent_trials
         require(
             most is None or (is_count(most) and most >= 0),
-            f"max_concurrent_trials must be a whole number, 0 or None for no limit; not {most!r}",
+            "max_concurrent_trials must be a whole number, or 0 or None for no limit, not "
+            f"{most!r}",
         )
         budget = self.budget_seconds
         require(
@@ -68,10 +68,7 @@ class TuneConfig:
 
     @property
     def budget_seconds(self) -> float | None:
-        """`time_budget_s` as seconds, whether it was given as a number or a timedelta.
-
-        None where it is endless.
-        """
+        """`time_budget_s` in seconds, given as a number or a timedelta; None for no limit."""
         budget = self.time_budget_s
         if budget is None:
             return None
@@ -85,7 +82,7 @@ class TuneConfig:
 
 
 class ResumeType(StrEnum):
-    """What a restore does with a trial: leave it, go on from its checkpoint, or begin again."""
+    """What a restore does with a trial: skip it, resume it from its checkpoint, or restart it."""
 
     SKIP = "skip"
     RESUME = "resume"
@@ -94,11 +91,11 @@ class ResumeType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ResumeConfig:
-    """What a restore does with the trials that it finds.
+    """What a restore does with the trials of the experiment.
 
-    Each of `finished`, `unfinished` and `errored` is "skip" (leave as it is), "resume" (go on from
-    the newest checkpoint) or "restart" (begin again), or one of `ResumeConfig.ResumeType`. A
-    finished trial that is to resume and has no checkpoint stays finished.
+    Each of `finished`, `unfinished` and `errored` is "skip" (leave the trial as it is), "resume"
+    (continue from its newest checkpoint) or "restart" (begin from scratch), or a member of
+    `ResumeConfig.ResumeType`. With "resume", a finished trial without a checkpoint stays finished.
 
     Raises InvalidConfig.
     """

@@ -1,8 +1,8 @@
-"""What a configuration holds: plain values, and what stands in it for those that are not plain.
+"""The values in a configuration: plain ones, and placeholders for the others.
 
-A journalled configuration is plain throughout. A value of the user's that is no number, text or
-container of them is named (`Ref`: it stands in `param_space`, which a restore may give anew) or
-carried (`Opaque`: pickled by the shell, never opened here).
+A configuration in the journal has only plain values. A user's value that is not a number, text or
+a container of them is replaced by a `Ref` (its path in `param_space`, which is passed to the
+restore again) or by an `Opaque` (pickled bytes, which only the shell unpickles).
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ Path = tuple[str | int, ...]
 
 _SCALARS: Final = frozenset({type(None), bool, float, bytes})
 SETS: Final = frozenset({set, frozenset})
-# A float holds no more, and Python makes a text of fewer than 640 digits whatever its limits.
+# The largest exponent of a float, and few enough digits (under 640) that Python always converts
+# them to text.
 READ_BITS: Final = 1023
-# A larger set, or dict by other keys than text, is data: it stays where it is, and is named.
+# A larger set, or a larger dict with keys other than text, is data: it becomes a Ref.
 _MOST: Final = 10_000
 _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
 _TAG_CHARS: Final = 100
-# Where a trainer's loop finds its config, in that of its trial.
+# The key in a trial's config under which a trainer's loop finds its own.
 LOOP_CONFIG: Final = "train_loop_config"
 _KEY_CHARS: Final = 30
 _VALUE_CHARS: Final = 20
@@ -38,8 +39,8 @@ _VALUE_CHARS: Final = 20
 class Opaque:
     """A user's value as bytes that only the shell unpickles.
 
-    `summary` is a short name for people, `shown` the value as JSON can hold it, as far as it can
-    be read without the user's code; None where the name says it all.
+    `summary` is a short name for people. `shown` is the value as JSON can hold it, as far as it
+    can be read without the user's code; None if the summary says as much.
     """
 
     pickled: bytes
@@ -49,11 +50,10 @@ class Opaque:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ref:
-    """The user's value that stands in the search space at `path`.
+    """A reference to the user's value at `path` in the search space.
 
-    Where `path` leads to a grid or a choice, `index` is the number of the value among its values.
-    On the way, a number inside `path` picks from a list, a grid or a choice alike. `summary` and
-    `shown` are for people, as those of an Opaque.
+    If `path` leads to a grid or a choice, `index` selects one of its values. A number inside
+    `path` selects from a list, a grid or a choice. `summary` and `shown` are those of an Opaque.
     """
 
     path: Path
@@ -63,10 +63,10 @@ class Ref:
 
 
 def is_plain(value: object) -> bool:
-    """Whether `encoding.to_plain` takes `value` and `from_plain` gives the same back.
+    """Whether `encoding.to_plain` takes `value` and `from_plain` returns an equal one.
 
     True for None, bool, int, float, UTF-8 text, bytes, and lists, tuples, sets, frozensets and
-    dicts of these; false for their subclasses, which would come back as their base.
+    dicts of these; false for their subclasses, which would return as the base class.
     """
     try:
         return _is_plain(value)
@@ -75,7 +75,7 @@ def is_plain(value: object) -> bool:
 
 
 def has_text_keys(value: Any) -> bool:
-    """Whether `value` is a dict with keys of UTF-8 text, as JSON has them."""
+    """Whether `value` is a dict whose keys are UTF-8 text, as JSON requires."""
     return type(value) is dict and all(type(key) is str and _is_plain(key) for key in value)
 
 
@@ -87,7 +87,7 @@ def has_plain_keys(value: Any) -> bool:
 
 
 def unwrap_scalar(value: Any) -> Any:
-    """A NumPy scalar as the Python number, truth value or text it stands for; others unchanged."""
+    """A NumPy scalar as the Python number, bool or text that it holds; other values unchanged."""
     kind = type(value)
     if kind.__module__ != "numpy" or kind.__name__ == "ndarray" or not hasattr(value, "item"):
         return value
@@ -96,7 +96,7 @@ def unwrap_scalar(value: Any) -> Any:
 
 
 def summarize(value: object, index: int | None = None) -> str:
-    """A short name for a value that is not plain: never its repr, which may hold an address."""
+    """A short name for a value that is not plain. Never its repr, which may contain an address."""
     if isinstance(value, (type, types.FunctionType, types.BuiltinFunctionType)):
         return value.__name__
     name = type(value).__name__
@@ -104,23 +104,24 @@ def summarize(value: object, index: int | None = None) -> str:
 
 
 def in_order(values: Iterable[Any]) -> list[Any]:
-    """The members of a set in an order that is the same in every process; numbers first."""
+    """The members of a set in an order that is the same in every process, numbers first."""
     return sorted(values, key=_rank)
 
 
 def whole_text(value: int) -> str:
-    """An integer in decimal; of one that no float can hold only how large it is."""
+    """An integer in decimal; one that no float can hold is described by its size."""
     bits = value.bit_length()
     return str(value) if bits <= READ_BITS else f"an integer of {bits:,} bits"
 
 
 def key_name(path: Path) -> str:
-    """`net/width`: how a place in a configuration is called in errors and columns."""
+    """`net/width`: the name of a place in a configuration, for errors and columns."""
     return "/".join(map(str, path)) or "param_space"
 
 
 def replace_leaves(config: Any, convert: Callable[[Path, Any], Any], path: Path = ()) -> Any:
-    """A copy of `config` with `convert(path, value)` for all that is no list, tuple or dict."""
+    """A copy of `config` with `convert(path, value)` for each value that is not a list, tuple or
+    dict."""
     kind = type(config)
     if has_plain_keys(config):
         return {key: replace_leaves(value, convert, (*path, key)) for key, value in config.items()}
@@ -131,7 +132,8 @@ def replace_leaves(config: Any, convert: Callable[[Path, Any], Any], path: Path 
 
 
 def seal(config: dict[str, Any], pickle: Callable[[Path, Any], Opaque | Ref]) -> dict[str, Any]:
-    """`config` with what `pickle` gives for every value that is not plain and not a Ref."""
+    """`config` with `pickle(path, value)` for each value that is neither plain nor a Ref or
+    Opaque."""
 
     def convert(path: Path, value: Any) -> Any:
         value = unwrap_scalar(value)
@@ -143,9 +145,9 @@ def seal(config: dict[str, Any], pickle: Callable[[Path, Any], Opaque | Ref]) ->
 
 
 def fold_values(config: Any, param_space: Mapping[str, Any]) -> Any:
-    """`config` with the value itself in place of each Ref; containers are new, Opaques stay.
+    """`config` with each Ref replaced by its value. Containers are new; Opaques stay.
 
-    Raises InvalidSearchSpace, naming the key, where `param_space` has no such value.
+    Raises InvalidSearchSpace, naming the key, if `param_space` has no such value.
     """
     return replace_leaves(
         config, lambda path, leaf: _find(path, leaf, param_space) if type(leaf) is Ref else leaf
@@ -153,7 +155,7 @@ def fold_values(config: Any, param_space: Mapping[str, Any]) -> Any:
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The leaves of `config` under names as `net/width` and `layers/0`; empty containers stay."""
+    """The leaves of `config`, named as in `net/width` and `layers/0`; empty containers stay."""
     flat: dict[str, Any] = {}
     for key, value in config.items():
         _flatten_into(flat, str(key), value)
@@ -161,7 +163,7 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def spread(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` under names as `net/width`; lists stay as they are."""
+    """`config` with nested keys joined as in `net/width`; lists stay as they are."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         if type(value) is dict and value:
@@ -175,8 +177,8 @@ def format_tag(index: int, evaluated: Mapping[str, Any]) -> str:
     """`0_kind=a,lr=0.6176`: a trial's number and varied parameters, safe in a file name.
 
     Keys are sorted, floats have 4 significant digits, other values are cut at 20 characters.
-    Parameters that would make it longer than 100 characters are left out. Those of a trainer's
-    loop are called as the loop calls them.
+    Parameters that would make the tag longer than 100 characters are left out. Parameters of a
+    trainer's loop have the names that the loop uses.
     """
     tag = f"{index}"
     for key in sorted(evaluated):
@@ -190,9 +192,9 @@ def format_tag(index: int, evaluated: Mapping[str, Any]) -> str:
 
 
 def named_in_tag(tag: str, index: int, config: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of `config` that its tag names, by names as `net/width`.
+    """The parameters of `config` that the tag names, as in `net/width`.
 
-    A tag is cut at 100 characters: parameters behind the cut are not found.
+    A tag is cut at 100 characters: parameters after the cut are not found.
     """
     pairs = frozenset(tag.partition("_")[2].split(","))
     return dict(_named_in(pairs, index, config, ""))
@@ -210,8 +212,10 @@ def _named_in(
 
 
 def changed_tag(tag: str, index: int, before: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """The tag of a trial whose config was `before` and is `config` now: it names the same
-    parameters, and those that are new."""
+    """The tag of a trial whose config has changed from `before` to `config`.
+
+    It names the same parameters and the new ones.
+    """
     named, known = named_in_tag(tag, index, before), spread(before)
     now = spread(config)
     return format_tag(index, {n: now[n] for n in now if n in named or n not in known})
@@ -233,7 +237,7 @@ def _is_plain(value: Any) -> bool:
 def _is_utf8(text: str) -> bool:
     try:
         text.encode()
-    except UnicodeEncodeError:  # half of a surrogate pair, as undecodable file names have
+    except UnicodeEncodeError:  # a lone surrogate, as in undecodable file names
         return False
     return True
 
@@ -271,7 +275,7 @@ def _find(path: Path, ref: Ref, param_space: Mapping[str, Any]) -> Any:
     except (LookupError, TypeError) as error:
         raise InvalidSearchSpace(
             f"{key_name(path)}: the configuration uses a {ref.summary} that param_space does not "
-            "have; give restore() the param_space that the experiment was started with"
+            "have; pass restore() the param_space that the experiment was started with"
         ) from error
     return value
 
@@ -281,7 +285,7 @@ def _inside(value: Any) -> Any:
         return value.categories
     if isinstance(value, (dict, list, tuple)):
         return grid_values(value) or value
-    raise TypeError(f"nothing stands inside a {type(value).__name__}")
+    raise TypeError(f"cannot look inside a {type(value).__name__}")
 
 
 def _flatten_into(flat: dict[str, Any], name: str, value: Any) -> None:
@@ -297,7 +301,7 @@ def _flatten_into(flat: dict[str, Any], name: str, value: Any) -> None:
 
 def _tag_text(value: Any) -> str:
     if isinstance(value, float):
-        return f"{value:.4g}".replace("e+", "e")  # a + in a key of S3 is read as a space by some
+        return f"{value:.4g}".replace("e+", "e")  # some S3 tools read a + in a key as a space
     if isinstance(value, (Ref, Opaque)):
         return value.summary
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""`holdfast ls`: the experiments in a directory or a bucket, each read from what it left."""
+"""`holdfast ls`: the experiments in a directory or a bucket, read from their records."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Best:
 class CatalogEntry:
     """One experiment of a listing.
 
-    `trials` counts them by status; `not_created` are those that the search has yet to create,
-    None where the records do not say. `run` counts the experiments of this name, one after
-    another; it is the newest that is listed, None where that is not known. Times are seconds since
-    1970: when it began, and the last that is known of it. `size_bytes` is that of all its files,
-    None where they were not counted; `problem` why it cannot be read, or the first error, "" for
-    none; `notices` what of its records cannot be used.
+    `trials` counts them by status; `not_created` is the number that the search has yet to create,
+    None if the records do not say. `run` numbers the runs of this name, one after another; the
+    newest is listed; None if the number is not known. Times are seconds since 1970: when the
+    experiment began, and its last record. `size_bytes` is the size of all its files, None if they
+    were not counted. `problem` says why it cannot be read, or is the first error, "" for none.
+    `notices` lists records that cannot be used.
     """
 
     name: str
@@ -68,7 +68,7 @@ class CatalogEntry:
     notices: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The entry as JSON values."""
         return asdict(self)
 
 
@@ -80,12 +80,12 @@ def catalog(
     now: float,
     with_sizes: bool = True,
 ) -> tuple[str, list[CatalogEntry]]:
-    """The place, and its experiments in the order of their beginning; the newest last.
+    """The place, and its experiments in the order in which they began.
 
-    `path` is a directory or a URI that holds experiments, or an experiment; without one it is
-    where `fit()` keeps them. One that cannot be read is listed with what is wrong with it.
+    `path` is a directory or a URI that holds experiments, or an experiment; None for the place
+    where `fit()` keeps them. An experiment that cannot be read is listed with the reason.
 
-    Raises ExperimentNotFound where there is no such place, InvalidLocation, StorageError.
+    Raises ExperimentNotFound if there is no such place, InvalidLocation, StorageError.
     """
     location = Location.resolve(path, None, environ)
     text = path or location.public
@@ -110,7 +110,7 @@ async def _has_records(store: Store) -> bool:
 
 
 def _is_here(folder: str) -> bool:
-    """Also where the journal has no segment any more: a damaged experiment is listed as one."""
+    """Whether the folder is an experiment's, even a damaged one whose journal has no segments."""
     layout = Layout(Path(folder))
     return any(map(os.path.lexists, (layout.journal, layout.root / HEAD, layout.lock)))
 
@@ -120,7 +120,7 @@ def _is_run(folder: str) -> bool:
 
 
 def _inside(text: str, location: Location) -> list[str]:
-    """What the folders in a place are called, as `find` takes it."""
+    """The paths of the folders in a place, in the form that `find` takes."""
     if location.local_path is not None:
         names = _folders(location.local_path)
         return [f"{text.rstrip('/')}/{name}" for name in names]
@@ -132,10 +132,12 @@ def _inside(text: str, location: Location) -> list[str]:
 
 
 def _check_bucket(location: Location) -> None:
-    """A prefix without objects is empty; a bucket that is not there is a mistake."""
+    """Tell an empty prefix from a missing bucket, which is a mistake."""
     if not has_bucket(location):
         bucket = bucket_of(location.path)
-        raise ExperimentNotFound(f"there is no {bucket!r} for {location.public}", location.public)
+        raise ExperimentNotFound(
+            f"there is no bucket {bucket!r} for {location.public}", location.public
+        )
 
 
 def _folders(place: str) -> list[str]:
@@ -144,8 +146,8 @@ def _folders(place: str) -> list[str]:
             return sorted(f.name for f in found if f.is_dir() and _is_here(f.path))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ExperimentNotFound(
-            f"there is no directory {place}: give the storage_path of your experiments, or one "
-            f"experiment",
+            f"there is no directory {place}: pass the storage_path of your experiments, or the "
+            "path of one experiment",
             place,
         ) from error
 
@@ -153,7 +155,7 @@ def _folders(place: str) -> list[str]:
 def _entry(
     path: str, *, settings: Settings, environ: Mapping[str, str], now: float, sizes: bool
 ) -> CatalogEntry | None:
-    """None for a folder that is no experiment."""
+    """The entry of a folder; None if it is not an experiment's."""
     location = Location.resolve(path, None, {})
     name = location.path.rstrip("/").rpartition("/")[2]
     try:

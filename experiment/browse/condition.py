@@ -1,4 +1,4 @@
-"""Whether an experiment runs, has ended, or was cut off: by its records, its lock, its age."""
+"""Decides whether an experiment runs, has ended or was cut off, from its records, lock and age."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.trial.trial import Status, Trial
 
-# Storage hears of a run each `sync_period`, and soon after each checkpoint: one that has been
+# A run publishes to storage every `sync_period`, and soon after each checkpoint. If it has been
+# silent for two periods and this long, it has ended or cannot reach its storage.
 # silent for two periods and this long has ended, or cannot reach its storage.
 _GRACE_S = 60.0
 _SYNC_PERIOD_S = 300.0
@@ -19,22 +20,23 @@ _BY_AN_ERROR = ("abort", "fail_fast", "errored")
 
 
 class Condition(StrEnum):
-    """How it stands with an experiment."""
+    """The state of an experiment."""
 
-    LIVE = "live"  # a process holds its lock, or storage has heard of it a moment ago
+    LIVE = "live"  # a process holds its lock, or it published to storage recently
     FINISHED = "finished"  # every trial has ended, none with an error
-    ERRORED = "errored"  # it has ended, and a trial or the whole of it with an error
-    INTERRUPTED = "interrupted"  # it was stopped or killed: a restore finishes the rest
+    ERRORED = "errored"  # it has ended; a trial, or the whole experiment, has failed
+    INTERRUPTED = "interrupted"  # it was stopped or killed: a restore can finish it
     NEVER_BEGUN = "not begun"  # it ended before its first record
-    UNREADABLE = "unreadable"  # its records cannot be read: the doctor says more
+    UNREADABLE = "unreadable"  # its records cannot be read: run the doctor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signs:
-    """What tells from outside that an experiment lives.
+    """Signs from outside that an experiment is running.
 
-    `holder` is who holds its lock on this machine, "" for nobody. `heard_at` is when storage
-    heard of it last (seconds since 1970, by the clock of the storage), None where it lies here.
+    `holder` names the process on this machine that holds its lock, "" for none. `heard_at` is when
+    it last published to storage (seconds since 1970, by the clock of the storage), None for an
+    experiment that is read on this machine.
     """
 
     holder: str = ""
@@ -42,7 +44,7 @@ class Signs:
 
 
 def condition_of(machine: Machine, signs: Signs, *, now: float) -> Condition:
-    """How the experiment stands at `now` (seconds since 1970)."""
+    """The state of the experiment at `now` (seconds since 1970)."""
     if signs.holder:
         return Condition.LIVE
     if machine.finished:
@@ -53,7 +55,7 @@ def condition_of(machine: Machine, signs: Signs, *, now: float) -> Condition:
 
 
 def longest_silence_s(machine: Machine) -> float:
-    """So many seconds may pass before a run that lives is heard of in its storage."""
+    """How many seconds a live run may go without publishing to its storage."""
     sync = machine.spec.options.get("sync", {})
     return 2 * float(sync.get("sync_period", _SYNC_PERIOD_S)) + _GRACE_S
 
@@ -68,13 +70,13 @@ def _ended(machine: Machine) -> Condition:
 
 
 def counts(machine: Machine) -> dict[str, int]:
-    """How many trials there are of each status, in the order of a trial's life."""
+    """The number of trials of each status, in the order of a trial's life."""
     found = [trial.status for trial in machine.trials.values()]
     return {status.value: found.count(status) for status in Status if status in found}
 
 
 def best_of(machine: Machine, metric: str | None, mode: str | None) -> Trial | None:
-    """The trial whose last value is the best; None where there is none, or no goal."""
+    """The trial with the best last value; None if no trial has one, or there is no goal."""
     trials = machine.trials.values()
     best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
     return None if best is None or value_of(best, metric) is None or mode is None else best

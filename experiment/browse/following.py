@@ -1,7 +1,7 @@
-"""`holdfast logs --follow`: what a trial goes on to write, here or in storage, until it has ended.
+"""`holdfast logs --follow`: streams a trial's output, here or in storage, until the trial ends.
 
-Records are looked at before the file is read, and storage is given the file before the records
-that tell of it: when they say that the trial has ended, nothing of its output is still to come.
+The follower reads the records before the file, and a run uploads the file before the records. So
+when the records say that the trial has ended, all of its output has been read.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.trial.trial import Trial
 
-# A look at a file of this machine costs 20 us; one at an object is a request that is paid for.
+# Reading a file on this machine takes 20 us; reading an object is a request that costs money.
 INTERVAL_HERE_S = 0.5
 INTERVAL_STORAGE_S = 5.0
-# Reading the records of 10,000 trials takes a second of a core: at most a twentieth of one.
+# Reading the records of 10,000 trials takes a second of CPU time: use at most a twentieth of a
+# core.
 _PAUSE_PER_LOOK = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """`has_ended`: the trial writes no more. `has_begun`: it has had an attempt."""
+    """`has_ended`: the trial writes no more output. `has_begun`: it has had an attempt."""
 
     has_ended: bool
     has_begun: bool
@@ -34,22 +35,23 @@ class LogState:
 
 
 class LogSource(Protocol):
-    """A file that grows, and the records that tell when it does so no more.
+    """A growing file, and the records that say whether it still grows.
 
-    Both raise StorageError and OSError.
+    Both methods raise StorageError and OSError.
     """
 
     def look(self) -> LogState: ...
 
     def read(self, offset: int) -> tuple[int, bytes] | None:
-        """The size of the file, and some of its bytes from `offset` on; None: there is none."""
+        """The size of the file and some of its bytes from `offset` on; None if there is no
+        file."""
         ...
 
 
 class TrialLog:
-    """A file in the folder of a trial, wherever its experiment is known best.
+    """A file in a trial's folder, read where the experiment's records are newest.
 
-    `find` reads the experiment anew. `now` gives the time in seconds since 1970.
+    `find` reads the experiment again. `now` returns the time in seconds since 1970.
     """
 
     def __init__(
@@ -69,12 +71,12 @@ class TrialLog:
         self._published: ObjectInfo | None = None
 
     def look(self) -> LogState:
-        self._read_anew()
+        self._refresh()
         condition = self._found.condition(self._now())
         is_over = condition in (Condition.FINISHED, Condition.ERRORED)
         trial = self._found.machine.trials.get(self._trial.trial_id)
         return LogState(
-            # Another experiment of this name has begun where the trial is not known any more.
+            # If the trial is not known, another experiment of this name has begun.
             has_ended=trial is None or trial.status.is_final or is_over,
             has_begun=trial is not None and trial.attempt > 0,
             condition=condition,
@@ -83,8 +85,8 @@ class TrialLog:
     def read(self, offset: int) -> tuple[int, bytes] | None:
         return piece_from(self._found, self._trial, self._name, offset)
 
-    def _read_anew(self) -> None:
-        """From storage only where more was published since."""
+    def _refresh(self) -> None:
+        """Read the records again; from storage only if it has a new publication."""
         in_storage = self._found.read.layout is None
         published = published_as(self._found.read.location) if in_storage else None
         if published is None or published != self._published:
@@ -93,10 +95,10 @@ class TrialLog:
 
 
 class Follower:
-    """Gives what is in a file and what comes.
+    """Yields the content of a file, and what is appended later.
 
-    `wait` is told for how many seconds; `tell` is given a line for the user. `clock` and `cpu`,
-    the time that this process has used, are in seconds from any beginning.
+    `wait` is called with a number of seconds, `tell` with a line for the user. `clock` and `cpu`
+    return seconds since any fixed start; `cpu` is the CPU time of this process.
     """
 
     def __init__(
@@ -120,12 +122,12 @@ class Follower:
         self.found_file = False
 
     def news(self) -> Iterator[bytes]:
-        """What is there by now and was not given yet. Raises StorageError, OSError."""
+        """The content that has not been returned yet. Raises StorageError, OSError."""
         while (grown := self._source.read(self._offset)) is not None:
             self.found_file = True
             size, piece = grown
             if size < self._offset:
-                self._tell("the file is shorter than before: what follows is its content")
+                self._tell("the file is now shorter than before: showing it from its beginning")
                 self._offset = 0
                 continue
             if not piece:
@@ -134,9 +136,9 @@ class Follower:
             yield piece
 
     def until_ended(self) -> Iterator[bytes]:
-        """What comes, until the trial has ended. While storage does not answer it is asked again.
+        """The content until the trial has ended. Retries while storage does not answer.
 
-        Raises ExperimentNotFound where the experiment has gone.
+        Raises ExperimentNotFound if the experiment has been deleted.
         """
         looks_at = self._clock()
         has_ended, waited_for = False, ""
@@ -150,14 +152,14 @@ class Follower:
                 yield from self.news()
             except (StorageError, OSError) as error:
                 has_ended = False
-                self._say(f"{error}. It is tried again")
+                self._say(f"{error}. Retrying")
             else:
                 self._say(waited_for)
             if not has_ended:
                 self._wait(self._interval_s)
 
     def _say(self, text: str) -> None:
-        """Once, until all is well again, which is ""."""
+        """Show a message once; "" means that all is well again."""
         if not text:
             self._told.clear()
         elif text not in self._told:
@@ -169,5 +171,5 @@ def _waited_for(standing: LogState) -> str:
     if standing.has_ended:
         return ""
     if standing.condition is Condition.INTERRUPTED:
-        return "nobody runs the experiment: waiting until it is gone on with (Ctrl-C ends this)"
+        return "no process runs the experiment: waiting for a restore (Ctrl-C ends this)"
     return "" if standing.has_begun else "the trial has not begun: waiting until it does"

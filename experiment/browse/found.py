@@ -1,6 +1,6 @@
-"""An experiment that the user named, read where it is known best: on this machine, or in storage.
+"""Finds an experiment that the user named, and reads its newest records, here or in storage.
 
-Nothing is locked, nothing written and nothing unpickled: it may be running, and be another's.
+It may be running, or belong to somebody else: nothing is locked, written or unpickled.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from holdfast.syncer.uploader.lock_holder import current_holder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedExperiment:
-    """An experiment as its records tell it, and the signs of life it gives.
+    """An experiment as its records describe it, and signs of whether it runs.
 
-    `shown` is the place as the user may give it to another command, without credentials.
+    `shown` is its path in a form that other commands accept, without credentials.
     """
 
     shown: str
@@ -45,7 +45,7 @@ class LocatedExperiment:
 
     @property
     def outcome(self) -> Outcome:
-        """Its trials, results and files, as for an ExperimentAnalysis."""
+        """Its trials, results and files, as in an ExperimentAnalysis."""
         return ExperimentAnalysis.of(self.read).outcome
 
     def condition(self, now: float) -> Condition:
@@ -57,7 +57,7 @@ def find(
 ) -> LocatedExperiment:
     """Read the experiment at `path`: its directory, or a URI as `storage_path` takes it.
 
-    Of those that were run there one after another it is the newest, or number `run` (from 1).
+    Reads the newest run of that name, or run number `run` (from 1).
 
     Raises ExperimentNotFound, InvalidLocation, StorageError, OSError.
     """
@@ -69,7 +69,7 @@ def find(
     if case.remote is not None and not holder and not _is_newest(case):
         return _in_storage(case.remote, run)
     read = read_tree(case.layout, case.remote or location, run)
-    # Who holds the lock runs the newest.
+    # The process with the lock runs the newest one.
     signs = Signs(holder="" if read.is_followed else holder)
     return LocatedExperiment(shown=_shown(path, location), read=read, signs=signs)
 
@@ -83,12 +83,12 @@ def _in_storage(location: Location, run: int | None) -> LocatedExperiment:
 
 
 def _read_here(location: Location, run: int | None) -> ReadExperiment:
-    """Storage that is a directory of this machine: its files need not be copied to be read."""
+    """Read storage that is a directory on this machine; no file has to be copied."""
     return read_tree(Layout(Path(location.path)), location, run)
 
 
 def published_as(location: Location) -> ObjectInfo | None:
-    """The head in storage: another one with each publication. Raises StorageError."""
+    """The head in storage, which changes with each publication. Raises StorageError."""
     return with_store(location, _head)
 
 
@@ -97,7 +97,7 @@ async def _head(store: Store) -> ObjectInfo | None:
 
 
 def _is_newest(case: DoctorTarget) -> bool:
-    """Whether the tree on this machine has all that is published: another may have gone on."""
+    """Whether the tree on this machine has all published records, or another machine has more."""
     assert case.layout is not None
     assert case.remote is not None
     head = with_store(case.remote, read_head)

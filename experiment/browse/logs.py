@@ -1,4 +1,4 @@
-"""`holdfast logs`: what a trial, or a rank of it, has written; on this machine or in storage."""
+"""`holdfast logs`: the output of a trial or of one of its ranks, on this machine or in storage."""
 
 from __future__ import annotations
 
@@ -22,34 +22,34 @@ _PIECE = 1 << 20
 
 
 class NoSuchTrial(InvalidConfig):
-    """No trial, or more than one, is what the user named."""
+    """The name given matches no trial, or more than one."""
 
 
 class NoSuchLog(InvalidConfig):
-    """The trial has not written this file, here or in storage."""
+    """The trial has no file of this name, here or in storage."""
 
 
 def log_names(spec: ExperimentSpec) -> tuple[str, ...]:
-    """The files of a trial's output: of stdout and stderr, or one where both go into it."""
+    """The files of a trial's output: stdout and stderr, or one file for both."""
     return tuple(dict.fromkeys(log_names_of(spec.options.get("log_to_file", False))))
 
 
 def log_name(spec: ExperimentSpec, stream: str, rank: int) -> str:
-    """The file of a stream, "stdout" or "stderr", of a rank."""
+    """The file of a rank's stream, "stdout" or "stderr"."""
     out, err = log_names_of(spec.options.get("log_to_file", False))
     name = out if stream == "stdout" else err
     return rank_log(name, rank) if rank else name
 
 
 def place_of(found: LocatedExperiment, trial: Trial, name: str) -> str:
-    """Where a file of the trial's is: on this machine, or the URI without credentials."""
+    """The path of a file of the trial, or its URI without credentials."""
     if found.read.layout is not None:
         return str(found.read.layout.trial(trial.spec) / name)
     return found.read.location.child(f"{trial.spec.dirname}/{name}").public
 
 
 def trial_named(found: LocatedExperiment, name: str) -> Trial:
-    """The trial of this id, number, name or folder, or the only one whose id begins or ends so.
+    """The trial with this id, number, name or folder, or the only one whose id begins or ends so.
 
     Raises NoSuchTrial.
     """
@@ -63,15 +63,16 @@ def trial_named(found: LocatedExperiment, name: str) -> Trial:
         return alike[0]
     ids = [trial.trial_id for trial in alike or trials]
     more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
-    told = f"{', '.join(ids[:_SHOWN_IDS]) or 'none yet'}{more}"
-    fault = f"{name!r} is the beginning or end of several" if alike else f"there is no {name!r}"
-    raise NoSuchTrial(f"which trial? {fault}: {told}. Give an id, or a number such as 0")
+    shown = f"{', '.join(ids[:_SHOWN_IDS]) or 'none yet'}{more}"
+    fault = f"{name!r} matches several" if alike else f"there is no {name!r}"
+    raise NoSuchTrial(f"which trial? {fault}: {shown}. Pass an id, or a number such as 0")
 
 
 def written(found: LocatedExperiment, trial: Trial, name: str) -> Iterator[bytes]:
-    """The bytes of a file in the trial's folder, piece by piece.
+    """The bytes of a file in the trial's folder, in pieces.
 
-    What is not on this machine is read from storage. Raises NoSuchLog, StorageError, OSError.
+    Reads the file from storage if it is not on this machine. Raises NoSuchLog, StorageError,
+    OSError.
     """
     layout = found.read.layout
     here = None if layout is None else _folder(layout, trial) / name
@@ -89,7 +90,7 @@ def piece_from(
 ) -> tuple[int, bytes] | None:
     """The size of a file in the trial's folder, and some of its bytes from `offset` on.
 
-    None where it is not there (yet). Raises StorageError, OSError.
+    None if there is no such file yet. Raises StorageError, OSError.
     """
     layout = found.read.layout
     if layout is None:
@@ -104,14 +105,14 @@ def piece_from(
 
 
 def _folder(layout: Layout, trial: Trial) -> Path:
-    """Raises LeadsElsewhere."""
+    """The trial's folder. Raises LeadsElsewhere."""
     folder = layout.trial(trial.spec)
     check_folder(folder)
     return folder
 
 
 def last_lines(pieces: Iterable[bytes], count: int) -> bytes:
-    """The last `count` lines of what comes in pieces, of any length."""
+    """The last `count` lines of a stream of pieces of any length."""
     kept: deque[bytes] = deque(maxlen=count)
     begun = b""
     for piece in pieces:
@@ -138,8 +139,8 @@ def _not_written(found: LocatedExperiment, trial: Trial, name: str) -> str:
         there = list_folder(found.read.location.child(spec.dirname))
     outputs = tuple(log_names(found.machine.spec))
     logs = [n for n in there if n.startswith(outputs) or n == "error.txt"]
-    begun = "" if trial.attempt else ", for it has not begun"
+    begun = "" if trial.attempt else ", because it has not begun"
     return (
-        f"trial {trial.trial_id} has no file {name!r} in {folder}{begun}. "
-        f"There are: {', '.join(logs) or 'none'}"
+        f"trial {trial.trial_id} has no file {name!r} in {folder}{begun}. Its output files: "
+        f"{', '.join(logs) or 'none'}"
     )

@@ -1,4 +1,4 @@
-"""`holdfast show`: an experiment and its trials, as plain values that JSON holds."""
+"""`holdfast show`: an experiment and its trials as JSON values."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from holdfast.trial.trial import Status, Trial
 
 
 def overview(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
-    """What is told of an experiment beside its trials; docs/command.md describes the fields.
+    """The facts about an experiment without its trials; docs/command.md describes the fields.
 
-    Read from its records alone, but for the time that its storage heard of it.
+    Read from its records alone, except for the time of its last publication to storage.
     """
     machine, spec = found.machine, found.machine.spec
     best = best_of(machine, spec.metric, spec.mode)
@@ -48,7 +48,7 @@ def overview(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
 
 
 def complete(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
-    """`overview`, the names of the parameters that vary, and every trial."""
+    """`overview`, with the names of the varied parameters and every trial."""
     trials = list(found.machine.trials.values())
     return {
         **overview(found, now=now),
@@ -58,7 +58,7 @@ def complete(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
 
 
 def described(found: LocatedExperiment, trial: Trial) -> dict[str, Any]:
-    """One trial."""
+    """One trial as JSON values."""
     spec = trial.spec
     newest = trial.newest_checkpoint
     return {
@@ -81,7 +81,7 @@ def described(found: LocatedExperiment, trial: Trial) -> dict[str, Any]:
 
 
 def as_of_row(trial: Trial, result: Result) -> dict[str, Any]:
-    """What of `described` is otherwise where a result is of another row than the newest."""
+    """The fields of `described` that differ for a result of a row that is not the newest."""
     row, checkpoint = result.metrics or {}, result.checkpoint
     name = None if checkpoint is None else checkpoint.path.rstrip("/").rpartition("/")[2]
     return {
@@ -92,7 +92,7 @@ def as_of_row(trial: Trial, result: Result) -> dict[str, Any]:
 
 
 def _error(found: LocatedExperiment, trial: Trial) -> dict[str, Any] | None:
-    """`final` is false for a failure after which the trial is tried again."""
+    """The trial's last error; `final` is false if the trial is retried."""
     failure = trial.error
     if failure is None:
         return None
@@ -107,10 +107,10 @@ def _error(found: LocatedExperiment, trial: Trial) -> dict[str, Any] | None:
 
 
 def failures(found: LocatedExperiment) -> list[tuple[dict[str, Any], int]]:
-    """Each cause for which trials failed for good: the first of them, and how many there are.
-    What one cause is, `cause` says, as for the terminal of a run.
+    """Each cause of failed trials: the first such trial, and their number, most frequent cause
+    first.
 
-    The most frequent cause first.
+    `cause` groups failures, as in the terminal of a run.
     """
     causes: dict[tuple[str, str], list[Trial]] = {}
     for trial in found.machine.trials.values():

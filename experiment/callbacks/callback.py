@@ -1,4 +1,4 @@
-"""What users hook into a run with, and which hook a change of a trial means."""
+"""The base classes of callbacks, and the hooks that a change of a trial calls."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from holdfast.trial.trial import Status, Trial
 
 
 class Callback(Described):
-    """Hooks into a run: subclass it, override what you need, give it to `RunConfig(callbacks=)`.
+    """Hooks into a run: subclass it, override the hooks you need, pass it to
+    `RunConfig(callbacks=)`.
 
-    All hooks run in one thread of the script's process, in the order of what happened, somewhat
-    later than it happened. `trials` are all trials so far and `trial` the one concerned, the same
-    object each time. An exception in a hook is shown and does not end the run, except in `setup`.
+    All hooks run in one thread of the script's process, in the order of events and with some
+    delay. `trials` are all trials so far and `trial` the one concerned, the same object each time.
+    An exception in a hook is shown and does not end the run, except in `setup`.
     """
 
     def setup(
@@ -28,7 +29,7 @@ class Callback(Described):
         total_num_samples: int | None = None,
         **info: Any,
     ) -> None:
-        """Called once, before anything else; an exception here fails `fit()`."""
+        """Called once, before all other hooks; if it raises, `fit()` fails."""
 
     def on_step_begin(self, iteration: int, trials: list[TrialView], **info: Any) -> None:
         """Called before each batch of events, with the number of the batch."""
@@ -39,12 +40,12 @@ class Callback(Described):
     def on_trial_start(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
-        """Called when an attempt at the trial starts, the first one and each later one."""
+        """Called when an attempt at the trial starts, the first one or a later one."""
 
     def on_trial_restore(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
-        """Called after `on_trial_start` where the attempt resumes from a checkpoint."""
+        """Called after `on_trial_start` if the attempt resumes from a checkpoint."""
 
     def on_trial_save(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
@@ -59,17 +60,17 @@ class Callback(Described):
         result: dict[str, Any],
         **info: Any,
     ) -> None:
-        """Called with each row that the trial reports; `result` may be changed freely."""
+        """Called with each row that the trial reports; you may change `result`."""
 
     def on_trial_complete(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
-        """Called when the trial has ended well or was stopped."""
+        """Called when the trial has ended successfully or was stopped."""
 
     def on_trial_recover(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
-        """Called when the trial has failed and will be tried again."""
+        """Called when the trial has failed and will be retried."""
 
     def on_trial_error(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
@@ -87,33 +88,33 @@ class Callback(Described):
         """Called with each Checkpoint that the trial reports, after `on_trial_save`."""
 
     def on_experiment_end(self, trials: list[TrialView], **info: Any) -> None:
-        """Called once, when every event was delivered."""
+        """Called once, after all events."""
 
     def get_state(self) -> dict[str, Any] | None:
-        """What a restored run needs, given back to `set_state`; None for nothing."""
+        """Return the state that a restored run passes to `set_state`; None for no state."""
         return None
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Called after `setup` of a restored run with what `get_state` gave last."""
+        """Called after `setup` of a restored run with the last state that `get_state` returned."""
 
 
 class LoggerCallback(Callback):
     """A Callback for trackers: override the `log_trial_*` methods, each about one trial."""
 
     def log_trial_start(self, trial: TrialView) -> None:
-        """An attempt at the trial starts."""
+        """Called when an attempt at the trial starts."""
 
     def log_trial_restore(self, trial: TrialView) -> None:
-        """The attempt that has just started resumes from a checkpoint."""
+        """Called when the attempt that has just started resumes from a checkpoint."""
 
     def log_trial_save(self, trial: TrialView) -> None:
-        """The trial has reported a checkpoint."""
+        """Called when the trial has reported a checkpoint."""
 
     def log_trial_result(self, iteration: int, trial: TrialView, result: dict[str, Any]) -> None:
-        """The trial has reported `result`."""
+        """Called when the trial has reported `result`."""
 
     def log_trial_end(self, trial: TrialView, failed: bool = False) -> None:
-        """The trial has ended; `failed` for good, or well."""
+        """Called when the trial has ended: `failed` for good, or successfully."""
 
     def on_trial_start(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
@@ -152,14 +153,14 @@ class LoggerCallback(Callback):
 
 
 def hooks_for(event: Event | None, before: Trial | None, after: Trial | None) -> tuple[str, ...]:
-    """The names of the hooks that this change of a trial means, in their order.
+    """The hooks that this change of a trial calls, in order.
 
-    `event` is None where the trial was changed by what happened to something else.
+    `event` is None if an event of something else changed the trial.
     """
     if before is None or after is None or before is after:
         return ()
     hooks: tuple[str, ...] = ()
-    # A reused worker may turn out unfit, and its attempt then starts once more elsewhere.
+    # A reused worker may be unsuitable; its attempt then starts again in another one.
     if isinstance(event, Started) and not before.place.pid:
         hooks = ("on_trial_start", "on_trial_restore")[: 1 + (after.resumed_from > 0)]
     elif isinstance(event, Reported):
@@ -179,7 +180,10 @@ _ENDINGS: dict[Status, tuple[str, ...]] = {
 
 
 def _was_retried(event: Event | None, before: Trial, after: Trial) -> bool:
-    """One event may fail an attempt and launch the next: then the error is already forgotten."""
+    """Whether the trial failed and is retried.
+
+    One event may fail an attempt and launch the next: then the trial no longer has the error.
+    """
     if not isinstance(event, (Raised, Exited, StopperAnswered)) or not before.status.has_worker:
         return False
     failed = after.error is not None and after.error is not before.error

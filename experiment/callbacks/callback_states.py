@@ -1,4 +1,4 @@
-"""What callbacks gave to `get_state`: a file of its own, each state pickled by itself."""
+"""The file with the states of callbacks; each state is pickled separately."""
 
 from __future__ import annotations
 
@@ -19,16 +19,18 @@ _FORMAT = 2
 
 
 def write(path: Path, states: Mapping[str, Any]) -> None:
-    """Raises OSError, and NotPicklable naming the callback and the part at fault."""
+    """Write the states. Raises OSError, and NotPicklable naming the callback and the faulty
+    part."""
     pickled = {
-        name: dumps(state, f"what {name}.get_state() returned") for name, state in states.items()
+        name: dumps(state, f"the return value of {name}.get_state()")
+        for name, state in states.items()
     }
     kept = {"format": _FORMAT, "crc32": _checksum(pickled), "states": pickled}
     write_atomic(path, msgpack.packb(kept))
 
 
 def read(path: Path) -> dict[str, bytes]:
-    """The pickled states by the callbacks' names; empty where there are none.
+    """The pickled states by the callbacks' names; empty if there is no file.
 
     Raises ValueError for a file that is damaged or from another version, and OSError.
     """
@@ -45,14 +47,15 @@ def read(path: Path) -> dict[str, bytes]:
     if type(states) is not dict or not all(
         type(name) is str and type(state) is bytes for name, state in states.items()
     ):
-        raise ValueError(f"its states must be bytes by the callbacks' names, not {shown(states)}")
+        raise ValueError(f"its states must map callback names to bytes, not {shown(states)}")
     if found != 1 and plain.get("crc32") != _checksum(states):
         raise ValueError("its checksum is wrong: it was changed")
     return states
 
 
 def load(pickled: bytes) -> Any:
-    """Called only with the state of a callback that is there again: it is the user's code."""
+    """Unpickle a state. Runs the user's code, so call it only for a callback that is passed
+    again."""
     return loads(pickled)
 
 

@@ -1,7 +1,7 @@
-"""The one thread that runs users' callbacks, off the control loop.
+"""The thread that runs users' callbacks, outside the control loop.
 
-The loop says what happened with `CallbackThread.observe` and never waits for an answer: a slow
-callback makes a queue longer, and one that raises is told about, while training goes on.
+The loop passes events to `CallbackThread.observe` and never waits: a slow callback makes the queue
+longer, and an exception in one is shown, while training continues.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ BATCH_EVENTS = 1_000
 SETUP_DEADLINE_S = 120.0
 STATES_PERIOD_S = 10.0
 
-# What the user is told: a text, and "info", "warning" or "error". Called from the control loop
+# Shows the user a text with the level "info", "warning" or "error". The control loop calls it too,
+# so it must not block.
 # too, so it must not block.
 Tell = Callable[[str, str], None]
 
@@ -61,14 +62,14 @@ class _Observed(NamedTuple):
 
 
 class CallbackThread:
-    """Delivers what happens to the user's callbacks, in order, in a thread of its own.
+    """Passes events to the user's callbacks, in order, in its own thread.
 
-    The queue has no bound, because the control loop may not wait and nothing may be dropped; when
-    it first holds more than `long_queue` events, the user is told which callback is slow.
-    `setup` are the arguments of `Callback.setup`; `row` makes the full row of a report; `clock`
-    gives seconds. `failures` lists each hook that raised, once. `keep` is given what every
-    `get_state` gave, by the callback's name, each `states_period_s` while something happens and
-    before the end.
+    The queue is unbounded, because the control loop must not wait and no event may be dropped;
+    when it first holds more than `long_queue` events, a warning names the slowest callback.
+    `setup` has the arguments of `Callback.setup`; `row` makes the full row of a report; `clock`
+    returns seconds. `failures` lists each hook that raised, once. `keep` is called with the
+    results of all `get_state` hooks, by the callbacks' names, every `states_period_s` while events
+    arrive and before the end.
     """
 
     def __init__(
@@ -117,10 +118,11 @@ class CallbackThread:
         *,
         deadline_s: float = SETUP_DEADLINE_S,
     ) -> None:
-        """Run every `setup`, and on a restore `set_state`; `trials` are those that exist already.
+        """Call every `setup` and, on a restore, `set_state`; `trials` are those that already
+        exist.
 
-        `states` are as `callback_states.read` gives them. Raises TuneError for a `setup` that
-        raises or does not return within `deadline_s`.
+        `states` are those of `callback_states.read`. Raises TuneError if a `setup` raises or does
+        not return within `deadline_s`.
         """
         if not self._callbacks:
             return
@@ -141,7 +143,7 @@ class CallbackThread:
     ) -> None:
         """Called by the control loop after each journalled event: 0.1 µs without callbacks.
 
-        `event` is None for a trial that an event of another one has brought to its end.
+        `event` is None for a trial that an event of another one has ended.
         """
         if not self._callbacks or (before is after and not isinstance(event, Suggested)):
             return
@@ -151,15 +153,15 @@ class CallbackThread:
             self._told_slow = True
             self._tell(
                 f"{self._queue.qsize()} events wait for callback {self._slowest()}, which is "
-                "slower than the trials report; nothing is lost, but memory grows",
+                "slower than the trials report. No event is lost, but memory use grows",
                 "warning",
             )
 
     def close(self, deadline_s: float) -> None:
-        """Deliver the rest and `on_experiment_end`, or give up after `deadline_s`; tell failures
-        again, since the first time may have scrolled by.
+        """Deliver the rest and `on_experiment_end`, or give up after `deadline_s`.
 
-        What was given up stands in `failures` too, with the stack of the hook that did not return.
+        Failures are shown again, because their first message may have scrolled by. If it gives up,
+        `failures` has the stack of the hook that did not return.
         """
         thread = self._thread
         if thread is not None:
@@ -170,14 +172,14 @@ class CallbackThread:
         if thread is not None and thread.is_alive():
             self._give_up(thread, deadline_s)
 
-    # -- in the thread ------------------------------------------------------------------------
+    # -- in the thread --
 
     def _run(self, states: dict[str, bytes]) -> None:
         self._setup_error = self._set_up()
         if self._setup_error is None:
             for name, callback in self._callbacks:
                 if name in states:
-                    self._give_back(name, callback, states[name])
+                    self._restore_state(name, callback, states[name])
         self._ready.set()
         step, ended = 0, self._setup_error is not None
         while not ended and not self._given_up:
@@ -189,7 +191,7 @@ class CallbackThread:
             if ended:
                 self._call_all("on_experiment_end", trials=self._views.trials)
 
-    def _give_back(self, name: str, callback: Callback, pickled: bytes) -> None:
+    def _restore_state(self, name: str, callback: Callback, pickled: bytes) -> None:
         try:
             with children_end_here():
                 state = callback_states.load(pickled)
@@ -204,7 +206,7 @@ class CallbackThread:
             try:
                 with children_end_here():
                     callback.setup(**self._setup)
-            except (Exception, SystemExit) as error:  # the caller of start() is told
+            except (Exception, SystemExit) as error:  # start() raises it
                 failed = TuneError(f"callback {name}.setup: {named(error)}")
                 failed.__cause__ = error
                 return failed
@@ -212,7 +214,7 @@ class CallbackThread:
         return None
 
     def _take_batch(self) -> tuple[list[_Observed], bool]:
-        """Wait for an event; what waits behind it comes along. True once the end was reached."""
+        """Wait for an event and take all that are queued. True once the end was reached."""
         batch: list[_Observed] = []
         item = self._queue.get()
         while item is not None:
@@ -276,7 +278,7 @@ class CallbackThread:
         try:
             with children_end_here():
                 return getattr(callback, hook)(*given, **arguments)
-        except (Exception, SystemExit) as error:  # the user is told, now and at the end
+        except (Exception, SystemExit) as error:  # shown now and at the end
             self._note(name, hook, error)
         finally:
             self._running = None
@@ -293,15 +295,15 @@ class CallbackThread:
         headline = " ".join(traceback.format_exception_only(error)[-1].split())
         failure = CallbackFailure(callback=name, hook=hook, headline=headline, traceback=text)
         self._failures[name, hook] = failure
-        self._tell_first(failure, f"{failure}; the run goes on")
+        self._tell_first(failure, f"{failure}; the run continues")
 
     def _tell_first(self, failure: CallbackFailure, headline: str) -> None:
-        """One line that is told even where the run is silent, and more where it is not."""
+        """Show one line even in a silent run, and the traceback in others."""
         self._tell(headline, "error")
         if failure.traceback:
             self._tell(failure.traceback.rstrip("\n"), "info")
 
-    # -- telling about slow ones --------------------------------------------------------------
+    # -- slow callbacks --
 
     def _slowest(self) -> str:
         spent, running = dict(self._spent), self._running
@@ -334,7 +336,7 @@ def _stack(frame: FrameType | None) -> str:
 
 
 def names_of(callbacks: Sequence[Callback]) -> list[str]:
-    """The class of each, numbered where two are of one class."""
+    """The class name of each callback, numbered if a class occurs more than once."""
     kinds = [type(callback).__name__ for callback in callbacks]
     return [
         f"{kind}[{kinds[:at].count(kind)}]" if kinds.count(kind) > 1 else kind
@@ -343,7 +345,7 @@ def names_of(callbacks: Sequence[Callback]) -> list[str]:
 
 
 def _copy(value: Any) -> Any:
-    """New containers around the same values, so that a callback can change what it is given."""
+    """New containers around the same values, so that a callback may change them."""
     if type(value) is dict:
         return {key: _copy(item) for key, item in value.items()}
     return [_copy(item) for item in value] if type(value) is list else value

@@ -1,7 +1,7 @@
-"""What users' callbacks, reporters and name creators see of a trial.
+"""The views of trials for users' callbacks, reporters and name creators.
 
-A `TrialView` has the attribute names of Ray's Trial and stays the same object while the frozen
-`Trial` under it moves on, so that users can keep state in dicts keyed by trial.
+A `TrialView` has the attribute names of Ray's Trial. It stays the same object while the frozen
+`Trial` behind it is replaced, so users can keep state in dicts keyed by trial.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref, named_in_tag, spread
 
-# Users compare with the five states of Ray: ours that lie between two of them are shown as the
+# Users compare with Ray's five states: ours in between are shown as the neighbouring one.
 # one whose end they wait for.
 _SHOWN_STATUS = {Status.STARTING: Status.PENDING, Status.STOPPING: Status.RUNNING}
 
 
 def varied(trial: Trial) -> dict[str, Any]:
-    """The parameters named in the trial's tag, by names as `net/width`, with the values that they
-    have now; where a scheduler has put a dict in place of one, or something else in place of a
-    dict, what stands there now."""
+    """The parameters in the trial's tag with their current values, named as in `net/width`.
+
+    If a scheduler has replaced a parameter by a dict, or a dict by something else, the values that
+    are now in that place.
+    """
     spec = trial.spec
     found = named_in_tag(spec.tag, spec.index, spec.config)
     if not trial.changed_config:
@@ -38,17 +40,17 @@ def varied(trial: Trial) -> dict[str, Any]:
 
 
 def _is_same_place(one: str, other: str) -> bool:
-    """Whether they are one parameter, or one stands within the other."""
+    """Whether they are the same parameter, or one contains the other."""
     return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What a view shows beside the record of its trial.
+    """The facts that a view shows in addition to the record of its trial.
 
     `experiment_path` is the experiment's folder in storage, `local_experiment_path` the one on
-    this machine. `config_of` gives the configuration with the user's own values in it, `row_of`
-    the full row of what the trial reported last, `checkpoint_of` a public Checkpoint.
+    this machine. `config_of` returns the configuration with the user's own values, `row_of` the
+    full row of the last report, `checkpoint_of` a public Checkpoint.
     """
 
     trainable_name: str
@@ -60,7 +62,7 @@ class Surroundings:
 
 
 class TrialView:
-    """A trial as users of Ray know it. Equal and hashed by `trial_id`; made by `Views`."""
+    """A trial as users of Ray know it. Equal and hashed by `trial_id`; created by `Views`."""
 
     PENDING: ClassVar[str] = "PENDING"
     RUNNING: ClassVar[str] = "RUNNING"
@@ -75,7 +77,7 @@ class TrialView:
         self._row_shows: Mapping[str, Any] | None = None
 
     def show(self, trial: Trial, row: dict[str, Any] | None = None) -> None:
-        """Move on to `trial`, the same one later; `row` is its newest full row where known."""
+        """Show a later state of the trial; `row` is its newest full row, if known."""
         self._trial = trial
         if row is not None:
             self._row, self._row_shows = row, trial.row
@@ -95,7 +97,7 @@ class TrialView:
 
     @cached_property
     def evaluated_params(self) -> dict[str, Any]:
-        """The varied parameters, by names as `net/width`; `config` has the user's objects."""
+        """The varied parameters, named as in `net/width`; `config` has the user's objects."""
         return {
             name: readable(value) if isinstance(value, (Ref, Opaque)) else value
             for name, value in varied(self._trial).items()
@@ -103,7 +105,7 @@ class TrialView:
 
     @property
     def experiment_tag(self) -> str:
-        """As in `0_lr=0.1`."""
+        """The trial's tag, as in `0_lr=0.1`."""
         return self._trial.spec.tag
 
     @property
@@ -118,7 +120,7 @@ class TrialView:
 
     @property
     def last_result(self) -> dict[str, Any]:
-        """The full row of the newest report, empty before the first."""
+        """The full row of the newest report; empty before the first."""
         if self._trial.row is None:
             return {}
         if self._row_shows is not self._trial.row:
@@ -167,7 +169,7 @@ class TrialView:
         return self._surroundings.local_experiment_path
 
     def init_local_path(self) -> None:
-        """Make sure that `local_path` exists, for a callback that is called before the worker."""
+        """Create `local_path` if necessary, for a callback that runs before the worker."""
         os.makedirs(self.local_path, exist_ok=True)
 
     @property
@@ -176,14 +178,14 @@ class TrialView:
 
     @property
     def error_file(self) -> str | None:
-        """Where the traceback is written, None for a trial that never failed."""
+        """The path of the file with the traceback; None for a trial that never failed."""
         if not self._trial.failures and self._trial.error is None:
             return None
         return os.path.join(self.local_path, ERROR)
 
     @property
     def node_ip(self) -> str:
-        """Where it runs, empty before its worker is up."""
+        """The address of the machine that runs it; empty before its worker has started."""
         return self._trial.place.node_ip
 
     @property
@@ -206,8 +208,8 @@ class TrialView:
 class Views:
     """One view per trial, in the order of the trials.
 
-    For one thread: two threads that look at different moments of a run have a registry each, and
-    their views of a trial are equal.
+    For one thread: two threads that look at different moments of a run each have their own
+    registry, and their views of a trial are equal.
     """
 
     def __init__(self, surroundings: Surroundings) -> None:
@@ -216,7 +218,7 @@ class Views:
         self._by_id: dict[str, TrialView] = {}
 
     def show(self, trial: Trial, row: dict[str, Any] | None = None) -> TrialView:
-        """The view of this trial, now showing it as it is in `trial`."""
+        """The view of this trial, updated to `trial`."""
         view = self._by_id.get(trial.trial_id)
         if view is None:
             view = self._by_id[trial.trial_id] = TrialView(trial, self.surroundings)

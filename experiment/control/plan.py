@@ -23,7 +23,7 @@ from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.resuming import goes_on, is_wanted
+from holdfast.scheduler.resuming import has_work, is_selected
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
@@ -65,7 +65,7 @@ class RunPlan:
     @property
     def runs_trials(self) -> bool:
         """Whether there is anything left to run."""
-        return isinstance(self.first, Begun) or goes_on(self.machine, self.first)
+        return isinstance(self.first, Begun) or has_work(self.machine, self.first)
 
     def references_used(self, references: Iterable[ObjectRef]) -> list[ObjectRef]:
         """Those that a trial is given: where the loop's config was renewed, not the former one,
@@ -84,7 +84,7 @@ class RunPlan:
         """The numbers of the search spaces whose values trials need that run again."""
         if isinstance(self.first, Resumed):
             for trial in self.machine.trials.values():
-                if not trial.status.is_final or is_wanted(trial, self.first, self.spec):
+                if not trial.status.is_final or is_selected(trial, self.first, self.spec):
                     yield from spaces_of(trial.spec.config)
 
     @property

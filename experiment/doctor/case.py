@@ -1,4 +1,4 @@
-"""What the doctor is called to: the tree on this machine, the storage that keeps it, or both."""
+"""What the doctor examines: the tree on this machine, its storage, or both."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from holdfast.trial.errors import TuneError
 
 
 class WrongStorage(TuneError, ValueError):
-    """The storage that was named is not the one that the tree is persisted to."""
+    """The storage given is not the one that the tree is uploaded to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorTarget:
-    """One experiment. `layout` is its tree on this machine, None where there is none; `remote` the
-    storage elsewhere, None where there is none or it was not named: then `kept_in` says where."""
+    """One experiment.
+
+    `layout` is its tree on this machine, None if there is none. `remote` is its storage elsewhere;
+    None if it has none or it was not given: then `kept_in` says where it is.
+    """
 
     shown: str
     layout: Layout | None
@@ -39,10 +42,10 @@ class DoctorTarget:
 def find_case(
     path: str, storage: str | None, settings: Settings, environ: Mapping[str, str]
 ) -> DoctorTarget:
-    """Understand what the user named: a directory, or a URI.
+    """Find the experiment that the user named by a directory or a URI.
 
-    A local tree that is persisted elsewhere knows the address, not how to get there: `storage`
-    tells. Raises InvalidLocation, WrongStorage, ExperimentNotFound, StorageError.
+    A local tree stores the address of its storage, but not the credentials: `storage` has them.
+    Raises InvalidLocation, WrongStorage, ExperimentNotFound, StorageError.
     """
     location = Location.resolve(path, None, {})
     if location.local_path is None or (Path(location.local_path) / HEAD).exists():
@@ -53,8 +56,8 @@ def find_case(
         if layout.lock.exists():
             raise NeverBegun.at(path)
         raise ExperimentNotFound(
-            f"there is no experiment in {path}: it has no folder 'journal' with records. Give the "
-            f"directory <storage_path>/<name>, or its URI",
+            f"there is no experiment in {path}: it has no folder 'journal' with records. Pass "
+            "the directory <storage_path>/<name>, or its URI",
             path,
         )
     kept_in = read_note(layout.mirror_of) if layout.mirror_of.exists() else ""
@@ -71,7 +74,7 @@ def _named_storage(layout: Layout, storage: str | None, kept_in: str) -> Locatio
     if kept_in and is_mirror_of(layout, remote):
         return remote
     where = f"persisted in {kept_in}" if kept_in else "not persisted elsewhere"
-    raise WrongStorage(f"{layout.root} is {where}, and not in {remote.public}")
+    raise WrongStorage(f"{layout.root} is {where}, not in {remote.public}")
 
 
 def _of_storage(
@@ -86,8 +89,8 @@ def _of_storage(
         return DoctorTarget(shown=location.public, layout=place.layout, remote=place.remote)
     if with_store(location, read_head) is None:
         raise ExperimentNotFound(
-            f"there is no experiment at {location.public}: it has no journal. Give "
-            f"<storage_path>/<name>, with the query of the storage_path",
+            f"there is no experiment at {location.public}: it has no journal. Pass "
+            "<storage_path>/<name>, with the query of the storage_path",
             location.public,
         )
     return DoctorTarget(shown=location.public, layout=None, remote=location)

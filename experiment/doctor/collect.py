@@ -1,4 +1,4 @@
-"""`holdfast doctor gc`: remove what nothing needs, or say what that is."""
+"""`holdfast doctor gc`: lists or removes files that nothing needs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from holdfast.syncer.uploader.lock_holder import current_holder
 
 
 def collect(case: DoctorTarget, *, removes: bool) -> DoctorReport:
-    """What nothing needs, here and in storage; with `removes` it goes.
+    """Find what nothing needs, here and in storage; with `removes`, remove it.
 
-    Raises Locked while somebody runs it on this machine, Usurped where another machine has taken
-    it over, OSError, StorageError.
+    Raises Locked while a process on this machine runs the experiment, Usurped if another machine
+    has claimed it, OSError, StorageError.
     """
     began = time.monotonic()
     being_read = set[str]()
@@ -72,12 +72,12 @@ def _check_free(layout: Layout) -> None:
             "collect garbage in",
             str(layout.root),
             f"{user} is using it",
-            "What is under way is no garbage: wait for it",
+            "Wait for it: its unfinished files are not garbage",
         )
 
 
 def _remove(root: Path, found: Sequence[Garbage]) -> set[str]:
-    """Returns what stays because somebody is reading it."""
+    """Remove the files; return those that stay because a process is reading them."""
     stays = set[str]()
     for one in found:
         path = root / one.where
@@ -108,9 +108,10 @@ def _collect_there(case: DoctorTarget, here: Tree | None, *, removes: bool) -> l
 def _remove_there(
     remote: Location, found: Sequence[Garbage], experiment_id: str, *, known: str
 ) -> None:
-    """As the owner of the storage, which a run elsewhere then is no more.
+    """Claim the storage, which ends a run elsewhere, and remove the objects.
 
-    One that was begun since we looked owns what we found: it has claimed the storage by then.
+    If another run has started since they were listed, it has claimed the storage and may own the
+    objects.
     """
     wanted = {one.where for one in found}
 
@@ -121,11 +122,11 @@ def _remove_there(
         entries = await store.list("", leftovers=True)
         newest = max((e.key for e in entries if e.key.startswith(".epochs/")), default="")
         if newest != known:
-            cause = "another restore of this experiment has begun meanwhile"
+            cause = "another restore of this experiment has started meanwhile"
             raise StorageError("collect garbage in", remote.public, cause, "Wait for it")
         await owned.claim()
         keys = [e.key for e in entries if _is_in(e.key, wanted)]
-        # The manifests first, so that nobody takes the rest for checkpoints.
+        # The manifests first, so that the rest does not look like a checkpoint.
         markers = [key for key in keys if key.endswith(f"/{MANIFEST_NAME}")]
         await owned.delete(markers)
         await owned.delete([key for key in keys if key not in set(markers)])

@@ -1,4 +1,4 @@
-"""What is wrong with an experiment's tree on this machine: nothing is changed, no lock taken."""
+"""Checks an experiment's tree on this machine, without changing files or taking a lock."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def examine(
     with_checksums: bool = True,
     is_mirror: bool = False,
 ) -> Tree:
-    """Look at everything. `is_mirror`: what is not here may lie in storage. Raises OSError."""
+    """Check everything. `is_mirror`: missing checkpoints may be in storage. Raises OSError."""
     tree = read(layout, in_use=in_use)
     story = tree.story
     tree.findings += state.judge_objects(layout, story)
@@ -36,7 +36,7 @@ def examine(
         tree.findings += projected.examine(layout, story, charts=tree.habits.charts is True)
     _examine_checkpoints(tree, story, with_checksums=with_checksums, is_mirror=is_mirror)
     if in_use:
-        _forgive_what_went_on(tree)
+        _drop_outdated(tree)
     else:
         tree.findings += garbage.judge(garbage.here(tree))
         tree.findings += garbage.strangers(tree)
@@ -68,8 +68,8 @@ def _lost(one: kept.NamedCheckpoint, reason: str) -> Finding:
         where=one.folder,
         what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} (iteration "
         f"{one.record.iteration}) cannot be used: {reason}",
-        advice="A trial that goes on takes the whole one before it; repair drops this one from "
-        "the records, or takes it from storage where that has it whole",
+        advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
+        "this one from the records, or downloads it if storage has it complete",
         remedy=Remedy.REPAIR,
     )
 
@@ -79,8 +79,8 @@ def _staged(one: kept.NamedCheckpoint) -> Finding:
         kind="checkpoint-staged",
         severity=Severity.NOTE,
         where=one.folder,
-        what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} is here, and was not "
-        f"committed yet: it has no checksums, and a power cut may still take it",
+        what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} is here but not "
+        "committed yet: it has no checksums, and a power cut may destroy it",
         remedy=Remedy.SYNC,
     )
 
@@ -91,12 +91,12 @@ def _elsewhere(layout: Layout, error: LeadsElsewhere) -> Finding:
         severity=Severity.ERROR,
         where=os.path.relpath(error.path, layout.root),
         what=f"{error}",
-        advice="Until then nothing is continued, repaired, removed or uploaded",
+        advice="Until this is fixed, nothing is resumed, repaired, removed or uploaded",
     )
 
 
-def _forgive_what_went_on(tree: Tree) -> None:
-    """What was removed while we looked is named no more by now."""
+def _drop_outdated(tree: Tree) -> None:
+    """Drop findings about checkpoints that the running experiment has removed meanwhile."""
     story = tree.story
     latest = read(Layout(Path(tree.layout.root)), in_use=True).story
     if story is None or latest is None:

@@ -1,4 +1,4 @@
-"""What the doctor says: findings and deeds, as values that people and scripts read alike."""
+"""The doctor's output: findings and deeds, for people and scripts."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from holdfast.dataclass import dataclass
 
 
 class Severity(StrEnum):
-    """How bad it is."""
+    """How serious a finding is."""
 
-    ERROR = "error"  # something is lost, or cannot be relied on
-    WARNING = "warning"  # it is not as it should be, and nothing is lost by that
-    NOTE = "note"  # worth knowing; nothing is wrong
+    ERROR = "error"  # something is lost or unreliable
+    WARNING = "warning"  # something is wrong, but nothing is lost
+    NOTE = "note"  # information; nothing is wrong
 
 
 class Remedy(StrEnum):
-    """Which command mends it."""
+    """The command that repairs it."""
 
     NONE = ""
     REPAIR = "repair"
@@ -29,10 +29,10 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was found.
+    """One finding.
 
-    `kind` is a name that does not change, for scripts. `where` is a path inside the experiment, or
-    a place in storage; `advice` is what to do where no command of the doctor's does it.
+    `kind` is a stable name for scripts. `where` is a path inside the experiment, or a place in
+    storage. `advice` says what to do if no command of the doctor does it.
     """
 
     kind: str
@@ -49,7 +49,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deed:
-    """One thing that was done, or would be: `is_done` tells."""
+    """One change that was made or, if `is_done` is false, would be made."""
 
     what: str
     where: str
@@ -58,7 +58,7 @@ class Deed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DoctorReport:
-    """What a command of the doctor's has come to. `looked_at` counts what was looked at."""
+    """The result of a doctor command. `looked_at` counts what was checked."""
 
     path: str
     findings: tuple[Finding, ...] = ()
@@ -71,7 +71,7 @@ class DoctorReport:
         return not any(finding.is_wrong for finding in self.findings)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The report as JSON values."""
         return {
             "path": self.path,
             "sound": self.is_sound,
@@ -86,7 +86,7 @@ _ORDER = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """The worst first, each once."""
+    """The findings without duplicates, the most serious first."""
     return tuple(
         sorted(dict.fromkeys(findings), key=lambda f: (_ORDER[f.severity], f.where, f.kind))
     )

@@ -1,4 +1,4 @@
-"""What nothing needs any more: leftovers of what died, and checkpoints that no record names."""
+"""Finds what nothing needs: leftovers of dead processes, and checkpoints that no record names."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Garbage:
 
 
 def here(tree: Tree) -> list[Garbage]:
-    """Everything of the tree on this machine that nothing needs.
+    """Everything in the tree on this machine that nothing needs.
 
-    Checkpoints only where every record can be read: one behind a damage may name them.
+    Includes checkpoints only if every record can be read, because an unreadable one may name them.
     Raises OSError.
     """
     layout = tree.layout
@@ -58,7 +58,7 @@ def judge(found: Iterable[Garbage]) -> Iterator[Finding]:
 
 
 def strangers(tree: Tree) -> Iterator[Finding]:
-    """Folders that look like a trial's and are no trial's of any experiment here. They stay."""
+    """Folders that look like a trial's but belong to no known trial. They are kept."""
     known = trial_folders(tree)
     for name in _folders(tree.layout.root):
         if name not in known and (tree.layout.root / name / PARAMS).is_file():
@@ -66,9 +66,9 @@ def strangers(tree: Tree) -> Iterator[Finding]:
                 kind="folder-unknown",
                 severity=Severity.NOTE,
                 where=name,
-                what="it looks like a trial's folder, and no record names it: of a trial whose "
-                "records are lost, or yours",
-                advice="Nothing of it is touched",
+                what="it looks like a trial's folder, but no record names it: it is yours, or "
+                "its records are lost",
+                advice="It is left untouched",
             )
 
 
@@ -78,14 +78,14 @@ def trial_folders(tree: Tree) -> set[str]:
 
 
 def _stories(tree: Tree) -> list[FoldedExperiment]:
-    """All experiments of the directory; the newest one was read already."""
+    """All experiments of the directory; the newest is already read."""
     earlier = tell_all(tree.layout.journal, tree.chapters[:-1])
     found = [story for _, story in earlier if story is not None]
     return found if tree.story is None else [*found, tree.story]
 
 
 def _leftovers(layout: Layout, trial_folders: Iterable[str]) -> Iterator[str]:
-    """Half written files and half removed folders, by the names that only ours have."""
+    """Incomplete files and half-deleted folders, which have names that only holdfast uses."""
     yield from _named_so(layout.root, "")
     yield from _named_so(layout.journal, JOURNAL)
     for name in sorted(trial_folders):
@@ -120,7 +120,7 @@ def _leftover(layout: Layout, where: str) -> Garbage:
     return Garbage(
         where=where,
         kind="leftover",
-        why="what was being written, copied or removed when its process died",
+        why="left by a process that died while it wrote, copied or removed it",
         size_bytes=bytes_below(str(layout.root / where)),
     )
 

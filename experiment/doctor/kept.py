@@ -1,4 +1,4 @@
-"""The checkpoints on this machine, held against the records: what is named, and what is not."""
+"""Compares the checkpoints on this machine with those that the records name."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _READERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedCheckpoint:
-    """A checkpoint that the records name: `folder` is its place inside the experiment."""
+    """A checkpoint that the records name; `folder` is its path inside the experiment."""
 
     trial: Trial
     record: CheckpointRecord
@@ -50,7 +50,7 @@ def faults(
     *,
     with_checksums: bool,
 ) -> Mapping[str, str]:
-    """Why each folder that cannot be resumed from cannot be; what is whole is not in it."""
+    """The folders that cannot be resumed from, with the reason."""
     same_boot = story.machine.boot_id == boot_id()
 
     def fault(one: NamedCheckpoint) -> str:
@@ -59,7 +59,7 @@ def faults(
             if not found and with_checksums:
                 found = changed_checkpoint(layout.root / one.folder, one.record)
         except (StorageError, OSError) as error:
-            found = f"it cannot be looked at: {error}"
+            found = f"it cannot be read: {error}"
         return _shortly(found, f"{layout.root / one.folder}")
 
     several = list(wanted)
@@ -69,13 +69,15 @@ def faults(
 
 
 def _shortly(text: str, directory: str) -> str:
-    """Without the path, which stands beside it, and which a moved experiment changes."""
+    """Remove the path, which is shown separately and changes when an experiment is moved."""
     return text.replace(directory, "it").removeprefix("verify it: ")
 
 
 def unnamed(story: FoldedExperiment, folders: Iterable[str]) -> Iterator[str]:
-    """Those of the folders (`<trial>/<name>`) that are a checkpoint which no record names, and
-    from which no restore may resume: of an unfinished trial that is any newer than its records."""
+    """The folders (`<trial>/<name>`) of checkpoints that no record names and no restore may need.
+
+    A restore may need a checkpoint of an unfinished trial that is newer than its records.
+    """
     trials = story.dirnames
     for folder in folders:
         above, _, name = folder.rpartition("/")
@@ -89,7 +91,7 @@ def unnamed(story: FoldedExperiment, folders: Iterable[str]) -> Iterator[str]:
 
 
 def checkpoint_folders(layout: Layout, story: FoldedExperiment) -> list[str]:
-    """Every folder of this machine that is named like a checkpoint, in the trials' folders."""
+    """Every folder on this machine that is named like a checkpoint, in the trials' folders."""
     return [
         f"{dirname}/{path.name}"
         for dirname in story.dirnames

@@ -1,4 +1,4 @@
-"""Decides what is wrong with what storage holds, seen beside the tree on this machine if any."""
+"""Judges what storage holds, compared with the tree on this machine if there is one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ PREFIX = "storage: "
 
 
 def judge(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
-    """`in_use`: somebody on this machine runs it, and what is missing is on its way."""
+    """Check storage. `in_use`: a process on this machine runs it and may still upload what is
+    missing."""
     yield from _judge_head(stored, tree)
     yield from _judge_segments(stored, tree)
     if tree is not None and (apart := _apart(stored, tree)):
@@ -43,7 +44,7 @@ def judge(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Iterator[F
 
 
 def in_storage(finding: Finding) -> Finding:
-    """The same, of an object in storage."""
+    """The same finding, about an object in storage."""
     return replace(finding, where=f"{PREFIX}{finding.where}")
 
 
@@ -74,28 +75,29 @@ def _judge_head(stored: StorageTree, tree: Tree | None) -> Iterator[Finding]:
     remedy = Remedy.NONE if tree is None else Remedy.SYNC
     head = stored.head
     if stored.head_fault:
-        advice = "A restore goes by the segments that are there; sync, where the tree of the run "
-        advice += "is, writes it anew"
+        advice = "A restore uses the segments that are there. To rewrite the head, run sync "
+        advice += "on the machine with the run's directory"
         yield _finding("storage-head", HEAD, stored.head_fault, advice=advice, remedy=remedy)
     elif head is None:
         yield _finding(
             "storage-empty",
             HEAD,
-            "nothing of the experiment was published: no head, and no journal",
-            advice="Sync it from the machine that ran it",
+            "nothing of the experiment was published: there is no head and no journal",
+            advice="Run sync on the machine that ran the experiment",
             remedy=remedy,
         )
     elif head["epoch"] and head["epoch"] not in stored.entries:
         yield _finding(
             "storage-claim",
             head["epoch"],
-            "the claim of the run that published last is gone: is this the whole storage?",
+            "the claim of the run that published last is gone: objects may be missing from this "
+            "storage",
             severity=Severity.WARNING,
         )
 
 
 def _claimed_since(stored: StorageTree) -> Iterator[Finding]:
-    """Somebody restored it since, and has published nothing yet: on another machine, or died."""
+    """A note that a later restore has claimed the storage without publishing anything."""
     published = stored.head["epoch"] if stored.head is not None else ""
     newest = stored.newest_claim
     if published and newest > published:
@@ -104,8 +106,8 @@ def _claimed_since(stored: StorageTree) -> Iterator[Finding]:
         yield _finding(
             "storage-claimed",
             newest,
-            f"it was claimed{when}, after the run that published last: somebody may be running it "
-            f"on another machine, or has died before anything was published",
+            f"it was claimed{when}, after the run that published last: another machine may be "
+            "running it, or died before it published anything",
             severity=Severity.NOTE,
         )
 
@@ -119,8 +121,8 @@ def _judge_segments(stored: StorageTree, tree: Tree | None) -> Iterator[Finding]
             f"a restore from storage fails: {reason}",
             advice=""
             if whole
-            else "Put a copy of the segment in its place: the machine that "
-            "ran the experiment has one, if its directory is still there",
+            else "Replace the segment with a copy: the machine that ran the experiment has one, "
+            "if its directory still exists",
             remedy=Remedy.SYNC if whole else Remedy.NONE,
         )
     if stored.published is None:
@@ -142,7 +144,8 @@ def _has(tree: Tree, segment: Mapping[str, Any]) -> bool:
 
 
 def _apart(stored: StorageTree, tree: Tree) -> Finding | None:
-    """Where storage and this machine hold different things, comparing more is of no use."""
+    """A finding if storage and this machine hold different experiments or states: no need to
+    compare more."""
     head, story = stored.head, tree.story
     if head is None or story is None or not head["epoch"]:
         return None
@@ -150,18 +153,18 @@ def _apart(stored: StorageTree, tree: Tree) -> Finding | None:
         return _finding(
             "storage-other",
             HEAD,
-            "storage holds another experiment of this name than the tree on this machine",
+            "storage and this machine hold different experiments of this name",
             severity=Severity.WARNING,
-            advice="Move the one away that you do not want",
+            advice="Move away the one that you do not want",
         )
     if all(_has(tree, part) for part in stored.segments.values()):
         return None
     return _finding(
         "storage-ahead",
         HEAD,
-        "another machine has taken the experiment further than the tree on this machine",
+        "another machine has continued the experiment beyond the tree on this machine",
         severity=Severity.NOTE,
-        advice="A restore brings the newer one here and puts this tree aside",
+        advice="A restore downloads the newer state and moves this tree aside",
     )
 
 
@@ -184,7 +187,7 @@ def _judge_checkpoints(
 
 
 def has_whole(tree: Tree, one: kept.NamedCheckpoint) -> bool:
-    """Whether the tree here has the checkpoint as the records name it."""
+    """Whether the tree here has the complete checkpoint that the records name."""
     return one.folder not in tree.broken and (tree.layout.root / one.folder).is_dir()
 
 
@@ -192,9 +195,9 @@ def _broken(one: kept.NamedCheckpoint, fault: str, *, has_copy: bool) -> Finding
     return _finding(
         "storage-checkpoint",
         one.folder,
-        f"checkpoint {one.record.index} of trial {one.trial.trial_id} cannot be had from "
-        f"there: {fault}",
-        advice="" if has_copy else "A restore from storage takes the one before it",
+        f"checkpoint {one.record.index} of trial {one.trial.trial_id} cannot be read from "
+        f"storage: {fault}",
+        advice="A restore from storage uses the one before it",
         remedy=Remedy.SYNC if has_copy else Remedy.NONE,
     )
 
@@ -216,8 +219,9 @@ def _nowhere(one: kept.NamedCheckpoint) -> Finding:
         severity=Severity.ERROR,
         where=one.folder,
         what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} is neither on this "
-        f"machine nor whole in storage",
-        advice="A trial that goes on takes the whole one before it; repair drops this one",
+        "machine nor complete in storage",
+        advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
+        "this one",
         remedy=Remedy.REPAIR,
     )
 
@@ -233,20 +237,20 @@ def _judge_files(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Ite
     ]
     remedy = Remedy.NONE if tree is None else Remedy.SYNC
     if stored.tuner_fault:
-        advice = "A restore from there must be given the trainable and param_space"
+        advice = "A restore from there needs the trainable and param_space"
         yield _finding(
             "tuner-file", TUNER, stored.tuner_fault, severity=Severity.WARNING, advice=advice
         )
     for key in [TUNER, *wanted]:
         if key not in stored.entries:
-            what = "it is missing: the journal there has what it says"
+            what = "it is missing: the journal in storage has its content"
             if key == TUNER:
-                what = "it is missing: a restore from there must be given the trainable"
+                what = "it is missing: a restore from there needs the trainable"
             yield _finding("storage-file", key, what, severity=_unless(in_use), remedy=remedy)
 
 
 def records_ahead(stored: StorageTree, tree: Tree) -> int:
-    """How many bytes of records the journal here has that are not published."""
+    """How many bytes of the journal here are not published."""
     published: dict[int, int] = {}
     for stretch in map(stretch_of, stored.segments.values()):
         published[stretch.segment] = max(stretch.end, published.get(stretch.segment, 0))
@@ -255,9 +259,9 @@ def records_ahead(stored: StorageTree, tree: Tree) -> int:
 
 
 def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
-    """Objects that nothing needs: neither what is published names them, nor what is here."""
+    """Objects that neither the published records nor those on this machine need."""
     found = [
-        _garbage(stored, key, "leftover", "what an interrupted write left")
+        _garbage(stored, key, "leftover", "left by an interrupted write")
         for key, entry in stored.entries.items()
         if is_leftover(entry.name)
     ]
@@ -269,7 +273,7 @@ def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
         return found
     stories.append(published.story)
     found += [
-        _garbage(stored, key, "journal-superseded", "it has become part of a longer object")
+        _garbage(stored, key, "journal-superseded", "it is now part of a longer object")
         for key, entry in stored.entries.items()
         if _is_superseded(stored, key, entry.name)
     ]
@@ -283,7 +287,7 @@ def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
 
 
 def _is_superseded(stored: StorageTree, key: str, name: str) -> bool:
-    """Whether it is a later stretch of a segment that the head names otherwise."""
+    """Whether it is a later stretch of a segment that the head names as a whole."""
     place = place_of(name)
     if place is None or not place[1] or key != f"{JOURNAL}/{name}" or name in stored.segments:
         return False

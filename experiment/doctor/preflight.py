@@ -1,4 +1,4 @@
-"""`holdfast doctor preflight`: a storage, and this machine, before a night is spent on them."""
+"""`holdfast doctor preflight`: tests a storage, and this machine, before a long run."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _SCARCE_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreflightReport:
-    """What came of it; `path` without credentials."""
+    """The result; `path` has no credentials."""
 
     path: str
     steps: tuple[Step, ...]
 
     @property
     def is_sound(self) -> bool:
-        """Whether a run can be kept here, if with fewer guarantees."""
+        """Whether a run can use this storage, perhaps with fewer guarantees."""
         return all(step.outcome in (ProbeOutcome.OK, ProbeOutcome.WEAK) for step in self.steps)
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The report as JSON values."""
         steps = [
             {
                 **asdict(step),
@@ -49,7 +49,7 @@ class PreflightReport:
 
 
 def preflight(uri: str, settings: Settings, *, large_bytes: int = LARGE_BYTES) -> PreflightReport:
-    """Try a `storage_path` and the local directory. Raises InvalidLocation."""
+    """Test a `storage_path` and the local directory. Raises InvalidLocation."""
     location = Location.resolve(uri, None, {})
     local = location.local_path
     is_direct = local is not None and not settings.explicit_local_dir
@@ -64,13 +64,13 @@ def preflight(uri: str, settings: Settings, *, large_bytes: int = LARGE_BYTES) -
 
 
 def _remove_if_empty(folder: Path) -> None:
-    """What the trial made; it stays where something is in it."""
+    """Remove the folder that the test created, unless it has files."""
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
 
 
 def _try_machine(work: Path) -> Sequence[Step]:
-    """Where journal and checkpoints are written first."""
+    """Test the directory in which a run writes its journal and checkpoints first."""
     folder = next(path for path in (work, *work.parents) if path.is_dir())
     return [_try_lock(folder), _look_at_space(folder)]
 
@@ -85,7 +85,7 @@ def _try_lock(folder: Path) -> Step:
         told, meaning = error.cause, error.advice
     except OSError as error:
         told = f"{error.strerror}: {error.filename}"
-        meaning = "Set RAY_AIR_LOCAL_CACHE_DIR to a directory in which you may write"
+        meaning = "Set RAY_AIR_LOCAL_CACHE_DIR to a directory that you may write to"
     return Step(
         name="lock",
         outcome=ProbeOutcome.FAILED if meaning else ProbeOutcome.OK,
@@ -102,7 +102,7 @@ def _look_at_space(folder: Path) -> Step:
         name="space",
         outcome=ProbeOutcome.WEAK if is_scarce else ProbeOutcome.OK,
         told=f"{size(free)} free in {folder}",
-        meaning="Checkpoints are written here first, also where they are kept elsewhere."
+        meaning="Checkpoints are written here first, even if they are stored elsewhere."
         if is_scarce
         else "",
     )

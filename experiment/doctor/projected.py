@@ -1,4 +1,4 @@
-"""Whether each trial's files say what the journal says; all can be written anew from it."""
+"""Checks that each trial's files agree with the journal; all can be rewritten from it."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from holdfast.syncer.stores.plain_files import parse_json, read_small
 from holdfast.trial.trial import Status, Trial
 
 _MOST_BYTES = 1 << 33
-# What a file may have for each byte of the journal, and beyond that.
+# The allowed size of a file: so much for each byte of the journal, plus a constant.
 _PER_BYTE, _FREE_BYTES = 20, 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Those of a trial that the journal has; no record has those up to the iteration `unknown`."""
+    """The rows of a trial in the journal; those up to iteration `unknown` are in no record."""
 
     known: Sequence[ExpectedRow]
     unknown: int = 0
@@ -46,10 +46,7 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
-    """What the files that are there tell of the settings they were written with.
-
-    None where there is no file to tell.
-    """
+    """The settings that the existing files were written with; None if no file shows it."""
 
     charts: bool | None = None
     config_in_rows: bool | None = None
@@ -59,18 +56,18 @@ _R = TypeVar("_R")
 
 
 class _Wrong(Exception):
-    """A file does not say what the journal says; the message says in what."""
+    """A file differs from the journal; the message says how."""
 
 
 def habits(layout: Layout, story: FoldedExperiment) -> Habits:
-    """Raises OSError."""
+    """Infer the settings from the files. Raises OSError."""
     charted, configured = list[bool](), list[bool]()
     for trial_id, rows in story.rows.items():
         folder = layout.trial(story.machine.trials[trial_id].spec)
         if not rows or not (folder / RESULTS).exists():
             continue
         charted.append(bool(_event_files(folder)))
-        with suppress(OSError), open_regular(folder / RESULTS) as file:  # told when it is checked
+        with suppress(OSError), open_regular(folder / RESULTS) as file:  # the check reports it
             configured.append(b'"config": {' in file.readline(_MOST_BYTES))
     return Habits(
         charts=any(charted) if charted else None,
@@ -79,7 +76,7 @@ def habits(layout: Layout, story: FoldedExperiment) -> Habits:
 
 
 def examine(layout: Layout, story: FoldedExperiment, *, charts: bool) -> Iterator[Finding]:
-    """Hold every trial's files against the fold. Raises OSError where one cannot be read."""
+    """Compare every trial's files with the replay. Raises OSError if one cannot be read."""
     checks = dict(_CHECKS)
     if charts and tensorboard.available():
         checks[f"{EVENTS_PREFIX}*"] = _check_charts
@@ -104,15 +101,15 @@ def _rows_of(story: FoldedExperiment, trial: Trial) -> Rows:
 
 
 def _config_bytes(trial: Trial) -> int:
-    """What stands in each row of result.json, beside what was reported."""
+    """The size of the config in each row of result.json."""
     return len(encode(shown_config(trial.config)))
 
 
 def _check_size(path: Path, most: int) -> None:
-    """What is far longer than all that the journal says is not read: it may have no end."""
+    """Do not read a file that is far longer than the journal explains: it may be endless."""
     size = os.lstat(path).st_size if os.path.lexists(path) else 0
     if size > most:
-        raise _Wrong(f"it has {size:,} bytes, which the journal does not account for")
+        raise _Wrong(f"it has {size:,} bytes, more than the journal explains")
 
 
 def _behind(where: str, what: str) -> Finding:
@@ -120,7 +117,7 @@ def _behind(where: str, what: str) -> Finding:
         kind="rows-behind",
         severity=Severity.WARNING,
         where=where,
-        what=f"it is not what the journal says: {what}",
+        what=f"it differs from the journal: {what}",
         remedy=Remedy.REPAIR,
     )
 
@@ -129,11 +126,11 @@ def _check_params(folder: Path, trial: Trial, _: Rows) -> None:
     shown = json.loads(encode(shown_config(trial.config)))
     if _same(parse_json(_read(folder / PARAMS)), shown):
         return
-    raise _Wrong("other parameters")
+    raise _Wrong("different parameters")
 
 
 def _same(one: object, other: object) -> bool:
-    """NaN is equal to NaN here."""
+    """Whether two values are equal; NaN equals NaN here."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
@@ -145,11 +142,11 @@ def _check_results(folder: Path, _: Trial, expected: Rows) -> None:
         raise _Wrong("its last line is cut off")
     rows = [parse_json(line) for line in lines]
     if not all(isinstance(row, dict) for row in rows):
-        raise _Wrong("a line is no row")
+        raise _Wrong("a line is not a row")
     rows = _judged(rows, [row.get("training_iteration") for row in rows], expected)
     for row, known in zip(rows, expected.known, strict=True):
         if known.line not in (line_sum(row, has_config=h) for h in (False, True)):
-            raise _Wrong(f"the row of iteration {known.iteration} has other values")
+            raise _Wrong(f"the row of iteration {known.iteration} has different values")
 
 
 def _check_progress(folder: Path, _: Trial, expected: Rows) -> None:
@@ -163,14 +160,14 @@ def _check_progress(folder: Path, _: Trial, expected: Rows) -> None:
     rows = _judged(rows, [int(row["training_iteration"]) for row in rows], expected)
     for row, known in zip(rows, expected.known, strict=True):
         if cells_sum(row) != known.cells:
-            raise _Wrong(f"the row of iteration {known.iteration} has other values")
+            raise _Wrong(f"the row of iteration {known.iteration} has different values")
 
 
 def _check_errors(folder: Path, trial: Trial, _: Rows) -> None:
     if trial.status is not Status.ERROR or trial.error is None:
         return
     if trial.error.headline.encode() not in _read(folder / ERROR):
-        raise _Wrong("it does not have the error that ended the trial")
+        raise _Wrong("it lacks the error that ended the trial")
 
 
 def _check_charts(folder: Path, _: Trial, expected: Rows) -> None:
@@ -194,17 +191,17 @@ def _read(path: Path) -> bytes:
 
 
 def _judged(rows: Sequence[_R], iterations: Sequence[object], expected: Rows) -> list[_R]:
-    """Those of the rows that the journal has, too. Raises _Wrong where it has others."""
+    """The rows that the journal has as well. Raises _Wrong if the iterations differ."""
     found = [at for at in iterations if type(at) is not int or at > expected.unknown]
     wanted = [row.iteration for row in expected.known]
     if found != wanted:
-        raise _Wrong(f"it has {_span(found)}, the journal {_span(wanted)}")
+        raise _Wrong(f"it has {_span(found)}, but the journal has {_span(wanted)}")
     return list(rows[len(rows) - len(found) :])
 
 
 def _span(iterations: Sequence[object]) -> str:
     if not iterations:
-        return "no iteration"
+        return "no iterations"
     if len(iterations) <= 5:
         return f"iterations {', '.join(map(str, iterations))}"
     return f"{len(iterations)} iterations from {iterations[0]} to {iterations[-1]}"

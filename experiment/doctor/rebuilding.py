@@ -53,13 +53,13 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidTransition, UnreadableRecord
 from holdfast.trial.trial import Trial, evolve
 
-# Nothing but the experiment's first moment is unknown where its first record is lost.
+# If only the first record is lost, only the time at which the experiment began is unknown.
 _UNCERTAIN = ("active_s", "boot_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilt:
-    """What a segment should be; `how` says where that is known from."""
+    """A segment as it should be; `how` names the source."""
 
     number: int
     data: bytes
@@ -67,29 +67,29 @@ class Rebuilt:
 
 
 def rebuilt(layout: Layout, *, is_mirror: bool = False) -> list[Rebuilt]:
-    """The segments whose beginning can be made again, as they should be. Raises OSError.
+    """The segments whose beginning can be reconstructed. Raises OSError.
 
-    `is_mirror`: storage may have the segments as they were. Others in their place would not fit
-    what is published there, so that nothing is made anew.
+    `is_mirror`: storage may have the original segments, and reconstructed ones would not fit what
+    is published there, so none is reconstructed.
     """
     found = list(_with_magic(layout.journal))
     if found or is_mirror:
         return found
     if any(_is_foreign(layout.journal, number) for number in segments(layout.journal)):
         return []
-    made = _from_snapshots(layout) or _begun_anew(layout)
+    made = _from_snapshots(layout) or _restarted(layout)
     return [] if made is None else [made]
 
 
 def rebuild(layout: Layout, *, is_mirror: bool) -> Iterator[Deed]:
-    """Put the segments in place; what was there is kept aside. Raises OSError."""
+    """Write the reconstructed segments; the old ones are renamed. Raises OSError."""
     while made := rebuilt(layout, is_mirror=is_mirror):
         for one in made:
             yield put(layout.journal, one)
 
 
 def put(journal: Path, made: Rebuilt) -> Deed:
-    """The old bytes are durable under another name before the new ones take their place."""
+    """Replace a segment, after its old bytes are durable under another name."""
     path = journal / segment_name(made.number)
     kept = ""
     if path.exists():
@@ -97,14 +97,14 @@ def put(journal: Path, made: Rebuilt) -> Deed:
         aside = name_aside(path, 0, old)
         if not aside.exists():
             write_atomic(aside, old)
-        kept = f"; what was there is kept as {aside.name}"
+        kept = f"; the old file is kept as {aside.name}"
     make_folder(journal)
     write_atomic(path, made.data)
-    return Deed(what=f"given its beginning back, {made.how}{kept}", where=f"{JOURNAL}/{path.name}")
+    return Deed(what=f"restored its beginning {made.how}{kept}", where=f"{JOURNAL}/{path.name}")
 
 
 def _with_magic(journal: Path) -> Iterator[Rebuilt]:
-    """Segments with nothing wrong but their first eight bytes."""
+    """Segments in which only the first eight bytes are wrong."""
     for number in segments(journal):
         path = journal / segment_name(number)
         with open_regular(path) as file:
@@ -112,7 +112,7 @@ def _with_magic(journal: Path) -> Iterator[Rebuilt]:
                 continue
         if any(_is_record(payload) for payload, _ in _first(journal, number, len(MAGIC))):
             data = MAGIC + read_regular(path)[len(MAGIC) :]
-            yield Rebuilt(number=number, data=data, how="as its first record is whole")
+            yield Rebuilt(number=number, data=data, how="because its first record is complete")
 
 
 def _first(journal: Path, number: int, offset: int) -> Iterator[tuple[bytes, int]]:
@@ -130,7 +130,7 @@ def _is_record(payload: bytes) -> bool:
 
 
 def _is_foreign(journal: Path, number: int) -> bool:
-    """Whether the first record is whole, and of another version of holdfast."""
+    """Whether another version of holdfast wrote the first record."""
     path = journal / segment_name(number)
     with open_regular(path) as file:
         offset = 0 if check_magic(file.read(len(MAGIC)), path) else len(MAGIC)
@@ -154,9 +154,11 @@ def _from_snapshots(layout: Layout) -> Rebuilt | None:
     return None
 
 
-def _begun_anew(layout: Layout) -> Rebuilt | None:
-    """A segment behind all others, which begins with the state of the newest experiment's newest
-    snapshot. None where storage has that, or may have it, and where nothing is lost."""
+def _restarted(layout: Layout) -> Rebuilt | None:
+    """A segment after all others that begins with the state of the newest snapshot.
+
+    None if the newest experiment's beginning is not lost, or if storage has or may have it.
+    """
     if layout.mirror_of.exists():
         return None
     known = list(_beginnings(layout.journal))
@@ -173,30 +175,30 @@ def _begun_anew(layout: Layout) -> Rebuilt | None:
             for segment, event, began_at in known
         ):
             return None
-        return _begun_with(layout, taken, name)
+        return _restarted_from(layout, taken, name)
     return None
 
 
-def _begun_with(layout: Layout, taken: Snapshot, name: str) -> Rebuilt:
+def _restarted_from(layout: Layout, taken: Snapshot, name: str) -> Rebuilt:
     first = pack(recalled(taken.machine), taken.begun_at)
     try:
         check_journal(layout.journal, taken.last)
         tail = _tail(layout.journal, taken, first)
-        how = f"the {len(tail)} records behind it were read, and follow"
+        how = f"the {len(tail)} records after it were read and follow"
     except (BadSnapshot, OSError):
         advance(taken.machine, layout)
         first, tail = pack(recalled(taken.machine), taken.begun_at), []
-        how = "what was recorded after it is lost, but for whole checkpoints that show it"
+        how = "the records after it are lost, except where complete checkpoints show the progress"
     data = MAGIC + b"".join(map(framed, [first, *tail]))
     number = max(taken.position.segment, *segments(layout.journal), 0) + 1
     return Rebuilt(
         number=number,
         data=data,
-        how=f"anew with the state in the snapshot {name}: the records before it are lost; "
-        f"{how}. Of the rows up to there only {RESULTS}, {PROGRESS} and event "
-        f"files are left: they are kept. A scheduler, a search algorithm or a stopper with a "
-        f"state of its own does not see these rows again, and what it had decided by then is "
-        f"known only as far as it shows in the trials",
+        how=f"from the state in the snapshot {name}: the records before it are lost; {how}. The "
+        f"rows up to there exist only in {RESULTS}, {PROGRESS} and the event files, which "
+        "are kept. A scheduler, a search algorithm or a stopper with its own state does not "
+        "see these rows again; its earlier decisions are known only as far as the trials "
+        "show them",
     )
 
 
@@ -215,7 +217,7 @@ def _tail(journal: Path, taken: Snapshot, first: bytes) -> list[bytes]:
 
 
 def _beginnings(journal: Path) -> Iterator[tuple[int, Begun | Recalled, float]]:
-    """The experiments whose first record can be read: in which segment, and when they began."""
+    """The experiments whose first record can be read, with its segment and time."""
     for number in segments(journal):
         for payload, _ in _first(journal, number, 0):
             event, now, _ = unpack(payload)
@@ -224,7 +226,7 @@ def _beginnings(journal: Path) -> Iterator[tuple[int, Begun | Recalled, float]]:
 
 
 def _before(journal: Path, number: int, taken: Snapshot) -> Rebuilt | None:
-    """The segment with a beginning that leads to the snapshot; None where none does."""
+    """The segment with a beginning that leads to the snapshot; None if none does."""
     path = journal / segment_name(number)
     data = read_regular(path)
     start = next_record(data, len(MAGIC))
@@ -246,7 +248,7 @@ def _before(journal: Path, number: int, taken: Snapshot) -> Rebuilt | None:
                 machine.replay(event, now=began_at)
             for record in tail:
                 machine.replay(record.event, now=record.now, answers=record.answers)
-        except Exception:  # what was lost cannot be made again so: another way, or none
+        except Exception:  # this version cannot reconstruct what was lost: try the next
             continue
         if _same(machine, taken.machine):
             head = b"".join(framed(pack(event, began_at)) for event in events)
@@ -265,7 +267,7 @@ def _begun(taken: Snapshot, version: int) -> Begun:
 
 
 def _suggestions(taken: Snapshot, known: set[str]) -> Iterator[Suggested]:
-    """The trials whose first record was lost too."""
+    """The trials whose first record was lost as well."""
     made = list(taken.machine.trials.values())
     for trial in made:
         if trial.trial_id not in known:

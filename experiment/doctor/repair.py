@@ -44,13 +44,13 @@ _AT_ONCE = 16
 
 
 class NothingHere(TuneError):
-    """The command works on the tree of this machine, and there is none."""
+    """The command needs the experiment's directory on this machine, and there is none."""
 
     def __init__(self, case: DoctorTarget, command: str) -> None:
         super().__init__(
-            f"{command} works on the directory in which the experiment was run, and there is none "
-            f"of {case.shown} on this machine (RAY_AIR_LOCAL_CACHE_DIR says where they lie). A "
-            f"restore brings one here: Tuner.restore({case.shown!r}, trainable=...)"
+            f"{command} needs the directory in which the experiment ran, and this machine has "
+            f"none for {case.shown} (RAY_AIR_LOCAL_CACHE_DIR names the folder of these "
+            f"directories). A restore creates one: Tuner.restore({case.shown!r}, trainable=...)"
         )
 
 
@@ -132,7 +132,7 @@ def _bring(
     except StorageError as error:
         lost.append(_lost(one, f"broken here, and in storage: {error}"))
         return
-    yield Deed(what="taken from storage, which has it whole", where=one.folder)
+    yield Deed(what="downloaded from storage, which has it complete", where=one.folder)
 
 
 def _lost(one: kept.NamedCheckpoint, reason: str) -> CheckpointLost:
@@ -151,7 +151,7 @@ def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Deed]:
     trials = {} if found.story is None else found.story.machine.trials
     for event in lost:
         yield Deed(
-            what=f"checkpoint {event.index} is dropped from the records: {event.reason}",
+            what=f"checkpoint {event.index} dropped from the records: {event.reason}",
             where=trials[event.trial_id].spec.dirname,
         )
 
@@ -163,7 +163,7 @@ def _put_snapshots_aside(found: Tree) -> Iterator[Deed]:
             path = found.layout.root / finding.where
             os.replace(path, path.with_name(f"{path.name}{UNUSABLE}"))
             fsync_dir(found.layout.root)
-            yield Deed(what=f"put aside, as {path.name}{UNUSABLE}", where=finding.where)
+            yield Deed(what=f"renamed to {path.name}{UNUSABLE}", where=finding.where)
 
 
 def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
@@ -185,7 +185,7 @@ def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
     projector.snapshot()
     for finding in behind:
         if projector.trouble is None:
-            yield Deed(what="written anew from the journal", where=finding.where)
+            yield Deed(what="rewritten from the journal", where=finding.where)
 
 
 def bring_checkpoint(remote: Location, layout: Layout, folder: str) -> None:

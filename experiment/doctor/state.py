@@ -1,6 +1,6 @@
-"""Snapshots, tuner.pkl and the states of callbacks: whether they can be read, and fit the journal.
+"""Checks that snapshots, tuner.pkl and callback states can be read and fit the journal.
 
-Nothing of the user's is unpickled: only the frame around the fields is looked at.
+Nothing of the user's is unpickled: only the frame around the fields is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ UNUSABLE = ".unusable"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotFile:
-    """A snapshot's file: what is in it, or why it is of no use."""
+    """A snapshot's file: its content, or the reason why it cannot be used."""
 
     name: str
     snapshot: Snapshot | None = None
@@ -37,7 +37,7 @@ class SnapshotFile:
 
 
 def snapshots(layout: Layout, experiment_id: str) -> list[SnapshotFile]:
-    """Those of an experiment, and those that do not say whose they are."""
+    """The snapshots of an experiment, and those that do not name one."""
     return [_taken(layout, name) for name in snapshots_of(layout.root, experiment_id)]
 
 
@@ -49,18 +49,18 @@ def _taken(layout: Layout, name: str) -> SnapshotFile:
 
 
 def moments(taken: list[SnapshotFile]) -> set[Position]:
-    """Where in the journal the snapshots were taken."""
+    """The positions in the journal at which the snapshots were taken."""
     return {one.snapshot.position for one in taken if one.snapshot is not None}
 
 
 def judge_snapshots(taken: list[SnapshotFile], story: FoldedExperiment) -> Iterator[Finding]:
-    """A snapshot is never the truth: one that is no good costs a restore some seconds."""
+    """Check the snapshots. A bad one does no harm: a restore takes some seconds longer."""
     for one in taken:
         fault = one.fault
         if one.snapshot is not None:
             folded = story.machines.get(one.snapshot.position)
             if folded is not None and not _same(folded, plain_machine(one.snapshot.machine)):
-                fault = "it is not what the journal gives up to the record that it was taken after"
+                fault = "it differs from the state that the journal gives at its position"
         if fault:
             yield Finding(
                 kind="snapshot-unusable",
@@ -77,7 +77,8 @@ def _same(one: object, other: object) -> bool:
 
 
 def judge_objects(layout: Layout, story: FoldedExperiment | None) -> Iterator[Finding]:
-    """What a restore takes from tuner.pkl and callbacks.msgpack, if it is not given it anew."""
+    """Check tuner.pkl and callbacks.msgpack, which a restore needs unless it is passed their
+    content."""
     fault = TunerFile(layout.tuner).fault
     if fault:
         kept = story.machine.spec.options.get("objects", ()) if story is not None else ()
@@ -87,8 +88,8 @@ def judge_objects(layout: Layout, story: FoldedExperiment | None) -> Iterator[Fi
             severity=Severity.WARNING,
             where=TUNER,
             what=fault,
-            advice=f"A restore must be given what the experiment began with ({needed}); or put a "
-            f"copy of the file in its place: remote storage has one beside the journal",
+            advice=f"Pass a restore what the experiment was started with ({needed}); or replace "
+            "the file with a copy: remote storage has one next to the journal",
         )
     try:
         callback_states.read(layout.callbacks)
@@ -97,6 +98,6 @@ def judge_objects(layout: Layout, story: FoldedExperiment | None) -> Iterator[Fi
             kind="callback-states",
             severity=Severity.WARNING,
             where=CALLBACKS,
-            what=f"it cannot be read ({error}): callbacks start without their states",
-            advice="Remove the file, or put an older copy in its place",
+            what=f"it cannot be read ({error}): callbacks will start without their saved states",
+            advice="Remove the file, or replace it with an older copy",
         )

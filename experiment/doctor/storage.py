@@ -1,4 +1,4 @@
-"""What lies in storage elsewhere: the published set, the checkpoints, and whose it is."""
+"""Reads an experiment in storage elsewhere: the published records, checkpoints and claims."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _AT_ONCE = 16
 
 @dataclass(slots=True)
 class StorageTree:
-    """What storage holds of one experiment.
+    """The contents of storage for one experiment.
 
-    `segments` are those that the head names, by name; `bad_segments` says why one of them is no
-    good. `broken` are checkpoints with a trace there that are not whole, by folder.
-    `published` is what the segments tell, `tuner_fault` what is wrong with tuner.pkl.
+    `segments` are those that the head names, by name; `bad_segments` says why one of them is
+    unusable. `broken` are incomplete checkpoints, by folder. `published` is the experiment that
+    the segments describe, `tuner_fault` what is wrong with tuner.pkl.
     """
 
     entries: dict[str, ObjectInfo]
@@ -58,22 +58,22 @@ class StorageTree:
 
     @property
     def checkpoints(self) -> set[str]:
-        """The folders that hold something and are named like a checkpoint of a trial."""
+        """The non-empty folders whose names are those of checkpoints of a trial."""
         parts = [key.split("/") for key in self.entries]
         return {"/".join(p[:2]) for p in parts if len(p) > 2 and p[1].startswith("checkpoint_")}
 
     def fault(self, folder: str) -> str:
-        """Why a checkpoint cannot be had from there; "" if it can."""
+        """Why a checkpoint cannot be read from storage; "" if it can."""
         if f"{folder}/{MANIFEST_NAME}" not in self.entries:
             return "it is not in storage"
         return self.broken.get(folder, "")
 
 
 def gather(remote: Location, here: Layout | None = None) -> StorageTree:
-    """List what is there, and read the journal, tuner.pkl and every manifest.
+    """List the objects, and read the journal, tuner.pkl and every manifest.
 
-    What `here` has of the journal stands in for what is damaged there.
-    Raises StorageError where the storage does not answer.
+    Segments that are damaged in storage are read from `here`, if it has them. Raises StorageError
+    if storage does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
         copy = Layout(Path(folder))
@@ -84,7 +84,8 @@ def gather(remote: Location, here: Layout | None = None) -> StorageTree:
                 _stand_in(here, copy, stored.segments[name])
         join_stretches(copy.journal)
         stored.published = read_tree(copy)
-        # Snapshots there may be ahead of the journal, whose newest segment is not sealed yet: a
+        # Snapshots in storage may be ahead of the journal, whose newest segment is not sealed yet,
+        # so a restore from storage reads none.
         # restore from storage reads none.
         if TUNER in stored.entries:
             stored.tuner_fault = TunerFile(copy.tuner).fault.replace(f"{copy.root}/", "")
@@ -92,14 +93,14 @@ def gather(remote: Location, here: Layout | None = None) -> StorageTree:
 
 
 def _stand_in(here: Layout, copy: Layout, segment: Mapping[str, Any]) -> None:
-    """The same segment from this machine, where it is what the head says."""
+    """Copy a segment from this machine, if it is the one that the head names."""
     if has_all(here, {"segments": [segment]}):
         data = bytes_of(here, segment)
         (copy.journal / segment["name"]).write_bytes(data)
 
 
 def bytes_of(layout: Layout, segment: Mapping[str, Any]) -> bytes:
-    """What the tree here has of something that a head names. Raises OSError."""
+    """The bytes on this machine of a segment that a head names. Raises OSError."""
     stretch = stretch_of(segment)
     return read_stretch(layout.journal, stretch.segment, stretch.start, stretch.size)
 
@@ -132,7 +133,7 @@ async def _read_head(store: Store, stored: StorageTree) -> None:
 
 
 def _of_listing(stored: StorageTree) -> Mapping[str, Any]:
-    """What a restore goes by where the head is damaged: all segments that are there."""
+    """A head with all segments in storage, as a restore uses them if the head is damaged."""
     parts = [
         {"name": entry.name, "size": entry.size}
         for key, entry in stored.entries.items()
@@ -149,9 +150,9 @@ async def _fetch_segment(store: Store, stored: StorageTree, name: str, copy: Lay
         stored.bad_segments[name] = "it is not there"
         return
     if len(data) < part["size"]:
-        stored.bad_segments[name] = f"it has {len(data)} bytes, the head says {part['size']}"
+        stored.bad_segments[name] = f"it has {len(data)} bytes, but the head says {part['size']}"
     elif not stretch_of(part).is_of(data):
-        stored.bad_segments[name] = "its CRC-32 is not what the head says: its bytes changed"
+        stored.bad_segments[name] = "its CRC-32 differs from that in the head: its bytes changed"
     (copy.journal / name).write_bytes(data[: part["size"]])
 
 
@@ -173,8 +174,10 @@ async def _check_sizes(store: Store, stored: StorageTree, marker: str) -> None:
 
 
 def download_all(remote: Location, stored: StorageTree, folders: list[str]) -> int:
-    """Read every byte of these checkpoints and note what is not as the manifest says; returns how
-    many bytes were read. Raises StorageError where the storage does not answer."""
+    """Download and check every byte of these checkpoints; return the number of bytes read.
+
+    Adds damaged checkpoints to `stored.broken`. Raises StorageError if storage does not answer.
+    """
     size = 0
     for folder in folders:
         scratch = Path(tempfile.mkdtemp(prefix="holdfast-doctor-"))
@@ -188,14 +191,14 @@ def download_all(remote: Location, stored: StorageTree, folders: list[str]) -> i
 
 
 async def _download(store: Store, scratch: Path) -> int:
-    """Into a new directory below `scratch`, held against the manifest."""
+    """Download into a new directory below `scratch` and check against the manifest."""
     found = await download.look(store)
     await download.fetch(store, found, scratch / "checkpoint")
     return sum(entry.size for entry in found.entries)
 
 
 def committed(stored: StorageTree) -> list[kept.NamedCheckpoint]:
-    """What a restore from storage would look for there."""
+    """The checkpoints that a restore from storage would look for there."""
     story = stored.published.story if stored.published is not None else None
     if story is None:
         return []

@@ -1,4 +1,5 @@
-"""What the journal tells of each experiment in a directory: its fold, and the rows that follow."""
+"""Replays the journal of each experiment in a directory: its state, and the rows that follow from
+it."""
 
 from __future__ import annotations
 
@@ -24,12 +25,13 @@ from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import Reported, Started
 from holdfast.trial.trial import Trial
 
-# Local time, which another machine writes in another way.
+# Local time, which another machine writes differently.
 _DATE = "date"
 
 
 class ExpectedRow(NamedTuple):
-    """What result.json and progress.csv must have of one iteration, as CRC-32 of its content."""
+    """The row that result.json and progress.csv must have for an iteration, as CRC-32s of its
+    content."""
 
     iteration: int
     line: int
@@ -38,12 +40,11 @@ class ExpectedRow(NamedTuple):
 
 @dataclass(slots=True)
 class FoldedExperiment:
-    """One experiment as its records tell it.
+    """One experiment after a replay of its records.
 
-    No record has the rows up to the iteration that `unknown` has of a trial.
-
-    `refusal` is why the fold ended early, and `is_foreign` that another version of holdfast wrote
-    the record.
+    `unknown` has, for each trial, the last iteration whose rows are in no record. `refusal` says
+    why the replay ended early; `is_foreign` is true if another version of holdfast wrote the
+    record.
     """
 
     machine: Machine
@@ -63,9 +64,9 @@ class FoldedExperiment:
 def tell(
     journal: Path, chapter: Chapter, *, moments: Collection[Position] = ()
 ) -> FoldedExperiment | None:
-    """Fold one experiment; None where its beginning cannot be read.
+    """Replay one experiment; None if its beginning cannot be read.
 
-    At each of the `moments` the machine is kept as plain data, to hold snapshots against.
+    At each position in `moments` the machine is kept as plain data, to compare snapshots with.
     """
     span = chapter.span
     if span is None or not chapter.begins:
@@ -97,18 +98,18 @@ def _take_in(story: FoldedExperiment, payload: bytes, end: Position) -> bool:
     story.records += 1
     _note(story, event, before)
     if _lacks_decisions(story.machine):
-        story.refusal = "it does not say what the experiment's scheduler decided"
+        story.refusal = "it does not have the decisions of the experiment's scheduler"
         story.is_foreign = True
     return not story.refusal
 
 
 def _lacks_decisions(machine: Machine) -> bool:
-    """Whether a scheduler of the user's decided, and the journal is too old to have that."""
+    """Whether a user's scheduler decided, and the journal is too old to have its decisions."""
     return machine.version == 1 and "scheduler" in machine.spec.options.get("objects", ())
 
 
 def _note(story: FoldedExperiment, event: Event, before: Trial | None) -> None:
-    """What follows from an event for rows."""
+    """Update the expected rows after an event."""
     match event:
         case Recalled():
             trials = story.machine.trials.values()
@@ -142,21 +143,23 @@ def expected_row(trial: Trial) -> ExpectedRow:
 
 
 def line_sum(row: Mapping[str, Any], *, has_config: bool) -> int:
-    """The CRC-32 of what a line of result.json says, in whatever order; the config does not count
-    unless it is a metric of the user's."""
+    """The CRC-32 of a line of result.json, independent of the order of keys.
+
+    The config counts only if it is a metric of the user's.
+    """
     dropped = {_DATE} if has_config else {_DATE, CONFIG}
     kept = {key: value for key, value in row.items() if key not in dropped}
     return zlib.crc32(json.dumps(kept, sort_keys=True).encode())
 
 
 def cells_sum(cells: Mapping[str, str]) -> int:
-    """The CRC-32 of a row of progress.csv; an empty cell is as good as none."""
+    """The CRC-32 of a row of progress.csv. An empty cell counts as missing."""
     kept = sorted((key, text) for key, text in cells.items() if text and key != _DATE)
     return zlib.crc32(repr(kept).encode())
 
 
 def _cell(value: Any) -> str:
-    """As the csv module writes and reads it again."""
+    """The cell as the csv module writes it and reads it back."""
     if type(value) in (str, int, float, bool):
         return str(value)
     text = io.StringIO()

@@ -20,10 +20,10 @@ from holdfast.experiment.records.segments import chapters as find_chapters
 
 @dataclass(slots=True)
 class Tree:
-    """What was found of one tree.
+    """The contents of one tree.
 
-    `broken` are the checkpoints that are named and cannot be resumed from, with the reason, by
-    folder; `staged` those that are not committed yet.
+    `broken` maps the folders of checkpoints that the records name, but that cannot be resumed
+    from, to the reason.
     """
 
     layout: Layout
@@ -43,7 +43,7 @@ class Tree:
 
 
 def read(layout: Layout, *, in_use: bool = False) -> Tree:
-    """The journal and the snapshots alone. Raises OSError."""
+    """Read only the journal and the snapshots. Raises OSError."""
     chapters = find_chapters(look(layout.journal))
     tree = Tree(layout=layout, chapters=chapters, story=None)
     tree.findings += _judge(chapters, in_use=in_use)
@@ -80,14 +80,14 @@ def _refused(story: FoldedExperiment) -> Finding:
         kind="journal-impossible",
         severity=Severity.ERROR,
         where=JOURNAL,
-        what=f"record {story.records + 1} cannot follow those before it: {story.refusal}",
-        advice="This is a fault of holdfast: please report it with the journal. What was reported "
-        "before can be read with tune.ExperimentAnalysis where a snapshot is left",
+        what=f"record {story.records + 1} cannot follow the records before it: {story.refusal}",
+        advice="This is a bug in holdfast: please report it with the journal. If a snapshot is "
+        "left, tune.ExperimentAnalysis can read what was reported before",
     )
 
 
 def _judge(parts: Sequence[Chapter], *, in_use: bool) -> Iterator[Finding]:
-    """What is wrong with the journal. `in_use`: its last record may be being written just now."""
+    """Find what is wrong with the journal. `in_use`: its last record may be incomplete."""
     if not any(chapter.begins for chapter in parts):
         yield _unreadable(any(s.is_foreign for chapter in parts for s in chapter.segments))
         return
@@ -104,31 +104,31 @@ def _unreadable(is_foreign: bool) -> Finding:
             kind="journal-foreign",
             severity=Severity.ERROR,
             where=JOURNAL,
-            what="it begins with a record of another version of holdfast",
+            what="its first record is from another version of holdfast",
             advice="Use the version that wrote it",
         )
     return Finding(
         kind="journal-unreadable",
         severity=Severity.ERROR,
         where=JOURNAL,
-        what="no segment of it has a readable beginning: what the experiment was is not known",
-        advice="Where the experiment was persisted elsewhere, doctor repair --storage URI takes "
-        "what is damaged here from there; else put a copy of the journal in its place",
+        what="no segment has a readable beginning: the experiment's settings are lost",
+        advice="If the experiment was uploaded, doctor repair --storage URI downloads the "
+        "damaged segments; otherwise replace the journal with a copy",
     )
 
 
 def _told(damage: JournalDamage, *, is_newest: bool) -> Finding:
     of_earlier = "" if is_newest else " (of an earlier experiment in this directory)"
     where = f"{JOURNAL}/{damage.at.name}"
-    later = f", and {len(damage.later)} segments behind it" if damage.later else ""
+    later = f", and {len(damage.later)} segments after it" if damage.later else ""
     if damage.is_torn:
         return Finding(
             kind="journal-torn",
             severity=Severity.WARNING,
             where=where,
-            what=f"its last record is cut off at offset {damage.offset}, as a crash in the middle "
-            f"of a write leaves it: nothing that was acknowledged is behind it{of_earlier}",
-            advice="If nothing crashed, the file was cut off, and what followed is lost unless "
+            what=f"its last record is cut off at offset {damage.offset}, as after a crash during "
+            f"a write: no acknowledged record follows it{of_earlier}",
+            advice="If nothing crashed, the file was truncated, and the rest is lost unless "
             "remote storage has a copy",
             remedy=Remedy.REPAIR,
         )
@@ -139,7 +139,7 @@ def _told(damage: JournalDamage, *, is_newest: bool) -> Finding:
         severity=Severity.ERROR,
         where=where,
         what=f"{start} cannot be used: {missing} ({size(damage.size_bytes)}{later}){of_earlier}",
-        advice="What the records behind it said is lost, unless remote storage has a copy; repair "
-        "puts the bytes aside, and what stands before them is used",
+        advice="The records after it are lost, unless remote storage has a copy; repair moves "
+        "the bytes aside and keeps the records before them",
         remedy=Remedy.REPAIR,
     )

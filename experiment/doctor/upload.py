@@ -1,8 +1,7 @@
-"""`holdfast doctor sync`: commit and upload what a run could not, without running any trial.
+"""`holdfast doctor sync`: commits and uploads what a run could not, without running any trial.
 
-It is the end of a run, with the uploader that a run has: checkpoints first, then artifacts where
-the run sends them, then the records, then the head. Like a restore it takes the experiment over
-from any other machine.
+It performs the end of a run with a run's uploader: checkpoints first, then artifacts if the run
+uploads them, then the records, then the head. Like a restore, it claims the storage for itself.
 """
 
 from __future__ import annotations
@@ -46,7 +45,8 @@ TIMEOUT_S = 300.0
 
 
 class NotFit(TuneError):
-    """What is here must not be uploaded as it is; the message says why, and what to do first."""
+    """The local files must not be uploaded in this state; the message says why, and what to do
+    first."""
 
 
 def sync(
@@ -57,19 +57,20 @@ def sync(
     tell: Callable[[str], None] = lambda text: None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> DoctorReport:
-    """Bring everything to where it lasts. Each operation is tried again for `timeout_s`.
+    """Upload everything. Each operation is retried for `timeout_s`.
 
-    `downloads`: look also at the bytes of what is in storage. `tell` hears of trouble, `progress`
-    how many of the checkpoints are done.
+    `downloads`: also check the bytes that are in storage. `tell` is called with messages about
+    problems, `progress` with the number of checkpoints that are done.
 
-    Raises Locked while somebody runs it, NothingHere, NotFit, Usurped, OSError, StorageError.
+    Raises Locked while a process runs the experiment, NothingHere, NotFit, Usurped, OSError,
+    StorageError.
     """
     if case.layout is None:
         raise NothingHere(case, "sync")
     if case.kept_in:
         raise NotFit(
-            f"{case.layout.root} is persisted in {case.kept_in}: give the URI of the experiment "
-            f"there as PATH, or as --storage, so that it can be reached"
+            f"{case.layout.root} is uploaded to {case.kept_in}: pass the URI of the experiment "
+            "there as PATH, or as --storage"
         )
     began = time.monotonic()
     with locked(case.layout):
@@ -122,7 +123,8 @@ class _Upload:
         return self._deeds
 
     def _waiting(self) -> list[kept.NamedCheckpoint]:
-        """Whole checkpoints that are not committed, or that storage has not whole."""
+        """Complete checkpoints that are not committed, or that storage does not have
+        completely."""
         assert self._tree.story is not None
         return [
             one
@@ -165,13 +167,14 @@ class _Upload:
 
     async def _send_artifacts(self, uploader: Uploader) -> None:
         if sent := await uploader.send_artifacts(None):
-            self._deeds.append(Deed(what=f"{sent} artifacts are uploaded", where="."))
+            self._deeds.append(Deed(what=f"uploaded {sent} artifacts", where="."))
         if left_out := uploader.left_out:
             self._tell(left_out)
 
     async def _publish(self, uploader: Uploader, journal: Journal) -> None:
         end = journal.sync()
-        # What the commits superseded is removed once that is on the disk, and published.
+        # Superseded checkpoints are removed once the records that drop them are durable and
+        # published.
         await uploader.discard(self._discards)
         uploader.mark_for_removal(self._discards)
         if end > Position(self._begins, len(MAGIC)):
@@ -185,7 +188,8 @@ class _Upload:
         epoch: str,
         waiting: list[kept.NamedCheckpoint],
     ) -> None:
-        """Take away what would be taken for whole, and put segments whose bytes changed."""
+        """Delete manifests that would make old files look complete, and replace damaged
+        segments."""
         owned = OwnedStore(
             remote.open_store(),
             where=remote.public,
@@ -204,7 +208,7 @@ class _Upload:
             for name in stored.bad_segments:
                 data = bytes_of(self._layout, stored.segments[name])
                 await owned.put(f"{names.JOURNAL}/{name}", data)
-                self._deeds.append(Deed(what="uploaded anew", where=f"{names.JOURNAL}/{name}"))
+                self._deeds.append(Deed(what="uploaded again", where=f"{names.JOURNAL}/{name}"))
         finally:
             await owned.close()
 
@@ -217,7 +221,7 @@ class _Upload:
             case ["lost", str(trial_id), int(index), str(reason)]:
                 event = CheckpointLost(trial_id=trial_id, index=index, reason=reason)
                 self._record(journal, event)
-                self._note(trial_id, f"checkpoint {index} is dropped from the records: {reason}")
+                self._note(trial_id, f"checkpoint {index} dropped from the records: {reason}")
             case ["published", int(segment), int()]:
                 what = f"the records up to segment {segment} are published"
                 self._deeds.append(Deed(what=what, where=names.HEAD))
@@ -226,7 +230,7 @@ class _Upload:
             case ["stuck", str(where), str(why)]:
                 self._tell(f"Cannot delete the superseded checkpoint {where}: {why}")
             case ["progress", *_] | ["moving"]:
-                pass  # of artifacts, among which there is no checkpoint to count; of any wait
+                pass  # artifacts, which are not counted; signs that a wait goes on
             case _:
                 raise ValueError(f"not a message of the uploader: {message!r:.100}")
 
@@ -237,7 +241,8 @@ class _Upload:
         self._progress(self._done, self._total)
 
     def _record(self, journal: Journal, event: Committed | CheckpointLost) -> None:
-        """At the moment of the last record: the time since then does not count as the run's."""
+        """Append with the time of the last record, so that the time since then is not added to the
+        run's."""
         now = self._machine.now
         journal.append([pack(event, now)])
         for effect in self._machine.handle(event, now=now):
@@ -263,7 +268,7 @@ def _by_trial(waiting: list[kept.NamedCheckpoint]) -> list[list[kept.NamedCheckp
 
 
 async def _commit(uploader: Uploader, several: list[kept.NamedCheckpoint]) -> None:
-    """Those of one trial, in their order: what is superseded follows from it."""
+    """Commit the checkpoints of one trial in order, because each may supersede earlier ones."""
     for one in several:
         record, trial_id = one.record, one.trial.trial_id
         await uploader.commit(
@@ -278,11 +283,14 @@ async def _commit(uploader: Uploader, several: list[kept.NamedCheckpoint]) -> No
 
 
 def _sound_machine(found: Examined) -> Machine:
-    """Raises NotFit where records cannot be read, or storage is further than what is here."""
+    """The machine of the journal.
+
+    Raises NotFit if records cannot be read, or if storage is ahead of this machine.
+    """
     assert found.tree is not None
     story = found.tree.story
     if story is None or found.tree.is_damaged:
-        raise NotFit("the journal cannot be read to its end: repair it first")
+        raise NotFit("the journal cannot be read to its end: run doctor repair first")
     for finding in found.findings:
         if finding.kind in ("storage-other", "storage-ahead"):
             raise NotFit(f"{finding.what}. {finding.advice}")

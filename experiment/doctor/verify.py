@@ -1,4 +1,4 @@
-"""`holdfast doctor verify`: look at everything, change nothing."""
+"""`holdfast doctor verify`: checks everything and changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.syncer.uploader.lock_holder import current_holder
 
 
 class Depth(StrEnum):
-    """How far verifying goes."""
+    """How much to verify."""
 
     QUICK = "quick"  # names and sizes
     CHECKSUMS = "checksums"  # every byte on this machine
@@ -26,7 +26,7 @@ class Depth(StrEnum):
 
 @dataclass(slots=True)
 class Examined:
-    """What was found on this machine and in storage; None where there is nothing to look at."""
+    """The contents of this machine and of storage; None for a side that has none."""
 
     tree: Tree | None
     stored: StorageTree | None
@@ -35,15 +35,15 @@ class Examined:
 
 
 def verify(case: DoctorTarget, *, depth: Depth = Depth.CHECKSUMS) -> DoctorReport:
-    """Not a byte is changed, no file is made and no lock is held, so it may be running.
+    """Check an experiment without changing a byte, creating a file or taking a lock.
 
-    Raises OSError or StorageError where something cannot be looked at as a whole.
+    The experiment may be running. Raises OSError or StorageError if a side cannot be read at all.
     """
     began = time.monotonic()
     user = current_holder(case.layout.lock) if case.layout is not None else ""
     examined = examine(case, depth=depth, user=user)
     if case.layout is not None and not user and (user := current_holder(case.layout.lock)):
-        # It was begun while we looked: what we saw may be half of something.
+        # A run started meanwhile: what was read may be incomplete.
         examined = examine(case, depth=depth, user=user)
     return DoctorReport(
         path=case.shown,
@@ -59,7 +59,7 @@ def examine(
     depth: Depth = Depth.CHECKSUMS,
     user: str = "",
 ) -> Examined:
-    """Both sides. `user` runs it at this moment."""
+    """Check this machine and storage. `user` names the process that runs the experiment."""
     found: list[Finding] = []
     looked_at: dict[str, int] = {}
     here = stored = None
@@ -114,8 +114,8 @@ def _in_use(user: str) -> Finding:
         kind="in-use",
         severity=Severity.NOTE,
         where=LOCK,
-        what=f"{user} is running it at this moment: what is being written just now (row files, "
-        f"newest checkpoints) is not judged",
+        what=f"{user} is running it now: files that are being written (row files, the newest "
+        "checkpoints) are not checked",
     )
 
 
@@ -124,6 +124,6 @@ def _not_named(kept_in: str) -> Finding:
         kind="storage-not-named",
         severity=Severity.NOTE,
         where=MIRROR_OF,
-        what=f"it is persisted in {kept_in}, which was not looked at",
-        advice="Give the URI of the experiment there as PATH, or as --storage",
+        what=f"it is also stored in {kept_in}, which was not checked",
+        advice="Pass the URI of the experiment there as PATH, or as --storage",
     )

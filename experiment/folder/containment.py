@@ -1,8 +1,7 @@
-"""Whether what we write, remove and show of an experiment lies in it, and not behind a link.
+"""Checks that the files of an experiment are inside its folder, not behind a link.
 
-A name that was checked still leads elsewhere where it is a symbolic link: to write to
-`result.json` would write to what it links to. Users' own files in a trial's folder may be links,
-for they are only read.
+A valid name can still be a symbolic link: writing `result.json` would then write the linked file.
+Users' own files in a trial's folder may be links, because holdfast only reads them.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from holdfast.trial.errors import TuneError
 
 
 class LeadsElsewhere(TuneError, ValueError):
-    """A file or folder of an experiment is a link, a pipe or a device; `path` says which."""
+    """A file or folder of an experiment is a link, a pipe or a device; `path` names it."""
 
     def __init__(self, path: str) -> None:
         what = "a link" if os.path.islink(path) else "not a file or a folder"
         super().__init__(
-            f"{printable(path)} is {what}: holdfast would read or write something outside of the "
-            f"experiment. Put the file or folder itself in its place, or remove it"
+            f"{printable(path)} is {what}: holdfast would read or write something outside the "
+            "experiment. Replace it with the file or folder itself, or remove it"
         )
         self.path = path
 
@@ -44,7 +43,7 @@ class LeadsElsewhere(TuneError, ValueError):
 def check_enclosed(
     layout: Layout, dirnames: Iterable[str] = (), log_names: Iterable[str] = ()
 ) -> None:
-    """Look at all that a run writes or removes. Raises LeadsElsewhere, OSError.
+    """Check everything that a run writes or removes. Raises LeadsElsewhere, OSError.
 
     10,000 trials take 0.2 s.
     """
@@ -56,13 +55,13 @@ def check_enclosed(
 
 
 def check_enclosed_trials(layout: Layout, machine: Machine) -> None:
-    """The same, with the folders of all trials. Raises LeadsElsewhere, OSError."""
+    """Check the experiment with the folders of all trials. Raises LeadsElsewhere, OSError."""
     log_names = log_names_of(machine.spec.options.get("log_to_file", False))
     check_enclosed(layout, (t.spec.dirname for t in machine.trials.values()), log_names)
 
 
 def check_folder(folder: Path) -> None:
-    """Look at the folder of a trial alone. Raises LeadsElsewhere."""
+    """Check only the folder of a trial. Raises LeadsElsewhere."""
     if os.path.islink(folder):
         raise LeadsElsewhere(str(folder))
 

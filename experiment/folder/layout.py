@@ -1,4 +1,4 @@
-"""Names of everything that an experiment leaves on a disk or in a bucket. All are relative."""
+"""The names of all files that an experiment writes, on a disk or in a bucket. All are relative."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ ERROR = "error.txt"
 STDOUT = "stdout"
 STDERR = "stderr"
 EVENTS_PREFIX = "events.out.tfevents."
-# Users' scripts may write event files of their own into the same directory: these are ours.
+# Users' scripts may write event files into the same directory; this suffix marks ours.
 EVENTS_SUFFIX = ".holdfast"
 CHECKPOINT_PREFIX = "checkpoint_"
-# What holdfast itself writes into a trial's directory; everything else there is an artifact.
+# The files that holdfast writes into a trial's directory; all others there are artifacts.
 TRIAL_FILES = (PARAMS, RESULTS, PROGRESS, ERROR, STDOUT, STDERR)
 
 
@@ -45,7 +45,7 @@ def is_ours(name: str) -> bool:
 
 
 def log_names_of(log_to_file: bool | str | Sequence[str]) -> tuple[str, str]:
-    """Output is always kept; the setting only names the files."""
+    """The names of the output files. Output is always stored; the setting only names the files."""
     if isinstance(log_to_file, str):
         return log_to_file, log_to_file
     if isinstance(log_to_file, bool):
@@ -54,12 +54,12 @@ def log_names_of(log_to_file: bool | str | Sequence[str]) -> tuple[str, str]:
 
 
 def rank_log(name: str, rank: int) -> str:
-    """The file of a rank after the first, beside the trial's own."""
+    """The output file of a rank after the first, next to the trial's own."""
     return f"{name}.rank-{rank}"
 
 
 def of_rank_0(name: str) -> str:
-    """The trial's own file to which a later rank has one beside it; any other name as it is."""
+    """The trial's own file for the file of a later rank; other names unchanged."""
     base, mark, rank = name.rpartition(".rank-")
     return base if mark and rank.isdecimal() else name
 
@@ -72,7 +72,7 @@ def is_the_experiments(name: str) -> bool:
 
 
 def is_policy_log(name: str) -> bool:
-    """Whether a file in the experiment's own folder tells which trial took over from which."""
+    """Whether a file in the experiment's folder logs which trial was cloned from which."""
     is_of_trial = name.startswith(POLICY_LOG_PREFIX) and name.endswith(POLICY_LOG_SUFFIX)
     return name == POLICY_LOG or is_of_trial
 
@@ -98,7 +98,7 @@ class Layout:
 
     @property
     def trainer(self) -> Path:
-        """Where the trainable of a training on several workers is, beside tuner.pkl."""
+        """The file with the trainable of a training on several workers, next to tuner.pkl."""
         return self.root / TRAINER
 
     @property
@@ -106,20 +106,21 @@ class Layout:
         return self.root / CALLBACKS
 
     def tracker_cursor(self, file: str) -> Path:
-        """How far a tracker has come."""
+        """A tracker's position in the journal."""
         return self.root / f"{CURSOR_PREFIX}{file}.json"
 
     def undelivered(self, file: str) -> Path:
-        """What a tracker was not told when the experiment ended; not there if nothing."""
+        """The reports that a tracker had not received when the experiment ended; missing if there
+        are none."""
         return self.root / f"{UNDELIVERED_PREFIX}{file}.json"
 
     @property
     def policy_log(self) -> Path:
-        """Which trial took over from which."""
+        """The log of which trial was cloned from which."""
         return self.root / POLICY_LOG
 
     def policy_log_of(self, trial_id: str) -> Path:
-        """The part of it that has made one trial what it is."""
+        """The part of the policy's log that led to one trial's state."""
         return self.root / f"{POLICY_LOG_PREFIX}{trial_id}{POLICY_LOG_SUFFIX}"
 
     @property
@@ -128,7 +129,7 @@ class Layout:
 
     @property
     def locks(self) -> tuple[Path, Path]:
-        """What is held as long as anything runs here."""
+        """The locks that are held while anything runs in this folder."""
         return self.lock, self.root / LOCK_WORKERS
 
     @property
@@ -142,5 +143,6 @@ class Layout:
         return self.root / spec.dirname / record.dirname
 
     def staging(self, spec: TrialSpec) -> Path:
-        """Where checkpoints of a trial are put together: beside them, on the same filesystem."""
+        """The folder in which a trial's checkpoints are assembled: next to them, on the same
+        filesystem."""
         return self.root / spec.dirname / STAGING

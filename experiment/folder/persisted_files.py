@@ -1,5 +1,4 @@
-"""Which of an experiment's files go to its storage: told to the uploader, by a run or the
-doctor."""
+"""Orders for the uploader, from a run or the doctor: which files belong in storage."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ def orders_for(
     timeout_s: float,
     disk_deadline_s: float = 0.0,
 ) -> Orders:
-    """`log_names` are the files that take the output of trials."""
+    """The orders of an experiment; `log_names` are the files with the output of trials."""
     return Orders(
         root=layout.root,
         storage=storage,
@@ -43,8 +42,10 @@ def orders_for(
 
 
 def _is_record(log_names: Sequence[str], key: str) -> bool:
-    """Which files are persisted without `sync_artifacts`: those that holdfast writes. What lies
-    deeper in a trial's folder is the user's, whatever its name."""
+    """Whether a file is uploaded without `sync_artifacts`, because holdfast writes it.
+
+    Files deeper in a trial's folder are the user's, whatever their names.
+    """
     folder, _, name = key.rpartition("/")
     if not folder:
         return names.is_the_experiments(name)
@@ -53,7 +54,8 @@ def _is_record(log_names: Sequence[str], key: str) -> bool:
 
 
 def _is_remade(key: str) -> bool:
-    """Which of them the projector makes anew from the journal, wherever the experiment goes on."""
+    """Whether the projector can rewrite the file from the journal wherever the experiment
+    resumes."""
     folder, _, name = key.rpartition("/")
     logs = (names.STDOUT, names.STDERR)
     return not folder or ("/" not in folder and names.is_ours(name) and name not in logs)

@@ -17,10 +17,10 @@ from holdfast.trial.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What environment variables say; every field has a default.
+    """The values of environment variables; every field has a default.
 
-    `local_dir` is where experiments lie before they are persisted. `explicit_local_dir` tells that
-    the user named it. Times are in seconds.
+    `local_dir` holds experiments before they are uploaded; `explicit_local_dir` is true if the
+    user set it. Times are in seconds.
     """
 
     local_dir: Path
@@ -45,7 +45,7 @@ class Settings:
 
     @classmethod
     def read(cls, environ: Mapping[str, str]) -> Settings:
-        """Raises InvalidConfig for a value that cannot be read, naming the variable."""
+        """Read the variables. Raises InvalidConfig, naming the variable, for an invalid value."""
         local = environ.get("RAY_AIR_LOCAL_CACHE_DIR")
         return cls(
             local_dir=Path(local or "~/ray_results").expanduser().absolute(),

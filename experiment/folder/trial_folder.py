@@ -1,4 +1,4 @@
-"""Reading a trial's directory, on this machine or in storage."""
+"""Reads a trial's directory, on this machine or in storage."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MOST_BYTES = 1 << 33
 
 
 class DamagedRows(TuneError, ValueError):
-    """A trial's `result.json` has a line that is no row; the message names file and line."""
+    """A trial's `result.json` has a line that is not a row; the message names file and line."""
 
 
 def _asked(
@@ -52,21 +52,21 @@ def _asked(
     ask: Callable[[], R],
     progress: Callable[[], object] = lambda: None,
 ) -> R | None:
-    """What the filesystem of a place answers; None where what was asked for is not there.
+    """Call the filesystem of a location; returns None if the file or folder is missing.
 
-    In a thread that nobody waits for: pyarrow asks a `gs://` that does not answer for a quarter
-    of an hour. Raises StorageError.
+    Remote calls run in a thread with a deadline: pyarrow waits a quarter of an hour for a `gs://`
+    that does not answer. Raises StorageError.
     """
     if location.local_path is not None:
-        return _told(ask, operation, where)
+        return _or_none(ask, operation, where)
     try:
-        return call_and_wait(lambda: _told(ask, operation, where), _DEADLINE_S, progress)
+        return call_and_wait(lambda: _or_none(ask, operation, where), _DEADLINE_S, progress)
     except TimeoutError as error:
         cause = f"no answer within {_DEADLINE_S:g} s"
         raise StorageUnavailable(operation, where, cause, _UNREACHABLE) from error
 
 
-def _told(ask: Callable[[], R], operation: str, where: str) -> R | None:
+def _or_none(ask: Callable[[], R], operation: str, where: str) -> R | None:
     try:
         return ask()
     except (FileNotFoundError, NotADirectoryError):
@@ -76,7 +76,7 @@ def _told(ask: Callable[[], R], operation: str, where: str) -> R | None:
 
 
 def read_file(location: Location, name: str) -> bytes | None:
-    """The bytes of a file in a folder of some storage, None if there is no such file.
+    """The bytes of a file in a folder of some storage; None if there is no such file.
 
     Raises StorageError.
     """
@@ -94,7 +94,7 @@ def read_file(location: Location, name: str) -> bytes | None:
 
 
 def read_from(location: Location, name: str, offset: int, most: int) -> tuple[int, bytes] | None:
-    """The size of a file in a folder of some storage, and at most `most` bytes from `offset` on.
+    """The size of a file in a folder of some storage, and at most `most` bytes from `offset`.
 
     None if there is no such file. Raises StorageError.
     """
@@ -109,7 +109,7 @@ def read_from(location: Location, name: str, offset: int, most: int) -> tuple[in
 
 
 def list_folder(location: Location) -> list[str]:
-    """The names in a folder of some storage, none if there is no such folder.
+    """The names in a folder of some storage; empty if there is no such folder.
 
     Raises StorageError.
     """
@@ -124,7 +124,7 @@ def list_folder(location: Location) -> list[str]:
 
 
 def have_files(location: Location, names: list[str]) -> list[bool]:
-    """Whether there are these files below a folder of some storage. Raises StorageError."""
+    """Whether each file exists below a folder of some storage. Raises StorageError."""
     from pyarrow.fs import FileType
 
     def look() -> list[bool]:
@@ -137,15 +137,15 @@ def have_files(location: Location, names: list[str]) -> list[bool]:
 
 
 def has_bucket(location: Location) -> bool:
-    """Whether the first part of a path in some storage is there; True for who may not ask.
+    """Whether the first part of a path exists in some storage; True without permission to ask.
 
-    Raises StorageError where there is no answer.
+    Raises StorageError if storage does not answer.
     """
     from pyarrow.fs import FileType
 
     def look() -> bool:
         filesystem, path = location.arrow()
-        with suppress(OSError):  # who may only list below it cannot ask for it
+        with suppress(OSError):  # credentials that may only list below it cannot ask for it
             (found,) = filesystem.get_file_info([bucket_of(path)])
             return bool(found.type != FileType.NotFound)
         return True
@@ -158,15 +158,15 @@ def bucket_of(path: str) -> str:
 
 
 def portable(location: Location) -> Location:
-    """The same place, for a pickle: a filesystem that cannot be pickled stays here."""
+    """The location for a pickle, without a filesystem that cannot be pickled."""
     return location if location.is_picklable else location.without_credentials()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFolder:
-    """A trial's directory: `location` is where it is kept.
+    """A trial's directory, stored at `location`.
 
-    `local` is a directory of this machine that holds the same records, None where there is none.
+    `local` is a directory on this machine with the same records; None if there is none.
     """
 
     location: Location
@@ -174,7 +174,7 @@ class TrialFolder:
 
     @classmethod
     def at(cls, location: Location) -> Self:
-        """The directory at a place that may be on this machine."""
+        """The directory at a location, which may be on this machine."""
         local = location.local_path
         return cls(location=location, local=None if local is None else Path(local))
 
@@ -187,18 +187,22 @@ class TrialFolder:
         return cls(location=location.child(spec.dirname), local=local)
 
     def to_travel(self) -> Self:
-        """As it may be pickled."""
+        """A copy that can be pickled."""
         return replace(self, location=portable(self.location))
 
     def arrived(self) -> Self:
-        """After it was unpickled: another machine does not have the directory of this one."""
+        """A copy for this machine after unpickling: the original machine's directory may be
+        missing here."""
         here = self.local is not None and self.local.is_dir()
         return self if here else replace(self, local=None)
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether no run writes to it: nobody holds the lock of its experiment on this machine.
-        False where that cannot be known."""
+        """Whether no run writes to it: no process holds the lock of its experiment on this
+        machine.
+
+        False if that cannot be determined.
+        """
         lock = None if self.local is None else Layout(self.local.parent).lock
         return lock is not None and lock.exists() and not current_holder(lock)
 
@@ -213,7 +217,7 @@ class TrialFolder:
 
     @property
     def shown(self) -> str:
-        """The place to look at, for people: on this machine if it is there, no credentials."""
+        """The path to show: on this machine if it exists here, otherwise without credentials."""
         return self.location.public if self.local is None else str(self.local)
 
     def read(self, name: str) -> bytes | None:
@@ -226,7 +230,8 @@ class TrialFolder:
             return None
 
     def rows(self) -> list[Row]:
-        """`result.json`: a row for each iteration. A line that is being written does not count."""
+        """The rows of `result.json`, one per iteration. Leaves out a line that is being
+        written."""
         data = self.read(RESULTS) or b""
         lines = data.split(b"\n")
         if _damaged_end(data) is None:
@@ -234,7 +239,7 @@ class TrialFolder:
         return [self._row(line, f"line {at}") for at, line in enumerate(lines, 1) if line]
 
     def last_row(self) -> Row | None:
-        """The newest row of `result.json`, None where there is none."""
+        """The newest row of `result.json`; None if there is none."""
         line = _last_line(self.read(RESULTS) or b"") if self.local is None else self._tail()
         return self._row(line, "the last line") if line else None
 
@@ -251,8 +256,8 @@ class TrialFolder:
             row: Row = check_table(parse_table(line), "it")
         except ValueError as error:
             raise DamagedRows(
-                f"{self.shown}/{RESULTS}: {which} is not JSON ({error}). The journal of the "
-                f"experiment has every row: restoring it writes the file anew"
+                f"{self.shown}/{RESULTS}: {which} is not JSON ({error}). The journal has every "
+                "row: restoring the experiment rewrites the file"
             ) from error
         return row
 
@@ -264,7 +269,8 @@ class TrialFolder:
     def checkpoint(self, dirname: str, *, persisted: bool = True) -> Checkpoint | None:
         """The checkpoint in the folder `dirname`.
 
-        One that is not `persisted` is staged, so whole, on the machine of the run: None elsewhere.
+        A checkpoint that is not `persisted` is staged, and complete, only on the machine of the
+        run: None on others.
         """
         if not persisted:
             here = None if self.local is None else self.local / dirname
@@ -272,10 +278,11 @@ class TrialFolder:
         return Checkpoint.from_location(self.location.child(dirname))
 
     def complete_checkpoints(self) -> list[str]:
-        """The folders of the checkpoints that are whole, oldest first.
+        """The folders of the complete checkpoints, oldest first.
 
-        Whole is what has a manifest, for that is written last; where the run itself is or was
-        (its lock file shows it) also what is staged, for that is renamed into place.
+        A checkpoint with a manifest is complete, because the manifest is written last. On the
+        machine of the run (its lock file exists there), staged ones are complete as well, because
+        they are renamed into place.
         """
         if self.local is not None:
             return self._complete_here(self.local)
@@ -292,7 +299,7 @@ class TrialFolder:
 
 
 def _last_line_of(file: BinaryIO) -> bytes:
-    """Read from the end: a trial's file may hold a hundred thousand rows."""
+    """Read from the end: a trial's file may have a hundred thousand rows."""
     size = os.fstat(file.fileno()).st_size
     taken = min(_TAIL_BYTES, size)
     while True:
@@ -304,13 +311,13 @@ def _last_line_of(file: BinaryIO) -> bytes:
 
 
 def _last_line(data: bytes) -> bytes:
-    """The last whole line, empty if there is none."""
+    """The last complete line; empty if there is none."""
     if (begun := _damaged_end(data)) is not None:
         return begun
     return data[: data.rfind(b"\n") + 1].rstrip(b"\n").rpartition(b"\n")[2]
 
 
 def _damaged_end(data: bytes) -> bytes | None:
-    """What stands behind the last whole line, where nobody writes it: a power cut leaves zeros."""
+    """The bytes after the last complete line if they are damage: a power cut leaves zeros."""
     begun = data[data.rfind(b"\n") + 1 :]
     return begun if b"\0" in begun else None

@@ -1,4 +1,4 @@
-"""Which file the user is shown for a failure: one that has something in it."""
+"""Chooses the file to show the user for a failure: one that is not empty."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 
 
 def pointer(log: str, other: str = "") -> str:
-    """`see LOG`. Where that file is empty, as is often the stderr of a process that was killed:
-    the `other` output of the trial, or that there is none."""
+    """`see LOG`; if that file is empty, the trial's `other` output, or a note that there is none.
+
+    The stderr of a process that was killed is often empty.
+    """
     if not _is_empty(log):
         return f"see {log}"
     name = os.path.basename(log)
@@ -17,7 +19,7 @@ def pointer(log: str, other: str = "") -> str:
 
 
 def _is_empty(path: str) -> bool:
-    """False for one that is not here: it may lie elsewhere."""
+    """False for a file that is not on this machine."""
     try:
         return os.stat(path).st_size == 0
     except OSError:

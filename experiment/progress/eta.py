@@ -1,9 +1,10 @@
-"""When a run will have ended, from how long its trials take.   PURE
+"""Estimates when a run will end, from how long its trials take.   PURE
 
-What is known of a trial's length is used in this order: the iterations that it will make, where
-`stop` or its configuration say so and others have kept to it; else how long others took, of which
-only those count that took longer than it has by now. What waits is then dealt to as many trials
-at once as there are, so that a long last one shows. Where there is no ground there is no estimate.
+The length of a trial is estimated from the number of iterations that it will make, if `stop` or
+its configuration states it and other trials have kept to it; otherwise from the lengths of other
+trials that took longer than it has taken so far. Waiting trials are then distributed over as many
+slots as trials run at once, so that a long last trial counts. Without such data there is no
+estimate.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from holdfast.dataclass import dataclass
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Trial
 
-# Names under which training scripts are told how many epochs to make.
+# Names under which training scripts read their number of epochs.
 EPOCHS = ("num_epochs", "epochs", "max_epochs", "n_epochs", "num_train_epochs")
 _PARTS = ("", "train_loop_config/")
-# Longer queues are spread evenly: dealing 1,000 trials out takes 0.5 ms, four times a second.
+# Longer queues are spread evenly: distributing 1,000 trials takes 0.5 ms, four times a second.
 _DEALT = 128
-# Looks, about four a second, over which the number of trials at work is smoothed.
+# The number of looks, at about four a second, over which the number of running trials is smoothed.
 _LOOKS = 20
-# A trial that has taken longer than all others is given this part of its time again.
+# A trial that has taken longer than all others is expected to take this fraction longer.
 _OVERTIME = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Course:
-    """How far a trial has come that has not ended, in seconds and iterations.
+    """The progress of an unfinished trial, in seconds and iterations.
 
-    `spent_s` is training time up to its newest report, `since_s` what has passed since then.
-    `last` is the iteration with which it is expected to end, None where nobody says.
+    `spent_s` is training time up to its newest report, `since_s` the time since then. `last` is
+    the iteration with which it is expected to end, None if not known.
     """
 
     spent_s: float
@@ -47,8 +48,11 @@ class Course:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """What trials that finished well have shown: their `lengths_s` in rising order, and how many
-    have ended with the iteration that was expected (`kept`) or not (`broken`)."""
+    """The statistics of trials that finished well.
+
+    `lengths_s` are their lengths in rising order; `kept` is how many ended with the expected
+    iteration, `broken` how many did not.
+    """
 
     lengths_s: Sequence[float] = ()
     kept: int = 0
@@ -56,7 +60,7 @@ class Past:
 
     @property
     def trust(self) -> float:
-        """How far expected iterations are to be believed, from 0 to 1."""
+        """How reliable expected iterations are, from 0 to 1."""
         known = self.kept + self.broken
         return self.kept / known if known else 1.0
 
@@ -66,7 +70,7 @@ class Past:
 
 
 def epochs_of(config: Mapping[str, Any]) -> int | None:
-    """How many epochs a training script with this configuration is told to make."""
+    """The number of epochs in the configuration of a training script."""
     for prefix in _PARTS:
         for name in EPOCHS:
             value: Any = lookup(config, prefix + name)
@@ -76,8 +80,11 @@ def epochs_of(config: Mapping[str, Any]) -> int | None:
 
 
 def last_iteration(trial: Trial, bound: float | None, epochs: int | None) -> int | None:
-    """With which iteration the trial is expected to end: by the `bound` of its iterations, or by
-    its number of `epochs` where it seems to report once in each."""
+    """The iteration with which the trial is expected to end.
+
+    That is the `bound` of its iterations, or its number of `epochs` if it seems to report once per
+    epoch.
+    """
     last = None if bound is None else max(1, math.ceil(bound))
     if epochs is None or epochs < trial.iteration or not _counts_epochs(trial):
         return last
@@ -92,14 +99,14 @@ def _counts_epochs(trial: Trial) -> bool:
 
 
 def share_done(course: Course, past: Past) -> float:
-    """How much of one trial is done, from 0 to 1; 0 where that cannot be known."""
+    """The fraction of a trial that is done, from 0 to 1; 0 if not known."""
     left_s = remaining_s(course, past)
     spent_s = course.spent_s + course.since_s
     return spent_s / (spent_s + left_s) if left_s is not None and spent_s > 0 else 0.0
 
 
 def remaining_s(course: Course, past: Past) -> float | None:
-    """Seconds of training that the trial will still take; None where there is no ground."""
+    """Seconds of training that the trial will still take; None without an estimate."""
     planned_s, usual_s = _planned_s(course), _usual_s(course, past.lengths_s)
     if planned_s is None or usual_s is None:
         return usual_s if planned_s is None else planned_s
@@ -110,7 +117,7 @@ def _planned_s(course: Course) -> float | None:
     if course.last is None or not course.iteration:
         return None
     each_s = course.spent_s / course.iteration
-    # An iteration under way may take longer than others, which says nothing about the next ones.
+    # A slow current iteration says nothing about the next ones.
     begun_s = min(course.since_s, each_s)
     return max(0.0, (course.last - course.iteration) * each_s - begun_s)
 
@@ -131,10 +138,10 @@ def time_left_s(
     slots: int,
     overhead_s: float = 0.0,
 ) -> float | None:
-    """Seconds until the last trial ends; None where there is no ground for an estimate.
+    """Seconds until the last trial ends; None without an estimate.
 
-    `to_come` trials do not exist yet, `slots` run at once; `overhead_s` is what a trial takes
-    beside its training, as for its start.
+    `to_come` trials do not exist yet, `slots` run at once; `overhead_s` is the time that a trial
+    takes in addition to its training, such as its start.
     """
     working: list[float] = []
     waiting: list[float] = []
@@ -148,7 +155,7 @@ def time_left_s(
         elif course.at_work and not course.spent_s:
             just_begun += 1
         elif course.spent_s:
-            return None  # how long it will take is anybody's guess
+            return None  # there is no way to estimate this trial
         else:
             to_come += 1
     mean_s = past.mean_s
@@ -164,7 +171,7 @@ def time_left_s(
 def _dealt(
     working: Sequence[float], waiting: Sequence[float], more: int, each_s: float, slots: int
 ) -> float:
-    """When the last one ends if each free slot takes what is next."""
+    """The time of the last end if each free slot takes the next trial."""
     ends = [*working, *[0.0] * (slots - len(working))]
     dealt = min(more, max(0, _DEALT - len(waiting)))
     heapq.heapify(ends)
@@ -175,8 +182,8 @@ def _dealt(
 
 
 class Throughput:
-    """How many trials run at once, and what each takes beside its training, as it has been seen
-    since this incarnation began."""
+    """How many trials run at once and the overhead of each, as observed since this process
+    began."""
 
     def __init__(self) -> None:
         self._seen_at: float | None = None
@@ -187,11 +194,13 @@ class Throughput:
 
     @property
     def slots(self) -> int:
-        """The most of the last looks: one that has ended is about to be followed by another."""
+        """The largest number in recent looks: a trial that has just ended is about to be
+        replaced."""
         return max(self._at_work, default=1)
 
     def look(self, now: float, at_work: int, ended: int, trained_s: float) -> None:
-        """At `now` so many trials are at work and have `ended`; all have trained `trained_s`."""
+        """Record the state at `now`: trials at work, trials `ended`, and the training time of
+        all."""
         self._at_work.append(at_work)
         if self._seen_at is None:
             self._began_s, self._began_ended = trained_s, ended

@@ -1,5 +1,4 @@
-"""Why an attempt failed, as it is told: where in the user's code, in which log more of it stands,
-and which failures have one cause.   PURE"""
+"""Describes why an attempt failed: the frame in the user's code, the log, and the cause.   PURE"""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from holdfast.experiment.folder.layout import ERROR, STDERR, STDOUT, rank_log
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
-# In a checkout holdfast itself lies in none of the others.
+# In a checkout, holdfast's own files are in none of the other places.
 _OURS = os.path.join(Path(__file__).parents[2], "")
 _LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", _OURS)
 # What `rank_failures.cause_of` puts before the message of a rank.
@@ -36,9 +35,12 @@ def is_ours(file: str) -> bool:
 
 
 def logs_of(failure: Failure, names: tuple[str, str] = (STDOUT, STDERR)) -> tuple[str, str]:
-    """The file in the trial's folder that says most, and where to look if it is empty ("" for
-    nowhere): error.txt has the traceback; of a process that was killed there is none, and its
-    output has its last words. `names` are those of stdout and stderr."""
+    """The file in the trial's folder with the most information, and where to look if it is empty
+    ("" for nowhere).
+
+    error.txt has the traceback. A process that was killed leaves none, but its output has its last
+    lines. `names` are those of stdout and stderr.
+    """
     if failure.kind not in OF_THE_PROCESS:
         return ERROR, ""
     found = _RANK.match(failure.message)
@@ -48,5 +50,6 @@ def logs_of(failure: Failure, names: tuple[str, str] = (STDOUT, STDERR)) -> tupl
 
 
 def cause(headline: str, where: str) -> tuple[str, str]:
-    """Alike for failures of one cause: numbers, as of processes and steps, make no difference."""
+    """A key that is equal for failures of one cause: numbers, as of processes and steps, are
+    ignored."""
     return re.sub(r"\d+", "#", headline), where

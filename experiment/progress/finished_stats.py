@@ -1,4 +1,4 @@
-"""What a summary keeps of trials that have ended, so that each has to be looked at only once."""
+"""Statistics of trials that have ended, so that a summary looks at each only once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.experiment.progress.summary import MAX_FAILURES
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
 
-# Of so many trials it is kept how long they took, for the estimate.
+# The number of trials whose lengths are kept for the estimate.
 _LENGTHS = 200
 
 _OF_ONE_CAUSE = 5
@@ -22,7 +22,7 @@ _Rank = tuple[float, float, int]
 
 
 class FinishedStats:
-    """What stays of the trials that have ended: counts, times, the best and the first failures."""
+    """Statistics of the trials that have ended: counts, times, the best and the first failures."""
 
     def __init__(self, metric: str | None, mode: str | None, keep: int) -> None:
         self.counts: Counter[Status] = Counter()
@@ -40,7 +40,8 @@ class FinishedStats:
         }
 
     def add(self, trial: Trial, expected: int | None = None) -> None:
-        """Take in a trial that has ended, and with which iteration it was `expected` to."""
+        """Add a trial that has ended; `expected` is the iteration with which it should have
+        ended."""
         self.counts[trial.status] += 1
         self.time_s += trial.time_total_s
         if trial.status is Status.TERMINATED:
@@ -56,7 +57,8 @@ class FinishedStats:
         del ranked[: -self._keep]
 
     def _add_failure(self, trial: Trial) -> None:
-        """The first ones of each cause, so that a frequent one does not hide the others."""
+        """Keep the first trials of each cause, so that a frequent cause does not hide the
+        others."""
         if trial.error is None:
             return
         key = cause(trial.error.headline, user_frame(trial.error))
@@ -69,7 +71,7 @@ class FinishedStats:
         return Past(lengths_s=sorted(self._lengths_s), kept=self._kept, broken=self._broken)
 
     def best(self, status: Status) -> list[Trial]:
-        """Best first; those without a value last; without a metric the newest first."""
+        """Best first; trials without a value last; without a metric the newest first."""
         return [trial for _, trial in reversed(self._ranked[status])]
 
     def leaders(self) -> list[Trial]:
@@ -77,8 +79,10 @@ class FinishedStats:
 
 
 def rank(trial: Trial, metric: str | None, mode: str | None) -> _Rank:
-    """What trials are compared by: the value and, as in `get_best_result`, the lower index; the
-    later report where there is no value."""
+    """The sort key of trials: the value and then, as in `get_best_result`, the lower index.
+
+    Without a value, the later report wins.
+    """
     value = value_of(trial, metric)
     if value is None:
         return (-math.inf, trial.reported_at, -trial.spec.index)
@@ -86,7 +90,7 @@ def rank(trial: Trial, metric: str | None, mode: str | None) -> _Rank:
 
 
 def value_of(trial: Trial, metric: str | None) -> float | None:
-    """The trial's last value of `metric`; None where it is missing, no number, NaN or infinite."""
+    """The trial's last value of `metric`; None if it is missing, not a number, NaN or infinite."""
     if metric is None or trial.row is None:
         return None
     value = trial.row.get(metric)

@@ -1,4 +1,4 @@
-"""Lines that trials print, on their way to whoever watches: bounded, and honest about it."""
+"""A bounded buffer for the lines that trials print; it counts the lines that it drops."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from holdfast.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferedLines:
-    """`lines` with the prefix of each, oldest first; before them `skipped` have been dropped, so
-    many for each prefix."""
+    """`lines` with their prefixes, oldest first; `skipped` counts the earlier lines dropped, by
+    prefix."""
 
     skipped: Mapping[str, int]
     lines: Sequence[tuple[str, str]]
@@ -21,7 +21,7 @@ class BufferedLines:
 class LogBuffer:
     """Holds the newest `most` lines until they are taken; older ones are only counted.
 
-    May be filled by one thread and emptied by another.
+    One thread may fill it while another empties it.
     """
 
     def __init__(self, most: int) -> None:
@@ -46,7 +46,7 @@ class LogBuffer:
         return not self._lines and not self._skipped
 
     def take(self) -> BufferedLines:
-        """All that has come since the last time."""
+        """Take all lines since the last call."""
         with self._lock:
             taken = BufferedLines(skipped=self._skipped, lines=self._lines)
             self._skipped, self._lines = Counter(), deque()

@@ -1,4 +1,4 @@
-"""A run as lines of text: for log files, or nothing but what went wrong."""
+"""A run as lines of text: for log files, or only what went wrong."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from holdfast.experiment.progress.wording import (
 )
 from holdfast.names import printable
 
-# A run of days is told less often than one of minutes: after 50 minutes once in a minute.
+# Long runs log less often than short ones: after 50 minutes, once a minute.
 _PART_OF_ELAPSED = 0.02
 _MOST_S = 120.0
-# Where nothing changes a line still says that the run is there, and what it waits for.
+# If nothing changes, a line still shows that the run is alive, and what it waits for.
 _QUIET_S = 300.0
 _WORDS = {"loss": "warning"}
 _LONG_PHASE_S = 3.0
 
 
 class LogView:
-    """Lines for a log file: what happens at once, and how it stands from time to time.
+    """Lines for a log file: events at once, and the state of the run from time to time.
 
-    Trials that start and end are told at most every `every_s`; where only iterations go on the
-    time between two lines grows to two minutes, and to five where nothing changes at all.
+    Trials that start and end are logged at most every `every_s`. If only iterations advance, the
+    time between two lines grows to two minutes; if nothing changes, to five.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class LogView:
         self._told_failures: set[str] = set()
 
     def start(self) -> None:
-        """The first update tells the name."""
+        """The first update prints the name."""
 
     def update(self, summary: Summary) -> None:
         if self._told_at is None:
@@ -74,7 +74,7 @@ class LogView:
             _write(self._stream, _line(summary))
 
     def _pause_s(self, summary: Summary, news: object, steps: object) -> float:
-        """How long after the last line the next one is written."""
+        """Seconds between the last line and the next one."""
         if news != self._told[0]:
             return self._every_s
         if steps != self._told[1]:
@@ -82,7 +82,7 @@ class LogView:
         return max(self._every_s, _QUIET_S)
 
     def _tell_failures(self, summary: Summary) -> None:
-        """Those that are final: of a trial that is tried again a message tells."""
+        """Log final failures; a message reports each retry."""
         for failure in summary.failures:
             if failure.final and failure.trial_id not in self._told_failures:
                 self._told_failures.add(failure.trial_id)
@@ -90,12 +90,12 @@ class LogView:
                 _write(self._stream, f"{failure_text(failure)}, {look}")
 
     def _tell_phase(self, summary: Summary) -> None:
-        """After the trials, and only what lasts: the others would be told of every run."""
+        """After the trials, log phases that last: short ones would appear in every run."""
         now = self._clock()
         if not summary.done or summary.phase != self._phase:
             self._phase, self._phase_since = summary.phase if summary.done else "", now
         elif self._phase and now - self._phase_since >= _LONG_PHASE_S:
-            self._phase_since = math.inf  # told
+            self._phase_since = math.inf  # logged
             storage = f"; {storage_text(summary)}" if storage_text(summary) else ""
             _write(self._stream, f"[{duration(summary.elapsed_s)}] {summary.phase}{storage}")
 
@@ -117,11 +117,11 @@ class LogView:
             _write(self._stream, line)
 
     def abandon(self) -> None:
-        """Nothing was changed."""
+        """Nothing to undo."""
 
 
 def _state(summary: Summary) -> object:
-    """What is worth a line soon after it has changed."""
+    """A change of these values is logged soon."""
     late = summary.storage is not None and summary.storage.is_late
     best = summary.best.trial_id if summary.best else None
     return summary.counts, best, late, summary.ending, len(list(wait_lines(summary)))
@@ -141,14 +141,14 @@ def _line(summary: Summary) -> str:
 
 
 def _metrics(summary: Summary) -> str:
-    """The last metrics of the only trial."""
+    """The last metrics, if there is only one trial."""
     if summary.total != 1 or not summary.rows:
         return ""
     return values_text(summary.rows[0].metrics)
 
 
 class SilentView:
-    """Shows errors, and what is lost or incomplete; nothing else."""
+    """Shows only errors, and outputs that are lost or incomplete."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -174,11 +174,11 @@ class SilentView:
             _write(self._stream, line)
 
     def abandon(self) -> None:
-        """Nothing was changed."""
+        """Nothing to undo."""
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """What we say, in which there may be anybody's names."""
+    """Print our own text; it may contain names from anywhere."""
     _print(stream, printable(text, keep="\n"))
 
 

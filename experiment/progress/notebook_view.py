@@ -33,10 +33,10 @@ _BOX = "overflow:auto;margin:0;font-size:90%"
 
 
 class NotebookView:
-    """One output below the cell, brought up to date at most once in `every_s`.
+    """One output below the cell, updated at most once per `every_s`.
 
-    What workers print stands in it, too, the newest lines: as output of the cell it would push the
-    table away. Messages are output of the cell, since each is to be read.
+    The newest lines of the workers are part of it: as output of the cell they would push the table
+    away. Messages are output of the cell, because each should be read.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class NotebookView:
         self._show(summary)
 
     def abandon(self) -> None:
-        """What was shown stays."""
+        """Nothing to undo: the output stays."""
 
     def _show(self, summary: Summary) -> None:
         notebook = notebook_display()
         lines = tuple(self._lines)
-        # The text is for what shows no HTML: a converted notebook, a pager of version control.
+        # For viewers without HTML, such as a converted notebook or a diff tool.
         picture = {"text/html": html_of(summary, lines), "text/plain": text_of(summary, lines)}
         if self._handle is None:
             self._handle = notebook.display(picture, raw=True, display_id=True)
@@ -91,7 +91,7 @@ class NotebookView:
 
 
 def html_of(summary: Summary, lines: Sequence[str] = ()) -> str:
-    """The run as a fragment of HTML; `lines` are what its workers have printed last."""
+    """The run as an HTML fragment; `lines` are the newest lines of its workers."""
     bar = f'<progress value="{summary.share or 0:.3f}" max="1"></progress> '
     has_bar = summary.share is not None and (summary.total != 1 or summary.share > 0)
     headers, cells, _ = table_of(summary)
@@ -107,7 +107,7 @@ def html_of(summary: Summary, lines: Sequence[str] = ()) -> str:
 
 
 def text_of(summary: Summary, lines: Sequence[str] = ()) -> str:
-    """The same as plain text."""
+    """The run as plain text."""
     headers, cells, _ = table_of(summary)
     parts = [
         f"{printable(summary.name)}  {time_text(summary)}",
@@ -120,7 +120,7 @@ def text_of(summary: Summary, lines: Sequence[str] = ()) -> str:
 
 
 def _notes(summary: Summary) -> Iterator[tuple[str, str]]:
-    """What stands below the table, each with its style."""
+    """The lines below the table, each with its style."""
     is_late = summary.storage is not None and summary.storage.is_late
     notes = [
         (hidden_text(summary.hidden), ""),

@@ -1,4 +1,4 @@
-"""How much of a run is done and when it will have ended, counted from its trials.   PURE"""
+"""Computes how much of a run is done, and when it will end, from its trials.   PURE"""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _UNKNOWN = -1
 
 
 class RemainingTime:
-    """What a Summarizer asks about the rest of a run; `stop` are its bounds of metrics."""
+    """The estimates of a Summarizer; `stop` has the bounds of metrics."""
 
     def __init__(self, stop: Mapping[str, float]) -> None:
         self._bound = stop.get("training_iteration")
         self._throughput = Throughput()
-        # Looked up once for each: in 1,000 configurations that takes 15 ms.
+        # Cached, because looking up 1,000 configurations takes 15 ms.
         self._epochs: dict[str, int | None] = {}
 
     def last_iteration(self, trial: Trial) -> int | None:
@@ -36,7 +36,7 @@ class RemainingTime:
     def look(
         self, alive: Sequence[Trial], ended: FinishedStats, total: int | None, now: float
     ) -> tuple[float | None, float | None]:
-        """The share that is done (0 to 1), and the seconds that are left; None where unknown."""
+        """The fraction that is done (0 to 1) and the seconds that are left; None if not known."""
         courses = [course for trial in alive if (course := self._course(trial, now))]
         trained_s = sum(course.spent_s + course.since_s for course in courses) + ended.time_s
         finished = ended.counts.total()

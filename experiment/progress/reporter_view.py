@@ -1,4 +1,4 @@
-"""A run as a user's own ProgressReporter shows it."""
+"""Drives a user's own ProgressReporter."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.trial.trial import Trial
 
 
 class ReporterView:
-    """Asks a user's ProgressReporter, once a second, whether it wants to report."""
+    """Asks a user's ProgressReporter once a second whether it wants to report."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class ReporterView:
         self._next_at = 0.0
 
     def start(self) -> None:
-        """`ProgressReporter.setup` is called by whoever knows the run."""
+        """The caller, which knows the run, calls `ProgressReporter.setup`."""
 
     def update(self, summary: Summary) -> None:
         now = self._clock()

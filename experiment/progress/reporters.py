@@ -1,6 +1,6 @@
-"""Progress reporters that users make, subclass and give to `RunConfig(progress_reporter=)`.
+"""Progress reporters that users create, subclass and pass to `RunConfig(progress_reporter=)`.
 
-They are called from the thread that waits in `fit()`, with the trials as users see them.
+The thread that waits in `fit()` calls them, with the trials as users see them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.trial.stopper import lookup
 Columns = Mapping[str, str] | Sequence[str]
 
 _STATUS_ORDER = ("RUNNING", "PAUSED", "TERMINATED", "ERROR", "PENDING")
-# Numbers of every row that say nothing about how good a trial is.
+# Numbers in every row that do not show how good a trial is.
 _BOOKKEEPING = frozenset(
     {
         "timestamp",
@@ -40,7 +40,8 @@ _BOOKKEEPING = frozenset(
 
 
 class ProgressReporter(Described):
-    """Base of reporters: override `report`, and `should_report` for another rhythm."""
+    """Base class of reporters: override `report`, and `should_report` to change how often it is
+    called."""
 
     def setup(
         self,
@@ -53,7 +54,7 @@ class ProgressReporter(Described):
         """Called once, before the first trial; `start_time` is in seconds since the epoch."""
 
     def should_report(self, trials: list[TrialView], done: bool = False) -> bool:
-        """Asked several times a second, and with `done` at the end."""
+        """Called several times a second, and with `done` at the end."""
         return True
 
     def report(self, trials: list[TrialView], done: bool, *sys_info: str) -> None:
@@ -62,7 +63,7 @@ class ProgressReporter(Described):
 
 
 class TableReporter(ProgressReporter):
-    """What the reporters of tables share; `CLIReporter` describes the parameters."""
+    """The shared parts of table reporters; `CLIReporter` describes the parameters."""
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class TableReporter(ProgressReporter):
         self._start_time: float | None = None
         self._last_report = -math.inf
 
-    # What was shown in addition, also of one from a file that knew nothing of it.
+    # Columns added later; a class attribute, because objects in older files lack it.
     _added: tuple[Call, ...] = ()
 
     def made_of(self) -> Made:
@@ -114,19 +115,20 @@ class TableReporter(ProgressReporter):
         mode: str | None = None,
         **kwargs: Any,
     ) -> None:
-        """Take over what the constructor was not given."""
+        """Fill in the settings that the constructor did not get."""
         self._start_time = self._clock() if start_time is None else start_time
         self._total_samples = self._total_samples or total_samples
         self._metric = self._metric or metric
         self._mode = self._mode or mode
 
     def add_metric_column(self, metric: str, representation: str | None = None) -> None:
-        """Show `metric`, under the header `representation`. Raises ValueError if it is shown."""
+        """Show `metric` under the header `representation`. Raises ValueError if it already has a
+        column."""
         _add(self._metric_columns, metric, representation)
         self._added += (("add_metric_column", (metric, representation), {}),)
 
     def add_parameter_column(self, parameter: str, representation: str | None = None) -> None:
-        """Show a parameter, such as `net/width`. Raises ValueError if it is shown."""
+        """Show a parameter, such as `net/width`. Raises ValueError if it already has a column."""
         _add(self._parameter_columns, parameter, representation)
         self._infers_parameters = False
         self._added += (("add_parameter_column", (parameter, representation), {}),)
@@ -224,14 +226,14 @@ _ERROR_HEADERS = ["Trial name", "# failures", "error file"]
 class CLIReporter(TableReporter):
     """Prints tables to the terminal.
 
-    `metric_columns` and `parameter_columns` are names, or a dict of name to header; without them
-    the metric, up to `infer_limit` numbers that the trials report and all varied parameters are
-    shown. Tables in between have at most `max_progress_rows` and `max_error_rows`; the last
-    one has all trials. `max_report_frequency` are seconds between two reports. With
-    `print_intermediate_tables=False` only the last one has tables. `sort_by_metric` puts the best
-    trial first. Headers of more than `max_column_length` characters lose their beginning, unless
-    two would then look alike. `total_samples`, `metric` and `mode` are those of the run where
-    they are None. `clock` gives seconds since the epoch.
+    `metric_columns` and `parameter_columns` are names, or a dict of name to header; by default the
+    metric, up to `infer_limit` other reported numbers and all varied parameters are shown.
+    Intermediate tables have at most `max_progress_rows` and `max_error_rows`; the last one has all
+    trials. `max_report_frequency` is the number of seconds between two reports. With
+    `print_intermediate_tables=False` only the last report has tables. `sort_by_metric` puts the
+    best trial first. Headers with more than `max_column_length` characters are cut from the left,
+    unless two would then be equal. `total_samples`, `metric` and `mode` are those of the run if
+    they are None. `clock` returns seconds since the epoch.
 
     Raises InvalidConfig.
     """
@@ -252,8 +254,8 @@ class CLIReporter(TableReporter):
 class JupyterNotebookReporter(TableReporter):
     """Shows tables below the cell of a notebook.
 
-    `overwrite`: each report takes the place of the one before, and of whatever else the cell has
-    printed. The other parameters are those of `CLIReporter`.
+    `overwrite`: each report replaces the previous one and all other output of the cell. The other
+    parameters are those of `CLIReporter`.
     """
 
     def __init__(self, *, overwrite: bool = True, **parameters: Any) -> None:
@@ -264,7 +266,7 @@ class JupyterNotebookReporter(TableReporter):
         self.display(self._html(trials, done, sys_info))
 
     def display(self, string: str) -> None:
-        """Show HTML below the cell; override it to show it elsewhere."""
+        """Show HTML below the cell; override this to show it elsewhere."""
         notebook = notebook_display()
         if self._overwrite:
             notebook.clear_output(wait=True)
@@ -282,12 +284,12 @@ class JupyterNotebookReporter(TableReporter):
 
 
 def notebook_display() -> Any:
-    """The module `IPython.display`, which is there wherever a notebook is."""
+    """The module `IPython.display`, which exists in every notebook."""
     return importlib.import_module("IPython.display")
 
 
 def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Columns as wide as their widest cell, numbers to the right."""
+    """A table as text: columns as wide as their widest cell, numbers right-aligned."""
     columns = list(zip(headers, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
     signs = [">" if all(map(_is_number, column[1:])) else "<" for column in columns]
@@ -301,7 +303,7 @@ def text_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def html_table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """The same as HTML, every cell escaped."""
+    """A table as HTML with every cell escaped."""
 
     def line(cells: Iterable[str], tag: str) -> str:
         return "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells)
@@ -321,7 +323,9 @@ def _is_number(text: str) -> bool:
 
 def _headers(columns: Columns | None) -> dict[str, str]:
     if isinstance(columns, str):
-        raise InvalidConfig(f"columns are a list of names, or a dict to headers, not {columns!r}")
+        raise InvalidConfig(
+            f"columns must be a list of names, or a dict of name to header, not {columns!r}"
+        )
     if isinstance(columns, Mapping):
         return dict(columns)
     return {name: name for name in columns or ()}
@@ -329,17 +333,17 @@ def _headers(columns: Columns | None) -> dict[str, str]:
 
 def _add(columns: dict[str, str], name: str, header: str | None) -> None:
     if name in columns:
-        raise ValueError(f"there is a column for {name!r} already")
+        raise ValueError(f"there is already a column for {name!r}")
     columns[name] = header or name
 
 
 def is_telling(name: str, value: object) -> bool:
-    """Whether an item of a row is a number of the user's rather than of the bookkeeping."""
+    """Whether an item of a row is a number of the user's rather than one of holdfast's."""
     return type(value) in (int, float) and name not in _BOOKKEEPING
 
 
 def _number(trial: TrialView, metric: str | None) -> float | None:
-    """The value as a number; None where it is missing, NaN or infinite."""
+    """The value as a number; None if it is missing, NaN or infinite."""
     value: Any = lookup(trial.last_result, metric) if metric else None
     if type(value) not in (int, float) or not math.isfinite(value):
         return None

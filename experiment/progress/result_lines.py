@@ -1,4 +1,4 @@
-"""What `verbose` 2 and 3 add to whatever view there is: lines for what happens to each trial."""
+"""The lines that `verbose` 2 and 3 add to any view: what happens to each trial."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast.trial.values import flatten
 
 _BRIEF, _DETAILED = 2, 3
 _EVERY_S = 1.0
-# What the first line of a result says already, or says nothing about it.
+# The first line of a result has these, or they say nothing about it.
 _SAID = frozenset({"trial_id", "training_iteration", "time_total_s", "done", "should_checkpoint"})
 
 
 class ResultLines(Callback):
     """For `verbose` 2 and 3: a line for each trial that starts or ends, and for its results.
 
-    2: the numbers of the newest result, at most once in `every_s` for each trial. 3: all of every
-    result, a line for each value.
+    2: the numbers of the newest result, at most once per `every_s` and trial. 3: all values of
+    every result, one per line.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class ResultLines(Callback):
     def on_trial_error(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
-        """The views tell of it."""
+        """The views report errors."""
         self._told_at.pop(trial.trial_id, None)
 
     def _is_due(self, trial_id: str) -> bool:
@@ -96,7 +96,7 @@ def _of(row: Mapping[str, Any], iteration: int) -> str:
 
 
 def _details(row: Mapping[str, Any]) -> Iterator[str]:
-    """All values of a row in the order of their names, the configuration aside."""
+    """All values of a row except the configuration, sorted by name."""
     values = flatten({name: value for name, value in row.items() if name != CONFIG})
     for name in sorted(values):
         if name not in _SAID:

@@ -1,5 +1,4 @@
-"""Attempts that are made again: each is told with its cause, until one cause has been told often
-enough and is only counted.   PURE"""
+"""Messages about retries: the first of each cause are shown, later ones are counted.   PURE"""
 
 from __future__ import annotations
 
@@ -13,19 +12,18 @@ from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised, Sto
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.trial import Trial
 
-# Of one cause so many retries are told each, then the 10th, the 100th and so on.
+# The first retries of each cause are shown, then the 10th, the 100th and so on.
 _TOLD_EACH = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """A trial that has failed and is tried again.
+    """A trial that has failed and is retried.
 
-    It is attempt number `attempt` of `most` (None: without limit) that the budget allows which
-    the failure was charged to; both are 0 where it was charged to none. `iteration` is that of
-    `checkpoint`, from which it goes on; "" for the beginning. It waits `wait_s` seconds before.
-    `log` says most about it, `other_log` is where to look if that is empty ("" for nowhere); both
-    are relative to the experiment's folder.
+    It is attempt number `attempt` of the `most` (None: no limit) that its budget allows; both are
+    0 if no budget was charged. It resumes from `checkpoint` at `iteration`; "" for the beginning.
+    It waits `wait_s` seconds first. `log` has the most information, `other_log` is where to look
+    if that is empty ("" for nowhere); both are relative to the experiment's folder.
     """
 
     trial_id: str
@@ -44,21 +42,21 @@ class Retry:
 def retry_of(
     event: Event | None, before: Trial | None, after: Trial | None, spec: ExperimentSpec
 ) -> Retry | None:
-    """What a change of a trial means, if it means another attempt; None otherwise.
+    """The retry that a change of a trial means; None if it means no retry.
 
-    One event may fail an attempt and launch the next: then the trial has forgotten its error.
+    One event may fail an attempt and launch the next: then the trial no longer has its error.
     """
     if not isinstance(event, (Raised, Exited, StopperAnswered)):
-        return None  # at once: this is asked of every report
+        return None  # first, because this runs for every report
     if before is None or after is None or before is after or after.status.is_final:
         return None
     failure = _failure(event, before)
     if failure is None or not before.status.has_worker:
         return None
     if after.attempt == before.attempt and after.error is before.error:
-        return None  # it was told to end, or ended with its run
+        return None  # it was stopped, or ended with its run
     if after.shrunk_until != before.shrunk_until:
-        return None  # goes on with a worker less, which the machine has told
+        return None  # it continues with one worker fewer, which the machine reports
     budget = budget_of(failure, spec.failure)
     limit = None if budget is None else limit_of(budget, spec.failure)
     from_checkpoint = after.newest_checkpoint
@@ -88,7 +86,7 @@ def _failure(event: Raised | Exited | StopperAnswered, before: Trial) -> Failure
 
 
 class Retries:
-    """Says which retries are told, and counts all of them by their cause."""
+    """Decides which retries are shown, and counts all of them by cause."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str]] = Counter()
@@ -98,7 +96,7 @@ class Retries:
         return self._counts.total()
 
     def count(self, retry: Retry) -> tuple[int, bool]:
-        """How many of this cause there are with this one, and whether this one is told."""
+        """The number of retries with this cause so far, and whether to show this one."""
         key = cause(retry.headline, retry.where)
         self._counts[key] += 1
         number = self._counts[key]

@@ -1,7 +1,7 @@
-"""What the script itself prints while a table stands at the bottom of its terminal.
+"""Captures what the script prints while a table is at the bottom of its terminal.
 
-Its prints, and those of loggers that write to the terminal, are caught line by line and shown
-above the table with its next drawing: written at once they would tear it apart.
+Its prints, and the lines of loggers that write to the terminal, are shown above the table with its
+next drawing. Written directly, they would break the table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 
 class StdoutAbove(io.TextIOBase):
-    """Stands for `stream`: whole lines go to `show`, from any thread."""
+    """Replaces `stream`: passes whole lines to `show`, from any thread."""
 
     def __init__(self, stream: TextIO, show: Callable[[str], None]) -> None:
         self.stream = stream
@@ -31,7 +31,7 @@ class StdoutAbove(io.TextIOBase):
         """Lines are shown with the next drawing."""
 
     def end(self) -> None:
-        """A line that was begun is shown as it is."""
+        """Show an incomplete line as it is."""
         if self._begun:
             self._show(self._begun)
             self._begun = ""
@@ -43,7 +43,7 @@ class StdoutAbove(io.TextIOBase):
         return self.stream.fileno()
 
     def __getattr__(self, name: str) -> Any:
-        """What only the stream itself has, such as its `buffer`."""
+        """Attributes that only the stream itself has, such as its `buffer`."""
         return getattr(self.stream, name)
 
     @property
@@ -52,7 +52,7 @@ class StdoutAbove(io.TextIOBase):
 
 
 class Prints:
-    """Catches, from `start` to `stop`, what goes to stdout and stderr where they are terminals."""
+    """Captures stdout and stderr from `start` to `stop`, if they are terminals."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show = show
@@ -68,7 +68,7 @@ class Prints:
                 self._divert(stream, caught)
 
     def stop(self) -> None:
-        """Put everything back, but for what somebody else has put there meanwhile."""
+        """Restore the streams, except where somebody else has replaced ours."""
         for handler, stream in self._handlers:
             if isinstance(handler.stream, StdoutAbove):
                 handler.setStream(stream)
@@ -79,7 +79,7 @@ class Prints:
         self._caught, self._handlers = {}, []
 
     def _divert(self, stream: TextIO, caught: StdoutAbove) -> None:
-        """Handlers of `logging` keep the stream that they were made with."""
+        """Redirect handlers of `logging`, which keep the stream that they were created with."""
         for handler in _handlers():
             if handler.stream is stream:
                 self._handlers.append((handler, stream))

@@ -1,4 +1,4 @@
-"""From the machine to what is shown of it: counts, the trials worth a line, the best, failures."""
+"""Makes summaries of the machine: counts, the trials to show, the best one, failures."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import Opaque, Ref, flatten
 
 _KNOWN_PARAMS = 512
-# Also `trial_id`, of which a row never has another value than ours.
+# `trial_id` is here too: in a row it always has holdfast's value.
 _AUTOMATIC = frozenset({"done", "timestamp", "training_iteration", "time_total_s", "trial_id"})
 
 
@@ -42,17 +42,17 @@ def summarize(
     max_rows: int = 20,
     infer_limit: int = 3,
 ) -> Summary:
-    """One look at a run, as `Summarizer.look` gives it."""
+    """One summary of a run, as `Summarizer.look` returns it."""
     looker = Summarizer(machine, max_rows=max_rows, infer_limit=infer_limit)
     return looker.look(facts=facts, now=now, storage=storage)
 
 
 class Summarizer:
-    """Summaries of one machine, each at the cost of what is alive rather than of what is done.
+    """Makes summaries of one machine, at a cost that depends only on the living trials.
 
-    A trial that has ended is looked at once: a fresh look at 10,000 of them takes 15 ms, too much
-    for four times a second beside the control loop. The table has at most `max_rows` trials; its
-    columns are the metric and numbers that the trials report, `infer_limit` in all.
+    A trial that has ended is looked at once: looking at 10,000 of them takes 15 ms, too much for
+    four times a second next to the control loop. The table has at most `max_rows` trials; its
+    columns are the metric and numbers that the trials report, at most `infer_limit` in all.
     """
 
     def __init__(self, machine: Machine, *, max_rows: int = 20, infer_limit: int = 3) -> None:
@@ -63,9 +63,9 @@ class Summarizer:
         self._forget()
 
     def look(self, *, facts: RunFacts, now: float, storage: StorageAge | None = None) -> Summary:
-        """The run as it is at `now` (seconds since the epoch).
+        """The run at `now` (seconds since the epoch).
 
-        May be called from a thread beside the one that changes the machine.
+        May be called from another thread than the one that changes the machine.
         """
         machine = self._machine
         metric, mode = machine.spec.metric, machine.spec.mode
@@ -114,7 +114,7 @@ class Summarizer:
         self._remaining = RemainingTime(spec.stop)
 
     def _take_in(self, trials: Sequence[Trial]) -> list[Trial]:
-        """The trials that have not ended, in their order; the others are folded in."""
+        """The living trials, in order; adds those that have ended to the statistics."""
         if self._basis != (self._machine.epoch, self._machine.spec):
             self._forget()  # a restore may have reopened trials that had ended
         newest = [self._machine.trials[trial_id] for trial_id in self._alive]
@@ -130,8 +130,10 @@ class Summarizer:
         return alive
 
     def _worth_a_line(self, alive: Sequence[Trial]) -> list[Trial]:
-        """Those at work, then the best of those that have ended, then those that wait; lines are
-        kept for the best and for the newest failures."""
+        """The trials to show: those at work, then the best that have ended, then those that wait.
+
+        Some lines are reserved for the best and for the newest failures.
+        """
         at_work = [trial for trial in alive if trial.status.has_worker]
         paused = [trial for trial in alive if trial.status is Status.PAUSED]
         pending = [trial for trial in alive if trial.status is Status.PENDING]
@@ -180,7 +182,7 @@ def _columns(shown: Sequence[Trial], metric: str | None, limit: int) -> tuple[st
     for trial in shown:
         row = trial.row or {}
         for key in flatten(row):
-            # What stands in a list is no metric of its own, and has no name that finds it.
+            # Numbers inside a list are not metrics, and have no name that finds them.
             if type(lookup(row, key)) in (int, float) and key not in _AUTOMATIC:
                 names.setdefault(key)
         if len(names) >= limit:
@@ -211,7 +213,8 @@ def _row(
 
 
 class _Params:
-    """The varied parameters of trials: to find them takes 30 us, and they hardly ever change."""
+    """A cache of trials' varied parameters: finding them takes 30 us, and they hardly ever
+    change."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
@@ -234,7 +237,7 @@ def _retries(trial: Trial) -> int:
 
 
 def _waits(trial: Trial) -> bool:
-    """Whether it failed and has not been started again yet."""
+    """Whether it failed and has not restarted yet."""
     return trial.status is Status.PENDING and trial.error is not None
 
 

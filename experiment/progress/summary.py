@@ -1,4 +1,4 @@
-"""What there is to show of a run at one moment, as plain data."""
+"""What a view shows of a run at one moment, as plain data."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.trial.trial import Status
 
 MAX_FAILURES = 20
-# What waits longer than this for storage is shown as late.
+# Data that waits longer than this for storage is shown as late.
 LATE_S = 60.0
 
 
@@ -18,14 +18,14 @@ LATE_S = 60.0
 class Summary:
     """A run at one moment.
 
-    `rows` are the trials worth a line, `hidden` counts the others by status. `metrics` and
-    `params` are the table's columns. `failures` are at most MAX_FAILURES of `failed` and those
-    to be retried. Times are seconds; `left_s` is an estimate, None where there is no ground
-    for one, and `share` which part of the work is done, from 0 to 1, None where the number of
-    trials is not known. `retried` counts attempts that are made again, in this incarnation;
-    `silent` trials that have finished and never reported.
-    `ending` says why the run is being stopped, `phase` what is waited for before the first trial
-    and after the last one; both are empty otherwise.
+    `rows` are the trials to show, `hidden` counts the others by status. `metrics` and `params` are
+    the table's columns. `failures` are at most MAX_FAILURES trials that failed or wait for a
+    retry. Times are in seconds; `left_s` is an estimate, None if there is none; `share` is the
+    fraction of the work that is done, from 0 to 1, None if the number of trials is not known.
+    `retried` counts retries in this process, `silent` trials that finished without a report.
+
+    `ending` says why the run is being stopped, `phase` what it waits for before the first trial
+    and after the last one; otherwise both are empty.
     """
 
     name: str
@@ -53,16 +53,16 @@ class Summary:
 
     @property
     def not_created(self) -> int:
-        """How many trials the search has yet to create, as far as that is known."""
+        """How many trials the search has yet to create, as far as known."""
         return max(0, (self.total or 0) - sum(self.counts.values()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRow:
-    """One trial of the table. `metrics` has a value for each of `Summary.metrics` it reported.
+    """One trial of the table. `metrics` has its values of `Summary.metrics`.
 
-    `last` is the iteration with which it is expected to end, None where nobody says. `workers` is
-    how many it has of `most_workers` where their number may change, both 0 where it may not.
+    `last` is the iteration with which it is expected to end, None if not known. It has `workers`
+    of `most_workers` if their number can change; otherwise both are 0.
     """
 
     trial_id: str
@@ -80,7 +80,7 @@ class TrialRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestTrial:
-    """The trial whose last report, that of `iteration`, has the best value so far."""
+    """The trial with the best value so far in its last report, which is that of `iteration`."""
 
     trial_id: str
     name: str
@@ -92,12 +92,11 @@ class BestTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedTrial:
-    """A trial that failed: for good, or (`final` is False) it waits to be tried again.
+    """A trial that failed for good or, if `final` is False, waits to be retried.
 
-    `where` is the frame of the user's code, as `train.py:42 in train`, empty where unknown;
-    `error_file` the file that tells most of it, `other_file` where to look if that is empty. So
-    many trials have failed for good with this
-    cause as `of_cause` says, 0 for one that waits.
+    `where` is the frame of the user's code, as in `train.py:42 in train`, empty if not known.
+    `error_file` is the file with the most information, `other_file` where to look if it is empty.
+    `of_cause` is the number of trials that failed for good with this cause, 0 for one that waits.
     """
 
     trial_id: str
@@ -113,7 +112,7 @@ class FailedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWait:
-    """A trial whose ranks have waited so many seconds with their report for these `ranks`."""
+    """Ranks of a trial have waited `waited_s` seconds in their report for these `ranks`."""
 
     name: str
     ranks: tuple[int, ...]
@@ -122,9 +121,9 @@ class RankWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageAge:
-    """What is not in remote storage yet: the age of its oldest part, how much, and what is wrong.
+    """What is not in remote storage yet: the age of its oldest part, its size, and any trouble.
 
-    `checkpoints` wait, with so many `files` of `pending_bytes` in all; records are sent each
+    `checkpoints` wait, with `files` files of `pending_bytes` in all; records are uploaded every
     `period_s`. `trouble` is empty while storage answers.
     """
 
@@ -138,7 +137,7 @@ class StorageAge:
 
     @property
     def is_late(self) -> bool:
-        """Whether storage is slow or does not answer: something waits for more than it should."""
+        """Whether storage is slow or does not answer: something has waited too long."""
         return (
             bool(self.trouble)
             or self.oldest_s > self.period_s + LATE_S
@@ -148,7 +147,7 @@ class StorageAge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadProgress:
-    """Something on its way to storage; `total_bytes` is None where it is not known yet."""
+    """An upload in progress; `total_bytes` is None if not known yet."""
 
     name: str
     done_bytes: int
@@ -157,11 +156,11 @@ class UploadProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
-    """What is shown of a run and stands in no event: its name, and where its results lie.
+    """Facts about a run that are in no event: its name, and where its results are.
 
     `path` is the experiment's folder in storage, `local_path` the one on this machine. `total` is
-    the number of trials that the search will give, None where it is not known. `resumes`: the
-    script goes on with the run when it is started again.
+    the number of trials that the search will suggest, None if not known. `resumes`: starting the
+    script again resumes the run.
     """
 
     name: str

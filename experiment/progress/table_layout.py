@@ -1,6 +1,6 @@
-"""A run as lines for a terminal of some width and height, each made of texts with styles.   PURE
+"""Lays a run out as lines for a terminal of a given size; lines consist of styled texts.   PURE
 
-Styles are words as rich knows them (`bold red`); what draws them is the live view.
+Styles are words that rich understands (`bold red`); the live view draws them.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ _SHORTEST_BAR = 10
 
 
 def picture(summary: Summary, *, width: int, height: int) -> list[Line]:
-    """At most `height` lines, none wider than `width`: a header, the table, and what matters now.
+    """At most `height` lines, none wider than `width`: a header, the table and current notes.
 
-    The table takes half of the height at most, so that what scrolls by above can be read.
+    The table takes at most half of the height, so that the lines that scroll by above can be read.
     """
     notes = list(_notes(summary))
     room = max(_SMALLEST_TABLE, min(height // 2, height - len(notes) - 5))
@@ -78,7 +78,7 @@ def table_lines(summary: Summary, rows: Sequence[TrialRow], width: int) -> list[
 
 
 def cut_line(line: Line, width: int) -> Line:
-    """The line in at most `width` columns."""
+    """The line, cut to `width` columns."""
     if sum(width_of(text) for text, _ in line) <= width:
         return line
     spans, left = [], width
@@ -105,14 +105,14 @@ def _header(summary: Summary, width: int) -> Iterator[Line]:
 
 
 def bar(share: float, width: int) -> Line:
-    """`━━━╸━━━`: the part that is done, in halves of a column, and the rest of it."""
+    """`━━━╸━━━`: the part that is done, in half columns, and the rest."""
     halves = int(2 * width * min(1.0, max(0.0, share)))
     done = "━" * (halves // 2) + "╸" * (halves % 2)
     return ((done, "green"), ("━" * (width - len(done)), "bright_black"))
 
 
 def _notes(summary: Summary) -> Iterator[Line]:
-    """What stands below the table, each with its style."""
+    """The lines below the table, each with its style."""
     late = summary.storage is not None and summary.storage.is_late
     notes = [
         (f"best  {best_text(summary)}" if summary.best else "", "green"),
@@ -126,7 +126,8 @@ def _notes(summary: Summary) -> Iterator[Line]:
 
 
 def _joined(cells: Sequence[str], widths: Sequence[int], left: int = LEFT_COLUMNS) -> str:
-    """Cells side by side, two spaces between them, all but the first `left` to the right."""
+    """Cells side by side with two spaces between them, right-aligned except for the first
+    `left`."""
     return "  ".join(
         filled(cell, width, right=at >= left)
         for at, (cell, width) in enumerate(zip(cells, widths, strict=True))

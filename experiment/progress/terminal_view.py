@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from rich.live import Live
 
 _LEVEL_STYLES = {"warning": "yellow", "loss": "yellow", "error": "bold red"}
-# So many are printed above the table in one go, within 0.1 s even where all have colours.
+# The most lines that are printed above the table at once; takes under 0.1 s even with colours.
 _MOST_LINES = 1_000
-# Seconds after which a picture that has not changed is drawn again: others may have written.
+# Seconds after which an unchanged picture is drawn again: other programs may have written.
 _AGAIN_S = 5.0
 
 
@@ -36,7 +36,7 @@ class TerminalView:
     """A table that stays at the bottom of the terminal while lines scroll by above it.
 
     Drawing it takes at most `share` of a core, lines above it at most `lines_share` more: after
-    each drawing so much time passes on the `clock` that what it `spent` (CPU seconds) is no more.
+    each drawing it pauses on the `clock` in proportion to the CPU seconds that it `spent`.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class TerminalView:
         lines_s = 0.0
         if self._messages or not self._log_buffer.is_empty:
             self._draw(summary, console)
-            self._print_lines(console)  # which draws the table below them, too
+            self._print_lines(console)  # this also draws the table below them
             lines_s = max(0.0, self._spent() - spent - self._drawing_s)
         else:
             if self._draw(summary, console, now):
@@ -100,7 +100,8 @@ class TerminalView:
         self._next_at = now + self._drawing_s / self._share + lines_s / self._lines_share
 
     def _tell_failures(self, summary: Summary) -> None:
-        """The first of each cause is printed above the table, where its log can be copied."""
+        """Print the first failure of each cause above the table, where its log's path can be
+        copied."""
         for failure in first_failures(summary):
             if failure.trial_id not in self._told_failures:
                 self._told_failures.add(failure.trial_id)
@@ -116,7 +117,7 @@ class TerminalView:
         self._log_buffer.skip(prefix, count)
 
     def message(self, text: str, level: str) -> None:
-        """Shown with the next update; at once where the table is there no more."""
+        """Shown with the next update, or at once if there is no table any more."""
         text = printable(text, keep="\n")
         self._messages.append((text, _LEVEL_STYLES.get(level, "")))
         if self._live is None and self._console is not None:
@@ -145,7 +146,7 @@ class TerminalView:
             self._print_lines(self._console)
 
     def _draw(self, summary: Summary, console: Console, now: float | None = None) -> bool:
-        """Whether there is anything new to be drawn. `now`: ask for it, too, after a while."""
+        """Whether there is something to draw. With `now`, also if the last drawing is too old."""
         size = console.size
         if size.width < self._shown.width:
             self._take_back(console, size.width)
@@ -158,8 +159,10 @@ class TerminalView:
         return is_new or is_due
 
     def _take_back(self, console: Console, width: int) -> None:
-        """A terminal that became narrower has broken the lines of the table into several: rich
-        takes back as many as it wrote, so that the others go here."""
+        """Erase lines that a narrower terminal has wrapped.
+
+        rich erases as many lines as it wrote, so this erases the additional ones.
+        """
         from rich.control import Control
         from rich.segment import ControlType
 
@@ -188,7 +191,7 @@ class TerminalView:
 
 
 class _Shown:
-    """What rich draws below everything printed: whatever stands in `lines` at that moment."""
+    """What rich draws below all printed lines: the current `lines`."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = []
@@ -196,7 +199,7 @@ class _Shown:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines, width = self.lines, options.max_width
-        if width < self.width:  # the terminal has become narrower since they were made
+        if width < self.width:  # the terminal has become narrower meanwhile
             lines = [cut_line(line, width) for line in lines]
         yield from _segments(lines)
 
@@ -220,7 +223,8 @@ def _segments(lines: Iterable[Line]) -> RenderResult:
 
 
 class _Printed:
-    """Each with its prefix and style. A thousand without colours take 3 ms, as rich's Text 80."""
+    """Lines with prefix and style. A thousand without colours take 3 ms; with rich's Text, 80
+    ms."""
 
     def __init__(self, lines: Sequence[tuple[str, str, str]]) -> None:
         self._lines = lines

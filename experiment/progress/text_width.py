@@ -1,4 +1,4 @@
-"""The width of text on a terminal, cutting and padding it, and short table headers.   PURE"""
+"""The width of text in a terminal; cutting, padding, and short table headers.   PURE"""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 
 def width_of(text: str) -> int:
-    """The columns that `text` takes: two for a wide sign, none for one that is combined."""
+    """The columns that `text` takes: two for a wide character, none for a combining one."""
     if text.isascii():
         return len(text)
     return sum(map(_columns, text))
 
 
 def cut(text: str, width: int) -> str:
-    """`text` in at most `width` columns, with `…` at its end where something is left out."""
+    """`text` in at most `width` columns, with `…` at the end if something was cut."""
     if width_of(text) <= width:
         return text
     used, kept = 1, []
@@ -28,7 +28,7 @@ def cut(text: str, width: int) -> str:
 
 
 def filled(text: str, width: int, *, right: bool = False) -> str:
-    """`text` with spaces up to `width` columns, before it if `right`."""
+    """`text` padded with spaces to `width` columns, on the left if `right`."""
     space = " " * max(0, width - width_of(text))
     return space + text if right else text + space
 
@@ -40,9 +40,11 @@ def _columns(sign: str) -> int:
 
 
 def short_headers(names: Sequence[str], width: int, taken: Sequence[str] = ()) -> list[str]:
-    """For each of the `names`, as `net/width`, its last parts: as many as part it from the others
-    and from the headers in `taken`. Longer ones are cut from the left to `width`, but none that
-    is then like another."""
+    """The shortest distinct suffix of each of the `names`, such as `net/width`.
+
+    A header has as many trailing parts as distinguish it from the others and from `taken`. Longer
+    headers are cut from the left to `width`, unless they would then equal another.
+    """
     parts = [name.split("/") for name in names]
     shown = [1] * len(names)
     while True:
@@ -58,7 +60,7 @@ def short_headers(names: Sequence[str], width: int, taken: Sequence[str] = ()) -
 
 
 def cut_apart(texts: Sequence[str], width: int, taken: Sequence[str] = ()) -> list[str]:
-    """Each text cut from the left to `width`, but none that is then like another."""
+    """Each text cut from the left to `width`, unless it would then equal another."""
     fitted = [
         text if len(text) <= width else f"…{text[len(text) - width + 1 :]}" for text in texts
     ]

@@ -12,7 +12,7 @@ from holdfast.experiment.progress.wording import duration, short
 from holdfast.names import printable
 from holdfast.trial.trial import Status
 
-# Names and states stand to the left, numbers to the right.
+# Names and states are left-aligned, numbers right-aligned.
 LEFT_COLUMNS = 2
 _WIDE_COLUMNS = 100
 _CELL_WIDTH = 16
@@ -22,8 +22,10 @@ T = TypeVar("T")
 
 
 def chosen(rows: Sequence[TrialRow], room: int) -> list[TrialRow]:
-    """At most `room` of the rows, in their order; some lines are kept for the best of those that
-    have ended and for the newest failures."""
+    """At most `room` of the rows, in order.
+
+    Some lines are reserved for the best trials that have ended and for the newest failures.
+    """
     if len(rows) <= room:
         return list(rows)
     best = [row for row in rows if row.status is Status.TERMINATED]
@@ -42,12 +44,12 @@ def table_of(
 ) -> tuple[list[str], list[list[str]], list[TrialRow]]:
     """Headers, cells and trials of the table; with a `width`, only as many columns as fit.
 
-    `rows` (the summary's own without them) are cut to `max_rows`.
+    `rows` (by default the summary's) are cut to `max_rows`.
     """
     shown = list(summary.rows if rows is None else rows)[:max_rows]
     by_name = not width or width >= _WIDE_COLUMNS
     goal, others = summary.metrics[:1], summary.metrics[1:]
-    # As in a DataFrame of results; shown where a metric has the same name.
+    # As in a DataFrame of results; needed if a metric has the same name.
     params = [f"config/{name}" for name in summary.params]
     elastic = [_WORKERS] if any(row.most_workers for row in shown) else []
     first = (*_FIRST, *elastic)
@@ -81,7 +83,7 @@ def _cell(value: object) -> str:
 
 
 def _fitting(headers: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> int:
-    """How many of the columns fit, two spaces between them."""
+    """How many of the columns fit, with two spaces between them."""
     used = -2
     for at, column in enumerate(zip(headers, *cells, strict=True)):
         used += 2 + max(map(width_of, column))
@@ -91,8 +93,10 @@ def _fitting(headers: Sequence[str], cells: Sequence[Sequence[str]], width: int)
 
 
 def shares(groups: Sequence[Sequence[T]], reserved: Sequence[int], room: int) -> list[T]:
-    """At most `room` of all groups, in their order: as many of the first as fit, and so on, but
-    for each group as many lines as are `reserved` for it are kept free."""
+    """At most `room` items of all groups, in order.
+
+    Earlier groups come first, but each group keeps as many lines as are `reserved` for it.
+    """
     kept = [min(len(group), lines) for group, lines in zip(groups, reserved, strict=True)]
     free = max(0, room - sum(kept))
     counts = []
@@ -105,5 +109,5 @@ def shares(groups: Sequence[Sequence[T]], reserved: Sequence[int], room: int) ->
 
 
 def lines_reserved(room: int) -> tuple[int, int]:
-    """How many of `room` lines are kept for the best trials, and for the newest failures."""
+    """How many of `room` lines are reserved for the best trials, and for the newest failures."""
     return min(5, room // 3), min(3, room // 4)

@@ -1,6 +1,6 @@
-"""What is seen of a run while `fit()` waits: a live table, lines of a log, a notebook, or nothing.
+"""The views of a run while `fit()` waits: a live table, log lines, a notebook, or nothing.
 
-A view is driven by the thread that called `fit()`, a few times a second, with a Summary.
+The thread that called `fit()` passes a view a Summary a few times a second.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ class ProgressView(Protocol):
     """Shows a run to a person. All methods are called from one thread."""
 
     def start(self) -> None:
-        """The run begins."""
+        """Called when the run begins."""
 
     def update(self, summary: Summary) -> None:
-        """This is how it stands; called about four times a second."""
+        """Called about four times a second with the state of the run."""
 
     def log(self, prefix: str, text: str) -> None:
-        """A worker (`prefix`: its trial and process) has printed `text`, one or more lines."""
+        """Called when a worker has printed `text`, one or more lines; `prefix` is its trial and
+        process."""
 
     def skipped(self, prefix: str, count: int) -> None:
-        """So many lines of a worker came too fast to be given to `log`, before what is given
-        next."""
+        """Called when `count` lines of a worker were dropped before the next call of `log`."""
 
     def message(self, text: str, level: str) -> None:
-        """Something the user should know; `level` is "info", "warning", "loss" or "error".
+        """Called with a message for the user; `level` is "info", "warning", "loss" or "error".
 
-        A loss is a warning that outputs are lost or incomplete: it is shown at `verbose=0`, too.
+        A loss is a warning that outputs are lost or incomplete; it is shown at `verbose=0` as
+        well.
         """
 
     def finish(self, summary: Summary) -> None:
-        """The run has ended: show what came of it."""
+        """Called when the run has ended, to show the result."""
 
     def abandon(self) -> None:
-        """Leave the terminal as it was found, at once and without a word."""
+        """Restore the terminal at once, without printing anything."""
 
 
 def choose_view(
@@ -54,10 +55,10 @@ def choose_view(
     *,
     inline: bool = False,
 ) -> ProgressView:
-    """The view that suits `stream`: none for `verbose=0`, live for a terminal, else lines.
+    """The view that suits `stream`: none for `verbose=0`, live for a terminal, lines otherwise.
 
-    Continuous integration and dumb terminals count as log files, and so does a terminal in which
-    a debugger may speak to its user, because trials run in this process (`inline`).
+    Continuous integration and dumb terminals count as log files. So does a terminal in which a
+    debugger may be used, because trials run in this process (`inline`).
     """
     if verbose == 0:
         view: ProgressView = SilentView(stream)
@@ -77,9 +78,9 @@ def _is_terminal(stream: TextIO, environ: Mapping[str, str]) -> bool:
 
 
 class UnfailingView:
-    """Passes everything on; a view that raises is replaced by a simpler one, and the run goes on.
+    """Passes all calls on; if a view raises, a simpler one replaces it and the run continues.
 
-    Give it a ReporterView, too: a user's reporter may raise anything.
+    Wrap a ReporterView in it as well: a user's reporter may raise anything.
     """
 
     def __init__(self, view: ProgressView, stream: TextIO) -> None:
@@ -110,18 +111,18 @@ class UnfailingView:
 
     def _try(self, show: Callable[[ProgressView], None]) -> bool:
         try:
-            with children_end_here():  # a reporter is the user's
+            with children_end_here():  # a reporter is user code
                 show(self.view)
-        except Exception as error:  # told below, where the stream still takes anything
-            self._replace(f"the progress display failed, the run goes on: {error!r}", error)
+        except Exception as error:  # reported below, if the stream still works
+            self._replace(f"the progress display failed; the run continues: {error!r}", error)
             return False
         return True
 
     def _replace(self, text: str, error: Exception) -> None:
         failed = self.view
-        with contextlib.suppress(Exception):  # it has failed already, and the user is told so
+        with contextlib.suppress(Exception):  # it has already failed, and the user sees that
             failed.abandon()
         simple = isinstance(failed, (LogView, SilentView))
         self.view = SilentView(self._stream) if simple else LogView(self._stream)
-        with contextlib.suppress(Exception):  # a stream that is gone takes no message either
+        with contextlib.suppress(Exception):  # a closed stream takes no message
             self.view.message("\n".join([text, *traceback.format_exception(error)]), "error")

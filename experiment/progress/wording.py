@@ -1,4 +1,4 @@
-"""How a run is put into words, alike in every view: numbers, times, states and what failed."""
+"""The wording that all views share: numbers, times, states and failures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.names import printable
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text
 
-# In the order in which they are told everywhere.
+# The order in which states are listed everywhere.
 _WORDS = {
     Status.TERMINATED: "finished",
     Status.ERROR: "failed",
@@ -26,7 +26,7 @@ _SHOWN_FAILURES = 3
 _SHOWN_UPLOADS = 2
 _SHOWN_WAITS = 2
 _SHOWN_RANKS = 5
-# A rank is waited for in every report: what is shown has lasted longer than so many seconds.
+# Ranks wait for each other in every report: only waits that last longer are shown.
 _LONG_WAIT_S = 5.0
 
 
@@ -55,7 +55,7 @@ def size(amount_bytes: float) -> str:
 
 
 def short(value: object, width: int = 20) -> str:
-    """A value in a table: numbers with four digits, the beginning of a long text."""
+    """A value for a table: numbers with four digits, long texts cut."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         text = printable(" ".join(str(value).split()))
         return text if len(text) <= width else f"{text[: width - 1]}…"
@@ -67,7 +67,8 @@ def short(value: object, width: int = 20) -> str:
 
 
 def printed(text: str) -> list[str]:
-    """The lines as they look once printed: a progress bar goes back and overwrites itself."""
+    """The lines as a terminal shows them: a progress bar returns to the start and overwrites
+    itself."""
     lines = text.removesuffix("\n").split("\n")
     return [line.rstrip("\r").rpartition("\r")[2] for line in lines]
 
@@ -85,8 +86,8 @@ def states_text(counts: Mapping[Status, int], not_created: int = 0, *, ended: bo
 
 
 def counts_text(summary: Summary) -> str:
-    """`24 trials: 9 finished, 2 running, 13 not created yet, 4 retries`; of one trial how far it
-    is."""
+    """`24 trials: 9 finished, 2 running, 13 not created yet, 4 retries`; a single trial's
+    iteration."""
     retries = [_times(summary.retried, "retry", "retries")] if summary.retried else []
     if summary.total == 1 and summary.counts.get(Status.RUNNING):
         return ", ".join(["running", *_how_far(summary), *retries])
@@ -104,7 +105,7 @@ def _how_far(summary: Summary) -> list[str]:
 
 
 def workers_lines(before: Summary, now: Summary) -> Iterator[str]:
-    """Whose number of workers has changed from one look to the next."""
+    """A line for each trial whose number of workers has changed."""
     known = {row.trial_id: row.workers for row in before.rows if row.workers}
     for row in now.rows:
         old = known.get(row.trial_id, row.workers)
@@ -113,7 +114,7 @@ def workers_lines(before: Summary, now: Summary) -> Iterator[str]:
 
 
 def best_text(summary: Summary) -> str:
-    """The best value with its trial, iteration and parameters, empty while there is none."""
+    """The best value with its trial, iteration and parameters; empty if there is none."""
     best = summary.best
     if best is None:
         return ""
@@ -140,36 +141,36 @@ def failure_text(failure: FailedTrial) -> str:
     """`t_00004 failed at train.py:42 in train: ValueError: bad`."""
     where = f" at {failure.where}" if failure.where else ""
     retries = f" after {_times(failure.retries, 'retry', 'retries')}" if failure.retries else ""
-    verb = f"failed{retries}" if failure.final else "will be tried again, it failed"
+    verb = f"failed{retries}" if failure.final else "will be retried; it failed"
     return f"{failure.name} {verb}{where}: {short(failure.headline, 300)}"
 
 
 def retry_text(retry: Retry, number: int, folder: str) -> str:
-    """`t_00004 failed at train.py:42 in train: ValueError: bad. Tried again, attempt 2 of 3, from
-    checkpoint_000003 (iteration 4)`, and the log below; `number` of this cause, so far."""
+    """`t_00004 failed at train.py:42 in train: ValueError: bad. Retrying: attempt 2 of 3, from
+    checkpoint_000003 (iteration 4)`, with the log below. `number` counts retries of this cause."""
     where = f" at {retry.where}" if retry.where else ""
-    verb = f"Tried again in {duration(retry.wait_s)}" if retry.wait_s else "Tried again"
+    verb = f"Retrying in {duration(retry.wait_s)}" if retry.wait_s else "Retrying"
     of = "" if retry.most is None else f" of {retry.most}"
-    attempt = f"attempt {retry.attempt}{of}" if retry.attempt else "which counts as no failure"
+    attempt = f"attempt {retry.attempt}{of}" if retry.attempt else "not counted as a failure"
     start = (
         f"{retry.checkpoint} (iteration {retry.iteration})" if retry.checkpoint else "the start"
     )
-    alike = f" The {number}th retry with this cause: not each of them is told" * (number > 3)
+    alike = f" This is retry {number} with this cause; not every one is shown" * (number > 3)
     other = f"{folder}/{retry.other_log}" if retry.other_log else ""
     return (
         f"{retry.name} failed{where}: {short(retry.headline, 300)}. "
-        f"{verb}, {attempt}, from {start}.{alike}\n  {pointer(f'{folder}/{retry.log}', other)}"
+        f"{verb}: {attempt}, from {start}.{alike}\n  {pointer(f'{folder}/{retry.log}', other)}"
     )
 
 
 def wait_lines(summary: Summary) -> Iterator[str]:
-    """For which ranks others have waited for long."""
+    """The ranks for which others have waited long."""
     waits = [wait for wait in summary.waits if wait.waited_s > _LONG_WAIT_S]
     for wait in waits[:_SHOWN_WAITS]:
         yield _wait_text(wait)
     if len(waits) > _SHOWN_WAITS:
         more = _times(len(waits) - _SHOWN_WAITS, "trial", "trials")
-        yield f"and in {more} more ranks wait for another"
+        yield f"and ranks of {more} more wait"
 
 
 def _wait_text(wait: RankWait) -> str:
@@ -179,14 +180,14 @@ def _wait_text(wait: RankWait) -> str:
     ranks += f" and {more} more" if more > 0 else ""
     verb = "has" if len(wait.ranks) == 1 else "have"
     waited = duration(wait.waited_s)
-    return f"{wait.name}: {ranks} {verb} not reported, the others have waited for {waited}"
+    return f"{wait.name}: {ranks} {verb} not reported; the others have waited for {waited}"
 
 
 def failure_lines(summary: Summary, *, logs: bool = True) -> Iterator[str]:
-    """The first causes, each with where it happened and (`logs`) where its log is."""
+    """The first causes, each with its place in the code and, with `logs`, its log."""
     groups = _grouped(summary.failures)
     for failure, count in groups[:_SHOWN_FAILURES]:
-        alike = f" (and {_times(count - 1, 'trial', 'trials')} alike)" if count > 1 else ""
+        alike = f" (and {_times(count - 1, 'more trial', 'more trials')})" if count > 1 else ""
         yield failure_text(failure) + alike
         if logs:
             yield f"  {pointer(failure.error_file, failure.other_file)}"
@@ -195,12 +196,12 @@ def failure_lines(summary: Summary, *, logs: bool = True) -> Iterator[str]:
 
 
 def first_failures(summary: Summary) -> Iterator[FailedTrial]:
-    """Of each cause the first trial that has failed for good."""
+    """The first trial of each cause that has failed for good."""
     return (failure for failure, _ in _grouped([f for f in summary.failures if f.final]))
 
 
 def _grouped(failures: Sequence[FailedTrial]) -> list[tuple[FailedTrial, int]]:
-    """Failures of one cause once, with how many there are, the first of each."""
+    """The first failure of each cause, with the number of failures."""
     groups: dict[tuple[str, str], list[FailedTrial]] = {}
     for failure in failures:
         groups.setdefault(cause(failure.headline, failure.where), []).append(failure)
@@ -208,7 +209,7 @@ def _grouped(failures: Sequence[FailedTrial]) -> list[tuple[FailedTrial, int]]:
 
 
 def storage_text(summary: Summary) -> str:
-    """What is on its way to storage and how old the oldest of it is, empty where all is there."""
+    """The uploads in progress and the age of the oldest; empty if storage has everything."""
     storage = summary.storage
     if storage is None:
         return ""
@@ -226,7 +227,7 @@ def _age_text(storage: StorageAge) -> str:
     if not storage.oldest_s:
         return ""
     age = f"the oldest for {duration(storage.oldest_s)}"
-    late = ", which is long: storage is slow or does not answer" * storage.is_late
+    late = ", too long: storage is slow or does not answer" * storage.is_late
     if not storage.checkpoints:
         ago = f"storage has everything up to {duration(storage.oldest_s)} ago"
         return f"{ago}{late}" if not storage.trouble else ago
@@ -238,7 +239,7 @@ def _age_text(storage: StorageAge) -> str:
 
 
 def hidden_text(hidden: Mapping[Status, int]) -> str:
-    """`14 more: 9 finished, 5 queued`, empty where all trials are shown."""
+    """`14 more: 9 finished, 5 queued`; empty if all trials are shown."""
     number = sum(hidden.values())
     return f"{number} more: {states_text(hidden)}" if number else ""
 
@@ -252,7 +253,7 @@ def closing_text(summary: Summary) -> str:
 
 
 def closing_lines(summary: Summary) -> list[str]:
-    """What stands below the last table; empty where there is nothing to say."""
+    """The lines below the last table; an empty line has nothing to show."""
     return [
         hidden_text(summary.hidden),
         *failure_lines(summary),
@@ -264,10 +265,10 @@ def closing_lines(summary: Summary) -> list[str]:
 
 
 def silent_text(count: int) -> str:
-    """Of trials from which nothing was heard: mostly a call that is missing."""
+    """A note about trials without any report: usually a missing call."""
     if not count:
         return ""
-    return f"{_times(count, 'trial', 'trials')} finished without any report: is report() called?"
+    return f"{_times(count, 'trial', 'trials')} finished without a report: did they call report()?"
 
 
 def _has_unsaved(summary: Summary) -> bool:

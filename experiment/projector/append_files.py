@@ -1,7 +1,7 @@
 """Files that grow at their end and can be cut back: lines, a table, TensorBoard's curves.
 
-None stays open: opening one for a batch of rows costs 10 us, and a thousand trials would need
-4,000 handles. None is forced to the disk: the journal can write them again.
+None stays open: opening one for a batch of rows takes 10 us, and a thousand trials would need
+4,000 handles. None is flushed to the disk: the journal can restore them.
 """
 
 from __future__ import annotations
@@ -22,22 +22,23 @@ from holdfast.experiment.records.rows import flatten_row
 from holdfast.syncer.files.durable import remove_file, replace_file
 from holdfast.syncer.files.regular import open_regular, regular_descriptor
 
-# So many cells of a table may always be written again for new columns (0.2 s); at most so many are
+# This many cells of a table may be rewritten for new columns without limit (0.2 s); at most this
+# many are held in memory (55 MB).
 # held back in memory (55 MB).
 _FREE_CELLS = 200_000
 _MOST_HELD_CELLS = 1_000_000
 
 
 class FileChanged(OSError):
-    """A file is not as it was left: something else has written, cut or removed it."""
+    """Another process has written, cut or removed a file since the projector last wrote it."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(errno.ESTALE, "changed by something else than holdfast", path)
+        super().__init__(errno.ESTALE, "changed by another program", path)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What a report says, with its iteration and its time (seconds since the epoch)."""
+    """The values of a report, with its iteration and its time (seconds since the epoch)."""
 
     values: dict[str, Any]
     iteration: int
@@ -45,7 +46,7 @@ class Row:
 
 
 class AppendFile:
-    """A file that grows at its end, and of which the size is known."""
+    """A file of known size that grows at its end."""
 
     __slots__ = ("path", "size")
 
@@ -54,7 +55,7 @@ class AppendFile:
         self.size = 0
 
     def append(self, data: bytes) -> None:
-        """Raises OSError, FileChanged where the file has another length than it was left with."""
+        """Append bytes. Raises OSError; FileChanged if the file's size is not the known one."""
         if not data:
             return
         flags = os.O_WRONLY | os.O_CLOEXEC
@@ -73,16 +74,16 @@ class AppendFile:
             while data:
                 data = data[os.write(descriptor, data) :]
         except OSError:
-            with suppress(OSError):  # a full disk shall not leave half a line to readers
+            with suppress(OSError):  # after a full disk, readers must not see half a line
                 os.ftruncate(descriptor, self.size)
             raise
 
     def move(self, folder: str) -> None:
-        """The file has been moved, or will be made there."""
+        """Set the folder of the file, which has been moved or will be created there."""
         self.path = _moved(self.path, folder)
 
     def cut(self, size: int) -> None:
-        """Leave the first `size` bytes: a reader sees the old file or the new one, whole."""
+        """Keep the first `size` bytes, atomically: a reader sees the old file or the new one."""
         if size == self.size:
             return
         if size:
@@ -92,7 +93,7 @@ class AppendFile:
         self.size = size
 
     def head(self, size: int) -> bytes:
-        """Raises FileChanged where the file has no such beginning any more."""
+        """The first `size` bytes. Raises FileChanged if the file is shorter."""
         with open_regular(self.path) as file:
             data = file.read(size)
         if len(data) != size:
@@ -103,9 +104,9 @@ class AppendFile:
 class ProgressTable(AppendFile):
     """progress.csv: a metric that appears late adds a column, and no row loses one.
 
-    A new column means that the whole file is written anew. Where new ones keep coming, that would
-    cost the square of the rows (100 rows of 10,000 metrics: 10 s), so rows are then held back
-    until the file has about doubled. `finish` writes what is held.
+    A new column rewrites the whole file. With ever more columns that would take quadratic time
+    (100 rows of 10,000 metrics: 10 s), so rows are then held back until the file has about
+    doubled. `finish` writes the held rows.
     """
 
     __slots__ = (
@@ -143,7 +144,7 @@ class ProgressTable(AppendFile):
 
     @property
     def _may_widen(self) -> bool:
-        """Whether what was rewritten so far stays in proportion to what there was to write."""
+        """Whether the total of rewritten cells stays in proportion to the cells of the table."""
         taken = self._cells_taken + self._cells_held
         cells = (self.rows - len(self._held)) * self._width
         is_cheap = self.rewritten + cells <= _FREE_CELLS + 2 * taken
@@ -163,7 +164,7 @@ class ProgressTable(AppendFile):
         self._width = len(self.columns)
         names = [*self.columns]
         writer.writerows(
-            # Nearly always the same keys in the same order: no look-up for each cell then.
+            # Nearly always the same keys in the same order, so that cells need no look-up.
             [*row.values()] if [*row] == names else [row.get(name) for name in names]
             for row in rows
         )
@@ -171,7 +172,7 @@ class ProgressTable(AppendFile):
         self._cells_taken, self._cells_held = self._cells_taken + self._cells_held, 0
 
     def keep(self, rows: int) -> None:
-        """Leave the first `rows` rows."""
+        """Keep the first `rows` rows."""
         self.finish()
         if not rows:
             self.cut(0)
@@ -182,7 +183,7 @@ class ProgressTable(AppendFile):
         self.rows = rows
 
     def _rewrite(self, rows: int) -> None:
-        csv.field_size_limit(1 << 30)  # a list of a thousand numbers is a cell like any other
+        csv.field_size_limit(1 << 30)  # a cell may be a list of a thousand numbers
         reader = csv.reader(io.StringIO(self.head(self.size).decode(), newline=""))
         narrow = len(next(reader))
         padding = [""] * (len(self.columns) - narrow)
@@ -198,7 +199,7 @@ class ProgressTable(AppendFile):
 
 
 class EventCurves(AppendFile):
-    """The event file of TensorBoard, made with the first row."""
+    """The event file of TensorBoard, created with the first row."""
 
     __slots__ = ("_emptied", "_folder", "_named_at")
 
@@ -223,7 +224,7 @@ class EventCurves(AppendFile):
         self._emptied = self._emptied and _moved(self._emptied, folder)
 
     def adopt(self, folder: str, step: int) -> None:
-        """Take over what the newest file in `folder` has up to this step."""
+        """Copy the newest event file in `folder` up to this step."""
         for name in sorted(os.listdir(folder), reverse=True):
             number = name.removeprefix(EVENTS_PREFIX).removesuffix(EVENTS_SUFFIX)
             if EVENTS_PREFIX + number + EVENTS_SUFFIX != name or not number.isdigit():
@@ -232,7 +233,7 @@ class EventCurves(AppendFile):
                 data = file.read()
             try:
                 kept = data[: tensorboard.end_of_step(data, step)]
-            except ValueError:  # torn: what can be charted of later rows is
+            except ValueError:  # damaged: later rows are charted nevertheless
                 continue
             if kept:
                 self._named_at = int(number)
@@ -241,10 +242,10 @@ class EventCurves(AppendFile):
                 return
 
     def restart(self, size: int, now: float) -> None:
-        """Keep `size` bytes, under a newer name: a TensorBoard that runs reads files in turn.
+        """Keep `size` bytes under a newer name, because a running TensorBoard reads files in turn.
 
-        The old one becomes empty and goes at the next restart. If it went now, a running
-        TensorBoard would not find the file it is at, and look for no newer one.
+        The old file becomes empty and is removed at the next restart. If it were removed now, a
+        running TensorBoard would not find its current file and would not look for a newer one.
         """
         if size == self.size:
             return
@@ -260,7 +261,7 @@ class EventCurves(AppendFile):
 
     def _named(self, now: float) -> str:
         self._named_at = max(int(now), self._named_at + 1)
-        # No host in it: written anew on another machine it takes the place of what is in storage.
+        # No host in the name: rewritten on another machine, the file replaces the one in storage.
         return f"{self._folder}/{EVENTS_PREFIX}{self._named_at}{EVENTS_SUFFIX}"
 
 

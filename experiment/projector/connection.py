@@ -1,4 +1,4 @@
-"""The projector's side of its connection to the controller."""
+"""The projector's end of its connection to the controller."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _TELL_EVERY_S = 1.0
 
 
 class ProjectorConnection(Protocol):
-    """The controller's end, seen from here."""
+    """A connection to the controller."""
 
     def receive(self, timeout_s: float | None = None) -> list[Any] | None:
         """The next message; None once the controller is gone. Raises TimeoutError."""
 
     def send(self, message: list[Any]) -> None:
-        """Raises ConnectionError when the controller is gone."""
+        """Send a message. Raises ConnectionError if the controller is gone."""
 
 
 def serve(
@@ -33,18 +33,18 @@ def serve(
     *,
     prove: Callable[[], None] = lambda: None,
 ) -> None:
-    """Serve the controller until it says `close` or is gone.
+    """Serve the controller until it sends `close` or is gone.
 
-    In: `["upto", segment, offset]`, `["close"]`. Out: `["trouble", text]` once for each time that
-    files cannot be written, `["progress", bytes, bytes in all]` of the journal once a second,
-    `["done", is_complete]` after `close`: whether all is written.
+    Messages in: `["upto", segment, offset]`, `["close"]`. Messages out: `["trouble", text]` each
+    time files cannot be written; `["progress", bytes, bytes in all]` of the journal once a second;
+    `["done", is_complete]` after `close`: whether everything is written.
     """
     progress = _Progress(connection, clock)
-    _Desk(connection, Projector(layout, settings, clock, prove=prove, progress=progress)).serve()
+    _Server(connection, Projector(layout, settings, clock, prove=prove, progress=progress)).serve()
 
 
 class _Progress:
-    """Tells once a second how far the projector is in a long journal."""
+    """Reports the projector's progress through a long journal once a second."""
 
     def __init__(self, connection: ProjectorConnection, clock: Callable[[], float]) -> None:
         self._connection = connection
@@ -59,8 +59,8 @@ class _Progress:
                 self._connection.send(["progress", done, total])
 
 
-class _Desk:
-    """The projector's side of the connection."""
+class _Server:
+    """Handles the controller's messages."""
 
     def __init__(self, connection: ProjectorConnection, projector: Projector) -> None:
         self._connection = connection
@@ -86,7 +86,7 @@ class _Desk:
                     raise ValueError(f"the projector was sent {unknown!r:.200}")
 
     def _next(self) -> list[Any] | None:
-        """The next message; of those that wait already, the last: it says all that others say."""
+        """The next message. Of several waiting ones only the last, which includes the others."""
         message = self._receive(self._projector.wait_s)
         while message is not None and message[0] == "upto":
             later = self._receive(0.0)
@@ -106,9 +106,9 @@ class _Desk:
         self._attempt(projector.catch_up, projector.repair, projector.sweep, projector.snapshot)
 
     def _attempt(self, *actions: Callable[[], None]) -> None:
-        """Do each; a full disk or a journal that cannot be read is told, and tried again later.
+        """Run the actions. A full disk or an unreadable journal is reported and retried later.
 
-        Anything else is a fault of holdfast: it is told as well, and ends the projector.
+        Any other error is a bug in holdfast: it is reported and ends the projector.
         """
         trouble = None
         for action in actions:
@@ -125,5 +125,5 @@ class _Desk:
         self._troubled = trouble is not None
 
     def _send(self, message: list[Any]) -> None:
-        with suppress(ConnectionError):  # the controller is gone: nobody is left to tell
+        with suppress(ConnectionError):  # the controller is gone
             self._connection.send(message)

@@ -1,5 +1,4 @@
-"""Which trials' files are not as the journal says, where the projector could not write them
-all."""
+"""Finds trials whose files the projector could not write completely."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ _SHOWN = 5
 
 
 def lacking(layout: Layout, trials: Iterable[Trial]) -> str:
-    """What to say of trials without their newest row in result.json; "" where all have it."""
+    """A warning about trials whose newest row is not in result.json; "" if there are none."""
     folders = [trial.spec.dirname for trial in trials if not _has_newest_row(layout, trial)]
     if not folders:
         return ""
     more = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
     return (
-        f"{RESULTS} and the like of {_count(len(folders))} are missing or incomplete: "
-        f"{', '.join(folders[:_SHOWN])}{more}. The journal has every row: a restore of the "
-        f"experiment, or `holdfast doctor repair {layout.root}`, writes the files from it"
+        f"{RESULTS} and the other files of {_count(len(folders))} are missing or incomplete: "
+        f"{', '.join(folders[:_SHOWN])}{more}. The journal has every row. To write the files from "
+        f"it, restore the experiment or run `holdfast doctor repair {layout.root}`"
     )
 
 

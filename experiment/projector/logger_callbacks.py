@@ -1,4 +1,4 @@
-"""Callbacks for files that are written anyway: given or not, each file is there once."""
+"""Logger callbacks for files that holdfast always writes; passing them changes nothing."""
 
 from __future__ import annotations
 
@@ -14,44 +14,47 @@ from holdfast.lazy import TENSORBOARD
 
 
 class JsonLoggerCallback(LoggerCallback):
-    """`result.json` and `params.json` in each trial's folder: written with and without it."""
+    """`result.json` and `params.json` in each trial's folder; they are always written."""
 
 
 class CSVLoggerCallback(LoggerCallback):
-    """`progress.csv` in each trial's folder: written with and without it."""
+    """`progress.csv` in each trial's folder; it is always written."""
 
 
 class TBXLoggerCallback(LoggerCallback):
-    """Event files for TensorBoard in each trial's folder, written wherever tensorboardX is.
+    """Event files for TensorBoard in each trial's folder; by default written if tensorboardX is
+    installed.
 
-    With it they are written even if HOLDFAST_TENSORBOARD is 0, and `fit()` raises ImportError
-    where tensorboardX is missing.
+    With this callback they are written even if HOLDFAST_TENSORBOARD is 0, and `fit()` raises
+    ImportError if tensorboardX is missing.
     """
 
     def check(self, environ: Mapping[str, str]) -> None:
-        """Raises ImportError, naming the extra."""
+        """Raise ImportError, naming the extra, if tensorboardX is missing."""
         if not tensorboard.available():
-            told = TENSORBOARD.missing("TBXLoggerCallback")
-            raise ImportError(told, name=TENSORBOARD.module)
+            message = TENSORBOARD.missing("TBXLoggerCallback")
+            raise ImportError(message, name=TENSORBOARD.module)
 
 
 _KINDS: Final = (JsonLoggerCallback, CSVLoggerCallback, TBXLoggerCallback)
 
 
 def is_written_anyway(callback: Callback) -> bool:
-    """Whether there is nothing to call: a subclass may have methods of its own."""
+    """Whether the callback need not be called; a subclass may have its own methods."""
     return type(callback) in _KINDS
 
 
 def as_asked(settings: Settings, callbacks: Sequence[Callback]) -> Settings:
-    """The settings with event files where somebody asked for them."""
+    """The settings, with event files if a callback requests them."""
     wants = any(isinstance(one, TBXLoggerCallback) for one in callbacks)
     return replace(settings, tensorboard=True) if wants else settings
 
 
 def pretty_print(result: Mapping[str, Any], exclude: Collection[str] | None = None) -> str:
-    """A row for people, a line for each value, nested ones indented; without `exclude`, the config
-    and what is None."""
+    """A row for people: one line per value, nested values indented.
+
+    Leaves out the config, None values and the names in `exclude`.
+    """
     left_out = {CONFIG, *(exclude or ())}
     kept = {k: v for k, v in result.items() if k not in left_out and v is not None}
     return "\n".join(_lines(kept, ""))

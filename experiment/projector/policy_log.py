@@ -1,11 +1,11 @@
-"""The log of a policy: which trial took over from which, as JSON lines.
+"""The log of a policy: which trial was cloned from which, as JSON lines.
 
-`pbt_global.txt` has all takeovers; `pbt_policy_<trial_id>.txt` those that have made a trial what
-it is: its own newest, and above it those of whom it took over from. A line is [tag, tag of the
-source, iteration, iteration of the source's checkpoint, config of the source, new config].
+`pbt_global.txt` has all clonings; `pbt_policy_<trial_id>.txt` those in a trial's history: its own
+newest, and above it those of the trials it was cloned from. A line is [tag, tag of the source,
+iteration, iteration of the source's checkpoint, config of the source, new config].
 
-Like every projection it is written from the journal, and anew wherever it is not known to be
-whole.
+Like all projected files, the log is written from the journal, and rewritten unless it is known to
+be complete.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from holdfast.trial.trial import Origin
 
 
 class PolicyLog:
-    """Takes in events, and writes with `flush`. Its machine must begin with the experiment."""
+    """Collects cloning decisions from events; `flush` writes them. Must see the experiment from
+    its start."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
@@ -38,7 +39,7 @@ class PolicyLog:
         self._adopted: frozenset[bytes] = frozenset()
 
     def adopt(self, machine: Machine) -> None:
-        """Keep the lines that there are: the records of some of them are lost."""
+        """Keep the existing lines: the records of some of them are lost."""
         self._waiting = _lines_of(self._layout.policy_log)
         self._adopted = frozenset(self._waiting)
         for trial_id in machine.trials:
@@ -46,12 +47,12 @@ class PolicyLog:
                 self._lines[trial_id] = tuple(lines)
 
     def take_in(self, event: Event, machine: Machine) -> None:
-        """`machine` has just taken in the event."""
+        """Process an event that `machine` has just handled."""
         for decision in _takeovers(machine.answers) if any(machine.answers) else ():
             trial = machine.trials[decision.trial_id]
             before = machine.moved.get(decision.trial_id, trial)
             if trial.origin is None or trial.origin is before.origin:
-                continue  # it could not be done
+                continue  # the decision was not performed
             iteration = before.iteration
             if isinstance(event, Reported) and event.trial_id == trial.trial_id:
                 iteration = event.iteration
@@ -77,11 +78,11 @@ class PolicyLog:
 
     @property
     def unwritten(self) -> frozenset[str]:
-        """The trials of which a takeover is not written yet."""
+        """The trials with a cloning that is not written yet."""
         return frozenset(self._changed)
 
     def flush(self) -> None:
-        """Raises OSError; then the log is to be made anew."""
+        """Write the log. Raises OSError; then the log must be rewritten."""
         if not self._waiting:
             return
         for trial_id in sorted(self._changed):
@@ -97,8 +98,7 @@ class PolicyLog:
         self._waiting.clear()
 
     def settle(self) -> None:
-        """Write all that there is, and remove what an earlier one had of a longer journal. Raises
-        OSError."""
+        """Write the log, and remove one that a longer journal left. Raises OSError."""
         self.flush()
         if self._global.size or not self._layout.policy_log.exists():
             return

@@ -1,4 +1,4 @@
-"""The projector as a process: what it is started with, and when it begins to read."""
+"""The projector's process: how it starts, and when it begins to read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NICE = 10
 
 
 class _Begun:
-    """A connection whose first message was looked at already."""
+    """A channel whose first message has already been received."""
 
     def __init__(self, channel: Channel, first: list[Any] | None) -> None:
         self._channel = channel
@@ -37,16 +37,17 @@ class _Begun:
 
 def main(channel: Channel) -> None:
     """Main function of the projector's process."""
-    # Whatever it has to write can wait for training.
+    # Training has priority over the files.
     give_way(_NICE)
     opening = channel.receive()
     prove = _proof(opening)
     if opening is not None:
-        # What is left is in nobody's way; a lock that is lost ends the run elsewhere.
+        # Leftovers do no harm. If the lock is lost, the controller ends the run.
         with suppress(OSError, LockLost):
             prove()
             sweep_tree(Layout(Path(opening[1])))
-    # Nothing is read before the controller has said how far the journal goes: an experiment that
+    # Read nothing before the controller says how far the journal goes: otherwise an experiment
+    # that follows another in the same directory could be mistaken for it.
     # follows another in the same directory would else be taken for the other.
     first = channel.receive()
     if opening is None:
@@ -54,7 +55,7 @@ def main(channel: Channel) -> None:
     _, root, settings, _, disk_deadline_s = opening
 
     def tell(text: str) -> None:
-        with suppress(ConnectionError):  # the controller is gone: nobody is left to tell
+        with suppress(ConnectionError):  # the controller is gone
             channel.send(["trouble", text])
 
     wait_at_most(disk_deadline_s, tell)
@@ -67,7 +68,7 @@ def main(channel: Channel) -> None:
 
 
 def _proof(opening: list[Any] | None) -> Callable[[], None]:
-    """How to prove that the experiment is still this incarnation's."""
+    """The function that proves that this run still owns the experiment."""
     if opening is None:
         return lambda: None
     _, root, _, (descriptor, said), _ = opening

@@ -1,9 +1,9 @@
-"""The projector: the process that tails the journal and writes everything that is made from it.
+"""The projector: the process that reads the journal and writes all files derived from it.
 
-The controller appends and says how far; the projector folds the same events through a machine of
-its own, writes each trial's files (`holdfast.experiment.projector.trial_files`) and now and then a
-snapshot. It may lag, die or be unable to write without losing a thing: when it starts, the files
-of every trial whose state on disk is not known are written anew from the journal.
+The controller appends to the journal and says how far it goes. The projector applies the same
+events to its own machine, writes each trial's files (`holdfast.experiment.projector.trial_files`)
+and regularly a snapshot. It may lag, die or fail to write without losing anything: when it starts,
+it rewrites the files of every trial whose state on disk is unknown.
 """
 
 from __future__ import annotations
@@ -43,18 +43,19 @@ from holdfast.syncer.uploader.lock import LockLost
 from holdfast.trial.events import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Trial
 
-# Rows are given to the operating system at least this often, counted in bytes of the journal
+# Rows are written to the operating system at least this often, in bytes of the journal (0.1 s of
+# work), so that catching up with a long journal needs little memory.
 # (0.1 s of work), so that catching up with a long journal needs little memory.
 _FLUSH_BYTES = 1 << 20
 # Snapshots and repairs take at most a thirtieth of the time.
 _REST = 30
-# Events that change nothing in a trial's files.
+# Events that do not change a trial's files.
 _INVISIBLE = (Committed, CheckpointLost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectorSettings:
-    """What it writes, and how often."""
+    """What the projector writes, and how often."""
 
     tensorboard: bool = True
     config_in_rows: bool = True
@@ -62,7 +63,7 @@ class ProjectorSettings:
 
 
 class Projector:
-    """Projects one experiment's journal. `clock` gives seconds, from anywhere but ever rising."""
+    """Projects one experiment's journal. `clock` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -74,9 +75,12 @@ class Projector:
         prove: Callable[[], None] = lambda: None,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
-        """`boot` names this start of the operating system, for tests. `prove` raises LockLost
-        where the experiment is another incarnation's: nothing is removed then. `progress` hears
-        how many bytes of the journal are taken in, and of how many."""
+        """Start at the beginning of the journal; nothing is read yet.
+
+        `boot` names this boot of the operating system, for tests. `prove` raises LockLost if
+        another run owns the experiment: then nothing is removed. `progress` is called with the
+        bytes of the journal that are read and their total.
+        """
         self._progress = progress
         self._prove = prove
         self._layout = layout
@@ -92,42 +96,42 @@ class Projector:
         self._fold = Fold(Machine(), Position())
         self._beginning: Position | None = None
         self._saved: Position | None = None
-        # Trials that had not ended when this began to read.
+        # Trials that were unfinished when the projector started to read.
         self._unswept: set[str] = set()
         self._snapshots = _Pace(settings.snapshot_period_s, clock)
         self._repairs = _Pace(settings.snapshot_period_s, clock, at_once=True)
 
     @property
     def position(self) -> Position:
-        """Everything before it is taken in."""
+        """Everything before this position has been processed."""
         return self._fold.position
 
     @property
     def trouble(self) -> str | None:
-        """What keeps files from being written, for the user; None if all are."""
+        """The reason why files cannot be written, for the user; None if all are."""
         behind = self._files.behind
         if not behind:
             return None
         error = next(iter(behind.values()))
         rest = f", and files of {len(behind) - 1} other trials" if len(behind) > 1 else ""
         return (
-            f"{error.filename}: {error.strerror}{rest}. Nothing that was reported is lost: they "
-            f"are written again from the journal"
+            f"{error.filename}: {error.strerror}{rest}. No report is lost: the files are "
+            "rewritten from the journal"
         )
 
     @property
     def wait_s(self) -> float | None:
-        """How long there is nothing to do but to wait for news; None: for ever."""
+        """Seconds until something is due without a message; None if nothing is."""
         due = [self._repairs.due_at] if self._files.behind else []
         if self._has_news:
             due.append(self._snapshots.due_at)
         return max(0.0, min(due) - self._clock()) if due else None
 
     def catch_up(self, stop: Position | None = None) -> None:
-        """Take in the journal up to `stop` (None: to its end), and write what follows from it.
+        """Process the journal up to `stop` (None: to its end) and write the files.
 
-        Raises OSError if the journal cannot be read, UnknownRecord or InvalidTransition if it
-        cannot be understood; files that cannot be written raise nothing, see `trouble`.
+        Raises OSError if the journal cannot be read, and UnknownRecord or InvalidTransition if it
+        is not valid. Files that cannot be written raise nothing, see `trouble`.
         """
         if self._beginning is None:
             self._begin(stop)
@@ -137,27 +141,27 @@ class Projector:
             self.repair()
 
     def tend(self) -> None:
-        """Do what is due whether or not there is news. Raises OSError, as `snapshot` does."""
+        """Do whatever is due, without new records. Raises OSError, as `snapshot` does."""
         if self._repairs.is_due:
             self.repair()
         if self._snapshots.is_due:
             self.snapshot()
 
     def repair(self) -> None:
-        """Write the files that are behind anew from the journal."""
+        """Rewrite the files that are behind from the journal."""
         if self._files.behind and self._beginning is not None:
             with self._repairs:
                 self._rewrite(self._beginning, self.position, set(self._files.behind))
 
     def snapshot(self) -> None:
-        """Write a snapshot if anything has happened since the last. Raises OSError."""
+        """Write a snapshot if anything has happened since the last one. Raises OSError."""
         if not self._has_news:
             return
         self._save(self._taken(self._fold, self._files.behind))
         self._saved = self._fold.position
 
     def _taken(self, fold: Fold, unwritten: Iterable[str]) -> Snapshot:
-        """What is known at the place that `fold` has come to; it has read a record."""
+        """The snapshot at the position of `fold`, which has read at least one record."""
         return Snapshot(
             machine=fold.machine,
             last=LastRecord(
@@ -173,21 +177,27 @@ class Projector:
             write_snapshot(self._layout, taken)
 
     def _save_between(self, fold: Fold) -> None:
-        """While it catches up: who reads the experiment, or takes this projector's place after its
-        death, need not begin so far back."""
+        """Save while catching up, so that readers of the experiment, or the next projector, start
+        here."""
         self._close_ended(fold.machine)
         self._save(self._taken(fold, self._files.behind))
 
     def _save_rewritten(self, fold: Fold) -> None:
-        """While all files are written anew: those of final trials are put in their place, and what
-        comes later in the journal makes stale what it is about."""
+        """Save while all files are rewritten.
+
+        The files of final trials are put in place. Later records make the files of their trials
+        stale again.
+        """
         self._close_ended(fold.machine, forget=False)
         self._files.settle_ended()
         self._save(self._taken(fold, self._files.behind))
 
     def _save_rest(self, end: Snapshot, stale: set[str], fold: Fold) -> None:
-        """While some files are written anew: what there was at the `end` is known, and now also
-        which of the stale files are as they were then."""
+        """Save while some files are rewritten.
+
+        The state at the `end` is already known. The snapshot lists the trials whose files are not
+        yet as at the end.
+        """
         self._close_ended(fold.machine, forget=False)
         done = {
             trial_id
@@ -210,29 +220,31 @@ class Projector:
         if taken is None:
             self._fold = self._rewrite(beginning, stop, None, save=self._save_rewritten)
         else:
-            self._fold = self._go_on(taken, beginning, stop)
+            self._fold = self._continue_from(taken, beginning, stop)
         self._beginning = beginning
         machine = self._fold.machine
         self._unswept = _unfinished(machine)
         self._sweep(machine.trials.keys() - self._unswept)
 
     def sweep(self) -> None:
-        """At the end: what earlier incarnations left of trials that were to go on, and have ended
-        without running again, as a scheduler may end paused ones."""
+        """At the end: remove unnamed checkpoints of trials that ended without running again.
+
+        A scheduler may end paused trials, for example.
+        """
         self._sweep(self._unswept)
 
     def _sweep(self, trial_ids: Iterable[str]) -> None:
         trials = self._fold.machine.trials
-        with suppress(OSError, LockLost):  # it is in nobody's way
+        with suppress(OSError, LockLost):  # leftovers do no harm
             self._prove()
             sweep_unnamed(self._layout, [trials[trial_id] for trial_id in trial_ids])
 
-    def _go_on(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
-        """Go on from a snapshot.
+    def _continue_from(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
+        """Continue from a snapshot.
 
-        After a crash of the projector alone the files of what was final by then are as they were
-        left; those of what has lived since may be torn, behind, or ahead of the snapshot. After
-        one of the system all may be: they are not forced to the disk.
+        If only the projector crashed, the files of trials that were final by then are intact.
+        Files of trials that ran since may be torn, behind, or ahead of the snapshot. After a crash
+        of the system all files may be, because they are not flushed to the disk.
         """
         is_same_boot = bool(self._boot) and taken.boot_id == self._boot
         stale = {*taken.unwritten, *_unfinished(taken.machine)}
@@ -244,7 +256,7 @@ class Projector:
             if subject and not isinstance(event, _INVISIBLE):
                 stale.add(subject)
         stale |= _unfinished(fold.machine)
-        # What a line of the policy's log has above it is known from the beginning on.
+        # The earlier lines of a policy's log follow only from the records since the beginning.
         if not stale and is_same_boot and not self._layout.policy_log.exists():
             return fold
         end = self._taken(fold, ()) if fold.last_payload else replace(taken, boot_id=self._boot)
@@ -259,7 +271,7 @@ class Projector:
         *,
         save: Callable[[Fold], None] | None = None,
     ) -> Fold:
-        """Write the files of these trials (None: of all) anew, from the experiment's beginning."""
+        """Rewrite the files of these trials (None: of all) from the experiment's beginning."""
         fold = Fold(Machine(), start)
         self._project(fold, stop, only=only, anew=True, save=save)
         return fold
@@ -273,7 +285,7 @@ class Projector:
         anew: bool = False,
         save: Callable[[Fold], None] | None = None,
     ) -> None:
-        """`save` takes a snapshot in between, whenever one is due."""
+        """Process records and write files. `save` takes a snapshot whenever one is due."""
         flushed = fold.position
         if anew:
             self._log = PolicyLog(self._layout)
@@ -296,7 +308,7 @@ class Projector:
         self._close_ended(fold.machine)
 
     def _adopt(self, machine: Machine, only: set[str] | None) -> None:
-        """What no record has any more is taken from the files that there are."""
+        """Take rows whose records are lost from the existing files."""
         self._log.adopt(machine)
         for trial in machine.trials.values():
             if only is None or trial.trial_id in only:
@@ -304,14 +316,15 @@ class Projector:
                 self._files.adopt(trial)
 
     def _pause(self, fold: Fold, save: Callable[[Fold], None] | None) -> None:
-        """In the middle of a long journal: say how far it is, and keep that."""
+        """Within a long journal: report progress, and save it."""
         self._progress(*passed(self._layout.journal, fold.position))
         if save is not None and self._snapshots.is_due:
-            with suppress(OSError):  # a full disk: told when the next one fails at the end
+            with suppress(OSError):  # a full disk: reported if the snapshot at the end fails, too
                 save(fold)
 
     def _write_log(self, *, anew: bool) -> None:
-        """Where it cannot be written, it is made anew with the files of who has taken over."""
+        """Write the policy's log; if that fails, rewrite it later with the files of the cloned
+        trials."""
         try:
             if anew:
                 self._log.settle()
@@ -324,11 +337,11 @@ class Projector:
     def _write(
         self, event: Event, now: float, before: Trial | None, after: Trial, *, anew: bool
     ) -> None:
-        """Tell the files what the machine made of one event of a trial."""
+        """Update a trial's files after an event."""
         files = self._files
         if isinstance(event, Suggested):
             files.create(after.spec, anew=anew)
-        if before is None or after is before:  # an older attempt's: the machine has dropped it
+        if before is None or after is before:  # of an older attempt: the machine ignored it
             return
         if isinstance(event, Reported):
             files.add_row(after, event)
@@ -342,7 +355,7 @@ class Projector:
             files.end(after, now, forget=not anew)
 
     def _close_ended(self, machine: Machine, *, forget: bool = True) -> None:
-        """Some trials end without an event of their own: waiting ones that the scheduler stops."""
+        """End trials without their own event, such as waiting ones that the scheduler stops."""
         for trial_id in self._files.alive:
             trial = machine.trials[trial_id]
             if trial.status.is_final:
@@ -350,7 +363,7 @@ class Projector:
 
 
 class _Pace:
-    """When something may be done again: so that it takes a thirtieth of the time at most."""
+    """Limits how often something is done, so that it takes at most a thirtieth of the time."""
 
     def __init__(
         self, period_s: float, clock: Callable[[], float], *, at_once: bool = False
@@ -373,14 +386,14 @@ class _Pace:
 
 
 def passed(journal: Path, position: Position) -> tuple[int, int]:
-    """How many bytes of the journal are before a position, and how many there are."""
+    """The bytes of the journal before a position, and in total."""
     sizes = {number: segment_size(journal, number) for number in segments(journal)}
     before = sum(size for number, size in sizes.items() if number < position.segment)
     return before + position.offset, sum(sizes.values())
 
 
 def _is_as_at(end: Trial, now: Trial) -> bool:
-    """Whether the files of a trial are already what they are at the end."""
+    """Whether the files of a trial are already in their final state."""
     return (end.status, end.attempt, end.iteration) == (now.status, now.attempt, now.iteration)
 
 

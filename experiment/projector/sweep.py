@@ -1,4 +1,4 @@
-"""Removes what processes of earlier incarnations had half written, or half removed."""
+"""Removes leftovers of processes of earlier runs: half-written and half-removed files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from holdfast.trial.trial import Trial
 
 
 def sweep_tree(layout: Layout) -> None:
-    """Nobody of an earlier incarnation lives any more once this one has written its name into the
-    lock: what has not changed since then is nobody's. Raises OSError."""
+    """Remove leftovers that have not changed since this run took the lock. Raises OSError.
+
+    No process of an earlier run lives once this run has written its name into the lock.
+    """
     before = os.stat(layout.lock).st_mtime
     sweep(layout.root, before)
     for folder in _folders(layout.root):
@@ -44,9 +46,12 @@ def _folders(folder: Path) -> Iterator[Path]:
 
 
 def sweep_unnamed(layout: Layout, trials: Iterable[Trial]) -> None:
-    """Remove the checkpoints of final trials that no record ever named: their workers died before
-    the report was acknowledged. Those of the others go when they run again. One with a manifest
-    was recorded: the record is lost, and not the checkpoint. Raises OSError."""
+    """Remove checkpoints of final trials that no record names: their workers died before the
+    report was acknowledged.
+
+    Those of other trials are removed when they run again. A checkpoint with a manifest was
+    recorded; only its record is lost, so it stays. Raises OSError.
+    """
     before = os.stat(layout.lock).st_mtime
     for trial in trials:
         folder = layout.trial(trial.spec)
@@ -61,7 +66,7 @@ def sweep_unnamed(layout: Layout, trials: Iterable[Trial]) -> None:
 
 
 def _remove_unless_read(directory: Path, before: float) -> None:
-    with suppress(BeingRead, FileNotFoundError):  # the next run does it, or somebody has done it
+    with suppress(BeingRead, FileNotFoundError):  # the next run removes it, or it is gone
         with unread(directory):
             if directory.stat().st_ctime >= before:
                 return

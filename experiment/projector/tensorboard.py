@@ -1,11 +1,11 @@
-"""The event file of a trial, as bytes that TensorBoard reads: scalars, and the config as hparams.
+"""The event file of a trial as bytes for TensorBoard: scalars, and the config as hparams.
 
 Only the message classes and the checksum of tensorboardX are used: its SummaryWriter starts a
 thread per trial and calls fsync.
 
-No `_hparams_/experiment` record is written. TensorBoard takes that of one arbitrary trial for all
-of them, and then has no column for what other trials alone have; without one it collects columns,
-domains and metrics from every trial (backend_context.py of its hparams plugin).
+No `_hparams_/experiment` record is written. TensorBoard would use that of one arbitrary trial for
+all of them, and show no columns for hparams that only other trials have. Without one it collects
+columns, domains and metrics from every trial (backend_context.py of its hparams plugin).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.dataclass import dataclass
 from holdfast.trial.values import flatten, unwrap_scalar
 
 PREFIX = "ray/tune/"
-# What Ray leaves out as well: the step itself, and what is no curve.
+# Ray leaves these out as well: the step itself, and values that are not curves.
 UNCHARTED = frozenset({"config", "pid", "timestamp", "time_total_s", "training_iteration"})
 _UNSAFE = re.compile(r"[^-/\w.]")
 _LENGTH, _CRC = struct.Struct("<Q"), struct.Struct("<I")
@@ -37,10 +37,10 @@ def available() -> bool:
 
 
 def opening(wall_time: float) -> bytes:
-    """What every event file begins with.
+    """The first records of every event file.
 
-    The session log tells a TensorBoard that is running to forget the steps of the file that this
-    one stands in for after a roll-back.
+    After a roll-back, the session log makes a running TensorBoard forget the steps of the file
+    that this one replaces.
     """
     lib = _library()
     version = lib.event(wall_time=wall_time, file_version="brain.Event:2")
@@ -49,7 +49,7 @@ def opening(wall_time: float) -> bytes:
 
 
 def scalars(row: Mapping[str, Any], step: int, wall_time: float) -> bytes:
-    """One event with every number of the row; truth values, text and lists are left out."""
+    """One event with all numbers of the row. Booleans, text and lists are left out."""
     lib = _library()
     charted = {key: value for key, value in row.items() if key not in UNCHARTED}
     values = [lib.value(tag=_tag(key), simple_value=number) for key, number in _numbers(charted)]
@@ -60,7 +60,7 @@ def scalars(row: Mapping[str, Any], step: int, wall_time: float) -> bytes:
 
 
 def session_start(config: Mapping[str, Any], wall_time: float) -> bytes:
-    """The trial's config, flattened, as its hparams; `config` as `shown_config` gives it."""
+    """The trial's flattened config as its hparams; `config` is that of `shown_config`."""
     lib = _library()
     info = lib.start_info(start_time_secs=wall_time)
     for key, value in flatten(config).items():
@@ -70,16 +70,16 @@ def session_start(config: Mapping[str, Any], wall_time: float) -> bytes:
 
 
 def session_end(*, succeeded: bool, wall_time: float) -> bytes:
-    """Says that the trial is over, TERMINATED or ERROR."""
+    """The record that the trial is over, TERMINATED or ERROR."""
     status = 1 if succeeded else 2
     info = _library().end_info(status=status, end_time_secs=wall_time)
     return _hparams_record("session_end_info", wall_time, session_end_info=info)
 
 
 def charted_steps(data: bytes) -> list[int]:
-    """The step of each event with scalars, in the order of the file.
+    """The step of each event with scalars, in file order.
 
-    Raises ValueError where a record is cut off, or its checksum is wrong.
+    Raises ValueError if a record is cut off or its checksum is wrong.
     """
     lib, steps, offset = _library(), list[int](), 0
     while offset < len(data):
@@ -91,7 +91,7 @@ def charted_steps(data: bytes) -> list[int]:
 
 
 def end_of_step(data: bytes, step: int) -> int:
-    """How many bytes there are before the first event of a later step. Raises ValueError."""
+    """The number of bytes before the first event of a later step. Raises ValueError."""
     lib, offset = _library(), 0
     while offset < len(data):
         content, end = _framed(data, offset)
@@ -103,7 +103,7 @@ def end_of_step(data: bytes, step: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Library:
-    """The message classes and the checksum."""
+    """The message classes and the checksum of tensorboardX."""
 
     event: Any
     summary: Callable[..., Any]
@@ -137,10 +137,10 @@ def _library() -> _Library:
 
 
 def _parts(*names: str) -> list[ModuleType]:
-    """Modules of tensorboardX without what its `__init__` imports.
+    """Import modules of tensorboardX without running its `__init__`.
 
-    That is NumPy, boto3 where it is installed, and more: 0.40 s of CPU in each run, against 0.05.
-    An empty package of the same path stands in for it while they are imported.
+    That imports NumPy, boto3 if it is installed, and more: 0.40 s of CPU in each run, instead of
+    0.05. An empty package of the same path replaces it during the import.
     """
     spec = find_spec("tensorboardX")
     if "tensorboardX" in sys.modules or spec is None:
@@ -162,7 +162,7 @@ def _record(event: Any) -> bytes:
 
 
 def _framed(data: bytes, offset: int) -> tuple[bytes, int]:
-    """What is in the record at `offset`, and where the next one begins. Raises ValueError."""
+    """The content of the record at `offset`, and the offset of the next one. Raises ValueError."""
     head = offset + _LENGTH.size
     start = head + _CRC.size
     length = data[offset:head]
@@ -193,7 +193,7 @@ def _set_hparam(field: Any, value: Any) -> None:
         field.bool_value = value
     elif isinstance(value, (int, float)) and math.isfinite(value):
         field.number_value = value
-    else:  # TensorBoard's page of hparams fails on a number that JSON does not know
+    else:  # TensorBoard's hparams page fails on numbers that JSON lacks
         field.string_value = str(value)
 
 

@@ -1,9 +1,9 @@
-"""The files of each trial, written from the journal: params.json, result.json, progress.csv,
-TensorBoard's event file and error.txt.
+"""The files of each trial, written from the journal.
 
-Whatever happens to them, the journal can write them again. So nothing here calls fsync, and a file
-that cannot be written, or that something else has changed, is not repaired in place: its trial is
-given up, and the projector projects it anew from the beginning.
+These are params.json, result.json, progress.csv, TensorBoard's event file and error.txt. The
+journal can restore them all. So nothing here calls fsync, and a file that cannot be written, or
+that another program has changed, is not repaired in place: the projector gives up its trial and
+later rewrites the trial's files from the beginning.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from holdfast.trial.trial import Status, Trial, TrialSpec
 
 
 class TrialFiles:
-    """The projections of all trials that are not final.
+    """The files of all trials that are not final.
 
-    No method raises OSError: `behind` says which trials' files are not as the journal says, and
-    why. What is told of such a trial is ignored until it is created again.
+    No method raises OSError: `behind` maps trials whose files differ from the journal to the
+    reason. Calls about such a trial are ignored until it is created again.
     """
 
     def __init__(self, layout: Layout, *, with_tensorboard: bool, with_config: bool) -> None:
@@ -62,10 +62,10 @@ class TrialFiles:
         return tuple(self._records)
 
     def create(self, spec: TrialSpec, *, anew: bool = False) -> None:
-        """Make the directory and params.json.
+        """Create the directory and params.json.
 
-        With `anew` the files are made beside those that an earlier projector left, and take their
-        place only with `settle`: half-way, the old ones are the better ones to read.
+        With `anew`, the files are created next to those of an earlier projector, and replace them
+        only in `settle`: until they are complete, the old ones are better to read.
         """
         self.behind.pop(spec.trial_id, None)
         self._records[spec.trial_id] = _TrialRecord(
@@ -77,16 +77,16 @@ class TrialFiles:
         self._with(spec.trial_id, lambda record: record.create(anew=anew))
 
     def adopt(self, trial: Trial) -> None:
-        """Keep what the files that are there have up to this state of the trial: no record has it
-        any more."""
+        """Keep the rows of the existing files up to this state of the trial: their records are
+        lost."""
         self._with(trial.trial_id, lambda record: record.adopt(trial))
 
     def begin_attempt(self, trial: Trial, now: float) -> None:
-        """An attempt has started: rows after the iteration that it resumes from are gone."""
+        """An attempt has started: remove the rows after the iteration that it resumes from."""
         self._with(trial.trial_id, lambda record: record.roll_back(trial, now))
 
     def add_row(self, trial: Trial, event: Reported) -> None:
-        """Take in an accepted report; `trial` is the trial after it. Written by `flush`."""
+        """Add an accepted report; `trial` is the trial after it. Written by `flush`."""
         record = self._records.get(trial.trial_id)
         if record is None:
             self._miss(trial.trial_id)
@@ -97,18 +97,18 @@ class TrialFiles:
             self.mark(trial, event.checkpoint.iteration)
 
     def mark(self, trial: Trial, iteration: int) -> None:
-        """The trial has a checkpoint of this iteration, and may be rolled back to it."""
+        """The trial has a checkpoint of this iteration and may be rolled back to it."""
         self._with(trial.trial_id, lambda record: record.mark(trial, iteration))
 
     def fail(self, trial: Trial, failure: Failure, now: float) -> None:
-        """An attempt of the trial failed; `trial` is the trial before."""
+        """An attempt of the trial failed; `trial` is the trial before that."""
         text = error_entry(trial.attempt, failure, now)
         self._with(trial.trial_id, lambda record: record.fail(text))
 
     def end(self, trial: Trial, now: float, *, forget: bool = True) -> None:
-        """The trial is final: write what is left.
+        """The trial is final: write the rest.
 
-        It is not forgotten where it may be taken up again: in an older part of the journal.
+        With `forget=False` the trial can still be resumed, by later records of the journal.
         """
         self._with(trial.trial_id, lambda record: record.end(trial.status, now))
         if forget:
@@ -119,18 +119,18 @@ class TrialFiles:
         self._unwritten.pop(trial_id, None)
 
     def flush(self) -> None:
-        """Give everything that was told so far to the operating system."""
+        """Write all rows so far to the operating system."""
         for trial_id in list(self._unwritten):
             self._with(trial_id, _TrialRecord.flush)
         self._unwritten.clear()
 
     def settle(self) -> None:
-        """Put in place what was made anew."""
+        """Put the rewritten files in place."""
         for trial_id in self.alive:
             self._with(trial_id, _TrialRecord.settle)
 
     def settle_ended(self) -> list[str]:
-        """Put in place what was made anew of trials that are final; which trials these are."""
+        """Put the rewritten files of final trials in place; return these trials."""
         ended = [trial_id for trial_id, record in self._records.items() if record.has_ended]
         for trial_id in ended:
             self._with(trial_id, _TrialRecord.settle)
@@ -144,28 +144,29 @@ class TrialFiles:
         try:
             action(record)
         except OSError as error:
-            error.filename = error.filename or record.folder  # a full disk names no file
+            error.filename = (
+                error.filename or record.folder
+            )  # the error of a full disk has no filename
             self.give_up(trial_id, error)
 
     def give_up(self, trial_id: str, error: OSError) -> None:
-        """What is told of the trial is ignored from now on: all that there is of it is not as the
-        journal says."""
+        """Ignore the trial from now on: its files differ from the journal."""
         self.behind[trial_id] = error
         self.forget(trial_id)
 
     def _miss(self, trial_id: str) -> None:
-        """The trial had ended in the files' view: only the journal knows what they hold."""
+        """A trial whose files had ended has resumed: only the journal knows their content."""
         if trial_id not in self.behind:
-            self.behind[trial_id] = OSError(errno.ESTALE, "taken up again", trial_id)
+            self.behind[trial_id] = OSError(errno.ESTALE, "resumed after its end", trial_id)
 
 
-# Where a trial's files are made anew: a name that `durable.is_leftover` knows.
+# The folder in which a trial's files are rewritten: a name that `durable.is_leftover` knows.
 _ASIDE = f"{TEMPORARY}{0:016x}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """How long the files were when the row of a checkpoint had been written."""
+    """The sizes of the files after the row of a checkpoint was written."""
 
     results: int = 0
     rows: int = 0
@@ -200,7 +201,7 @@ class _TrialRecord:
         AppendFile(f"{self._at}/{PARAMS}").append(self._params())
 
     def adopt(self, trial: Trial) -> None:
-        """Take over what was there. The rows of result.json make progress.csv, too."""
+        """Copy the existing rows. The rows of result.json make up progress.csv as well."""
         self.has_ended = trial.status.is_final
         self._follow(trial)
         if self._at == self.folder:
@@ -214,7 +215,7 @@ class _TrialRecord:
             self._curves.adopt(self.folder, trial.iteration)
 
     def _follow(self, trial: Trial) -> None:
-        """Show the config that the trial has by now."""
+        """Write the trial's current config."""
         if trial.config != self._given:
             self._given = trial.config
             self._show(shown_config(trial.config))
@@ -226,7 +227,7 @@ class _TrialRecord:
         self._line_end = f"{shown}\n"
 
     def _params(self) -> bytes:
-        # A parameter per line: json's own indent takes its slow encoder, 25 us more per trial.
+        # One parameter per line: json's own indent uses its slow encoder, 25 us more per trial.
         lines = [f"  {encode(key)}: {encode(value)}" for key, value in self._config.items()]
         return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
@@ -254,7 +255,7 @@ class _TrialRecord:
         self._waiting.append(Row(row, event.iteration, event.timestamp))
 
     def mark(self, trial: Trial, iteration: int) -> None:
-        """The trial may be rolled back to here."""
+        """Remember the sizes, to which the trial may be rolled back."""
         self.flush()
         curves = self._curves.size if self._curves else 0
         self._marks[iteration] = _Mark(self._results.size, self._progress.rows, curves)
@@ -276,7 +277,8 @@ class _TrialRecord:
         self._follow(trial)
 
     def _extended(self, mark: _Mark, iteration: int) -> _Mark:
-        """A clone goes on where another trial has saved: its own rows up to there stay."""
+        """The mark of a clone, which resumes at another trial's iteration and keeps its own rows
+        up to there."""
         if mark.results == self._results.size:
             return mark
         data = self._results.head(self._results.size)[mark.results :]
@@ -286,7 +288,8 @@ class _TrialRecord:
             curves = mark.curves
             if self._curves and self._curves.size:
                 curves = tensorboard.end_of_step(self._curves.head(self._curves.size), iteration)
-        except ValueError as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            # Another program has written JSON that is not a row.
             raise FileChanged(self._results.path) from error
         size = sum(map(len, data.splitlines(keepends=True)[: sum(kept)]))
         return _Mark(mark.results + size, mark.rows + sum(kept), curves)

@@ -1,4 +1,4 @@
-"""Events as the bytes that stand in the journal."""
+"""Encodes events as the bytes in the journal."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def pack(event: Event, now: float, answers: Answers = ()) -> bytes:
 
 
 def unpack(payload: bytes, end: Position | None = None) -> Record:
-    """Raises UnknownRecord for a record that this version cannot use.
+    """Decode a record. Raises UnknownRecord for a record that this version cannot use.
 
-    `end` is where it ends: the error then says where it stands.
+    `end` is the record's end position: with it, the error names the record.
     """
     try:
         return decode(msgpack.unpackb(payload, strict_map_key=False))
     except UnknownRecord as error:
         fault: Exception = error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
-        # MessagePack's own, of a nesting too deep or of keys that no dict can have.
-        fault = UnknownRecord(f"not MessagePack that holdfast writes ({error!r:.200})")
+        # MessagePack's own errors, for nesting that is too deep or keys that no dict can have.
+        fault = UnknownRecord(f"not a MessagePack record of holdfast ({error!r:.200})")
     raise UnknownRecord(f"{place_of(payload, end)}{fault}") from None
 
 
 def place_of(payload: bytes, end: Position | None) -> str:
-    """Which record it is, for an error; "" where that is not known."""
+    """The record's location, for an error; "" if not known."""
     if end is None:
         return ""
     start = end.offset - len(payload) - HEADER.size
@@ -48,21 +48,23 @@ def place_of(payload: bytes, end: Position | None) -> str:
 
 
 def first_end(segment: int, payload: bytes) -> Position:
-    """Where the first record of a segment ends."""
+    """The end position of the first record of a segment."""
     return Position(segment, len(MAGIC) + HEADER.size + len(payload))
 
 
 def read_events(
     journal: Path, start: Position = START, stop: Position | None = None
 ) -> Iterator[tuple[Record, Position]]:
-    """Each record from `start` on, and where it ends. Raises UnknownRecord."""
+    """Each record from `start` on, with its end position. Raises UnknownRecord."""
     for payload, position in read(journal, start, stop):
         yield unpack(payload, position), position
 
 
 def replay(machine: Machine, record: Record, payload: bytes, end: Position) -> None:
-    """Fold one record. Raises UnreadableRecord, which says where it stands, for one that cannot
-    follow those before it."""
+    """Apply one record to the machine.
+
+    Raises UnreadableRecord, with the record's location, if it cannot follow the records before it.
+    """
     try:
         machine.replay(record.event, now=record.now, answers=record.answers)
     except (UnreadableRecord, InvalidTransition) as error:

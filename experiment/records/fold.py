@@ -1,4 +1,4 @@
-"""Reading the journal through a machine, and what each event means for its trial."""
+"""Replays the journal through a machine, and finds what each event means for its trial."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.trial.trial import Trial
 
 
 class Fold:
-    """A machine, and how far it has read the journal."""
+    """A machine, and its position in the journal."""
 
     def __init__(self, machine: Machine, position: Position, begun_at: float = 0.0) -> None:
         self.machine = machine
@@ -34,7 +34,8 @@ class Fold:
     def run(
         self, journal: Path, stop: Position | None
     ) -> Iterator[tuple[Event, float, Trial | None]]:
-        """Each event, its time and its trial before it; the machine has then taken it in.
+        """Yield each event, its time and its trial before it; the machine has already handled the
+        event.
 
         Raises UnreadableRecord, OSError.
         """
@@ -60,8 +61,11 @@ def subject_of(event: Event) -> str | None:
 
 
 def failure_of(event: Event, before: Trial, after: Trial) -> Failure:
-    """Why the attempt ended. The machine may have launched the next one already, and then the
-    trial after the event says nothing of it."""
+    """Why the attempt ended.
+
+    The machine may already have launched the next attempt; then the trial after the event has no
+    error.
+    """
     if isinstance(event, (Raised, StopperAnswered)) and event.failure is not None:
         return event.failure
     if after.error is not None:

@@ -1,7 +1,7 @@
-"""Where the newest experiment of a journal begins, and the refusal where that cannot be read.
+"""Finds where the newest experiment of a journal begins, and refuses an unreadable journal.
 
-A journal that is there and cannot be read is never taken for none: another run in its place would
-set it aside, and run again what was run.
+An unreadable journal is never treated as missing: another run would set it aside and repeat its
+trials.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from holdfast.syncer.journal.segment import check_magic, is_torn, takeover_of
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 _HEAD_BYTES = 1 << 16
-# What the journal of an experiment may begin with.
+# The possible first records of an experiment's journal.
 BEGINS = (Begun, Recalled)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalStart:
-    """Where the newest experiment of a journal begins, and what it was asked to do.
+    """Where the newest experiment of a journal begins, and its settings.
 
     `is_anew`: its first records were lost, and it begins with a state.
     """
@@ -37,10 +37,10 @@ class JournalStart:
 
 
 class JournalUnreadable(TuneError):
-    """An experiment is there, and its journal cannot be read, or is gone: nothing begins in its
-    place before it is mended.
+    """An experiment exists, but its journal is unreadable or missing: no run starts until it is
+    repaired.
 
-    `where` is the experiment, `found` what was found.
+    `where` is the experiment, `found` the problem.
     """
 
     def __init__(self, where: str, found: str) -> None:
@@ -50,24 +50,24 @@ class JournalUnreadable(TuneError):
 
     def __str__(self) -> str:
         return (
-            f"the journal of the experiment in {self.where} cannot be read: {self.found}. "
-            f"Nothing was changed. Mend it: holdfast doctor repair {self.where}"
+            f"the journal of the experiment in {self.where} cannot be read: {self.found}. Nothing "
+            f"was changed. Repair it with: holdfast doctor repair {self.where}"
         )
 
     def at(self, where: str) -> JournalUnreadable:
-        """The same, of the place as the user knows it."""
+        """The same error for the path that the user knows."""
         return JournalUnreadable(where, self.found)
 
 
 class NoSuchRun(InvalidConfig):
-    """A folder does not hold so many experiments, one after another."""
+    """The folder has no run with this number."""
 
 
 def find_beginning(journal: Path) -> JournalStart | None:
-    """The newest experiment of the journal: a directory may hold several, one after another.
+    """The newest experiment of the journal; a directory may hold several, one after another.
 
-    None where none has begun, also where a run died in the middle of its very first write. Raises
-    JournalUnreadable, or NewerFormat where a newer version wrote it.
+    None if none has begun, also if a run died during its very first write. Raises
+    JournalUnreadable, or NewerFormat if a newer version wrote it.
     """
     known = segments(journal)
     found = ""
@@ -84,18 +84,18 @@ def find_beginning(journal: Path) -> JournalStart | None:
                 began_at=now,
                 is_anew=isinstance(event, Recalled),
             )
-        found = f"{segment_name(number)} is whole, and what stood before it is not there"
+        found = f"{segment_name(number)} is intact, but the segments before it are missing"
     if found:
         raise JournalUnreadable(str(journal.parent), found)
     if traces := traces_in(journal.parent):
         what = "its segments are empty" if known else "it has no segments"
-        raise JournalUnreadable(str(journal.parent), f"{what}, but {traces} is there")
+        raise JournalUnreadable(str(journal.parent), f"{what}, but {traces} exists")
     return None
 
 
 def find_run(journal: Path, run: int) -> tuple[JournalStart, int | None]:
-    """The experiment number `run` (from 1, the oldest) of those that have begun one after another
-    in a folder, and the segment in which the next one begins.
+    """Run number `run` (from 1, the oldest) in a folder, and the segment in which the next run
+    begins.
 
     Raises NoSuchRun.
     """
@@ -108,8 +108,10 @@ def find_run(journal: Path, run: int) -> tuple[JournalStart, int | None]:
 
 
 def runs_before(journal: Path, segment: int | None) -> list[JournalStart]:
-    """Every experiment that began before `segment` (None: all), oldest first. The first record of
-    each segment is read; one that cannot be read begins none."""
+    """Every experiment that began before `segment` (None: all), oldest first.
+
+    Reads the first record of each segment; an unreadable one begins no experiment.
+    """
     known = []
     for number in segments(journal):
         if segment is not None and number >= segment:
@@ -125,16 +127,18 @@ def runs_before(journal: Path, segment: int | None) -> list[JournalStart]:
 
 
 def runs_known_before(journal: Path, segment: int) -> int | None:
-    """How many experiments began before this segment; None where their segments are elsewhere: a
-    journal that was fetched from storage has those of the newest one."""
+    """How many experiments began before this segment; None if their segments are elsewhere.
+
+    A journal that was downloaded from storage has only the segments of the newest experiment.
+    """
     first = next(iter(segments(journal)), segment)
     return None if first == segment and first > 0 else len(runs_before(journal, segment))
 
 
 def check_nothing_behind(journal: Path, end: Position) -> None:
-    """Refuse a finished experiment with records behind its end that cannot be read.
+    """Refuse a finished experiment with unreadable records after its end.
 
-    Another experiment may have begun there. What a crash left in the middle of a write is none.
+    Another experiment may have begun there. The rest of an interrupted write does not count.
     Raises JournalUnreadable.
     """
     for number in segments(journal):
@@ -147,13 +151,13 @@ def check_nothing_behind(journal: Path, end: Position) -> None:
         if path.stat().st_size > offset and not is_torn(path, offset):
             raise JournalUnreadable(
                 str(journal.parent),
-                f"what follows offset {offset} of {segment_name(number)} is damaged, behind the "
-                f"end of a finished run: it may be another one",
+                f"{segment_name(number)} is damaged from offset {offset} on, after the end of a "
+                "finished run: the damaged records may be those of another run",
             )
 
 
 def _first_payload(journal: Path, number: int) -> bytes | None:
-    """The first record of a segment, without reading a large one whole."""
+    """The first record of a segment. Reads only the start of a large segment."""
     for size in (_HEAD_BYTES, None):
         for payload, _ in read_segment(journal, number, 0, size):
             return payload
@@ -161,7 +165,7 @@ def _first_payload(journal: Path, number: int) -> bytes | None:
 
 
 def _fault(journal: Path, number: int) -> str:
-    """Why a segment has no first record; "" where a crash in a first write leaves it so."""
+    """Why a segment has no first record; "" if a crash during its first write explains it."""
     path = journal / segment_name(number)
     if is_torn(path, 0):
         return ""
@@ -175,7 +179,7 @@ def _fault(journal: Path, number: int) -> str:
 
 
 def traces_in(root: Path) -> str:
-    """What says that an experiment was here, where its journal does not; "" for nothing."""
+    """A file that shows that an experiment was here without a journal; "" if there is none."""
     try:
         with os.scandir(root) as entries:
             for entry in entries:

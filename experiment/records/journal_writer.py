@@ -1,4 +1,5 @@
-"""The controller's side of the journal: append at once, make durable and projected behind it."""
+"""The controller's side of the journal: appends at once; flushes and projects in the
+background."""
 
 from __future__ import annotations
 
@@ -18,19 +19,19 @@ from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import silent_for
 from holdfast.syncer.journal.journal import Journal, Position, Unsynced, segment_name
 
-# How long the projector lets rows gather before it writes them: what a reader of result.json
+# How long the projector collects rows before it writes them: the delay for readers of result.json.
 # waits.
 _NUDGE_S = 0.05
-# What an answer of the disk takes to be heard where a busy machine resumes a suspended job.
+# How long to wait for the disk's answer after a suspended job resumes on a busy machine.
 _RESUMED_S = 10.0
 
 
 class NotDurable(StorageError):
-    """What was appended to the journal cannot be made to outlive a power cut."""
+    """The appended records cannot be made to survive a power cut."""
 
 
 class JournalWriter:
-    """Owns the journal and the projector that projects it."""
+    """Owns the journal and its projector."""
 
     def __init__(
         self,
@@ -43,9 +44,12 @@ class JournalWriter:
         warn: Callable[[str], None] = lambda text: None,
         prove: Callable[[], None] = lambda: None,
     ) -> None:
-        """A disk that does not answer for `disk_deadline_s`, 0 for no deadline, counts as one that
-        failed. `warn` hears of an fsync that failed. `prove` is called at each sync, in a thread:
-        it raises StorageError where the experiment is not ours any more."""
+        """Write to `journal`.
+
+        A disk that does not answer for `disk_deadline_s` (0: no deadline) counts as failed. `warn`
+        is called about a failed fsync. `prove` is called at each sync, in a thread: it raises
+        StorageError if another run owns the experiment.
+        """
         self._journal = journal
         self._projector = projector
         self._tasks = tasks.scope(fail=self._give_up)
@@ -75,26 +79,28 @@ class JournalWriter:
         return self._journal.position
 
     def append(self, payloads: Iterable[bytes]) -> None:
-        """One write; raises JournalFull."""
+        """Append records in one write. Raises JournalFull."""
         self._journal.append(payloads)
         self._arm()
         if self._nudge_timer is None:
             self._nudge_timer = self._loop.call_later(_NUDGE_S, self._nudge)
 
     def when_durable(self, act: Callable[[], None]) -> None:
-        """Call `act` once everything appended so far outlives a power cut."""
+        """Call `act` once everything appended so far survives a power cut."""
         self._after_sync.append((self._journal.position, act))
         self._arm()
 
     def report_to(self, fail: Callable[[BaseException], None]) -> None:
-        """Call `fail` with what ends the run: the journal cannot be kept, or what was done once
-        something was durable has raised."""
+        """Call `fail` with the error that ends the run.
+
+        Either the journal cannot be stored, or an action after a sync has raised.
+        """
         self._fail = fail
         if self._fault is not None:
             fail(self._fault)
 
     def follow(self, tell: Callable[[Position], None]) -> None:
-        """Tell others than the projector, too, how far the journal goes, now and then."""
+        """Regularly tell another reader, besides the projector, how far the journal goes."""
         self._followers.append(tell)
 
     def rotate(self) -> int:
@@ -103,7 +109,7 @@ class JournalWriter:
 
     async def sync(self) -> None:
         """Make everything appended so far durable now."""
-        # One after the other: a second one at the same time would find nothing left to force.
+        # One at a time: a second sync in parallel would find nothing left to flush.
         while (under_way := self._syncing) is not None:
             await asyncio.wait([under_way])
         self._begin_sync()
@@ -111,7 +117,8 @@ class JournalWriter:
             await asyncio.wait([begun])
 
     def hurry(self, deadline_s: float) -> None:
-        """Wait no longer than so for a disk that does not answer, also where that has begun."""
+        """From now on, also in a current sync, wait at most this long for a disk that does not
+        answer."""
         self._deadline_s = min(self._deadline_s, deadline_s)
         if self._waiting is not None:
             until = self._loop.time() + self._deadline_s
@@ -124,7 +131,7 @@ class JournalWriter:
     def _begin_sync(self) -> None:
         self._sync_timer = None
         if self._syncing is not None:
-            # It may not take in what was appended since it began.
+            # The current sync may not include later records.
             self._sync_again = True
             return
         self._syncing = self._tasks.start(self._sync())
@@ -149,11 +156,12 @@ class JournalWriter:
             act = self._after_sync.popleft()[1]
             try:
                 act()
-            except Exception as error:  # a fault of ours: the others are done, and fit() raises it
+            except Exception as error:  # a bug: the other actions still run, and fit() raises it
                 self._give_up(error)
 
     async def _forced(self) -> Position:
-        """Raises StorageError: what is not on the disk now counts as lost."""
+        """Flush the journal. Raises StorageError: then the records that are not on the disk are
+        lost."""
         unsynced = self._journal.unsynced()
         try:
             return await self._force(unsynced)
@@ -170,13 +178,13 @@ class JournalWriter:
             raise NotDurable(
                 "force to the disk",
                 str(self._journal.directory),
-                f"{error.strerror or error}, also when it was written to another file",
-                "What was reported in the last seconds may be lost if the power goes. Restore "
-                "once the disk is well",
+                f"{error.strerror or error}, also in another file",
+                "Reports of the last seconds may be lost in a power cut. Restore once the disk "
+                "works",
             ) from error
         self._warn(
-            f"the journal could not be forced to the disk ({failed.strerror or failed}): what was "
-            f"not there yet was written again, to {segment_name(position.segment)}"
+            f"flushing the journal to the disk failed ({failed.strerror or failed}); the affected "
+            f"records were written again, to {segment_name(position.segment)}"
         )
         return position
 
@@ -187,7 +195,7 @@ class JournalWriter:
             return position
 
         until = None if self._deadline_s == math.inf else self._loop.time() + self._deadline_s
-        # Closing a file hangs as well, where the network file system is dead.
+        # Closing a file hangs as well if the network file system is dead.
         asked = threads.begin(force)
         try:
             with suppress(TimeoutError):
@@ -195,7 +203,7 @@ class JournalWriter:
                     await asyncio.wait([asked])
             self._waiting = None
             if not asked.done():
-                # While a job is suspended its time passes, and the disk is not asked.
+                # While a job is suspended, time passes without the disk doing anything.
                 await asyncio.wait([asked], timeout=min(_RESUMED_S, self._deadline_s))
             if not asked.done():
                 raise TimeoutError
@@ -210,12 +218,13 @@ class JournalWriter:
             "force to the disk",
             str(self._journal.directory),
             silent_for(self._deadline_s),
-            "What was reported since then may be lost if the power goes. Restore once the disk, "
-            "or the network file system, answers again",
+            "Reports since then may be lost in a power cut. Restore once the disk, or the "
+            "network file system, answers again",
         )
 
     def _lose(self, error: StorageError) -> None:
-        """Nothing that waits for the disk will be done: nothing superseded is removed."""
+        """Give up: actions that wait for the disk will not run, so nothing superseded is
+        removed."""
         self._is_lost = True
         self._after_sync.clear()
         self._give_up(error)
@@ -233,13 +242,13 @@ class JournalWriter:
             tell(position)
 
     def brief_again(self) -> None:
-        """Tell a projector that took the place of one that died how far the journal goes."""
+        """Tell a projector, also a new one, how far the journal goes."""
         self._nudge()
         if self._finishing:
             self._projector.send(["close"])
 
     def on_projector(self, message: Message) -> str | None:
-        """Take in what the projector says; a text is for the user."""
+        """Handle a message of the projector; returns a text for the user, if any."""
         match message:
             case ["trouble", str(text)]:
                 return text
@@ -255,7 +264,7 @@ class JournalWriter:
         return None
 
     async def abandon_projector(self) -> None:
-        """End it now: a restore writes what the trials' files lack."""
+        """Kill the projector: a restore writes the missing rows of the trials' files."""
         self._projector.kill()
         await self._projector.close()
 
@@ -265,10 +274,11 @@ class JournalWriter:
     async def finish(
         self, patience_s: float, progress: Callable[[int, int], None] = lambda done, total: None
     ) -> bool:
-        """Sync, let the projector catch up and end; whether it has written everything.
+        """Sync, and wait for the projector to catch up and end; return whether it has written
+        everything.
 
-        However long that takes: only `patience_s` without any progress end it. `progress` hears of
-        how many bytes of the journal the files are written, and of how many.
+        It may take any time: only `patience_s` without progress end the wait. `progress` is called
+        with the bytes of the journal that the files contain, and their total.
         """
         for timer in (self._sync_timer, self._nudge_timer):
             if timer is not None:
@@ -289,7 +299,7 @@ class JournalWriter:
         return done.done() and done.result()
 
     async def close(self) -> None:
-        """The end of the journal, once nobody forces it to the disk any more."""
+        """Flush and close the journal, after the last sync."""
         for timer in (self._sync_timer, self._nudge_timer):
             if timer is not None:
                 timer.cancel()

@@ -1,4 +1,4 @@
-"""What of an experiment is published in storage, and how it comes from there to this machine."""
+"""Finds what is published in storage, and downloads it to this machine."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _PARTIAL = ".partial-"
 
 
 def is_mirror_of(layout: Layout, remote: Location) -> bool:
-    """Whether the tree here is that of the experiment in this storage, or of none yet.
+    """Whether the tree here belongs to the experiment in this storage, or to none yet.
 
-    An experiment of the same name may lie in another storage, or only here.
+    An experiment with the same name may be in another storage, or only here.
     """
     try:
         return read_note(layout.mirror_of) == _address(remote)
@@ -44,19 +44,21 @@ def is_mirror_of(layout: Layout, remote: Location) -> bool:
 
 
 def mark(layout: Layout, remote: Location) -> None:
-    """Write down in the tree here which storage it is persisted to."""
+    """Record in the tree here which storage it is uploaded to."""
     if not layout.mirror_of.exists():
         write_atomic(layout.mirror_of, _address(remote).encode())
 
 
 def mirror_name(name: str, remote: Location) -> str:
-    """What the tree is called here where another experiment has its name."""
+    """The name of the tree here if another experiment has its name."""
     return f"{name}-{zlib.crc32(_address(remote).encode()):08x}"
 
 
 def _address(remote: Location) -> str:
-    """The place without protocol, endpoint and credentials: a bucket may be reached in several
-    ways, and what is not persisted yet must be found here by each of them."""
+    """The location without protocol, endpoint and credentials.
+
+    A bucket may be reached in several ways, and each must find the same local tree.
+    """
     place, is_uri, path = remote.public.partition("://")
     if not is_uri:
         return place.strip("/")
@@ -66,7 +68,7 @@ def _address(remote: Location) -> str:
 
 
 def published(remote: Location) -> dict[str, Any] | None:
-    """The head in storage, None where there is none to compare what is here with."""
+    """The head in storage; None if there is none to compare the local tree with."""
     head = with_store(remote, read_head)
     return head if head is not None and head["epoch"] else None
 
@@ -82,11 +84,11 @@ def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
 def fetch_state(
     layout: Layout, remote: Location, aside: Path | None = None, *, mode: int = 0o700
 ) -> bool:
-    """Download journal and tuner.pkl; False where there is no experiment.
+    """Download journal and tuner.pkl; False if there is no experiment.
 
-    They appear here when they are whole, so that a death meanwhile leaves no half of a journal
-    that counts as an older one. What is here is moved to `aside`, where that is given.
-    A folder that is made for it has the permissions `mode`.
+    They appear here only when they are complete: half a journal after a crash would look like an
+    older one. The files here are moved to `aside`, if given. A folder that is created for it has
+    the permissions `mode`.
     """
     root = layout.root
     partial = Layout(root.with_name(f"{root.name}{_PARTIAL}{os.getpid()}"))
@@ -105,7 +107,7 @@ def fetch_state(
 
 
 def _clear_partials(root: Path) -> None:
-    """Remove downloads that died, and none that another process is at."""
+    """Remove downloads whose process died, but not those of a running process."""
     start = f"{root.name}{_PARTIAL}"
     for path in root.parent.iterdir() if root.parent.exists() else ():
         pid = path.name.removeprefix(start)
@@ -118,7 +120,8 @@ def _is_another(pid: int) -> bool:
 
 
 def _set_aside(layout: Layout, aside: Path) -> None:
-    """All but the locks, which are held; first the journal: without it there is no experiment."""
+    """Move everything except the locks, which are held; first the journal, which makes the folder
+    an experiment."""
     aside.mkdir()
     layout.journal.rename(aside / JOURNAL)
     for path in list(layout.root.iterdir()):
@@ -127,7 +130,7 @@ def _set_aside(layout: Layout, aside: Path) -> None:
 
 
 def _move_in(partial: Layout, layout: Layout) -> None:
-    """The journal goes last into a directory that exists: with it there is an experiment."""
+    """Move the journal last into an existing directory: it makes the folder an experiment."""
     if not layout.root.exists():
         partial.root.rename(layout.root)
         return
@@ -149,8 +152,10 @@ def _move_in(partial: Layout, layout: Layout) -> None:
 
 
 async def read_head(store: Store) -> dict[str, Any] | None:
-    """What is published. Where no head names it (a local experiment that was copied there, or a
-    damaged head): the segments that lie there."""
+    """The published head; without a readable one, the segments in storage.
+
+    A local experiment that was copied to storage has no head.
+    """
     try:
         return parse_head(await read_object(store, HEAD, HEAD_BYTES))
     except (NotStored, ValueError):
@@ -160,10 +165,10 @@ async def read_head(store: Store) -> dict[str, Any] | None:
 
 
 async def fetch_journal(store: Store, journal: Path) -> bool:
-    """Download what is published of the journal; False where there is none. Raises StorageError.
+    """Download the published part of the journal; False if there is none. Raises StorageError.
 
-    Somebody may run the experiment: what a head has named goes once a newer one names other
-    stretches in its place.
+    The experiment may be running: objects that a head named are removed once a newer head has
+    replaced them.
     """
     head = await read_head(store)
     while head is not None:
@@ -182,8 +187,10 @@ async def fetch_journal(store: Store, journal: Path) -> bool:
 
 
 async def fetch_earlier(store: Store, journal: Path) -> None:
-    """Add the segments before those that `fetch_journal` has downloaded: a head names only those
-    of the newest experiment; earlier ones of its name stay in storage. Raises StorageError."""
+    """Add the segments before those that `fetch_journal` has downloaded. Raises StorageError.
+
+    A head names only the segments of the newest experiment; those of earlier ones stay in storage.
+    """
     first = min(segments(journal), default=0)
     places = [(place_of(entry.name), entry.name) for entry in await store.list(JOURNAL)]
     names = [name for place, name in places if place is not None and place[0] < first]
@@ -204,18 +211,20 @@ async def _download(store: Store, layout: Layout) -> bool:
     if not await fetch_journal(store, layout.journal):
         return False
     for name in (TUNER, TRAINER, CALLBACKS):
-        # The first is needed where restore() is given no trainable, and it is told then.
+        # tuner.pkl is needed only if restore() is not passed a trainable; then its absence is
+        # reported.
         with suppress(NotStored):
             write_atomic(layout.root / name, await store.read(name))
     return True
 
 
 async def _download_segment(store: Store, journal: Path, segment: Mapping[str, Any]) -> None:
-    """It may be longer there than what the head names: that is part of a newer one."""
+    """Download a segment. It may be longer than the head says: the rest belongs to a newer
+    head."""
     stretch = stretch_of(segment)
     key, target = f"{JOURNAL}/{stretch.name}", journal / stretch.name
     await store.get(key, target)
     if not stretch.is_of(read_regular(target)):
         target.unlink()
-        raise StorageError("read", key, "its size or checksum is not what the head says")
+        raise StorageError("read", key, "its size or checksum differs from that in the head")
     os.truncate(target, stretch.size)

@@ -1,4 +1,4 @@
-"""Taking up an experiment where it was: fold the journal, then look what is really there."""
+"""Restores an experiment's state: replays the journal, then checks the files on the disk."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ from holdfast.trial.trial import Trial
 
 
 class NothingToRestore(TuneError):
-    """There is no experiment at the path that was given."""
+    """There is no experiment at the path."""
 
 
 _ANEW = (
-    "the first records of the journal were lost, and it begins with the state of a snapshot: a "
-    "scheduler, a search algorithm or a stopper with a state of its own does not see the rows "
-    "before that again, and may decide otherwise than before"
+    "the first records of the journal are lost, so it begins with the state of a snapshot: a "
+    "scheduler, a search algorithm or a stopper with its own state does not see the earlier rows "
+    "again and may decide differently"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """An experiment as its journal tells it. `begins` is the segment it starts in, `began_at` when
-    (seconds since 1970), `end` where its last record ends that could be read. `is_followed`:
-    another experiment has begun in the same folder after it."""
+    """An experiment as its journal describes it.
+
+    `begins` is its first segment, `began_at` its start (seconds since 1970), `end` the end of its
+    last readable record. `is_followed`: another experiment has begun in the same folder after it.
+    """
 
     machine: Machine
     begins: int
@@ -56,14 +58,14 @@ def recover(
     to_go_on: bool = False,
     run: int | None = None,
 ) -> Recovered:
-    """Fold the newest snapshot and every record after it; all records for a policy with a state.
+    """Replay the newest snapshot and every record after it; for a policy with state, all records.
 
-    `to_go_on`: the journal will be written further, so it is cut where it is damaged, and a
-    snapshot of what is behind that place would not fit it. `run`: of the experiments that were
-    run in this folder one after another, the one with this number, from 1; None for the newest.
+    `to_go_on`: the journal will be continued, so it is cut where it is damaged, and a snapshot
+    from beyond that point is not used. `run`: the number of the run, from 1, among those in this
+    folder; None for the newest.
 
-    Raises NothingToRestore, NoSuchRun, JournalUnreadable, and UnreadableRecord for a record that
-    is of no use.
+    Raises NothingToRestore, NoSuchRun, JournalUnreadable, and UnreadableRecord for an unusable
+    record.
     """
     beginning, next_begins = find_beginning(layout.journal), None
     if beginning is None:
@@ -100,11 +102,11 @@ def recover(
 def lost_checkpoints(
     machine: Machine, layout: Layout, *, is_remote: bool, also_final: bool
 ) -> Iterator[CheckpointLost]:
-    """Recorded checkpoints that a trial could not resume from, newest first, up to a whole one.
+    """Recorded checkpoints that a trial could not resume from, newest first, up to a complete one.
 
-    Of a final trial that stays so, those that were not committed yet. Those that are missing here
-    may lie in remote storage, whether their journal had heard of it or not: fetching them will
-    tell. One that cannot be looked at may well be whole, and counts as such.
+    For a final trial that stays final, those that were not committed. Checkpoints that are missing
+    here may be in remote storage, even if the journal does not say so: the download will show. A
+    checkpoint that cannot be read now counts as complete, because it may be.
     """
     same_boot = machine.boot_id == boot_id()
     for trial in machine.trials.values():
@@ -115,7 +117,7 @@ def lost_checkpoints(
             try:
                 reason = broken(trial, record, layout, same_boot=same_boot, is_remote=is_remote)
             except (StorageError, OSError):
-                # It may well be whole. Where the trial is to resume from it, reading it fails that
+                # It may be complete. If not, reading it fails only the trial that resumes from it.
                 # trial, and no other.
                 reason = ""
             if reason:
@@ -125,14 +127,14 @@ def lost_checkpoints(
 
 
 def changed_checkpoint(directory: Path, record: CheckpointRecord) -> str:
-    """Why the bytes are not those that were committed; "" if they are. Reads every file.
+    """Why the bytes differ from those that were committed; "" if they do not. Reads every file.
 
-    Raises StorageError or OSError where they cannot be read.
+    Raises StorageError or OSError if they cannot be read.
     """
     try:
         manifest.verify(directory, deep=True)
     except NotStored as error:
-        # One that was staged and never hashed has been held to its sizes by `lost_checkpoints`.
+        # A staged checkpoint has no hashes; `lost_checkpoints` has compared its sizes.
         return str(error) if record.committed or not directory.is_dir() else ""
     except (ManifestMismatch, FileNotFoundError) as error:
         return str(error)
@@ -140,17 +142,17 @@ def changed_checkpoint(directory: Path, record: CheckpointRecord) -> str:
 
 
 def lost_notice(trial_id: str, index: int, reason: str) -> str:
-    """What the user is told about a checkpoint that nothing can be resumed from."""
+    """The message about a checkpoint that nothing can be resumed from."""
     return f"checkpoint {index} of trial {trial_id} is lost: {reason}"
 
 
 def broken(
     trial: Trial, record: CheckpointRecord, layout: Layout, *, same_boot: bool, is_remote: bool
 ) -> str:
-    """Why the checkpoint cannot be resumed from; "" if it can. Looks at sizes, reads no file.
+    """Why the checkpoint cannot be resumed from; "" if it can. Compares sizes, reads no file.
 
-    `is_remote`: what is missing here may lie in storage. Raises StorageError or OSError where it
-    cannot be looked at.
+    `is_remote`: files that are missing here may be in storage. Raises StorageError or OSError if
+    the checkpoint cannot be checked.
     """
     directory = layout.checkpoint(trial.spec, record)
     if not directory.is_dir():
@@ -162,13 +164,13 @@ def broken(
             return "" if is_remote and record.committed else str(error)
         return ""
     if not same_boot:
-        return f"{directory} was not on the disk yet when the machine went down"
+        return f"{directory} was not flushed to the disk before the machine went down"
     sizes = [
         os.lstat(found.path).st_size for found in walk(directory, "restore") if not found.is_dir
     ]
     if (len(sizes), sum(sizes)) != (record.files, record.size_bytes):
         return (
-            f"{directory} has {len(sizes)} files of {sum(sizes)} bytes, reported were "
-            f"{record.files} of {record.size_bytes}"
+            f"{directory} has {len(sizes)} files of {sum(sizes)} bytes, but {record.files} of "
+            f"{record.size_bytes} were reported"
         )
     return ""

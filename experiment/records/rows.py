@@ -1,6 +1,6 @@
-"""Rows: what a report is to its reader, the user's metrics and the automatic ones beside them.
+"""Rows: the user's metrics and the automatic ones of a report.
 
-One row is one accepted report. `result.json` holds a row per line; stop conditions, callbacks and
+One row is one accepted report. `result.json` has one row per line; stop conditions, callbacks and
 `Result.metrics` see the same dict.
 """
 
@@ -23,9 +23,9 @@ _NESTED = frozenset({dict, list, tuple, bytes})
 def result_row(trial: Trial, *, with_config: bool = True) -> dict[str, Any]:
     """The row of the trial's newest report.
 
-    A metric of the user's wins over an automatic one of the same name, but for
-    `training_iteration` and `trial_id`, which other files refer to, and `done`, which is true once
-    the trial is to end.
+    A user's metric overrides an automatic one of the same name, except `training_iteration` and
+    `trial_id`, which other files refer to, and `done`, which is true once the trial is about to
+    end.
     """
     metrics, checkpoint, place = trial.row or {}, trial.newest_checkpoint, trial.place
     has_checkpoint = checkpoint is not None and checkpoint.iteration == trial.iteration
@@ -45,7 +45,7 @@ def result_row(trial: Trial, *, with_config: bool = True) -> dict[str, Any]:
         "time_since_restore": trial.time_total_s - trial.time_at_start_s,
         "iterations_since_restore": trial.iteration - trial.resumed_from,
     }
-    # The user's keys come first, and their values last: one merge in C rather than a loop.
+    # The user's keys first, but their values last: merging dicts is faster than a loop.
     row = {**metrics, **automatic, **metrics}
     row["training_iteration"] = trial.iteration
     row["trial_id"] = trial.trial_id
@@ -71,13 +71,13 @@ def newest_row(trial: Trial) -> dict[str, Any]:
 
 
 def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as JSON can hold it, and as people read it: see `readable`."""
+    """A configuration as JSON can hold it and as people read it: see `readable`."""
     shown: dict[str, Any] = readable(config)
     return shown
 
 
 def error_entry(attempt: int, failure: Failure, now: float) -> str:
-    """What error.txt says of one failure."""
+    """The entry of one failure in error.txt."""
     when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now))
     where = f", process {failure.pid} on {failure.hostname or 'this machine'}" * bool(failure.pid)
     parts = [f"Attempt {attempt} failed at {when} ({failure.kind}{where})", failure.headline]
@@ -87,7 +87,7 @@ def error_entry(attempt: int, failure: Failure, now: float) -> str:
 
 
 def flatten_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A row as progress.csv has it: `a/b` for nested dicts, other containers as JSON in a cell."""
+    """A row for progress.csv: `a/b` for nested dicts, other containers as JSON in a cell."""
     if _NESTED.isdisjoint(map(type, row.values())):
         return row
     return dict(_cells(row, ""))
@@ -113,7 +113,7 @@ def _is_ending(status: Status) -> bool:
 encode = json.JSONEncoder(default=readable).encode
 
 
-# A thousand rows a second share one date: `localtime` and `strftime` take 3 us together.
+# A thousand rows a second share one date: `localtime` and `strftime` together take 3 us.
 @lru_cache(maxsize=16)
 def _date(second: int) -> str:
     return time.strftime("%Y-%m-%d_%H-%M-%S", time.localtime(second))

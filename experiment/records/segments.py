@@ -1,7 +1,7 @@
-"""The journal's segments as they lie on the disk: whose each is, and what of it can be read.
+"""The journal's segments on the disk: the experiment that each belongs to, and its readable part.
 
 A directory may hold several experiments, one after another: the first record of a segment says
-where one begins. A damage concerns the experiment that it is in, and no later one.
+whether one begins there. Damage affects only the experiment that it is in, not later ones.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from holdfast.syncer.journal.stretches import segment_size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Segment:
-    """`end` is where its last whole record ends, 0 where it does not begin as a segment does.
+    """One segment.
 
-    `begins` says that an experiment begins in it, `is_foreign` that its first record is one of
-    another version of holdfast; `is_torn` that what follows is the beginning of
-    a record, or zeros, as a crash in the middle of a write leaves it.
+    `end` is the end of its last complete record, 0 if it does not start like a segment. `begins`:
+    an experiment begins in it. `is_foreign`: another version of holdfast wrote its first record.
+    `is_torn`: the rest is the start of a record, or zeros, as after a crash during a write.
     """
 
     number: int
@@ -52,7 +52,7 @@ class Segment:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it was begun, and nothing was ever written to it."""
+        """Whether nothing was ever written to it."""
         return self.size == len(MAGIC) and self.is_whole
 
 
@@ -68,7 +68,7 @@ class Chapter:
 
     @property
     def readable(self) -> tuple[Segment, ...]:
-        """Those whose records can be relied on: what comes after a hole cannot."""
+        """The segments with reliable records: those after a gap are not."""
         found: list[Segment] = []
         for segment in self.segments:
             if found and (segment.number != found[-1].number + 1 or not found[-1].is_whole):
@@ -80,7 +80,7 @@ class Chapter:
 
     @property
     def span(self) -> tuple[Position, Position] | None:
-        """Where its records stand, None where it has none that can be read."""
+        """The span of its readable records; None if there are none."""
         known = self.readable
         if not known:
             return None
@@ -105,9 +105,9 @@ class Chapter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalDamage:
-    """From `offset` of the segment `at` on, and in all that are `later`, nothing can be used.
+    """From `offset` of the segment `at` on, and in all `later` segments, nothing can be used.
 
-    `is_gap`: `at` may be whole, and a segment before it is missing.
+    `is_gap`: a segment before `at` is missing; `at` itself may be complete.
     """
 
     at: Segment
@@ -117,8 +117,7 @@ class JournalDamage:
 
     @property
     def is_torn(self) -> bool:
-        """Whether a crash in the middle of a write leaves it so: nothing that was acknowledged
-        is behind it."""
+        """Whether a crash during a write explains it: then no acknowledged record follows."""
         return bool(self.offset) and not self.later and self.at.is_torn
 
     @property
@@ -134,7 +133,7 @@ def look(journal: Path) -> tuple[Segment, ...]:
 
 
 def chapters(found: Sequence[Segment]) -> list[Chapter]:
-    """One for each experiment; what stands before the first beginning is one of its own."""
+    """One chapter per experiment; segments before the first beginning form their own."""
     parts: list[list[Segment]] = []
     for segment in found:
         if segment.begins or not parts:
@@ -144,7 +143,8 @@ def chapters(found: Sequence[Segment]) -> list[Chapter]:
 
 
 def _look_at(journal: Path, number: int, again: Takeover | None) -> Segment:
-    """`again` has the end of it once more: here that does not count."""
+    """Read a segment. Another segment repeats its end if there is an `again`: that part does not
+    count."""
     path = journal / segment_name(number)
     size, end, first = segment_size(journal, number), 0, b""
     limit = size if again is None else again.limit(number) or 0
@@ -166,14 +166,14 @@ def _look_at(journal: Path, number: int, again: Takeover | None) -> Segment:
 
 
 def _start(path: Path) -> int:
-    """Where the first record would stand; 0 without a sound beginning."""
+    """The offset of the first record; 0 if the segment does not start properly."""
     with open_regular(path) as file:
         data = file.read()
     return first_record(data) if check_magic(data, path) else 0
 
 
 def _is_beginning(payload: bytes) -> bool | None:
-    """None for a record that this version does not know."""
+    """Whether the record begins an experiment; None if this version does not know it."""
     try:
         return isinstance(unpack(payload).event, BEGINS)
     except UnknownRecord:

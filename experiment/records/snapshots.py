@@ -1,8 +1,8 @@
-"""Snapshots: the machine at one position of the journal, so that a restore folds only the rest.
+"""Snapshots: the machine at one position of the journal, so that a restore replays only the rest.
 
-`experiment_state-<UTC time>.json` is one JSON object whose first line is a CRC-32 of all that
-follows. It is an accelerator, never the truth: one that is damaged, or that does not belong to
-the journal beside it, is passed over for an older one or for the journal alone, and told.
+`experiment_state-<UTC time>.json` is one JSON object whose first line is a CRC-32 of the rest. A
+snapshot only saves time and is never the truth: if it is damaged, or does not belong to its
+journal, an older one or the journal alone is used, with a warning.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ _MARK = "__holdfast_bytes__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
-    """The newest record that a snapshot takes in: it stands between `start` and `end`.
+    """The newest record that a snapshot includes, between `start` and `end`.
 
-    `start` is an offset into the segment of `end`. `crc32` is that of the payload, and says that
-    a journal is the one the snapshot was taken of.
+    `start` is an offset into the segment of `end`. `crc32` is that of the payload, which shows
+    whether a journal is the one that the snapshot was taken of.
     """
 
     start: int
@@ -53,10 +53,10 @@ class LastRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """`machine` is the fold of the journal up to `last.end`.
+    """`machine` is the state after the journal's records up to `last.end`.
 
-    `begun_at` is when this incarnation of the experiment began (seconds since the epoch) and
-    gives the file its name. `unwritten` are trials whose files were behind the journal.
+    `begun_at` is when this run of the experiment began (seconds since the epoch) and gives the
+    file its name. `unwritten` are trials whose files were behind the journal.
     """
 
     machine: Machine
@@ -72,7 +72,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedSnapshot:
-    """A snapshot that could not be used, for the user to be told."""
+    """A snapshot that could not be used, for a message."""
 
     name: str
     reason: str
@@ -83,9 +83,9 @@ class SkippedSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """What a restore starts from: `beginning` is None where there is no journal to restore.
+    """Where a restore starts: `beginning` is None if there is no journal.
 
-    Without a `snapshot` the fold starts at the beginning.
+    Without a `snapshot` the replay starts at the beginning.
     """
 
     beginning: JournalStart | None
@@ -94,19 +94,17 @@ class Loaded:
 
 
 class BadSnapshot(ValueError):
-    """The file is no snapshot that this version can use; the message says why."""
+    """The file is not a snapshot that this version can use; the message says why."""
 
 
 def load_newest_snapshot(
     layout: Layout, *, within: Position | None = None, beginning: JournalStart | None = None
 ) -> Loaded:
-    """The newest snapshot of the newest experiment, or of the one with this `beginning`, that is
-    whole and fits the journal.
+    """The newest intact snapshot of the newest experiment, or of that with this `beginning`.
 
-    Its machine has no policy: one with a state has to be shown everything from the beginning
-    instead. `within` is how far the journal can be relied on: a snapshot of what comes after is
-    not used. Raises UnknownRecord where the journal begins with a record of another version of
-    holdfast.
+    It must fit the journal. Its machine has no policy: a policy with state needs a replay from the
+    beginning instead. `within` is the reliable end of the journal: later snapshots are not used.
+    Raises UnknownRecord if the journal begins with a record of another version of holdfast.
     """
     beginning = beginning or find_beginning(layout.journal)
     if beginning is None:
@@ -119,7 +117,7 @@ def load_newest_snapshot(
             skipped.append(SkippedSnapshot(name=name, reason=str(error)))
             continue
         if found.position < beginning.position:
-            skipped.append(SkippedSnapshot(name=name, reason="the journal begins anew behind it"))
+            skipped.append(SkippedSnapshot(name=name, reason="the journal restarts after it"))
             continue
         if within is not None and found.position > within:
             skipped.append(SkippedSnapshot(name=name, reason="the journal before it is damaged"))
@@ -129,11 +127,11 @@ def load_newest_snapshot(
 
 
 def write_snapshot(layout: Layout, taken: Snapshot) -> str:
-    """Write the snapshot and the readers' view of the search durably; return its name.
+    """Write the snapshot and the search's state for readers durably; return its name.
 
-    The journal is forced to the disk first: a snapshot that a power cut leaves ahead of its
-    journal is worthless. One file per incarnation, replaced each time; of earlier ones of the same
-    experiment only the newest is kept. Raises OSError, and then leaves what was there.
+    The journal is flushed first: a snapshot that is ahead of its journal after a power cut is
+    useless. Each run has one file, which is replaced each time; of earlier ones of the same
+    experiment only the newest is kept. Raises OSError and then leaves the old files.
     """
     fsync_path(layout.journal / segment_name(taken.position.segment))
     fsync_dir(layout.journal)
@@ -147,7 +145,7 @@ def write_snapshot(layout: Layout, taken: Snapshot) -> str:
 
 
 def snapshot_names(root: Path) -> list[str]:
-    """Snapshots in the order of their incarnations, newest first."""
+    """The names of snapshots, newest run first."""
     try:
         names = os.listdir(root)
     except FileNotFoundError:
@@ -157,7 +155,8 @@ def snapshot_names(root: Path) -> list[str]:
 
 
 def snapshots_of(root: Path, experiment_id: str) -> list[str]:
-    """Those whose head does not name another experiment: a damaged head may be ours."""
+    """The snapshots that do not name another experiment; a damaged one may be this
+    experiment's."""
     return [
         name
         for name in snapshot_names(root)
@@ -166,7 +165,7 @@ def snapshots_of(root: Path, experiment_id: str) -> list[str]:
 
 
 def experiment_named_in(path: Path) -> str | None:
-    """The experiment that a snapshot says it is of, read from its head; None if unreadable."""
+    """The experiment that a snapshot names in its head; None if unreadable."""
     try:
         with open_regular(path) as file:
             line = file.read(_FIRST_LINE + 4096)[_FIRST_LINE:].split(b"\n", 1)[0]
@@ -205,7 +204,7 @@ def _dumps(value: Any) -> str:
 
 
 def _mark_bytes(value: Any) -> dict[str, str]:
-    """Bytes can stand in a reported row, which JSON has no word for."""
+    """Mark bytes, which a reported row may contain and JSON cannot hold."""
     if isinstance(value, bytes):
         return {_MARK: base64.b64encode(value).decode("ascii")}
     raise TypeError(f"a snapshot cannot hold a {type(value).__name__}")
@@ -216,28 +215,29 @@ def _unmark_bytes(value: dict[str, Any]) -> Any:
 
 
 def load_snapshot(layout: Layout, name: str) -> Snapshot:
-    """Raises BadSnapshot, also where it is of another journal, UnreadableRecord, OSError."""
+    """Load a snapshot. Raises BadSnapshot, also if it is of another journal, UnreadableRecord,
+    OSError."""
     taken = read_snapshot(layout, name)
     check_journal(layout.journal, taken.last)
     return taken
 
 
 def read_snapshot(layout: Layout, name: str) -> Snapshot:
-    """As it is, whatever the journal says. Raises BadSnapshot, UnreadableRecord, OSError."""
+    """Read a snapshot without the journal. Raises BadSnapshot, UnreadableRecord, OSError."""
     data = read_small(layout.root / name, _MOST_BYTES)
     if data[:_FIRST_LINE] != b'{"crc32": "%08x",\n' % zlib.crc32(data[_FIRST_LINE:]):
         raise BadSnapshot("it is truncated or damaged (its CRC-32 does not match)")
-    # A hook for each of a million small objects doubles the time: only where it has work.
+    # A hook for a million small objects doubles the time, so it is used only if needed.
     hook = _unmark_bytes if _MARK.encode() in data else None
     try:
         plain = json.loads(data, object_hook=hook)
     except RecursionError:
-        raise BadSnapshot("it is nested without end") from None
+        raise BadSnapshot("it is nested too deeply") from None
     except (ValueError, TypeError) as error:
-        raise BadSnapshot(f"it is not JSON that holdfast writes ({error!r:.200})") from error
+        raise BadSnapshot(f"it is not JSON written by holdfast ({error!r:.200})") from error
     written = plain.get("format") if type(plain) is dict else None
     if written != FORMAT:
-        raise BadSnapshot(f"it has format {shown(written)}, this version reads {FORMAT}")
+        raise BadSnapshot(f"it has format {shown(written)}, but this version reads {FORMAT}")
     file: SnapshotFile = decode(SnapshotFile, plain)
     journal = file.journal
     last = LastRecord(
@@ -255,7 +255,9 @@ def read_snapshot(layout: Layout, name: str) -> Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Record:
+class _JournalPlace:
+    shown_as: ClassVar[str] = "the snapshot's journal"
+
     segment: Count
     offset: Count
     record_start: Count
@@ -272,10 +274,12 @@ def _as_it_is(plain: Any) -> Any:
 class SnapshotFile:
     """The fields of a snapshot's file, in order; `from_snapshot` decodes those of the machine."""
 
+    shown_as: ClassVar[str] = "the snapshot"
+
     crc32: str
     experiment_id: str
     format: int
-    journal: _Record
+    journal: _JournalPlace
     begun_at: Moment
     boot_id: str
     unwritten: Sequence[str]
@@ -283,7 +287,7 @@ class SnapshotFile:
 
 
 def check_journal(journal: Path, last: LastRecord) -> None:
-    """Refuse a snapshot of records that the journal has lost, or has others in place of."""
+    """Refuse a snapshot whose records the journal has lost or replaced."""
     try:
         found = [
             (zlib.crc32(payload), end)
@@ -295,8 +299,8 @@ def check_journal(journal: Path, last: LastRecord) -> None:
         found = []
     if found != [(last.crc32, last.end.offset)]:
         raise BadSnapshot(
-            f"the journal does not have the record that it was taken after ("
-            f"{segment_name(last.end.segment)}, offset {last.end.offset}): the journal was cut"
+            "the journal lacks the record that it was taken after "
+            f"({segment_name(last.end.segment)}, offset {last.end.offset}): the journal was cut"
         )
 
 
@@ -313,7 +317,7 @@ def _variants(machine: Machine) -> Mapping[str, Any]:
 
 
 def _prune(root: Path, experiment_id: str, newest: str) -> None:
-    """Keep the one just written and the one before: a script restarted in a loop leaves many."""
+    """Keep the new snapshot and the previous one: a script restarted in a loop leaves many."""
     older = [name for name in snapshot_names(root) if name < newest]
     ours = [name for name in older if experiment_named_in(root / name) == experiment_id]
     for name in ours[1:]:

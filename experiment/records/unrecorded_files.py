@@ -1,7 +1,7 @@
-"""What a trial's files have that no record has any more.
+"""Reads rows from a trial's files whose records are lost.
 
-Where the first records of a journal are lost, the files that were written from them are all that
-is left of these rows: they are read up to the state in which the journal begins, and kept.
+If the first records of a journal are lost, the files that were written from them are all that
+remains of these rows. They are read up to the state with which the journal begins, and kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _ENTRY = re.compile(rb"^Attempt (\d+) failed at ", re.MULTILINE)
 
 
 def rows_until(path: str, iteration: int) -> tuple[list[bytes], list[dict[str, Any]]]:
-    """The lines of result.json up to this iteration, and what they say. Raises OSError."""
+    """The lines of result.json up to this iteration, and their rows. Raises OSError."""
     lines, rows, newest = list[bytes](), list[dict[str, Any]](), 0
     for line in _read(path).splitlines(keepends=True):
         row = _row(line)
@@ -31,7 +31,7 @@ def rows_until(path: str, iteration: int) -> tuple[list[bytes], list[dict[str, A
 
 
 def errors_until(path: str, trial: Trial) -> bytes:
-    """What error.txt says of the attempts that had failed by then. Raises OSError."""
+    """The entries of error.txt about attempts that had failed by then. Raises OSError."""
     data, failed = _read(path), trial.attempt - trial.status.has_worker
     for entry in _ENTRY.finditer(data):
         if int(entry[1]) > failed:
@@ -40,7 +40,7 @@ def errors_until(path: str, trial: Trial) -> bytes:
 
 
 def _row(line: bytes) -> dict[str, Any]:
-    """Nothing for one that is torn, or not a row."""
+    """The row of a line; empty if the line is torn or not a row."""
     try:
         row = json.loads(line) if line.endswith(b"\n") else None
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""The time of day, as a journal can keep it: a number of seconds since 1970 that never goes back.
+"""The time of day for a journal: seconds since 1970 that never decrease.
 
-The system's clock may be set back by days, and what user code puts in its place in this process (a
-test that freezes the time) may say anything. A record whose time is NaN could never be read again.
+The system's clock may be set back by days, and user code that replaces it in this process (a test
+that freezes time) may return anything. A record with a NaN time could never be read again.
 """
 
 from __future__ import annotations
@@ -12,17 +12,18 @@ from collections.abc import Callable
 
 from holdfast.trial.bounds import LATEST_S
 
-# Taken now: whoever replaces `time.monotonic` later does not mean us.
+# Saved now, in case user code replaces `time.monotonic` later.
 _monotonic = time.monotonic
 
 
 def _elapsed() -> float:
-    """Seconds that nobody can set; on Linux also those in which the machine slept."""
+    """Seconds since any fixed start, independent of the clock; on Linux they include sleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if sys.platform == "linux" else _monotonic()
 
 
 class WallClock:
-    """Follows the system's clock; where that goes back or says nonsense, counts on by itself."""
+    """Follows the system's clock; if that goes back or returns nonsense, counts on from its last
+    time."""
 
     def __init__(
         self,
@@ -31,7 +32,7 @@ class WallClock:
     ) -> None:
         self._told = told
         self._elapsed = elapsed
-        # One tuple, replaced whole: several threads ask.
+        # One tuple, replaced as a whole, because several threads use it.
         self._last = (0.0, elapsed())
 
     def now(self) -> float:
@@ -39,7 +40,7 @@ class WallClock:
         before, at = self._last
         elapsed, told = self._elapsed(), self._told()
         now = before + (elapsed - at)
-        # NaN is in no range.
+        # The comparison is false for NaN.
         if isinstance(told, float | int) and before <= told <= LATEST_S:
             now = float(told)
         self._last = (now, elapsed)

@@ -12,7 +12,7 @@ from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.user_objects.tuner_file import TunerFile, numbered
 from holdfast.scheduler.events import ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.resuming import is_wanted
+from holdfast.scheduler.resuming import is_selected
 from holdfast.scheduler.state import row_of
 from holdfast.trial.absent import has_metric, names_text, near_text
 from holdfast.trial.config import check_stop
@@ -285,7 +285,7 @@ def _trial_lines(
     trials = machine.trials.values()
     spec = first.spec or machine.spec
     finished = [trial for trial in trials if trial.status is Status.TERMINATED]
-    going_on = sum(is_wanted(trial, first, spec) for trial in finished)
+    going_on = sum(is_selected(trial, first, spec) for trial in finished)
     if going_on:
         judge = f", as long as {spec.scheduler} lets them" if spec.scheduler else ""
         yield f"  finished trials that resume: {going_on} of {len(finished)}{judge}"

@@ -35,7 +35,7 @@ from holdfast.runtime.process_control import boot_id
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
-from holdfast.scheduler.resuming import goes_on
+from holdfast.scheduler.resuming import has_work
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
@@ -184,7 +184,7 @@ def _resumed(
         spec=extended(request.extension, machine, strict=strict, resources=resources),
         rules=2,
     )
-    if not request.trusted and goes_on(machine, first):
+    if not request.trusted and has_work(machine, first):
         check_recorded(machine)
     return Start(machine=machine, first=first, begins=recovered.begins, fresh=False)
 
@@ -225,7 +225,7 @@ def _announce(
             check_enough(machine, wanted, proposer.total)
             wanted.keep(OpenedExperiment(place).tuner_file(), first.spec)
             view.message(extension_notice(machine, first, wanted, proposer.total), "info")
-        if not goes_on(machine, first):
+        if not has_work(machine, first):
             view.message(_was_finished(request, place.name, machine), "info")
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")

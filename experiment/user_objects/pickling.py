@@ -1,4 +1,4 @@
-"""Pickling what is the user's, and saying which part of it cannot be pickled."""
+"""Pickles users' objects, and names the part that cannot be pickled."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ _DEPTH = 4
 
 
 class NotPicklable(TuneError, TypeError):
-    """A user's object cannot travel to a worker process; the message names the part at fault."""
+    """A user's object cannot be pickled for a worker process; the message names the faulty
+    part."""
 
 
 def dumps(value: object, what: str) -> bytes:
-    """`value` by cloudpickle, classes and functions of `__main__` by value.
+    """Pickle `value` with cloudpickle; classes and functions of `__main__` are pickled by value.
 
-    Raises NotPicklable, naming the innermost attribute, closure variable or key that is at fault.
+    Raises NotPicklable, naming the innermost attribute, closure variable or key that fails.
     """
     import cloudpickle
 
     try:
         with children_end_here():
             data: bytes = cloudpickle.dumps(value)
-    except Exception as error:  # whatever a user's __reduce__ raises is told to the user
+    except Exception as error:  # a user's __reduce__ may raise anything
         path, culprit = culprit_of(value, what)
         raise NotPicklable(
             f"{what} cannot be sent to a worker process: {path} is a "
@@ -43,12 +44,12 @@ def dumps(value: object, what: str) -> bytes:
 
 
 def loads(pickled: bytes) -> Any:
-    """What `dumps` was given. Runs the code that the pickle names."""
+    """Unpickle what `dumps` returned. Runs the code that the pickle names."""
     return _Unpickler(io.BytesIO(pickled)).load()
 
 
 class _Unpickler(pickle.Unpickler):
-    """Finds what is public where it is now: a pickle names the module that it was in."""
+    """Finds moved public classes: a pickle names the module in which they once were."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         try:
@@ -65,7 +66,7 @@ class _Unpickler(pickle.Unpickler):
             raise
 
 
-# What is not public, and stands in files of the first releases.
+# Private classes in files of the first releases.
 _MOVED: Final = {
     ("holdfast.experiment.job", "GangTerms"): "holdfast.experiment.worker.job:GroupTerms",
     ("holdfast.experiment.train_loop", "TrainLoop"): (
@@ -92,10 +93,10 @@ _PUBLIC: Final = (
 def users_config(
     config: Mapping[str, Any], param_space: Mapping[str, Any], *, trusted: bool = True
 ) -> dict[str, Any]:
-    """A trial's config as the user wrote it: the objects themselves for what stands for them.
+    """A trial's config as the user wrote it, with objects in place of their references.
 
-    Unpickles what the user's own search produced; call it only where the user's code runs. Raises
-    TuneError for such a value where that is not `trusted`.
+    Unpickles the results of the user's own search, so call it only where the user's code runs.
+    Raises TuneError for such a value unless `trusted`.
     """
 
     def load(path: Path, leaf: Any) -> Any:
@@ -103,7 +104,7 @@ def users_config(
             return leaf
         if not trusted:
             raise TuneError(
-                f"{key_name(path)} is pickled in the journal, and trusted=False unpickles nothing"
+                f"{key_name(path)} is pickled in the journal, but trusted=False unpickles nothing"
             )
         return loads(leaf.pickled)
 
@@ -112,7 +113,7 @@ def users_config(
 
 
 def culprit_of(value: object, path: str, depth: int = _DEPTH) -> tuple[str, object]:
-    """The innermost part that cannot be pickled alone, and where it stands."""
+    """The innermost part that cannot be pickled on its own, and its path."""
     if depth:
         for name, part in _parts(value):
             if not pickles(part):
@@ -121,12 +122,12 @@ def culprit_of(value: object, path: str, depth: int = _DEPTH) -> tuple[str, obje
 
 
 def pickles(value: object) -> bool:
-    """Whether `dumps` would take it."""
+    """Whether `dumps` can pickle it."""
     import cloudpickle
 
     try:
         cloudpickle.dumps(value)
-    except Exception:  # the answer is what was asked for
+    except Exception:  # whatever the error, the answer is no
         return False
     return True
 

@@ -1,4 +1,4 @@
-"""What stands in a config for what is no plain data: the user's own values, or placeholders."""
+"""Values for the non-plain parts of a config: the user's own objects, or placeholders."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from holdfast.experiment.user_objects.pickling import NotPicklable, dumps, loads
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.values import Opaque, Path, Ref, fold_values, key_name, replace_leaves
 
-# Gives a trial's config, as it is recorded, with the user's values in it.
+# Returns a trial's recorded config with the user's values in it.
 ResolveConfig = Callable[[Mapping[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class StoredObject:
-    """Stands in a config for an object of the user's that was stored with it.
+    """A placeholder in a config for a user's object that was stored with it.
 
-    `shown` is what can be read of it as plain data, None where `summary` says it all. Reading
-    results never unpickles anything: call `load()` to have the object, only where you trust who
-    wrote the experiment.
+    `shown` is the part that can be read as plain data, None if `summary` says as much. Reading
+    results never unpickles anything: call `load()` to get the object, but only if you trust
+    whoever wrote the experiment.
     """
 
     name: str
@@ -29,19 +29,20 @@ class StoredObject:
     shown: Any = None
 
     def load(self) -> Any:
-        """The object. Runs the code that its pickle names, which must be importable here."""
+        """Unpickle the object. Runs the code that its pickle names, which must be importable
+        here."""
         return loads(self.pickled)
 
     def __repr__(self) -> str:
-        told = _told(self.shown)
-        return f"<{self.name}: a stored {self.summary}{told}, load() unpickles it>"
+        excerpt = _excerpt(self.shown)
+        return f"<{self.name}: a stored {self.summary}{excerpt}, load() unpickles it>"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class NamedObject:
-    """Stands in a config for an object that only the script's `param_space` holds.
+    """A placeholder in a config for an object that only the script's `param_space` has.
 
-    `shown` is what can be read of it as plain data, None where `summary` says it all.
+    `shown` is the part that can be read as plain data, None if `summary` says as much.
     """
 
     name: str
@@ -49,16 +50,16 @@ class NamedObject:
     shown: Any = None
 
     def __repr__(self) -> str:
-        told = _told(self.shown)
-        return f"<{self.name}: {self.summary}{told} of the script's param_space, not stored>"
+        excerpt = _excerpt(self.shown)
+        return f"<{self.name}: {self.summary}{excerpt} of the script's param_space, not stored>"
 
 
-def _told(shown: Any) -> str:
+def _excerpt(shown: Any) -> str:
     return "" if shown is None else f" {shown!r:.60}"
 
 
 def config_without_code(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A trial's config with a placeholder for each value that is no plain data."""
+    """A trial's config with a placeholder for each value that is not plain data."""
     resolved: dict[str, Any] = replace_leaves(dict(config), _placeholder)
     return resolved
 
@@ -77,7 +78,7 @@ def _placeholder(path: Path, leaf: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """Resolves with `resolve`, and puts placeholders for what it leaves as it is recorded."""
+    """Resolves a config with `resolve`, and uses placeholders for the values that it leaves."""
 
     resolve: ResolveConfig
 
@@ -86,12 +87,11 @@ class Completed:
 
 
 class UsersValues:
-    """Resolves configs to the values that stand in the user's `param_space`.
+    """Resolves configs to the values in the user's `param_space`.
 
-    What the experiment has stored beside it is unpickled only with `unpickles`: by the script
-    that made it. What cannot be had stays a placeholder.
-
-    A pickle of it carries the space, to be unpickled when a config is asked for that needs it.
+    Values that were stored with the experiment are unpickled only with `unpickles`, by the script
+    that created it. Unavailable values stay placeholders. A pickled UsersValues contains the
+    space, which is unpickled when a config needs it.
     """
 
     def __init__(self, param_space: Mapping[str, Any], *, unpickles: bool) -> None:
@@ -114,7 +114,7 @@ class UsersValues:
             case StoredObject() if self._unpickles:
                 try:
                     return found.load()
-                except Exception:  # the user's class is not here: told by what stands there
+                except Exception:  # the user's class is not importable: show the placeholder
                     return found
             case _:
                 return found
@@ -123,7 +123,7 @@ class UsersValues:
         if self._space is None:
             try:
                 self._space = dict(loads(self._pickled or b""))
-            except Exception:  # the user's classes are not here: told by what stands there
+            except Exception:  # the user's classes are not importable: show placeholders
                 self._space = {}
         return self._space
 
@@ -131,7 +131,7 @@ class UsersValues:
         if self._pickled is None and self._space is not None:
             try:
                 self._pickled = dumps(dict(self._space), "param_space")
-            except NotPicklable:  # in the debug mode nothing had to travel
+            except NotPicklable:  # in debug mode nothing had to be pickled
                 self._pickled = b""
         return UsersValues._carried, (self._pickled, self._unpickles)
 

@@ -1,8 +1,8 @@
-"""Users' objects as fields of a file: plain data where they are that, and else pickled.
+"""Users' objects as fields of a file: plain data where possible, otherwise pickled.
 
-Numbers, texts, containers of them and objects of ours (`holdfast.described`) are a tree that
-MessagePack holds and anybody can read. What is the user's own is numbered in it, and pickled in a
-list next to it: together, so that what they share stays shared.
+Numbers, text, containers of them and holdfast's own objects (`holdfast.described`) form a tree
+that MessagePack can hold and anybody can read. The user's objects are numbered in the tree and
+pickled in a list next to it: together, so that shared parts stay shared.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ from holdfast.trial.values import SETS, has_text_keys, is_plain
 
 _MARK: Final = "__holdfast__"
 _INT64: Final = 1 << 63
-_DEEPEST: Final = 60  # far from what MessagePack and Python's stack allow
+_DEEPEST: Final = 60  # far below the limits of MessagePack and Python's stack
 
 
 class NeedsTrust(ValueError):
-    """The field holds what can only be had by running code that its file names."""
+    """The field holds an object that can only be loaded by running code that its file names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredField:
-    """One object. `objects` is a pickled list of what is the user's in it, None where nothing is.
+    """One object.
 
-    `pickled`, of format 1, is all of it, and `plain` says nothing.
+    `objects` is a pickled list of the user's objects in it, None if there are none. In format 1,
+    `pickled` is the whole object and `plain` is not used.
     """
 
     plain: Any = None
@@ -48,8 +49,8 @@ class StoredField:
 
 
 def stored(value: object, what: str) -> StoredField:
-    """Raises NotPicklable, naming the part that is at fault."""
-    tree = _Tree()
+    """Encode an object. Raises NotPicklable, naming the faulty part."""
+    tree = _Encoder()
     try:
         plain = tree.encode(value)
     except (RecursionError, UnknownDescription):  # contains itself
@@ -59,26 +60,26 @@ def stored(value: object, what: str) -> StoredField:
     try:
         return StoredField(plain=plain, objects=dumps(tree.objects, what))
     except NotPicklable:
-        return StoredField(pickled=dumps(value, what))  # which names the part by its place
+        return StoredField(pickled=dumps(value, what))  # this error names the part by its path
 
 
 def restored(field: StoredField, *, trusted: bool) -> Any:
     """The object of a field.
 
-    Raises NeedsTrust where it is not `trusted` and not plain, UnknownDescription, and whatever
-    the user's own classes raise.
+    Raises NeedsTrust if the field is neither `trusted` nor plain, UnknownDescription, and whatever
+    the user's classes raise.
     """
     if field.pickled is not None:
         return loads(field.pickled) if trusted else plainly(field.pickled)
     if field.objects is None:
-        return _Grown((), trusted=trusted).decode(field.plain)
+        return _Decoder((), trusted=trusted).decode(field.plain)
     if not trusted:
         raise NeedsTrust("it holds objects that are pickled")
-    return _Grown(loads(field.objects), trusted=True).decode(field.plain)
+    return _Decoder(loads(field.objects), trusted=True).decode(field.plain)
 
 
 def plainly(pickled: bytes) -> Any:
-    """What a pickle of numbers, texts and containers holds. Raises NeedsTrust for any other."""
+    """Load a pickle of numbers, text and containers. Raises NeedsTrust for anything else."""
     try:
         return PlainUnpickler(io.BytesIO(pickled)).load()
     except Exception as error:  # pickle raises nearly anything for broken bytes
@@ -86,18 +87,20 @@ def plainly(pickled: bytes) -> Any:
 
 
 class PlainUnpickler(pickle.Unpickler):
-    """Knows no class and no function, so that a file from elsewhere can have nothing called."""
+    """Loads no class or function, so that a foreign file cannot call anything."""
 
     def find_class(self, module_name: str, global_name: str) -> Any:
         raise pickle.UnpicklingError(
-            f"it names {module_name}.{global_name}, and may only hold data"
+            f"it names {module_name}.{global_name}, but may only hold data"
         )
 
     def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("it names something outside of it, and may only hold data")
+        raise pickle.UnpicklingError(
+            "it refers to something outside itself, but may only hold data"
+        )
 
 
-class _Tree:
+class _Encoder:
     """Encodes one field; `objects` are the user's, in the order of their numbers."""
 
     def __init__(self) -> None:
@@ -167,7 +170,7 @@ class _Tree:
         return _marked("object", number=number)
 
 
-class _Grown:
+class _Decoder:
     """Decodes one field."""
 
     def __init__(self, objects: Any, *, trusted: bool) -> None:

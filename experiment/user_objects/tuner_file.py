@@ -1,10 +1,10 @@
-"""tuner.pkl: the user's objects, each in a field of its own, loaded only when used.
+"""tuner.pkl: the user's objects, one per field, loaded only when they are used.
 
-A field is plain data as far as it can be, and what is the user's own in it is pickled
-(`holdfast.experiment.user_objects.stored_objects`). The file is MessagePack; that of format 1 was
-a pickle.
+A field is plain data as far as possible; the user's own objects in it are pickled
+(`holdfast.experiment.user_objects.stored_objects`). The file is MessagePack; format 1 was a
+pickle.
 
-The trainable of a training on several workers is in trainer.pkl, of the same form.
+The trainable of a training on several workers is in trainer.pkl, which has the same format.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ from holdfast.syncer.stores.plain_files import read_small
 from holdfast.trial.errors import TuneError
 
 _MAGIC: Final = b"HFTUNR\0\2"
-_FRAME: Final = struct.Struct("<IQ")  # CRC-32 and length of what follows
+_FRAME: Final = struct.Struct("<IQ")  # CRC-32 and length of the body
 _MOST_BYTES: Final = 1 << 33
 EXTENDED = "extended"
 
 
 def numbered(name: str, number: int) -> str:
-    """The field of what a restore has put in the place of `name`, which is number 0."""
+    """The field of version `number` of `name`: each restore may add one; 0 is the original."""
     return f"{name}-{number}" if number else name
 
 
 class BrokenTunerFile(TuneError):
-    """Something that is needed of tuner.pkl cannot be had: `fault` says why, and the message what
-    to do."""
+    """A needed part of tuner.pkl cannot be loaded: `fault` says why, the message also what to
+    do."""
 
     def __init__(self, fault: str, advice: str) -> None:
         super().__init__(f"{fault}: {advice}")
@@ -55,11 +55,12 @@ class BrokenTunerFile(TuneError):
 
 
 class NotTrusted(BrokenTunerFile):
-    """A restore with `trusted=False` needs what is pickled: the message says what to give."""
+    """A restore with `trusted=False` needs a pickled object: the message says what to pass
+    instead."""
 
 
 def write(path: Path, fields: Mapping[str, StoredField]) -> None:
-    """Eight bytes, a frame, and MessagePack: of each field what is plain and what is pickled."""
+    """Write the file: eight bytes, a frame, and MessagePack with the parts of each field."""
     body: bytes = msgpack.packb({name: _parts(field) for name, field in fields.items()})
     write_atomic(path, _MAGIC + _FRAME.pack(zlib.crc32(body), len(body)) + body)
 
@@ -70,7 +71,7 @@ def _parts(field: StoredField) -> dict[str, Any]:
 
 
 def read(data: bytes) -> dict[str, StoredField]:
-    """The fields of a file of any format. Raises ValueError for what is none."""
+    """The fields of a file of any format. Raises ValueError if it is not such a file."""
     if not data.startswith(_MAGIC):
         return _of_format_1(data)
     body = memoryview(data)[len(_MAGIC) + _FRAME.size :]
@@ -83,12 +84,12 @@ def read(data: bytes) -> dict[str, StoredField]:
         raise ChecksumError
     found = msgpack.unpackb(body, strict_map_key=False)
     if not isinstance(found, dict):
-        raise ValueError("it holds no fields")
+        raise ValueError("it has no fields")
     return {_name(name): _field(parts) for name, parts in found.items()}
 
 
 class ChecksumError(ValueError):
-    """The file is not as it was written."""
+    """The file has changed since it was written."""
 
 
 def _name(name: object) -> str:
@@ -109,8 +110,10 @@ def _field(parts: Any) -> StoredField:
 
 
 def _of_format_1(data: bytes) -> dict[str, StoredField]:
-    """A pickle of a plain dict of bytes, with a checksum over them. Nothing but data is taken from
-    it: what is in them is unpickled by `load`, field by field."""
+    """A pickled plain dict of bytes, with a checksum over them.
+
+    Only data is loaded from it; `load` unpickles the bytes field by field.
+    """
     found = PlainUnpickler(io.BytesIO(data)).load()
     fields: dict[str, bytes] = found["fields"]
     if found["crc32"] != _checksum(fields):
@@ -119,16 +122,16 @@ def _of_format_1(data: bytes) -> dict[str, StoredField]:
 
 
 class TunerFile:
-    """What a restore may take from tuner.pkl, and from trainer.pkl beside it.
+    """The objects in tuner.pkl, and in trainer.pkl next to it, for a restore.
 
-    `fault` says what is wrong with the files as a whole, "" for nothing: it may be that nothing in
-    them is needed. Unless they are `trusted`, nothing is unpickled.
+    `fault` says what is wrong with the files, "" for nothing; it matters only if an object is
+    needed. Unless the files are `trusted`, nothing is unpickled.
     """
 
     def __init__(self, path: Path, *, trusted: bool = True) -> None:
         self._path = path
         self._trusted = trusted
-        self._anew: Mapping[str, Any] = {}
+        self._passed: Mapping[str, Any] = {}
         self._fields: dict[str, StoredField] = {}
         self.fault = ""
         self._read(path)
@@ -141,9 +144,9 @@ class TunerFile:
         try:
             self._fields |= read(read_small(path, _MOST_BYTES))
         except ChecksumError:
-            self.fault = f"{path} was changed, its checksum is wrong"
+            self.fault = f"{path} was changed: its checksum is wrong"
         except FileNotFoundError:
-            self.fault = f"{path} is not there"
+            self.fault = f"{path} is missing"
         except Exception as error:  # pickle raises nearly anything for broken bytes
             self.fault = f"{path} cannot be read ({named(error)})"
 
@@ -153,49 +156,51 @@ class TunerFile:
 
     @property
     def is_extended(self) -> bool:
-        """Whether a restore may have changed the experiment: the journal knows."""
+        """Whether a restore may have changed the experiment; the journal says whether it has."""
         return bool(self.fault) or EXTENDED in self._own
 
     def extend(self, more: Mapping[str, StoredField]) -> None:
-        """Add fields to tuner.pkl, and leave those that are there: until the journal names the new
-        ones, a restore goes on with the former.
+        """Add fields to tuner.pkl. A restore uses the old ones until the journal names the new
+        ones.
 
-        Raises BrokenTunerFile, and OSError where it cannot be written.
+        Raises BrokenTunerFile, and OSError if the file cannot be written.
         """
         if self.fault:
             raise BrokenTunerFile(
                 self.fault,
-                "an experiment is extended with a whole file only. Put a copy of it in its place: "
-                "remote storage has one beside the journal",
+                "an experiment can be extended only with an intact file. Replace it with a "
+                "copy: remote storage has one next to the journal",
             )
         write(self._path, {**self._own, **more, EXTENDED: StoredField()})
 
     def load(self, name: str) -> Any:
-        """The object of a field, None where there is none. Raises BrokenTunerFile, or NotTrusted
-        for what would have to be unpickled."""
+        """The object of a field; None if there is no such field.
+
+        Raises BrokenTunerFile, or NotTrusted if it would have to be unpickled.
+        """
         field = self._fields.get(name)
         if field is None:
             return None
-        if name in self._anew and not self._is_plain(name):
-            return self._anew[name]
+        if name in self._passed and not self._is_plain(name):
+            return self._passed[name]
         try:
             return restored(field, trusted=self._trusted)
         except NeedsTrust as error:
-            raise NotTrusted(f"{name} in {self._path} is pickled", _GIVE_ANEW) from error
+            raise NotTrusted(f"{name} in {self._path} is pickled", _PASS_AGAIN) from error
         except Exception as error:  # the user's own classes may have moved or changed
             raise BrokenTunerFile(
                 f"{name} in {self._path} cannot be loaded here ({named(error)})",
                 _advice([name]),
             ) from error
 
-    def with_objects(self, anew: Mapping[str, Any]) -> TunerFile:
-        """The same, with these in place of what would have to be unpickled."""
+    def with_objects(self, passed: Mapping[str, Any]) -> TunerFile:
+        """A copy that returns these objects instead of unpickling them."""
         twin = copy(self)
-        twin._anew = anew
+        twin._passed = passed
         return twin
 
     def untrusted(self, given: Collection[str]) -> list[str]:
-        """What would have to be unpickled, and is not `given` anew."""
+        """The fields that would have to be unpickled and are not `given`."""
         return [name for name in self._fields if name not in given and not self._is_plain(name)]
 
     def _is_plain(self, name: str) -> bool:
@@ -203,45 +208,47 @@ class TunerFile:
             restored(self._fields[name], trusted=False)
         except NeedsTrust:
             return False
-        except Exception:  # said by whoever loads it
+        except Exception:  # `load` raises it
             return True
         return True
 
     def load_trainable(self) -> Any:
-        """Raises BrokenTunerFile, also where there is none: it is in trainer.pkl, or could not be
-        pickled."""
+        """The trainable, from either file. Raises BrokenTunerFile, also if there is none.
+
+        There is none if trainer.pkl is missing, or if the trainable could not be pickled.
+        """
         if "trainable" not in self._fields:
-            fault = f"there is no trainable in {self._path}, and no trainer.pkl next to it"
+            fault = f"{self._path} has no trainable, and there is no trainer.pkl next to it"
             raise BrokenTunerFile(fault, _advice(["trainable"]))
         return self.load("trainable")
 
     def require(self, names: Sequence[str]) -> None:
-        """Raises BrokenTunerFile where the file is no good and one of these is to be had of it."""
+        """Raise BrokenTunerFile if the file is faulty and one of these objects is needed."""
         if self.fault and names:
             raise BrokenTunerFile(self.fault, _advice(names))
 
 
 def _advice(names: Sequence[str]) -> str:
-    """What helps where `names` cannot be had of the file."""
+    """What to do if `names` cannot be loaded."""
     names = [name.partition("-")[0] for name in names]
     given = [name for name in names if name in _GIVEN]
     if not given:
         return (
-            f"restore() cannot be given another {names[0]}. Let it find what that needs as fit() "
-            f"did (the same directory, modules and packages), or put a copy of the file in its "
-            f"place: remote storage has one beside the journal. What was reported can be read "
-            f"without it: tune.ExperimentAnalysis(path)"
+            f"restore() does not accept another {names[0]}. Make everything that it needs "
+            "available as for fit() (the same directory, modules and packages), or replace the "
+            "file with a copy: remote storage has one next to the journal. "
+            "tune.ExperimentAnalysis(path) reads the results without it"
         )
     call = "Tuner.restore(path, trainable, param_space=...)"
     if given == ["trainable"]:
         call = "Tuner.restore(path, trainable), or holdfast resume --trainable MODULE:NAME"
-    told = " and ".join(_GIVEN[name] for name in given)
-    return f"give {told} to restore(), as the experiment began with: {call}"
+    wanted = " and ".join(_GIVEN[name] for name in given)
+    return f"pass restore() {wanted} that the experiment was started with: {call}"
 
 
-_GIVE_ANEW = (
-    "with trusted=False nothing is unpickled. Give it to restore(): trainable, param_space=, "
-    "tune_config= and run_config= as the experiment began with"
+_PASS_AGAIN = (
+    "with trusted=False nothing is unpickled. Pass it to restore(): trainable, param_space=, "
+    "tune_config= and run_config= as the experiment was started with"
 )
 _GIVEN = {"trainable": "the trainable", "param_space": "param_space"}
 

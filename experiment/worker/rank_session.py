@@ -16,7 +16,7 @@ from holdfast.experiment.worker.session import Session
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.merge_ranks import gather
+from holdfast.syncer.checkpoint.merge_ranks import merge_parts
 from holdfast.syncer.checkpoint.staging import stage
 from holdfast.syncer.errors import DirectoryMissing, StorageError
 from holdfast.syncer.files.durable import remove_tree
@@ -153,7 +153,7 @@ class RankSession(Session):
         self._check_seen(parts)
         assert self.job.group is not None
         self._add_metadata(list(parts.values()))
-        gathered = gather(
+        gathered = merge_parts(
             parts,
             self.trial_dir / checkpoint_dirname(index),
             refuse_clashes=self.job.group.refuses_clashes,

@@ -15,7 +15,7 @@ from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.scheduler.effects import Launch
 from holdfast.scheduler.events import Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.resuming import begins_anew
+from holdfast.scheduler.resuming import restarts
 from holdfast.syncer.files import threads
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.trial import Origin, Trial, TrialSpec
@@ -66,7 +66,7 @@ class StartCheckpoints:
         self._inherited = {trial.trial_id: trial.next_checkpoint for trial in known}
         self._unvisited = set(self._inherited)
         if resumed is not None:
-            self._unsearched = {t.trial_id for t in known if not begins_anew(t, resumed)}
+            self._unsearched = {t.trial_id for t in known if not restarts(t, resumed)}
 
     def has_to_look(self, effect: Launch, trial: Trial) -> bool:
         """Whether the attempt has to wait for `verify`."""

@@ -1,4 +1,4 @@
-"""What each trial may have of the machine: the functions that say so, and what they are shown."""
+"""Allocation functions: they decide which resources each trial gets."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from holdfast.scheduler.policies.goal import MODES, Goal
 from holdfast.trial.errors import require
 from holdfast.trial.resources import PlacementGroupFactory, validated
 
-# Amounts are kept in ten-thousandths.
+# Amounts are multiples of a ten-thousandth.
 _LEAST = 1e-4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingTrial:
-    """One that runs, or waits for room.
+    """A trial that runs or waits for resources, as an allocation function sees it.
 
-    `placement_group_factory` is what it asks for now, `base_resources` what it began with.
-    `last_result` has its iteration, and the metric by which trials are compared. Only the trial
-    that has just reported has its `config`.
+    `placement_group_factory` holds the resources that it requests now, `base_resources` those that
+    it began with. `last_result` has its iteration and the metric by which trials are compared.
+    Only the trial that has just reported has its `config`.
     """
 
     trial_id: str
@@ -36,10 +36,10 @@ class SharingTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """Everybody who has a share of the machine, in the order in which they were suggested.
+    """All trials that share the machine, in the order in which they were suggested.
 
-    `total_resources` is what there is to share out, `expected` how many trials more than those
-    there may be at a time: None for as many as there is room for.
+    `total_resources` are the resources to share. `expected` is the number of further trials that
+    may run at the same time; None if only the resources limit it.
     """
 
     trials: Sequence[SharingTrial]
@@ -54,7 +54,8 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharingTerms:
-    """`base_trial_resources` is what the trial in question began with."""
+    """Settings of the scheduler. `base_trial_resources` is what the trial in question began
+    with."""
 
     base_trial_resources: PlacementGroupFactory
     metric: str | None = None
@@ -66,18 +67,19 @@ AllocationFunction = Callable[[Any, Any, Mapping[str, Any], Any], Allocated]
 
 
 class DistributeResources(Described):
-    """Gives what is free to all trials alike.
+    """Gives free resources to all trials in equal shares.
 
-    Each has at least what it began with, and of the rest as many times `increase_by` as the
-    others; where they do not come out even, those that were suggested first have one more.
-    `increase_by` is by default one CPU, or one GPU and as many CPUs as there are for each, for
-    trials that use GPUs. It is given `increase_by_times` at most (-1: without limit).
-    `reserve_resources` are not given away. With `add_bundles` the trial gets more bundles of that
-    size, for a group of workers; else its first bundle grows.
+    Each trial has at least the resources that it began with, plus an equal number of steps of
+    `increase_by`; if they cannot be shared evenly, the trials suggested first get one step more.
+    By default `increase_by` is one CPU; for trials that use GPUs it is one GPU and the machine's
+    number of CPUs per GPU. A trial gets at most `increase_by_times` steps (-1: no limit).
+    `reserve_resources` are never given away. With `add_bundles` the trial gets more bundles of
+    that size, for a worker group; otherwise its first bundle grows.
 
-    It is asked for one trial, when that has reported. As long as the search may suggest trials,
-    what is free is theirs, but for what is left when `max_concurrent_trials` run. A trial grows
-    only by what is free at the moment: the others give back what is too much when they report.
+    It is called for one trial, after that trial has reported. As long as the search may suggest
+    trials, free resources are kept for them, except what remains when `max_concurrent_trials` run.
+    A trial grows only by what is free at that moment: the others return their surplus when they
+    report.
 
     Raises InvalidConfig.
     """
@@ -94,11 +96,11 @@ class DistributeResources(Described):
         self._reserve = validated(reserve_resources or {}, where=f"{name}(reserve_resources=...)")
         require(
             not increase_by or any(self._step.values()),
-            f"{name}(increase_by={increase_by!r}): give an amount above 0",
+            f"{name}(increase_by={increase_by!r}): pass an amount above 0",
         )
         require(
             type(increase_by_times) is int,
-            f"{name}(increase_by_times={increase_by_times!r}): give a whole number",
+            f"{name}(increase_by_times={increase_by_times!r}): pass a whole number",
         )
         self._add_bundles = add_bundles
         self._most = increase_by_times if increase_by_times > 0 else None
@@ -110,7 +112,7 @@ class DistributeResources(Described):
         result: Mapping[str, Any],
         scheduler: SharingTerms,
     ) -> PlacementGroupFactory:
-        """What `trial` is to have."""
+        """The resources that `trial` should have."""
         step = self._step or _step(trial.base_resources, tune_controller.total_resources)
         if tune_controller.expected is None:
             wanted = 0
@@ -128,7 +130,7 @@ class DistributeResources(Described):
         step: Mapping[str, float],
         terms: SharingTerms,
     ) -> int:
-        """How many times `step` are the trial's in the long run."""
+        """How many times `step` the trial should have in the long run."""
         assert sharing.expected is not None
         count = len(sharing.trials) + sharing.expected
         each, more = divmod(self._all_steps(sharing, trial, step), count)
@@ -136,13 +138,14 @@ class DistributeResources(Described):
         return each + (place < more)
 
     def _all_steps(self, sharing: Sharing, trial: SharingTrial, step: Mapping[str, float]) -> int:
-        """How many there are for all, when each has what it began with."""
+        """How many steps there are for all trials, if each has the resources that it began
+        with."""
         held = [one.base_resources for one in sharing.trials]
         held += [trial.base_resources] * (sharing.expected or 0)
         return self._left(sharing, held, step)
 
     def _free_now(self, sharing: Sharing, trial: SharingTrial, step: Mapping[str, float]) -> int:
-        """How many there are while the others have what they have."""
+        """How many steps are free while the other trials keep what they have."""
         held = [
             one.placement_group_factory for one in sharing.trials if one.trial_id != trial.trial_id
         ]
@@ -180,10 +183,11 @@ class DistributeResources(Described):
 
 
 class DistributeResourcesToTopJob(DistributeResources):
-    """Gives what is free to the best trial; the others have what they began with.
+    """Gives free resources to the best trial; the others have what they began with.
 
-    The best by its newest report that has the metric (`metric` and `mode`: by default those of
-    the base scheduler, or of TuneConfig). The other parameters are those of DistributeResources.
+    The best is the trial with the best newest report of the metric (`metric` and `mode`: by
+    default those of the base scheduler, or of TuneConfig). The other parameters are those of
+    DistributeResources.
 
     Raises InvalidConfig.
     """
@@ -199,7 +203,7 @@ class DistributeResourcesToTopJob(DistributeResources):
     ) -> None:
         super().__init__(add_bundles, increase_by, increase_by_times, reserve_resources)
         name = type(self).__name__
-        require(mode is None or mode in MODES, f"{name}(mode={mode!r}): give 'min' or 'max'")
+        require(mode is None or mode in MODES, f"{name}(mode={mode!r}): pass 'min' or 'max'")
         self.metric, self.mode = metric, mode
 
     def _steps(

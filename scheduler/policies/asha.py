@@ -1,4 +1,4 @@
-"""Asynchronous successive halving: at each rung the better part goes on, and nobody waits."""
+"""Asynchronous successive halving: at each rung the best trials continue, without waiting."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.trial.errors import require
 
 
 class Rung:
-    """What trials were worth when they had come as far as `milestone`."""
+    """The values of trials when they reached `milestone`."""
 
     def __init__(self, milestone: float, reduction_factor: float) -> None:
         self.milestone = milestone
@@ -37,8 +37,8 @@ class Rung:
 
     @property
     def cutoff(self) -> float | None:
-        """What the best of every `reduction_factor` are worth at least, between two of them in
-        proportion; None where nobody has come so far."""
+        """The value that the best 1 / `reduction_factor` reach, interpolated; None before any
+        trial."""
         return self._quantile.value
 
     def record(self, trial_id: str, value: float) -> None:
@@ -47,13 +47,13 @@ class Rung:
 
 
 class AshaBracket:
-    """Rungs from the lowest to the highest; one with a higher `start` halves less often."""
+    """The rungs from the lowest to the highest; with a higher `start` it halves less often."""
 
     def __init__(
         self, start: int, *, grace_period: float, max_t: float, reduction_factor: float
     ) -> None:
         halvings = math.log(max_t / grace_period, reduction_factor)
-        # 3 ** 4 is 81, and its logarithm 3.9999999999999996
+        # log(81, 3) is 3.9999999999999996.
         last = math.floor(halvings + 1e-9)
         self.rungs = [
             Rung(grace_period * reduction_factor**power, reduction_factor)
@@ -61,11 +61,11 @@ class AshaBracket:
         ]
         self._milestones = [rung.milestone for rung in self.rungs]
 
-    def goes_on(self, trial_id: str, time: float, value: float) -> bool:
-        """Whether a trial that is worth `value` after `time` is among the best so far.
+    def promotes(self, trial_id: str, time: float, value: float) -> bool:
+        """Whether a trial with this `value` at this `time` is among the best so far.
 
-        It is judged once at each rung, the highest that it has reached. One that has diverged
-        goes on only where it is the first.
+        It is judged once at each rung, the highest that it has reached. A trial that has diverged
+        continues only if it is the first.
         """
         reached = bisect(self._milestones, time)
         if not reached:
@@ -79,16 +79,17 @@ class AshaBracket:
 
 
 class ASHAScheduler(Judging):
-    """Stops a trial at each rung unless it is among the best of those that came so far.
+    """Stops a trial at each rung unless it is among the best that have reached it.
 
-    The rungs lie at `grace_period`, and then each `reduction_factor` times as far, up to `max_t`,
-    measured in `time_attr`; of those that reach one about 1 of `reduction_factor` goes on. With
-    several `brackets` each trial belongs to one of them, by chance; the rungs of bracket s begin
-    at grace_period * reduction_factor ** s. At `max_t` a trial is stopped, unless
+    The first rung is at `grace_period`, and each further one `reduction_factor` times as far, up
+    to `max_t`, measured in `time_attr`. About 1 in `reduction_factor` of the trials that reach a
+    rung continues. With several `brackets`, each trial belongs to one of them at random; the rungs
+    of bracket s begin at grace_period * reduction_factor ** s. A trial stops at `max_t`, unless
     `stop_last_trials` is False.
 
     Li, Jamieson, Rostamizadeh, Gonina, Ben-tzur, Hardt, Recht, Talwalkar, "A System for Massively
-    Parallel Hyperparameter Tuning" (2020), in the form that stops trials and needs no checkpoints.
+    Parallel Hyperparameter Tuning" (2020), in the variant that stops trials and needs no
+    checkpoints.
 
     Raises InvalidConfig.
     """
@@ -110,7 +111,7 @@ class ASHAScheduler(Judging):
         name = type(self).__name__
         require(
             type(brackets) is int and brackets > 0,
-            f"{name}(brackets={brackets!r}): give a whole number above 0",
+            f"{name}(brackets={brackets!r}): pass a whole number above 0",
         )
         self._max_t, self._stops_last = max_t, stop_last_trials
         self._brackets = [
@@ -122,7 +123,7 @@ class ASHAScheduler(Judging):
         require(
             bool(self._brackets[-1].rungs),
             f"{name}(brackets={brackets}): between grace_period={grace_period!r} and "
-            f"max_t={max_t!r} there is room for {len(self._brackets[0].rungs)} at most",
+            f"max_t={max_t!r} there is room for at most {len(self._brackets[0].rungs)}",
         )
         self._seed = 0
 
@@ -135,14 +136,14 @@ class ASHAScheduler(Judging):
         self, view: View, event: TrialReported, time: float, value: float
     ) -> Sequence[Decision]:
         bracket = self._bracket(event.trial_id)
-        goes_on = bracket.goes_on(event.trial_id, time, value)
-        if not goes_on or (self._stops_last and time >= self._max_t):
+        is_promoted = bracket.promotes(event.trial_id, time, value)
+        if not is_promoted or (self._stops_last and time >= self._max_t):
             return [StopTrial(trial_id=event.trial_id)]
         return ()
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         if isinstance(event, TrialEnded) and (last := self.final(view, event)):
-            self._bracket(event.trial_id).goes_on(event.trial_id, *last)
+            self._bracket(event.trial_id).promotes(event.trial_id, *last)
         return ()
 
     def _bracket(self, trial_id: str) -> AshaBracket:
@@ -153,8 +154,11 @@ class ASHAScheduler(Judging):
 
 
 def drawn_bracket(trial_id: str, rungs: Sequence[int], *, seed: int) -> int:
-    """To which of the brackets, that have so many rungs, a trial belongs: by chance, one with more
-    rungs more often, in proportion to e to their number."""
+    """The bracket that a trial belongs to, drawn at random; `rungs` has each bracket's number of
+    rungs.
+
+    Brackets with more rungs are more likely, in proportion to e to their number of rungs.
+    """
     shares = list(accumulate(math.exp(count - rungs[0]) for count in rungs))
     return bisect(shares, Chance(f"{seed}/bracket/{trial_id}").random() * shares[-1])
 
@@ -163,27 +167,28 @@ AsyncHyperBandScheduler = ASHAScheduler
 
 
 def check_grace(scheduler: TrialScheduler, grace_period: float, max_t: float) -> None:
-    """Raises InvalidConfig."""
+    """Raise InvalidConfig unless `grace_period` is a number above 0 and at most `max_t`."""
     name = type(scheduler).__name__
     require(
         is_number(grace_period, least=0, above=True),
-        f"{name}(grace_period={grace_period!r}): give a number above 0",
+        f"{name}(grace_period={grace_period!r}): pass a number above 0",
     )
     require(
         grace_period <= max_t,
-        f"{name}(grace_period={grace_period!r}, max_t={max_t!r}): no trial would ever come "
-        f"as far as grace_period, so give max_t at least that",
+        f"{name}(grace_period={grace_period!r}, max_t={max_t!r}): no trial would ever reach "
+        "grace_period, so pass a max_t that is at least as large",
     )
 
 
 def check_halving(scheduler: TrialScheduler, max_t: float, reduction_factor: float) -> None:
-    """Raises InvalidConfig."""
+    """Raise InvalidConfig unless `max_t` is a number above 0 and `reduction_factor` one above
+    1."""
     name = type(scheduler).__name__
     require(
         is_number(max_t, least=0, above=True),
-        f"{name}(max_t={max_t!r}): give how far a trial may come, a number above 0",
+        f"{name}(max_t={max_t!r}): pass the most that a trial may train, a number above 0",
     )
     require(
         is_number(reduction_factor, least=1, above=True),
-        f"{name}(reduction_factor={reduction_factor!r}): give a number above 1",
+        f"{name}(reduction_factor={reduction_factor!r}): pass a number above 1",
     )

@@ -1,6 +1,6 @@
-"""A Gaussian process over configs and time, and the config whose upper bound is the highest.
+"""A Gaussian process over configs and time, and the config with the highest upper bound.
 
-In plain Python: for at most a hundred points (0.3 s at 60) no library is worth its import.
+In plain Python: for at most a hundred points (0.3 s at 60), importing a library would take longer.
 
 Parker-Holder, Nguyen, Roberts, "Provably Efficient Online Hyperparameter Optimization with
 Population-Based Bandits" (2020); Bogunovic, Scarlett, Cevher, "Time-Varying Gaussian Process
@@ -18,11 +18,11 @@ from holdfast.dataclass import dataclass
 
 Vector = Sequence[float]
 
-# Of the kernels with one of these length scales and rates of forgetting the likeliest is taken.
+# The length scales and forgetting rates to try: the kernel with the highest likelihood wins.
 _LENGTHS = (0.1, 0.2, 0.4, 0.8)
 _FORGETTING = (0.0, 0.01, 0.1)
 _NOISE = 0.01
-# How much the paper's exploration term grows: beta = _C1 + log(_C2 * n), from _C1 on.
+# The paper's exploration weight beta = _C1 + log(_C2 * n), at least _C1.
 _C1, _C2 = 0.2, 0.4
 _STARTS, _STEPS = 60, 60
 
@@ -32,8 +32,7 @@ class Random(Protocol):
 
 
 class Measurement(NamedTuple):
-    """Where something was measured: `time` in intervals, `place` with each coordinate from 0
-    to 1."""
+    """A measured point: `time` in intervals, and `place` with coordinates from 0 to 1."""
 
     time: float
     place: tuple[float, ...]
@@ -41,8 +40,8 @@ class Measurement(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kernel:
-    """How alike what is measured at two points is: squared exponential in place, and forgotten
-    with time as (1 - forgetting) ** (distance / 2)."""
+    """The covariance of two points: squared exponential in place, times (1 - forgetting) **
+    (distance in time / 2)."""
 
     length: float
     forgetting: float
@@ -56,7 +55,7 @@ class Kernel:
 
 
 class Process:
-    """A Gaussian process that knows `values`, standardized, at `points`."""
+    """A Gaussian process conditioned on the standardized `values` at `points`."""
 
     def __init__(self, kernel: Kernel, points: Sequence[Measurement], values: Vector = ()) -> None:
         self._kernel = kernel
@@ -70,7 +69,7 @@ class Process:
 
     @property
     def likelihood(self) -> float:
-        """The logarithm of how likely the values are, up to a constant."""
+        """The log likelihood of the values, up to a constant."""
         fit = -0.5 * math.fsum(map(mul, self._whitened, self._whitened))
         return fit - math.fsum(math.log(row[-1]) for row in self._root)
 
@@ -86,7 +85,7 @@ class Process:
 
 
 def likeliest(points: Sequence[Measurement], values: Vector) -> Kernel:
-    """The kernel under which the standardized values are the likeliest."""
+    """The kernel with the highest likelihood of the standardized values."""
     kernels = [Kernel(length=a, forgetting=b) for a in _LENGTHS for b in _FORGETTING]
     return max(kernels, key=lambda kernel: Process(kernel, points, values).likelihood)
 
@@ -101,11 +100,11 @@ def most_promising(
     size: int,
     chance: Random,
 ) -> tuple[float, ...]:
-    """Where, of `size` coordinates from 0 to 1, the upper confidence bound is the highest.
+    """The point, of `size` coordinates from 0 to 1, with the highest upper confidence bound.
 
-    The mean is that of `values` at `points`. The deviation takes what is `running` as measured
-    already: several that are chosen at a time should not be the same. The place begins with
-    `context`, which is given. Without values it is anywhere.
+    The mean is fitted to `values` at `points`. The deviation counts the `running` points as
+    measured, so that points chosen at the same time differ. The first coordinates of the place are
+    the fixed `context`. Without values the point is uniform.
     """
     if not values:
         return tuple(chance.random() for _ in range(size))
@@ -131,8 +130,8 @@ def most_promising(
 
 
 def standardized(values: Vector) -> list[float]:
-    """With mean 0 and deviation 1, or all 0 where they are the same."""
-    # Squares of what has nearly diverged would overflow.
+    """The values with mean 0 and deviation 1; all 0 if they are equal."""
+    # The squares of huge values, from trials that nearly diverged, would overflow.
     largest = max(map(abs, values)) or 1.0
     parts = [value / largest for value in values]
     mean = math.fsum(parts) / len(parts)
@@ -141,7 +140,7 @@ def standardized(values: Vector) -> list[float]:
 
 
 def cholesky(rows: Sequence[Sequence[float]]) -> list[list[float]]:
-    """The lower root of a positive definite matrix, of which the lower half is given."""
+    """The Cholesky factor of a positive definite matrix; `rows` is its lower half."""
     root: list[list[float]] = []
     for i, row in enumerate(rows):
         made: list[float] = []
@@ -153,7 +152,7 @@ def cholesky(rows: Sequence[Sequence[float]]) -> list[list[float]]:
 
 
 def forward(root: Sequence[Sequence[float]], values: Vector) -> list[float]:
-    """x where root x = values."""
+    """Solve root x = values for x."""
     found: list[float] = []
     for row, value in zip(root, values, strict=True):
         found.append((value - sum(map(mul, row, found))) / row[-1])
@@ -161,7 +160,7 @@ def forward(root: Sequence[Sequence[float]], values: Vector) -> list[float]:
 
 
 def backward(root: Sequence[Sequence[float]], values: Vector) -> list[float]:
-    """x where (root transposed) x = values."""
+    """Solve (root transposed) x = values for x."""
     left, found = list(values), [0.0] * len(values)
     for i in range(len(values) - 1, -1, -1):
         found[i] = left[i] / root[i][i]

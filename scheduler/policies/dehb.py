@@ -1,4 +1,4 @@
-"""DEHB's half of a scheduler: each trial trains as long as its config says."""
+"""The scheduler of DEHB: each trial trains as long as its config says."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from holdfast.scheduler.policies.goal import Judging
 from holdfast.scheduler.policy import Abort, Decision, StopTrial, TrialReported, View
 
 KEY: Final = "dehb"
-"""Where a config says which job of DEHB its trial is."""
+"""The key in a config that holds the trial's job of DEHB."""
 
 
 class DEHBScheduler(Judging):
-    """Stops each trial at the budget that DEHBSearch gave it, which is `config["dehb"]["budget"]`.
+    """Stops each trial at the budget that DEHBSearch gave it: `config["dehb"]["budget"]`.
 
-    It is measured in `time_attr`; the first report there, or beyond it, that has the metric is the
-    last one. A function may also read its budget, and return by itself.
+    The budget is measured in `time_attr`; the first report at or after it that has the metric is
+    the last one. A function may also read its budget and return by itself.
 
     Awad, Mallik, Hutter, "DEHB: Evolutionary Hyberband for Scalable, Robust and Efficient
     Hyperparameter Optimization" (2021).
@@ -38,8 +38,8 @@ class DEHBScheduler(Judging):
         budget = _budget_of(view.trials[event.trial_id].config)
         if budget is None:
             message = (
-                f"DEHBScheduler finds no budget in the config of trial {event.trial_id}: "
-                f"TuneConfig(search_alg=DEHBSearch(...)) gives each trial one"
+                f"DEHBScheduler: the config of trial {event.trial_id} has no budget. Set "
+                "TuneConfig(search_alg=DEHBSearch(...)), which gives each trial one"
             )
             return [Abort(message=message)]
         return [StopTrial(trial_id=event.trial_id)] if time >= budget else ()

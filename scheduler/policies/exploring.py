@@ -1,4 +1,4 @@
-"""How population based training changes a config: each parameter drawn anew, or moved a little."""
+"""How population based training changes a config: it resamples or perturbs each parameter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.trial.values import is_plain, key_name, unwrap_scalar
 
 Path = tuple[str, ...]
 ABSENT: Final = object()
-# Numbers beyond it could overflow.
+# Larger numbers could overflow when they are multiplied.
 _HUGE: Final = 1e300
 
 
@@ -32,8 +32,8 @@ _HUGE: Final = 1e300
 class Mutation:
     """How one parameter may change.
 
-    `values` are those of a list, in its order; `domain` is one of ours; `function` is the user's
-    own, which gives a value. One of the three is there.
+    Exactly one of three is set: `values` has those of a list, in its order; `domain` is one of
+    holdfast's; `function` is the user's own and returns a value.
     """
 
     path: Path
@@ -46,13 +46,13 @@ class Mutation:
         return key_name(self.path)
 
     def draw(self, chance: Chance) -> Any:
-        """A value that has nothing to do with the former one. Not for one with a `function`."""
+        """A new value, independent of the current one. Not for a mutation with a `function`."""
         if self.domain is not None:
             return self.domain.draw(chance)
         return self.values[below(len(self.values), chance)]
 
     def knows(self, value: object) -> bool:
-        """Whether there is a way from `value` to one that is near it."""
+        """Whether `value` has neighbours, so that `moved` can be called."""
         if self.values:
             return value in self.values
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -60,11 +60,10 @@ class Mutation:
         return -_HUGE < value < _HUGE and not isinstance(self.domain, Categorical)
 
     def moved(self, value: Any, chance: Chance, factors: Sequence[float]) -> Any:
-        """A value near one that it knows: the one before or after it in a list, or it times a
-        factor.
+        """A neighbour of `value`: the one before or after it in a list, or `value` times a factor.
 
-        Where whole numbers are drawn it stays one, and moves by 1 at least. What a domain does
-        not allow becomes the nearest that it does.
+        If whole numbers are drawn, it stays a whole number and changes by at least 1. A result
+        outside the domain becomes the nearest value inside.
         """
         if self.values:
             step = 1 if chance.random() < 0.5 else -1
@@ -79,40 +78,42 @@ class Mutation:
         return product
 
     def ask(self, config: Mapping[str, Any]) -> Any:
-        """What the user's function gives. Raises InvalidConfig where that is no plain data."""
+        """Call the user's function. Raises InvalidConfig if it does not return plain data."""
         assert self.function is not None
         value = unwrap_scalar(self.function(config))
         self.check(value)
         return value
 
     def check(self, value: object) -> None:
-        """Raises InvalidConfig, naming the parameter, for what cannot be kept as it is."""
+        """Raise InvalidConfig, naming the parameter, if `value` is not plain data."""
         if not is_plain(value):
             raise InvalidConfig(
-                f"hyperparam_mutations: {self.name} became {value!r:.80}, and only plain data "
-                f"(numbers, text, True, False, None, lists and dicts of them) can be kept: give "
-                f"names or numbers, and make objects of them in the trainable"
+                f"hyperparam_mutations: {self.name} became {value!r:.80}, but only plain data "
+                "(numbers, text, True, False, None, lists and dicts of them) can be stored: use "
+                "names or numbers, and make objects from them in the trainable"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explored:
-    """A new config; `asked` are the parameters for which a function of the user's is to be asked
-    yet."""
+    """A new config; `asked` lists the parameters for which the user's function must still be
+    called."""
 
     config: dict[str, Any]
     asked: tuple[Path, ...] = ()
 
 
 def mutations_of(given: Any) -> tuple[Mutation, ...]:
-    """What `hyperparam_mutations` says, a parameter each. Raises InvalidConfig."""
+    """The mutations in `hyperparam_mutations`, one per parameter. Raises InvalidConfig."""
     if not isinstance(given, Mapping):
-        raise InvalidConfig(f"hyperparam_mutations={given!r:.80}: give a dict, {{'lr': [...]}}")
+        raise InvalidConfig(
+            f"hyperparam_mutations={given!r:.80}: pass a dict such as {{'lr': [...]}}"
+        )
     return tuple(_mutations(given, ()))
 
 
 def fill(config: Mapping[str, Any], mutations: Sequence[Mutation], chance: Chance) -> Explored:
-    """Give values to the parameters that `config` does not have, and could have."""
+    """Draw values for the parameters that `config` lacks and has a place for."""
     filled, asked = dict(config), list[Path]()
     for mutation in mutations:
         if not is_lacking(config, mutation.path):
@@ -132,18 +133,19 @@ def explore(
     resample_probability: float,
     factors: Sequence[float],
 ) -> Explored:
-    """A config near `config`: each parameter is drawn anew with that probability, else moved.
+    """Return a neighbour of `config`: each parameter is resampled with that probability, else
+    moved.
 
-    One that the config does not have, or that has no neighbours, is drawn anew; one that it could
-    not have stays out of it.
+    A parameter that the config lacks, or that has no neighbours, is resampled; one that has no
+    place in this config stays out.
     """
     explored, asked = dict(config), list[Path]()
     for mutation in mutations:
         if not has_room(config, mutation.path):
             continue
         value = unwrap_scalar(get(config, mutation.path))
-        is_anew = chance.random() < resample_probability
-        if mutation.knows(value) and not is_anew:
+        resamples = chance.random() < resample_probability
+        if mutation.knows(value) and not resamples:
             explored = put(explored, mutation.path, mutation.moved(value, chance, factors))
         elif mutation.function is not None:
             asked.append(mutation.path)
@@ -153,7 +155,7 @@ def explore(
 
 
 def get(config: Any, path: Path) -> Any:
-    """The parameter in nested dicts, ABSENT where it is not there."""
+    """The parameter in nested dicts; ABSENT if it is missing."""
     for key in path:
         if not isinstance(config, Mapping) or key not in config:
             return ABSENT
@@ -162,8 +164,10 @@ def get(config: Any, path: Path) -> Any:
 
 
 def has_room(config: Mapping[str, Any], path: Path) -> bool:
-    """Whether the parameter could be there: not within what is no dict in this config, as where a
-    choice is made between `{"width": 64}` and "none"."""
+    """Whether the config has a place for the parameter: every outer key that it has holds a dict.
+
+    A choice between `{"width": 64}` and "none" may leave no place for "width".
+    """
     inner: Any = config
     for key in path[:-1]:
         if key not in inner:
@@ -175,12 +179,12 @@ def has_room(config: Mapping[str, Any], path: Path) -> bool:
 
 
 def is_lacking(config: Mapping[str, Any], path: Path) -> bool:
-    """Whether the parameter is not there, and could be."""
+    """Whether the config lacks the parameter and has a place for it."""
     return get(config, path) is ABSENT and has_room(config, path)
 
 
 def put(config: Mapping[str, Any], path: Path, value: Any) -> dict[str, Any]:
-    """A copy of nested dicts with another value in one place, for which there is room."""
+    """A copy of nested dicts with the value at `path` replaced; `has_room` must hold."""
     key, *rest = path
     if not rest:
         return {**config, key: value}
@@ -211,9 +215,9 @@ def _mutation(path: Path, given: Any) -> Mutation:
     if callable(given):
         return Mutation(path=path, function=lambda config: given())
     raise InvalidConfig(
-        f"hyperparam_mutations: {key_name(path)} is {given!r:.80}; give a list of values, a "
-        f"domain (tune.uniform(...), tune.choice(...)), a function that takes nothing and gives a "
-        f"value, or a dict of these"
+        f"hyperparam_mutations: {key_name(path)} is {given!r:.80}; pass a list of values, a "
+        "domain (tune.uniform(...), tune.choice(...)), a function that takes no argument and "
+        "returns a value, or a dict of these"
     )
 
 
@@ -233,8 +237,8 @@ def _of_domain(path: Path, domain: Domain) -> Mutation:
 
 
 def _whole(product: float, *, away: bool) -> int:
-    """Rounded in the direction of the move: 4 * 1.2 is 5, as 4 * 0.8 is 3."""
+    """Round away from the old value: 4 * 1.2 is 5, and 4 * 0.8 is 3."""
     size = abs(product)
-    # 100 * 1.1 is 110.00000000000001
+    # 100 * 1.1 is 110.00000000000001.
     rounded = math.ceil(size - 1e-9 * size) if away else math.floor(size + 1e-9 * size)
     return rounded if product > 0 else -rounded

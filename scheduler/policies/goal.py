@@ -1,4 +1,4 @@
-"""What schedulers compare: how good a trial was, after how much training."""
+"""What schedulers compare: the value of a trial, and how long it has trained."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ MODES = ("min", "max")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """`metric` is to be small or large (`mode`); `time_attr` counts training."""
+    """Minimize or maximize (`mode`) `metric`; `time_attr` measures training."""
 
     metric: str
     mode: str
     time_attr: str
 
     def value(self, row: Mapping[str, Any]) -> float | None:
-        """How good the row is: more is better, whatever the mode. None where it does not say.
+        """The value of a row, where more is better in both modes; None if it has no such number.
 
-        A value that is not finite has overflown or diverged: it is worse than any other.
+        A value that is not finite has overflowed or diverged: it is worse than any other.
         """
         value = lookup(row, self.metric)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -47,31 +47,30 @@ class Goal:
         return float(value) if self.mode == "max" else -float(value)
 
     def time(self, row: Mapping[str, Any]) -> float | None:
-        """How much training there was before the row; None where it does not say."""
+        """How much training the row counts; None if it has no such number."""
         time = lookup(row, self.time_attr)
         is_number = isinstance(time, (int, float)) and math.isfinite(time)
         return float(time) if is_number else None
 
 
 class Judging(TrialScheduler):
-    """Base of schedulers that judge trials by their reports, each worth `goal.value` at
-    `goal.time`.
+    """Base class of schedulers that judge trials by reports: `goal.value` at `goal.time`.
 
-    A report without the metric is passed over, and one in which that is no number, which is told
-    once. One without `time_attr` ends the run: nothing could ever be judged.
+    A report whose metric is missing or not a number is skipped; the latter is logged once. A
+    report without `time_attr` ends the run: no trial could ever be judged.
     """
 
     goal: Goal
     _has_told_oddity = False
 
     def __init__(self, time_attr: str, metric: str | None, mode: str | None) -> None:
-        """Raises InvalidConfig."""
+        """Raise InvalidConfig if a setting is not valid."""
         name = type(self).__name__
-        require(mode is None or mode in MODES, f"{name}(mode={mode!r}): give 'min' or 'max'")
+        require(mode is None or mode in MODES, f"{name}(mode={mode!r}): pass 'min' or 'max'")
         for what, given in (("metric", metric), ("time_attr", time_attr)):
             is_name = isinstance(given, str) and given != ""
             fits = is_name or (given is None and what == "metric")
-            require(fits, f"{name}({what}={given!r}): give the name of a value that is reported")
+            require(fits, f"{name}({what}={given!r}): pass the name of a reported value")
         self.metric, self.mode = metric, mode
         self._time_attr = time_attr
 
@@ -95,18 +94,17 @@ class Judging(TrialScheduler):
     def judge(
         self, view: View, event: TrialReported, time: float, value: float
     ) -> Sequence[Decision]:
-        """What follows from a report that is worth `value` (more is better) after `time`."""
+        """The decisions after a report with `value` (more is better) at `time`."""
         raise NotImplementedError(f"{type(self).__name__} must define judge()")
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
-        """What follows from anything else."""
+        """The decisions after any other event."""
         return ()
 
     def final(self, view: View, event: TrialEnded) -> tuple[float, float] | None:
-        """After how much training a trial has ended, and what it was worth; None where its last
-        report does not say.
+        """When a trial ended, and its value then; None if its last report has no such numbers.
 
-        One that reached a bound of the user's ended the trial without a word of the scheduler's.
+        The scheduler has not seen the report of a trial that reached one of the user's bounds.
         """
         trial = view.trials[event.trial_id]
         if trial.row is None:
@@ -123,7 +121,7 @@ class Judging(TrialScheduler):
         return [
             Tell(
                 text=f"{type(self).__name__}: {self.goal.metric!r} is {found!r:.100} in a report "
-                f"of trial {event.trial_id}. It compares numbers, and passes over such reports"
+                f"of trial {event.trial_id}, not a number. Such reports are skipped"
             )
         ]
 
@@ -131,27 +129,28 @@ class Judging(TrialScheduler):
         name = type(self).__name__
         if own is not None and tuners is not None and own != tuners:
             raise InvalidConfig(
-                f"{name}({what}={own!r}) and TuneConfig({what}={tuners!r}) differ: give it once"
+                f"{name}({what}={own!r}) and TuneConfig({what}={tuners!r}) differ: "
+                f"set it only once"
             )
         given = own or tuners
         if given is None:
             raise InvalidConfig(
-                f"{name} compares trials by a metric, and is given no {what}: name it in "
+                f"{name} compares trials by a metric and needs a {what}: set it in "
                 f"TuneConfig({what}=...) or in {name}({what}=...)"
             )
         return given
 
 
 def timeless(scheduler: TrialScheduler, time_attr: str, row: Mapping[str, Any]) -> str:
-    """What to say of a report that does not tell how much training there was."""
+    """The error for a report without a number under `time_attr`."""
     return (
         f"{type(scheduler).__name__}(time_attr={time_attr!r}): a report has no such number."
-        f"{near_text([time_attr], row)} Reported were: {names_text(row)}"
+        f"{near_text([time_attr], row)} Reported: {names_text(row)}"
     )
 
 
 def is_number(value: object, *, least: float, above: bool = False) -> bool:
-    """Whether a setting is a finite number, from `least` on, or `above` it."""
+    """Whether a setting is a finite number that is at least `least`, or `above` it."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return False
     return value > least if above else value >= least

@@ -1,4 +1,5 @@
-"""HyperBand: successive halving in brackets; who is first at a milestone waits there, paused."""
+"""HyperBand: successive halving in brackets. A trial pauses at a milestone until the others
+arrive."""
 
 from __future__ import annotations
 
@@ -23,28 +24,28 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.trial.trial import Status
 
-# 3 ** 4 is 81, and its logarithm 3.9999999999999996
+# log(81, 3) is 3.9999999999999996.
 _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """How a bracket begins: with `places` trials, of which each part of `reduction_factor` goes on
-    at each of `milestones`, and what is left then runs to the end."""
+    """The shape of a bracket: it begins with `places` trials, and at each of `milestones` 1 in
+    `reduction_factor` continues. The last survivors run to the end."""
 
     places: int
     milestones: tuple[float, ...]
     reduction_factor: float
 
     def survivors(self, entered: int) -> int:
-        """How many of so many go on: at least one does."""
+        """How many of `entered` trials continue: at least one."""
         return max(1, math.floor(entered / self.reduction_factor + _ROUNDING))
 
 
 def shapes(max_t: float, reduction_factor: float) -> list[Shape]:
     """The brackets of one round, from the one that halves most often to the one that never does.
 
-    They all take about as much training. Li et al. (2018), algorithm 1.
+    They all take about the same amount of training. Li et al. (2018), algorithm 1.
     """
     halvings = max(0, math.floor(math.log(max_t, reduction_factor) + _ROUNDING))
     return [
@@ -59,7 +60,7 @@ def shapes(max_t: float, reduction_factor: float) -> list[Shape]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """A trial has come to its milestone: at `time` it was worth `value`, more is better."""
+    """A trial has reached its milestone: at `time` its value was `value`, more is better."""
 
     time: float
     value: float
@@ -68,14 +69,14 @@ class Arrival:
 class HyperBandBracket:
     """Trials that are halved together.
 
-    A trial that ends before its milestone does not go on, and leaves its place to nobody: it
-    counts among those that there were.
+    A trial that ends before its milestone drops out, and no other takes its place: it still counts
+    as one that entered.
     """
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
         self._rung = 0
-        # Those that began this rung, in the order in which they were added.
+        # The trials that entered this rung, in the order in which they were added.
         self._members: dict[str, Arrival | None] = {}
         self._awaited: set[str] = set()
         self._ended: set[str] = set()
@@ -87,7 +88,7 @@ class HyperBandBracket:
 
     @property
     def is_over(self) -> bool:
-        """Whether nobody is halved here any more."""
+        """Whether all its milestones are passed."""
         return self._rung == len(self._shape.milestones)
 
     @property
@@ -100,12 +101,12 @@ class HyperBandBracket:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all the living have come to the milestone."""
+        """Whether all living trials have reached the milestone."""
         return not self._awaited
 
     @property
     def awaited(self) -> list[str]:
-        """The living that are still on their way."""
+        """The living trials that have not reached the milestone."""
         return [trial_id for trial_id in self._members if trial_id in self._awaited]
 
     def add(self, trial_id: str) -> None:
@@ -113,7 +114,7 @@ class HyperBandBracket:
         self._awaited.add(trial_id)
 
     def note(self, trial_id: str, time: float, value: float) -> None:
-        """Take in a report: the first one at the milestone, or beyond it, counts."""
+        """Record a report; the first at or after the milestone counts."""
         self._ended.discard(trial_id)
         if self._members[trial_id] is not None:
             return
@@ -123,12 +124,12 @@ class HyperBandBracket:
             self._awaited.discard(trial_id)
 
     def leave(self, trial_id: str) -> None:
-        """The trial has ended; unless a restore takes it up again, it does not come any more."""
+        """The trial has ended. Only a restore can resume it."""
         self._ended.add(trial_id)
         self._awaited.discard(trial_id)
 
     def halve(self) -> list[str]:
-        """Let the best go on to the next milestone; returns the others that live."""
+        """Advance the best trials to the next milestone; return the other living ones."""
         arrived = {
             trial_id: arrival
             for trial_id, arrival in self._members.items()
@@ -138,46 +139,46 @@ class HyperBandBracket:
         self._rung += 1
         self._ended = set()
         self._members = {
-            trial_id: arrival if self._is_there(arrival) else None
+            trial_id: arrival if self._is_at_milestone(arrival) else None
             for trial_id, arrival in arrived.items()
             if trial_id in best
         }
         self._awaited = {one for one, arrival in self._members.items() if arrival is None}
         return [trial_id for trial_id in arrived if trial_id not in best]
 
-    def _is_there(self, arrival: Arrival) -> bool:
-        """Whether a trial that reports seldom is at the milestone already."""
+    def _is_at_milestone(self, arrival: Arrival) -> bool:
+        """Whether a trial that reports seldom has already reached the next milestone."""
         return not self.is_over and arrival.time >= self.milestone
 
 
 def _best(arrived: Mapping[str, Arrival], most: int) -> list[str]:
-    """Of equal ones the first added; what has diverged only where there is nothing else."""
+    """The best; of equal ones, those added first. A diverged trial only if all have diverged."""
     ranked = sorted(arrived, key=lambda trial_id: -arrived[trial_id].value)
     sound = [trial_id for trial_id in ranked if arrived[trial_id].value > -math.inf]
     return sound[:most] or ranked[:1]
 
 
 class HyperBandScheduler(Judging):
-    """Successive halving in brackets, each of which begins with other numbers of trials.
+    """Successive halving in brackets of different sizes.
 
-    With s_max = floor(log(max_t) / log(reduction_factor)), bracket s has
-    ceil((s_max + 1) / (s + 1) * reduction_factor ** s) places. Trials fill the brackets in the
-    order in which they are added, s from s_max to 0 and then from s_max again. The first milestone
-    of bracket s is max_t / reduction_factor ** s, in units of `time_attr`, and each other one is
-    `reduction_factor` times as far. A trial that comes to its milestone is paused there. When all
-    that live have come, the best 1 of `reduction_factor` go on, at least one, and the others are
-    stopped. At `max_t` a trial is stopped, unless `stop_last_trials` is False.
+    With s_max = floor(log(max_t) / log(reduction_factor)), bracket s has ceil((s_max + 1) / (s +
+    1) * reduction_factor ** s) places. Trials fill the brackets in the order in which they are
+    added, s from s_max to 0 and then from s_max again. The first milestone of bracket s is max_t /
+    reduction_factor ** s, in units of `time_attr`, and each further one is `reduction_factor`
+    times as far. A trial that reaches its milestone pauses there. When all living trials have
+    reached it, the best 1 in `reduction_factor` continue, at least one, and the others are
+    stopped. A trial stops at `max_t`, unless `stop_last_trials` is False.
 
-    Of equal trials those go on that were added first. A trial that fails, or ends by itself,
-    before its milestone counts as worse than all that live. One whose metric is not finite goes on
-    only where all are so, and then only one does. Where a trial reports seldom, the first report
-    beyond a milestone counts for it. If the search has no trial left for a bracket, or none before
-    others have gone on, the bracket is halved with those that it has.
+    Of equal trials, those added first continue. A trial that fails or ends before its milestone
+    counts as worse than all living ones. A trial whose metric is not finite continues only if all
+    are like that, and then only one does. If a trial reports seldom, its first report after a
+    milestone counts for that milestone. If the search has no more trials for a bracket, or none
+    until others have continued, the bracket is halved with the trials that it has.
 
-    A trial that a restore takes up after its end belongs to its bracket as long as that has not
-    been halved since; otherwise it runs to `max_t`.
+    A finished trial that a restore resumes belongs to its bracket unless that has been halved
+    since; otherwise it runs to `max_t`.
 
-    Trials must save checkpoints: those that go on do so from there, on any worker.
+    Trials must save checkpoints: those that continue do so from their checkpoints, on any worker.
 
     Li, Jamieson, DeSalvo, Rostamizadeh, Talwalkar, "Hyperband: A Novel Bandit-Based Approach to
     Hyperparameter Optimization" (2018).
@@ -202,7 +203,7 @@ class HyperBandScheduler(Judging):
         self._shapes = shapes(max_t, reduction_factor)
         self._opened = 0
         self._newest: HyperBandBracket | None = None
-        # Those that are still to be halved.
+        # The brackets that will be halved again, by trial.
         self._brackets: dict[str, HyperBandBracket] = {}
         self._expects_more = True
 
@@ -232,7 +233,7 @@ class HyperBandScheduler(Judging):
                 self._expects_more = False
                 return [] if self._newest is None else [*self._halve_if_due(self._newest)]
             case Stalled():
-                return [*self._go_on_anyway(view)]
+                return [*self._halve_incomplete(view)]
             case _:
                 pass
         return ()
@@ -260,8 +261,9 @@ class HyperBandScheduler(Judging):
         yield from (StopTrial(trial_id=trial_id) for trial_id in stopped)
         yield from (UnpauseTrial(trial_id=trial_id) for trial_id in bracket.awaited)
 
-    def _go_on_anyway(self, view: View) -> Iterator[Decision]:
-        """Nothing runs, and no trial is added before one goes on: nobody else will come."""
+    def _halve_incomplete(self, view: View) -> Iterator[Decision]:
+        """Nothing runs, and the search adds no trial until one continues: halve with those that
+        arrived."""
         brackets = list(dict.fromkeys(self._brackets.values()))
         awaited = [trial_id for bracket in brackets for trial_id in bracket.awaited]
         paused = [one for one in awaited if view.trials[one].status is Status.PAUSED]
@@ -276,12 +278,13 @@ class HyperBandScheduler(Judging):
 
 
 class HyperBandForBOHB(HyperBandScheduler):
-    """`HyperBandScheduler` as BOHB needs it, to be used with `tune.search.bohb.TuneBOHB`.
+    """`HyperBandScheduler` as BOHB needs it, for use with `tune.search.bohb.TuneBOHB`.
 
-    It decides as its base does: brackets are filled from s_max to 0 and from s_max again, trials
-    that are promoted run before new ones, and while a bracket waits for its last trials the next
-    one begins (section 4.2 of the paper). TuneBOHB is told of every report, and so of what trials
-    are worth at each milestone. It counts budgets in `training_iteration`, so leave `time_attr`.
+    It decides as its base class does: brackets are filled from s_max to 0 and from s_max again,
+    promoted trials run before new ones, and while a bracket waits for its last trials the next one
+    begins (section 4.2 of the paper). TuneBOHB sees every report, and so the value of each trial
+    at each milestone. It counts budgets in `training_iteration`, so leave `time_attr` at its
+    default.
 
     Falkner, Klein, Hutter, "BOHB: Robust and Efficient Hyperparameter Optimization at Scale"
     (2018).

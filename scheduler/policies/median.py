@@ -1,4 +1,4 @@
-"""The median stopping rule: who has never been as good as the others were on average, stops."""
+"""The median stopping rule: a trial stops if it was never as good as the others on average."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.trial.trial import Status
 
 
 class TrialCurve:
-    """What one trial was worth, report by report."""
+    """The values of one trial, report by report."""
 
     def __init__(self) -> None:
         self.newest = -math.inf
@@ -35,30 +35,30 @@ class TrialCurve:
         self._sums: list[float] = []
 
     def extend(self, time: float, value: float, *, counts: bool) -> None:
-        """`counts`: in the average."""
+        """Add a value; `counts` says whether it counts in the average."""
         self.newest, self.best = time, max(self.best, value)
         if counts:
             self._sums.append(value + (self._sums[-1] if self._sums else 0.0))
             self._times.append(time)
 
     def average(self, until: float) -> float | None:
-        """Over what counts up to that time; None where nothing does."""
+        """The running average up to that time; None if nothing counts yet."""
         known = bisect_right(self._times, until)
         return self._sums[known - 1] / known if known else None
 
 
 class Cohort:
-    """All trials, and the averages of those that came as far as a time.
+    """All trials, and the averages of those that have reached each time.
 
-    Where trials report at the same times, as with iterations, the averages at each are kept in
-    their order, so that the median costs no look at every trial.
+    If trials report at the same times, as with iterations, the averages at each time are kept
+    sorted, so that computing the median does not visit every trial.
     """
 
     def __init__(self, grace_period: float) -> None:
         self.curves: dict[str, TrialCurve] = {}
         self._grace = grace_period
         self._seen: set[float] = set()
-        # The times that two trials have in common, and at each the averages, from the least.
+        # The times that at least two trials share, and the sorted averages at each.
         self._marks: list[float] = []
         self._averages: dict[float, list[float]] = {}
 
@@ -79,7 +79,7 @@ class Cohort:
         self._seen.add(time)
 
     def others(self, trial_id: str, time: float) -> list[float]:
-        """The averages of those that came as far as `trial_id` has, from the least."""
+        """The sorted averages of the other trials that have reached `time`."""
         own = self.curves[trial_id].average(time)
         averages = self._averages.get(time) or sorted(self._all(time))
         if own is None:
@@ -94,7 +94,7 @@ class Cohort:
 
 
 def median(ranked: Sequence[float]) -> float:
-    """Of values that are sorted."""
+    """The median of sorted values."""
     middle = len(ranked) // 2
     return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
 
@@ -102,19 +102,19 @@ def median(ranked: Sequence[float]) -> float:
 class MedianStoppingRule(Judging):
     """Stops a trial whose best value is worse than the median of the others' running averages.
 
-    A trial is judged at each report from `grace_period` on (measured in `time_attr`, as all times
-    here) against those others that have come as far: the average of each is over its reports from
-    `grace_period` to the moment at which the trial is. With fewer than `min_samples_required`
-    others it goes on.
+    A trial is judged at each report from `grace_period` on (measured in `time_attr`, like all
+    times here) against the other trials that have trained as long: each average covers the other
+    trial's reports from `grace_period` to that time. With fewer than `min_samples_required` others
+    it continues.
 
-    With a `min_time_slice` above 0 it then gives way to trials that wait for room, once it has
-    run so long since it was last started, and goes on when it can be judged, or nobody else can
-    run. With `hard_stop=False` a trial is paused instead of stopped, and runs to its end when all
-    the others have. Both need checkpoints.
+    With a `min_time_slice` above 0, a trial that cannot be judged yet and has run that long since
+    its last start pauses for trials that wait for resources. It continues when it can be judged,
+    or when no other trial can run. With `hard_stop=False` a trial is paused instead of stopped,
+    and runs to its end when all the others have ended. Both settings need checkpoints.
 
     Golovin, Solnik, Moitra, Kochanski, Karro, Sculley, "Google Vizier: A Service for Black-Box
-    Optimization" (2017). Where trials report at different times, as measured in seconds, each
-    report takes time in proportion to the number of trials.
+    Optimization" (2017). If trials report at different times, as with seconds, each report takes
+    time in proportion to the number of trials.
 
     Raises InvalidConfig.
     """
@@ -133,10 +133,10 @@ class MedianStoppingRule(Judging):
         name = type(self).__name__
         for what, given in (("grace_period", grace_period), ("min_time_slice", min_time_slice)):
             fits = is_number(given, least=0)
-            require(fits, f"{name}({what}={given!r}): give a number from 0 on")
+            require(fits, f"{name}({what}={given!r}): pass a number, 0 or more")
         require(
             type(min_samples_required) is int and min_samples_required > 0,
-            f"{name}(min_samples_required={min_samples_required!r}): give a whole number above 0",
+            f"{name}(min_samples_required={min_samples_required!r}): pass a whole number above 0",
         )
         self._grace, self._least = grace_period, min_samples_required
         self._slice, self._hard = min_time_slice, hard_stop
@@ -170,7 +170,7 @@ class MedianStoppingRule(Judging):
         return () if self._is_somebody_waiting(view) else self._recall(self._giving_way)
 
     def _note(self, trial_id: str, time: float, value: float) -> bool:
-        """Whether it is new, and not trained again after a failure."""
+        """Whether the report is new, rather than repeated after a failure."""
         known = self._field.curves.get(trial_id)
         if known is not None and time <= known.newest:
             return False
@@ -205,7 +205,7 @@ class MedianStoppingRule(Judging):
         return any(trial.status is Status.PENDING for trial in view.trials.values())
 
     def _return(self) -> list[Decision]:
-        """Those that gave way and can be judged by now go on."""
+        """Resume the paused trials that can be judged by now."""
         ripe = [trial_id for trial_id in self._giving_way if self._could_be_judged(trial_id)]
         return self._recall(ripe)
 

@@ -27,15 +27,15 @@ from holdfast.trial.trial import Trial
 
 
 class FrontRung:
-    """What trials were worth, by each metric, when they had come as far as `milestone`."""
+    """The values of trials, by each metric, when they reached `milestone`."""
 
     def __init__(self, milestone: float) -> None:
         self.milestone = milestone
         self._fronts = Fronts()
         self._judged: set[str] = set()
 
-    def goes_on(self, trial_id: str, point: Point, reduction_factor: float) -> bool:
-        """Whether a trial is among the best of those that came so far; it is judged once."""
+    def promotes(self, trial_id: str, point: Point, reduction_factor: float) -> bool:
+        """Whether a trial is among the best that have reached the rung; it is judged once."""
         if trial_id in self._judged:
             return True
         self._judged.add(trial_id)
@@ -47,22 +47,22 @@ class FrontRung:
 
 
 class MultiObjectiveASHAScheduler(TrialScheduler):
-    """Successive halving for several metrics: stops a trial at each rung unless it is among the
-    best of those that came so far.
+    """Successive halving for several metrics.
 
-    `metrics` and `modes` name what is to be small or large, one "min" or "max" each. The rungs lie
-    at `grace_period`, and then each `reduction_factor` times as far, up to `max_t`, measured in
-    `time_attr`; at `max_t` a trial is stopped. Of n that came to a rung the first
-    n / reduction_factor go on, at least one. Their order is by non-dominated sorting: first those
-    that nobody beats, then those that only these beat, and so on. Of the last ones of which not
-    all go on, an epsilon-net is taken, which covers them well, beginning with the best by the
-    first metric. A trial one of whose values is not finite is the worst by all of them.
+    At each rung, a trial stops unless it is among the best that have reached it. `metrics` and
+    `modes` name the metrics and a "min" or "max" for each. The first rung is at `grace_period`,
+    and each further one `reduction_factor` times as far, up to `max_t`, measured in `time_attr`; a
+    trial stops at `max_t`. Of n trials that have reached a rung, the first n / reduction_factor
+    continue, at least one. They are ordered by non-dominated sorting: first those that no other
+    dominates, then those that only these dominate, and so on. Where only part of a front fits, an
+    epsilon-net selects trials that cover it well, starting with the best by the first metric. A
+    trial with a value that is not finite is worst by all metrics.
 
-    A report that lacks one of the metrics is passed over; if it is the first of all, the run ends.
-    `TuneConfig(metric=...)` may name one of them, for `get_best_result()`, or none.
+    A report that lacks one of the metrics is skipped; if it is the first report of the run, the
+    run ends. `TuneConfig(metric=...)` may name one of them, for `get_best_result()`, or none.
 
     Schmucker, Donini, Zafar, Salinas, Archambeau, "Multi-objective Asynchronous Successive
-    Halving" (2021), in the form that stops trials and needs no checkpoints.
+    Halving" (2021), in the variant that stops trials and needs no checkpoints.
 
     Raises InvalidConfig.
     """
@@ -84,7 +84,7 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
             for metric, mode in zip(metrics, modes, strict=True)
         ]
         self._max_t, self._factor = max_t, reduction_factor
-        # 3 ** 4 is 81, and its logarithm 3.9999999999999996
+        # log(81, 3) is 3.9999999999999996.
         last = math.floor(math.log(max_t / grace_period, reduction_factor) + 1e-9)
         self._rungs = [
             FrontRung(grace_period * reduction_factor**power) for power in range(last, -1, -1)
@@ -113,22 +113,22 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
         time, point = self._goals[0].time(event.row), self._point(event.row)
         if time is None:
             return [Abort(message=timeless(self, self._goals[0].time_attr, event.row))]
-        if point is None or self._goes_on(event.trial_id, time, point):
+        if point is None or self._continues(event.trial_id, time, point):
             return ()
         return [StopTrial(trial_id=event.trial_id)]
 
     def _note_last(self, trial: Trial) -> None:
-        """A report that reached a bound of the user's counts, too."""
+        """Record the last report of a trial that reached one of the user's bounds."""
         if trial.row is None:
             return
         row = row_of(trial)
         time, point = self._goals[0].time(row), self._point(row)
         if time is not None and point is not None:
-            self._goes_on(trial.trial_id, time, point)
+            self._continues(trial.trial_id, time, point)
 
-    def _goes_on(self, trial_id: str, time: float, point: Point) -> bool:
+    def _continues(self, trial_id: str, time: float, point: Point) -> bool:
         rung = next((rung for rung in self._rungs if rung.milestone <= time), None)
-        is_good = rung is None or rung.goes_on(trial_id, point, self._factor)
+        is_good = rung is None or rung.promotes(trial_id, point, self._factor)
         return is_good and time < self._max_t
 
     def _point(self, row: Mapping[str, Any]) -> Point | None:
@@ -143,28 +143,28 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
             return ""
         return (
             f"{type(self).__name__}: the first report has no number named "
-            f"{', '.join(map(repr, lacking))}.{near_text(lacking, row)} Reported were: "
+            f"{', '.join(map(repr, lacking))}.{near_text(lacking, row)} Reported: "
             f"{names_text(row)}"
         )
 
 
 def _check_goals(name: str, metrics: object, modes: object, time_attr: object) -> None:
-    """Raises InvalidConfig."""
+    """Raise InvalidConfig unless the settings are valid."""
     for what, given in (("metrics", metrics), ("modes", modes)):
         is_list = isinstance(given, Sequence) and not isinstance(given, str)
-        require(is_list, f"{name}({what}={given!r}): give a list")
+        require(is_list, f"{name}({what}={given!r}): pass a list")
     assert isinstance(metrics, Sequence)
     assert isinstance(modes, Sequence)
     are_names = all(isinstance(metric, str) and metric for metric in metrics)
     require(
         are_names and len(metrics) > 1 and len(set(metrics)) == len(metrics),
-        f"{name}(metrics={metrics!r}): give the names of two or more values that are reported",
+        f"{name}(metrics={metrics!r}): pass the names of two or more reported values",
     )
     require(
         len(modes) == len(metrics) and all(mode in MODES for mode in modes),
-        f"{name}(metrics={metrics!r}, modes={modes!r}): give 'min' or 'max' for each metric",
+        f"{name}(metrics={metrics!r}, modes={modes!r}): pass 'min' or 'max' for each metric",
     )
     require(
         isinstance(time_attr, str) and time_attr != "",
-        f"{name}(time_attr={time_attr!r}): give the name of a value that is reported",
+        f"{name}(time_attr={time_attr!r}): pass the name of a reported value",
     )

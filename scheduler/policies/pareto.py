@@ -1,4 +1,4 @@
-"""Several goals at once: who is beaten by nobody, and how to spread a choice among those."""
+"""Several goals at once: which points no other dominates, and how to choose a spread of them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 Point = Sequence[float]
-"""What a trial was worth by each metric: more is better, whatever the mode."""
+"""The value of a trial by each metric: more is better, whatever the mode."""
 
 
 def dominates(one: Point, other: Point) -> bool:
-    """Whether `one` is nowhere worse, and better somewhere."""
+    """Whether `one` is at least as good by all metrics, and better by one."""
     return all(a >= b for a, b in zip(one, other, strict=True)) and tuple(one) != tuple(other)
 
 
 class Fronts:
-    """Points in fronts: the first are beaten by nobody, the next by those alone, and so on.
+    """Points in fronts: nothing dominates the first front, only the first dominates the second,
+    and so on.
 
     Deb, Pratap, Agarwal, Meyarivan, "A Fast and Elitist Multiobjective Genetic Algorithm: NSGA-II"
-    (2002), kept up to date as points come in (Li, Deb, Zhang, Kwong, "Efficient Nondomination
-    Level Update Method for Steady-State Evolutionary Multiobjective Optimization", 2017).
+    (2002), updated point by point (Li, Deb, Zhang, Kwong, "Efficient Nondomination Level Update
+    Method for Steady-State Evolutionary Multiobjective Optimization", 2017).
     """
 
     def __init__(self) -> None:
-        # By the number at which each point came in.
+        # Each point has a number: how many were added before it.
         self._points: list[Point] = []
         self._fronts: list[list[int]] = []
 
@@ -32,10 +33,10 @@ class Fronts:
         return len(self._points)
 
     def add(self, point: Point) -> int:
-        """Returns the number of the point."""
+        """Add a point and return its number."""
         number = len(self._points)
         self._points.append(point)
-        # Who is beaten by somebody in a front is beaten by somebody in each one before it.
+        # A point that a front dominates is dominated by each front before it: search by bisection.
         at = bisect_left(
             range(len(self._fronts)), True, key=lambda at: not self._is_beaten(point, at)
         )
@@ -48,20 +49,20 @@ class Fronts:
         return number
 
     def is_among_first(self, number: int, count: int) -> bool:
-        """Whether a point is one of the first `count`: front by front, the last one spread."""
+        """Whether a point is one of the first `count`: front by front; of the last, a spread."""
         for front in self._fronts:
             if number in front:
                 return len(front) <= count or number in self._spread(front, count)
             count -= len(front)
             if count <= 0:
                 return False
-        raise ValueError(f"there is no point {number}")
+        raise ValueError(f"no point has the number {number}")
 
     def _is_beaten(self, point: Point, at: int) -> bool:
         return any(dominates(self._points[known], point) for known in self._fronts[at])
 
     def _join(self, at: int, several: list[int]) -> list[int]:
-        """Returns those of the front that the new ones beat."""
+        """Add points to a front; return the points of the front that they dominate."""
         beaten = [
             known
             for known in self._fronts[at]
@@ -77,11 +78,10 @@ class Fronts:
 
 
 def spread(points: Sequence[Point], count: int) -> list[int]:
-    """The places of `count` points that cover them all well: an epsilon-net.
+    """The indices of `count` points that cover all of them well: an epsilon-net.
 
-    It begins with the best by the first metric, and then takes again and again the point that is
-    furthest from those taken, each metric measured in its range among the points. Among equals
-    the one that stands first.
+    It starts with the best by the first metric and then adds the point that is farthest from those
+    chosen, with each metric scaled to its range among the points. Ties go to the first point.
 
     Salinas, Perrone, Cruchant, Archambeau, "A multi-objective perspective on jointly tuning
     hardware and hyperparameters" (2021).
@@ -101,7 +101,7 @@ def spread(points: Sequence[Point], count: int) -> list[int]:
 
 
 def _scaled(points: Sequence[Point]) -> list[list[float]]:
-    """Each metric from 0 to 1. Those that are not finite are all equal: no front mixes them."""
+    """Scale each metric to 0..1. Points that are not finite are all equal: no front mixes them."""
     columns = list(zip(*points, strict=True))
     lows = [min(column) for column in columns]
     ranges = [(max(column) - low) or 1.0 for column, low in zip(columns, lows, strict=True)]

@@ -26,12 +26,12 @@ from holdfast.trial.trial import Status
 
 
 class WaitingRung:
-    """Who has come to `milestone`, best first, and who of them still waits there."""
+    """The trials that have reached `milestone`, best first, and those of them that wait there."""
 
     def __init__(self, milestone: float) -> None:
         self.milestone = milestone
         self.values: dict[str, float] = {}
-        # Less is better; among equals who came first.
+        # Less is better; ties go to the trial that arrived first.
         self._ranked: list[tuple[float, int, str]] = []
         self._waiting: list[tuple[float, int, str]] = []
         self.waiting: set[str] = set()
@@ -45,7 +45,7 @@ class WaitingRung:
             self.waiting.add(trial_id)
 
     def promote(self, reduction_factor: float) -> list[str]:
-        """Those of the best 1 of `reduction_factor` that wait; they wait no more."""
+        """Release and return the waiting trials among the best 1 in `reduction_factor`."""
         room = math.floor(len(self._ranked) / reduction_factor)
         count = 0
         for place in self._waiting:
@@ -58,7 +58,7 @@ class WaitingRung:
         return self._release(1)
 
     def ranking(self, among: Iterable[str]) -> list[str]:
-        """Those of `among` that came here, best first."""
+        """The trials of `among` that have reached this rung, best first."""
         wanted = set(among)
         return [trial_id for _, _, trial_id in self._ranked if trial_id in wanted]
 
@@ -69,7 +69,7 @@ class WaitingRung:
 
 
 class Pair:
-    """Two learning curves: how often they have crossed, and how far apart they were last."""
+    """Two learning curves: how often they have crossed, and their last distance."""
 
     def __init__(self) -> None:
         self.crossings = 0
@@ -77,7 +77,7 @@ class Pair:
         self._is_above: bool | None = None
 
     def see(self, one: float, other: float) -> None:
-        """Where both are at the next time at which both are known."""
+        """Add the values of both at the next time that they share."""
         self.distance = abs(one - other)
         if one == other:
             return
@@ -87,27 +87,27 @@ class Pair:
 
 
 class Noise:
-    """How far apart two trials can be, and their order mean nothing: `epsilon`.
+    """The largest difference of two trials' values that is noise: `epsilon`.
 
-    Two learning curves that cross there and back are as good as equal. Of their distances, where
-    both were seen last, `epsilon` is a high percentile.
+    Two learning curves that cross back and forth are considered equal. `epsilon` is a high
+    percentile of the distances between such curves at the last time that they share.
     """
 
     def __init__(self, percentile: float) -> None:
         self.epsilon = 0.0
         self._share = percentile / 100
         self._curves: dict[str, dict[float, float]] = {}
-        # Those that were seen after what counts, and what they are to each other.
+        # The trials with a value after the time that counts, and their pairs.
         self._beyond: dict[str, None] = {}
         self._pairs: dict[tuple[str, str], Pair] = {}
         self._distances: list[float] = []
 
     def newest(self, trial_id: str) -> float:
-        """When the trial was seen last."""
+        """The time of the trial's last value."""
         return next(reversed(self._curves.get(trial_id, {})), -math.inf)
 
     def extend(self, trial_id: str, time: float, value: float, *, since: float) -> None:
-        """Only what is seen after `since` counts."""
+        """Add a value. Only values after `since` count for the noise."""
         self._curves.setdefault(trial_id, {})[time] = value
         if time <= since:
             return
@@ -119,11 +119,11 @@ class Noise:
             self.epsilon = percentile(self._distances, self._share)
 
     def restart(self) -> None:
-        """Forget the distances, and keep what followed from them until there are others."""
+        """Forget the distances; `epsilon` stays until there are new ones."""
         self._beyond, self._pairs, self._distances = {}, {}, []
 
     def _compare(self, one: str, other: str, time: float) -> None:
-        """At the newest time at which both are known."""
+        """Compare two trials at the newest times that they share."""
         pair = self._pairs.get((one, other))
         first, second = self._curves[one], self._curves[other]
         if pair is None:
@@ -147,15 +147,18 @@ def _is_noise(pair: Pair) -> bool:
 
 
 def percentile(ranked: Sequence[float], share: float) -> float:
-    """Between two of the values in proportion; they are sorted."""
+    """The percentile of sorted values, interpolated."""
     place = (len(ranked) - 1) * share
     low, high = ranked[math.floor(place)], ranked[math.ceil(place)]
     return low + (high - low) * (place - math.floor(place))
 
 
 def is_stable(top: WaitingRung, below: WaitingRung, epsilon: float) -> bool:
-    """Whether each trial at the place n of the upper rung was, on the lower one, no further than
-    `epsilon` from who was at the place n there, of the same trials."""
+    """Whether two rungs rank the trials of the upper rung alike, up to noise.
+
+    For each place in the two rankings, the values that the two trials had on the lower rung differ
+    by at most `epsilon`.
+    """
     now, before = top.ranking(top.values), below.ranking(top.values)
     return all(
         below.values[here] == below.values[there]
@@ -167,18 +170,19 @@ def is_stable(top: WaitingRung, below: WaitingRung, epsilon: float) -> bool:
 class PASHAScheduler(Judging):
     """Successive halving that trains longer only while the ranking still changes.
 
-    As in ASHA the rungs lie at `grace_period`, and then each `reduction_factor` times as far, but
-    the last at `max_t`. A trial that comes to one is paused, and goes on as soon as it is among
-    the best 1 of `reduction_factor` there. At first nobody goes beyond the second rung. Whenever
-    a trial comes to the highest that is open, the order of those there is held against theirs one
-    rung below: where a trial has changed its place by more than noise, the next rung is opened.
-    The noise is estimated from learning curves that cross (`noise_percentile` of their
-    distances). When the search has ended and nobody can go on, those that wait are stopped: the
-    best of them is found, though it may not have been trained to `max_t`. A search that wants to
-    see them end first gets its will: the best of those at the highest rung goes on.
+    As in ASHA, the first rung is at `grace_period` and each further one `reduction_factor` times
+    as far, but the last is at `max_t`. A trial that reaches a rung pauses, and continues as soon
+    as it is among the best 1 in `reduction_factor` there. At first no trial continues beyond the
+    second rung. Whenever a trial reaches the highest open rung, the ranking there is compared with
+    the ranking of the same trials one rung below: if a trial has changed its place by more than
+    noise, the next rung opens. The noise is estimated from learning curves that cross (the
+    `noise_percentile` of their distances). When the search has ended and no trial can continue,
+    the waiting ones are stopped: the best is known, though it may not have trained to `max_t`. If
+    a search waits for trials to end before it suggests more, the best trial at the highest rung
+    continues.
 
-    It is the form that promotes, as in the paper: who waits at the highest rung must be able to
-    go on when the next is opened. So it needs checkpoints.
+    This is the variant that promotes, as in the paper: trials that wait at the highest rung must
+    be able to continue when the next one opens. So it needs checkpoints.
 
     Bohdal, Balles, Wistuba, Ermis, Archambeau, Zappella, "PASHA: Efficient HPO and NAS with
     Progressive Resource Allocation" (2023).
@@ -203,8 +207,8 @@ class PASHAScheduler(Judging):
         check_grace(self, grace_period, max_t)
         require(
             is_number(noise_percentile, least=0) and noise_percentile <= 100,
-            f"{type(self).__name__}(noise_percentile={noise_percentile!r}): give a number from 0 "
-            f"to 100",
+            f"{type(self).__name__}(noise_percentile={noise_percentile!r}): pass a number from 0 "
+            "to 100",
         )
         milestones = []
         while grace_period < max_t:
@@ -215,7 +219,7 @@ class PASHAScheduler(Judging):
         self._rungs = [WaitingRung(milestone) for milestone in self._milestones]
         self._top = min(1, len(self._milestones) - 1)
         self._noise = Noise(noise_percentile)
-        # The highest rung that each trial has come to.
+        # The highest rung that each trial has reached.
         self._at: dict[str, int] = {}
         self._search_ended = False
 
@@ -229,7 +233,7 @@ class PASHAScheduler(Judging):
             self._noise.extend(trial_id, time, value, since=since)
         if reached > at:
             return self._arrive(trial_id, reached, value)
-        # One that could not save what it had comes here again.
+        # A trial that failed to save its checkpoint reaches the rung again.
         waits = reached == at >= 0 and trial_id in self._rungs[at].waiting
         return [PauseTrial(trial_id=trial_id)] if waits else ()
 
@@ -241,7 +245,7 @@ class PASHAScheduler(Judging):
             case TrialEnded() if last := self.final(view, event):
                 return self._note_last(event.trial_id, *last)
             case Stalled():
-                return self._end(view) if self._search_ended else self._go_on_with_best()
+                return self._end(view) if self._search_ended else self._resume_best()
             case _:
                 return ()
 
@@ -256,7 +260,7 @@ class PASHAScheduler(Judging):
         return [*own, *(UnpauseTrial(trial_id=one) for one in promoted if one != trial_id)]
 
     def _note_last(self, trial_id: str, time: float, value: float) -> list[Decision]:
-        """A report that reached a bound of the user's counts, too."""
+        """Record the last report of a trial that reached one of the user's bounds."""
         reached = bisect_right(self._milestones, time) - 1
         if reached <= self._at.get(trial_id, -1):
             return []
@@ -271,7 +275,7 @@ class PASHAScheduler(Judging):
             self._open()
 
     def _open(self) -> None:
-        """Open the next rung unless the two highest agree."""
+        """Open the next rung unless the two highest agree in their rankings."""
         top = self._top
         if top == len(self._rungs) - 1 or top == 0:
             return
@@ -286,14 +290,15 @@ class PASHAScheduler(Judging):
             for trial_id in rung.promote(self._factor)
         ]
 
-    def _go_on_with_best(self) -> list[Decision]:
+    def _resume_best(self) -> list[Decision]:
         for rung in reversed(self._rungs):
             if released := rung.release_best():
                 return [UnpauseTrial(trial_id=trial_id) for trial_id in released]
         return []
 
     def _end(self, view: View) -> list[Decision]:
-        """Stop those that wait; one that is paused and does not wait goes on."""
+        """Stop the trials that wait at rungs. First resume those that are paused for another
+        reason."""
         paused = [t.trial_id for t in view.trials.values() if t.status is Status.PAUSED]
         waiting = [one for one in paused if any(one in rung.waiting for rung in self._rungs)]
         if len(waiting) < len(paused):

@@ -1,4 +1,4 @@
-"""Population based training whose new configs a bandit chooses."""
+"""Population based training in which a bandit chooses the new configs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.trial.errors import require
 from holdfast.trial.trial import Trial
 from holdfast.trial.values import key_name, unwrap_scalar
 
-# The newest count: time makes what was measured long ago less telling anyway.
+# Older points are dropped: the kernel forgets with time, so they would count for little.
 _MOST_POINTS = 60
 
 
@@ -28,14 +28,15 @@ class Bound:
     high: float
 
     def share(self, config: Mapping[str, Any]) -> float | None:
-        """Where the value lies between the bounds, from 0 to 1; None where it is no number."""
+        """The position of the value between the bounds, from 0 to 1; None if it is not a
+        number."""
         value = unwrap_scalar(get(config, self.path))
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return None
         return min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
 
     def put(self, config: Mapping[str, Any], share: float) -> dict[str, Any]:
-        """A number that was whole stays so."""
+        """A copy of `config` with the value at this position; a whole number stays whole."""
         value: float = min(self.high, max(self.low, self.low + share * (self.high - self.low)))
         known = get(config, self.path)
         if isinstance(known, int) and not isinstance(known, bool):
@@ -45,8 +46,11 @@ class Bound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """How much better a trial became per unit of time, until `time`, from a score of `before`,
-    with parameters at `shares` of their bounds."""
+    """The rate at which a trial improved until `time`.
+
+    `before` is the score at the start, `shares` the positions of the parameters between their
+    bounds, `rate` the improvement per unit of time.
+    """
 
     time: float
     before: float
@@ -55,13 +59,14 @@ class Gain:
 
 
 class PB2(Population):
-    """PopulationBasedTraining whose new configs are not random: a time-varying Gaussian process
-    learns from all trials how fast the score improves under which parameters, and the upper
-    confidence bound of that says what is tried next. It needs far fewer trials.
+    """PopulationBasedTraining in which a model chooses the new configs.
 
-    `hyperparam_bounds` gives the lowest and the highest value of each parameter, in nested dicts
-    where the config has them; parameters that `param_space` does not have are drawn between them,
-    uniformly, before a trial starts. All else is as in `PopulationBasedTraining`.
+    A time-varying Gaussian process learns from all trials how fast the score improves under which
+    parameters, and its upper confidence bound chooses the next ones. It needs far fewer trials.
+
+    `hyperparam_bounds` maps each parameter to its lowest and highest value, in nested dicts as in
+    the config. Parameters that `param_space` lacks are drawn uniformly between their bounds before
+    a trial starts. The other parameters are those of `PopulationBasedTraining`.
 
     Parker-Holder, Nguyen, Roberts, "Provably Efficient Online Hyperparameter Optimization with
     Population-Based Bandits" (2020).
@@ -97,11 +102,12 @@ class PB2(Population):
         self._bounds = tuple(_bounds(hyperparam_bounds or {}, ()))
         require(
             bool(self._bounds),
-            "PB2(hyperparam_bounds=None): give the lowest and the highest value of what is to "
-            "change: {'lr': [1e-4, 1e-1]}",
+            "PB2(hyperparam_bounds=None): pass the lowest and the highest value of each "
+            "parameter to change, such as {'lr': [1e-4, 1e-1]}",
         )
         self._gains: list[Gain] = []
-        # When each trial was looked at last, and its score: those of the source after a takeover.
+        # The time at which each trial was last compared and its score then; after an exploit,
+        # those of the source.
         self._known: dict[str, tuple[float, float]] = {}
 
     def first(self, config: Mapping[str, Any], chance: Chance) -> Proposal | None:
@@ -126,7 +132,8 @@ class PB2(Population):
         self._known[trial_id] = self._known[source]
 
     def next(self, view: View, trial_id: str, source: str, chance: Chance) -> Proposal:
-        """What is learned from is asked beside the control loop: it takes its time."""
+        """A proposal whose config `completed` computes in another thread, because fitting takes
+        time."""
         others = [
             trial.config
             for trial in view.trials.values()
@@ -172,10 +179,10 @@ class PB2(Population):
 
 
 def _bounds(given: Mapping[str, Any], above: Path) -> Iterator[Bound]:
-    """Raises InvalidConfig."""
+    """The bound of each parameter. Raises InvalidConfig."""
     require(
         isinstance(given, Mapping),
-        f"PB2(hyperparam_bounds={given!r:.80}): give a dict, {{'lr': [1e-4, 1e-1]}}",
+        f"PB2(hyperparam_bounds={given!r:.80}): pass a dict such as {{'lr': [1e-4, 1e-1]}}",
     )
     for key, value in given.items():
         path = (*above, key)
@@ -185,7 +192,7 @@ def _bounds(given: Mapping[str, Any], above: Path) -> Iterator[Bound]:
         fits = isinstance(value, (list, tuple)) and len(value) == 2
         require(
             fits and all(is_number(one, least=-math.inf) for one in value) and value[0] < value[1],
-            f"PB2(hyperparam_bounds=...): {key_name(path)} is {value!r:.80}; give the lowest and "
-            f"the highest value, two numbers",
+            f"PB2(hyperparam_bounds=...): {key_name(path)} is {value!r:.80}; pass the lowest and "
+            "the highest value, two numbers",
         )
         yield Bound(path=path, low=value[0], high=value[1])

@@ -1,4 +1,4 @@
-"""Population based training, as it was published: what is taken over is drawn anew, or moved."""
+"""Population based training as published: parameters are resampled or perturbed."""
 
 from __future__ import annotations
 
@@ -23,23 +23,24 @@ from holdfast.trial.values import key_name
 
 
 class PopulationBasedTraining(Population):
-    """Trains a population in parallel; at each `perturbation_interval`, measured in `time_attr`,
-    a trial of the worst goes on from the checkpoint of one of the best, with a config near that
-    one's.
+    """Trains a population in parallel; the worst trials copy the best and change their configs.
+
+    At each `perturbation_interval`, measured in `time_attr`, a trial among the worst continues
+    from the checkpoint of one of the best, with a config close to that trial's.
 
     The worst and the best are `quantile_fraction` of the population each, by their newest scores.
-    `hyperparam_mutations` says how a parameter changes, in nested dicts where the config has
-    them. With `resample_probability` it is drawn anew; else a value of a list (or
-    `tune.choice`) becomes the one before or after it there, and a number of a domain or of a
-    function is multiplied by one of the `perturbation_factors`, and stays within its domain.
-    Parameters that `param_space` does not have are drawn before a trial starts.
-    `custom_explore_fn(config)` has the last word about each new config.
+    `hyperparam_mutations` says how each parameter changes, in nested dicts as in the config. With
+    `resample_probability` it is drawn again. Otherwise a value of a list (or of `tune.choice`)
+    becomes the one before or after it there, and a number of a domain or of a function is
+    multiplied by one of the `perturbation_factors`, and stays within its domain. Parameters that
+    `param_space` lacks are drawn before a trial starts. `custom_explore_fn(config)` may change
+    each new config last.
 
-    Nothing changes before `burn_in_period`. Where there are more trials than room they take turns,
-    an interval each. With `synch` all wait for each other at each interval, and then change
-    together. `log_config` writes `pbt_global.txt` and `pbt_policy_<trial_id>.txt`, from which
-    `PopulationBasedTrainingReplay` can train one trial again. Without `require_attrs` reports
-    that lack metric or time are passed over.
+    Nothing changes before `burn_in_period`. If there are more trials than resources, they take
+    turns, one interval each. With `synch`, all trials wait for each other at each interval and
+    then change together. `log_config` writes `pbt_global.txt` and `pbt_policy_<trial_id>.txt`,
+    from which `PopulationBasedTrainingReplay` can train one trial again. Without `require_attrs`,
+    reports that lack the metric or the time are skipped.
 
     Jaderberg, Dalibard, Osindero, Czarnecki, Donahue, Razavi, Vinyals, Green, Dunning, Simonyan,
     Fernando, Kavukcuoglu, "Population Based Training of Neural Networks" (2017).
@@ -78,20 +79,20 @@ class PopulationBasedTraining(Population):
         name = type(self).__name__
         require(
             is_number(resample_probability, least=0) and resample_probability <= 1,
-            f"{name}(resample_probability={resample_probability!r}): give a number from 0 to 1",
+            f"{name}(resample_probability={resample_probability!r}): pass a number from 0 to 1",
         )
         require(
             isinstance(perturbation_factors, (list, tuple))
             and bool(perturbation_factors)
             and all(is_number(factor, least=0, above=True) for factor in perturbation_factors),
-            f"{name}(perturbation_factors={perturbation_factors!r}): give numbers above 0",
+            f"{name}(perturbation_factors={perturbation_factors!r}): pass numbers above 0",
         )
         require(
             bool(hyperparam_mutations) or custom_explore_fn is not None,
-            f"{name}(hyperparam_mutations={hyperparam_mutations!r}): nothing would ever change; "
-            f"give {{'lr': [...]}}, or a custom_explore_fn",
+            f"{name}(hyperparam_mutations={hyperparam_mutations!r}): no config would ever "
+            "change; pass {{'lr': [...]}}, or a custom_explore_fn",
         )
-        mutations_of(hyperparam_mutations or {})  # which refuses what is none
+        mutations_of(hyperparam_mutations or {})  # raises if they are not valid
         self._given = dict(hyperparam_mutations or {})
         self._mutations: tuple[Mutation, ...] = ()
         self._resample_probability = resample_probability

@@ -1,4 +1,4 @@
-"""One trial of a population again, by the schedule of configs that the policy's log has of it."""
+"""Replays one trial of a population by the schedule of configs in the policy's log."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from holdfast.trial.values import Opaque, Ref
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """`first` is what training begins with; each of `changes` begins after that iteration."""
+    """Training starts with the config `first`; each of `changes` applies after its iteration."""
 
     first: Mapping[str, Any]
     changes: tuple[tuple[int, Mapping[str, Any]], ...]
 
 
 class ScheduleReplay(TrialScheduler):
-    """Trains one trial by a schedule: at each change it goes on from a checkpoint of its own."""
+    """Trains one trial by a schedule: at each change it resumes from its own checkpoint."""
 
     needs_checkpoints = True
 
@@ -51,7 +51,7 @@ class ScheduleReplay(TrialScheduler):
     def _reported(self, view: View, trial_id: str) -> Sequence[Decision]:
         iteration, changes = view.trials[trial_id].iteration, self._schedule.changes
         due = sum(at <= iteration for at, _ in changes)
-        # A trial that fails and goes back behind a change keeps the config: it is on its way.
+        # A trial that fails and falls back before a change keeps the newer config.
         if due <= self._done:
             return ()
         self._done = due
@@ -63,13 +63,13 @@ class ScheduleReplay(TrialScheduler):
 
 
 _ONE = (
-    "a schedule is replayed by one trial: give TuneConfig(num_samples=1) and a "
-    "param_space without grid_search"
+    "one trial replays a schedule: set TuneConfig(num_samples=1) and a param_space without "
+    "grid_search"
 )
 
 
 def _over(given: Any, logged: Any) -> Any:
-    """What was logged, but for what JSON cannot hold, which stays as it was given."""
+    """The logged config, with values that JSON cannot hold taken from `given`."""
     if isinstance(given, (Ref, Opaque)):
         return given
     if isinstance(given, Mapping) and isinstance(logged, Mapping):
@@ -79,19 +79,20 @@ def _over(given: Any, logged: Any) -> Any:
 
 
 def schedule_of(log: str) -> Schedule:
-    """What the log of a trial's policy says, in JSON lines.
+    """The schedule in the log of a trial's policy, which is JSON lines.
 
-    The last line is the trial's own newest change, those above it are of whom it took over from;
-    a line of somebody else ends them. Raises ValueError where it is no such log.
+    The last line is the newest change of the trial itself; the lines above it belong to the trials
+    that it was cloned from, up to a line of an unrelated trial. Raises ValueError if `log` is not
+    such a log.
     """
     try:
         rows = [json.loads(line) for line in log.splitlines() if line.strip()]
     except RecursionError:
-        raise ValueError("it is nested without end") from None
+        raise ValueError("it is nested too deeply") from None
     if not rows or not all(map(_is_row, rows)):
         raise ValueError(
-            "it is no log of a trial's policy, of lines like [tag, tag of the source, iteration, "
-            "iteration of the source, config of the source, config]"
+            "it is not a log of a trial's policy, with lines such as [tag, tag of the source, "
+            "iteration, iteration of the source, config of the source, config]"
         )
     changes: list[tuple[int, Mapping[str, Any]]] = []
     begins, first = "", {}

@@ -1,4 +1,4 @@
-"""Trials that learn from each other: the worst take over from the best, and change something."""
+"""Trials that learn from each other: the worst continue from the best and change something."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ from holdfast.trial.trial import Status, Trial
 
 @dataclass(slots=True)
 class Member:
-    """What is known of a trial: its newest score (more is better), and when that was looked at.
+    """What the population knows of a trial: its newest score (more is better) and its time.
 
-    What it has saved from iteration `good_from` on is as good as the score. `changes` counts how
-    often it took over from another. `is_to_yield`: with its next checkpoint it lets those go on
-    that wait for room.
+    Checkpoints from iteration `good_from` on are as good as the score. `changes` counts how often
+    it was cloned from another trial. `is_to_yield`: with its next checkpoint it makes way for
+    trials that wait for resources.
     """
 
     time: float = 0.0
@@ -54,16 +54,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A new config; with `asked` it is not complete before `Population.completed` has seen it."""
+    """A new config; with `asked`, `Population.completed` must complete it."""
 
     config: Mapping[str, Any]
     asked: Mapping[str, Any]
 
 
 class Population(Judging):
-    """Base of schedulers that let the worst trials go on from checkpoints of the best.
+    """Base class of schedulers in which the worst trials continue from checkpoints of the best.
 
-    What a new config is made of is said by the subclass: `first`, `next` and `completed`.
+    The subclass makes the new configs: `first`, `next` and `completed`.
     """
 
     needs_checkpoints = True
@@ -82,26 +82,26 @@ class Population(Judging):
         require_attrs: bool,
         synch: bool,
     ) -> None:
-        """Raises InvalidConfig."""
+        """Raise InvalidConfig if a setting is not valid."""
         super().__init__(time_attr, metric, mode)
         name = type(self).__name__
         require(
             is_number(perturbation_interval, least=0, above=True),
-            f"{name}(perturbation_interval={perturbation_interval!r}): give a number above 0",
+            f"{name}(perturbation_interval={perturbation_interval!r}): pass a number above 0",
         )
         require(
             is_number(burn_in_period, least=0),
-            f"{name}(burn_in_period={burn_in_period!r}): give a number from 0 on",
+            f"{name}(burn_in_period={burn_in_period!r}): pass a number, 0 or more",
         )
         require(
             is_number(quantile_fraction, least=0) and quantile_fraction <= 0.5,
-            f"{name}(quantile_fraction={quantile_fraction!r}): give the part of the trials that "
-            f"counts as the best, and as the worst: from 0 to 0.5",
+            f"{name}(quantile_fraction={quantile_fraction!r}): pass the fraction of the trials "
+            "that counts as the best, and as the worst: from 0 to 0.5",
         )
         require(
             custom_explore_fn is None or callable(custom_explore_fn),
-            f"{name}(custom_explore_fn={custom_explore_fn!r}): give a function of a config that "
-            f"returns one",
+            f"{name}(custom_explore_fn={custom_explore_fn!r}): pass a function that takes a "
+            "config and returns one",
         )
         self._interval, self._burn_in = perturbation_interval, burn_in_period
         self._quantile = quantile_fraction
@@ -110,41 +110,44 @@ class Population(Judging):
         self._seed = 0
         self._has_told = False
         self._members: dict[str, Member] = {}
-        # Of those that change together, which the user's code is still to say something about.
+        # The trials of a common change for which the user's code has not answered yet.
         self._asked: set[str] = set()
 
     def begun(self, spec: ExperimentSpec) -> Self:
         require(
             not self._synch or spec.num_samples > 0,
-            f"{type(self).__name__}(synch=True) compares all trials when each has come to the "
-            f"interval, and with num_samples=-1 there is always another: give their number",
+            f"{type(self).__name__}(synch=True) compares all trials at each interval, but with "
+            "num_samples=-1 there is always one more: set num_samples",
         )
         fresh = super().begun(spec)
         fresh._seed = spec.seed
         return fresh
 
-    # -- what a subclass says of configs --------------------------------------------------------
+    # -- what a subclass defines --
 
     def first(self, config: Mapping[str, Any], chance: Chance) -> Proposal | None:
-        """The config that a trial starts with, None where that is the one that it has."""
+        """The config that a trial starts with; None to keep its own."""
         raise NotImplementedError
 
     def next(self, view: View, trial_id: str, source: str, chance: Chance) -> Proposal:
-        """The config of a trial that takes over from `source`."""
+        """The config of a trial that continues from `source`."""
         raise NotImplementedError
 
     def completed(self, config: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
-        """A proposal's config with all that was asked. Runs beside the control loop, and may call
-        the user's functions; changes nothing here."""
+        """A proposal's config with the values that it asks for.
+
+        Runs outside the control loop, and may call the user's functions; must not change this
+        object.
+        """
         raise NotImplementedError
 
     def note(self, trial: Trial, time: float, score: float) -> None:
-        """A trial is looked at."""
+        """Called when a trial is compared."""
 
     def note_takeover(self, trial_id: str, source: str) -> None:
-        """A trial takes over from another."""
+        """Called when a trial continues from the checkpoint of another."""
 
-    # -- what happens ---------------------------------------------------------------------------
+    # -- events --
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         if isinstance(event, TrialReported):
@@ -180,7 +183,8 @@ class Population(Judging):
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
             case TrialAdded():
-                # Those that gave way to trials that were still to come wait for no other.
+                # Paused trials that made way for trials yet to be suggested need not wait: all are
+                # there.
                 unpaused = self._unpaused(view) if view.is_complete and not self._synch else []
                 return [*self._begin(view, event.trial_id), *unpaused]
             case UserAnswered():
@@ -195,18 +199,19 @@ class Population(Judging):
                 return ()
 
     def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What the user's functions make of a config. Raises InvalidConfig for what is none."""
+        """The config after the user's functions. Raises InvalidConfig if one does not return a
+        config."""
         config = self.completed(dict(question["config"]), question["asked"])
         if question["source"] and self._custom_explore_fn is not None:
             config = self._custom_explore_fn(config)
             require(
                 isinstance(config, dict),
-                f"{type(self).__name__}: custom_explore_fn returned {config!r:.80}, and must "
-                f"return the config, a dict",
+                f"{type(self).__name__}: custom_explore_fn returned {config!r:.80}; it must "
+                "return the config, a dict",
             )
         return {"config": config, "source": question["source"]}
 
-    # -- how ------------------------------------------------------------------------------------
+    # -- private --
 
     def _begin(self, view: View, trial_id: str) -> Sequence[Decision]:
         self._members[trial_id] = Member()
@@ -219,7 +224,8 @@ class Population(Judging):
         return [ChangeTrial(trial_id=trial_id, config=proposal.config)]
 
     def _take_over(self, view: View, trial_id: str, best: Sequence[str]) -> list[Decision]:
-        """The trial goes on from one of the best; nothing where none of them has a checkpoint."""
+        """Clone one of the best trials; returns nothing if none of them has a usable
+        checkpoint."""
         sources = [one for one in best if self._is_source(view.trials[one])]
         if not sources:
             return []
@@ -229,7 +235,7 @@ class Population(Judging):
         source = sources[below(len(sources), chance)]
         proposal = self.next(view, trial_id, source, chance)
         member.time = self._time_of(view.trials[source].checkpoints[-1], self._members[source])
-        member.good_from = math.inf  # it is not known yet how good it is with that
+        member.good_from = math.inf  # its score with the new config is not known yet
         member.is_to_yield = False
         self.note_takeover(trial_id, source)
         if proposal.asked or self._custom_explore_fn is not None:
@@ -237,16 +243,18 @@ class Population(Judging):
         return self._clone(view, trial_id, source, proposal.config)
 
     def _is_source(self, trial: Trial) -> bool:
-        """Whether it has saved what its score tells of: one that was not among the best when it
-        was looked at has last done so long ago, and was perhaps poor then. Those that change
-        together have just saved."""
+        """Whether its newest checkpoint is as good as its score.
+
+        A trial that was not among the best when it was last compared may have saved long ago, when
+        it was worse. Trials that change together have just saved.
+        """
         member, newest = self._members[trial.trial_id], trial.newest_checkpoint
         if newest is None or trial.origin is not None or member.score == -math.inf:
             return False
         return self._synch or newest.iteration >= member.good_from
 
     def _time_of(self, checkpoint: CheckpointRecord, source: Member) -> float:
-        """When the source was looked at, or when it saved what is taken over, if that is older."""
+        """The time of the source's last comparison, or of its checkpoint if that is older."""
         if self.goal.time_attr == "training_iteration":
             return min(source.time, checkpoint.iteration)
         if self.goal.time_attr == "time_total_s":
@@ -256,8 +264,11 @@ class Population(Judging):
     def _clone(
         self, view: View, trial_id: str, source: str, config: Mapping[str, Any]
     ) -> list[Decision]:
-        """Others have the room before it, too: else one that is poor again at each look would
-        keep from it those that could change that."""
+        """Clone, and let waiting trials run first.
+
+        Otherwise a trial that is poor at each comparison would keep its resources from trials that
+        could improve on it.
+        """
         clone = CloneTrial(
             trial_id=trial_id, source=source, config=config, is_logged=self._log_config
         )
@@ -272,7 +283,7 @@ class Population(Judging):
         if not source:
             return [ChangeTrial(trial_id=event.trial_id, config=config)]
         decisions: list[Decision] = []
-        if view.trials[source].checkpoints:  # else they were found lost meanwhile
+        if view.trials[source].checkpoints:  # else they were lost meanwhile
             decisions += self._clone(view, event.trial_id, source, config)
         self._asked.discard(event.trial_id)
         if self._synch and not self._asked:
@@ -280,14 +291,14 @@ class Population(Judging):
         return decisions
 
     def _change_together(self, view: View) -> Sequence[Decision]:
-        """All have come to the interval, and are paused."""
+        """Change all trials: they have reached the interval and are paused."""
         worst, best = self._extremes(view)
         decisions = [one for trial_id in worst for one in self._take_over(view, trial_id, best)]
         self._asked = {one.trial_id for one in decisions if isinstance(one, AskUser)}
         return decisions if self._asked else [*decisions, *self._unpaused(view)]
 
     def _extremes(self, view: View) -> tuple[list[str], list[str]]:
-        """The worst and the best of those that have a score and have not ended; no one is both."""
+        """The worst and the best living trials with a score; no trial is both."""
         scores = {
             trial_id: member.score
             for trial_id, member in self._members.items()
@@ -298,7 +309,7 @@ class Population(Judging):
         return ranked[:count], ranked[len(ranked) - count :]
 
     def _turn(self, view: View, trial: Trial, member: Member) -> Sequence[Decision]:
-        """Let others have the room, once nothing is lost by it."""
+        """Make way for waiting trials, once the trial has saved."""
         newest = trial.newest_checkpoint
         has_saved = newest is not None and newest.iteration == trial.iteration
         if not member.is_to_yield or not (has_saved or view.spec.saves_when_told):
@@ -307,20 +318,20 @@ class Population(Judging):
         if not self._is_crowded(view):
             return ()
         pause, unpause = PauseTrial(trial_id=trial.trial_id), UnpauseTrial(trial_id=trial.trial_id)
-        # In the queue it would come before those that the search is to be asked for.
+        # In the queue it would run before the trials that the search has yet to suggest.
         return [pause, unpause] if view.is_complete else [pause]
 
     def _is_crowded(self, view: View) -> bool:
         return view.has_queue or not (view.asking or view.is_complete)
 
     def _unpaused(self, view: View) -> list[Decision]:
-        """Those that have come least far first."""
+        """Resume all paused trials, those with the least training first."""
         paused = [t for t in self._members if view.trials[t].status is Status.PAUSED]
         paused.sort(key=lambda trial_id: self._members[trial_id].time)
         return [UnpauseTrial(trial_id=trial_id) for trial_id in paused]
 
     def _unseen(self, trial: Trial) -> Sequence[Decision]:
-        """Said once: with an interval longer than the trials the scheduler does nothing."""
+        """Warn once if the interval is longer than the trials: then the scheduler does nothing."""
         never_looked = all(member.score is None for member in self._members.values())
         if self._has_told or trial.status is not Status.TERMINATED or not never_looked:
             return ()
@@ -328,23 +339,24 @@ class Population(Judging):
         return [
             Tell(
                 text=f"{trial.spec.name} ended before {type(self).__name__} had compared it with "
-                f"any other: perturbation_interval={self._interval:g}, in {self.goal.time_attr}. "
-                f"Give a smaller one, or another time_attr"
+                f"another trial: perturbation_interval={self._interval:g}, in "
+                f"{self.goal.time_attr}. Set a smaller perturbation_interval, or another "
+                "time_attr"
             )
         ]
 
     def _lacks(self, name: str, row: Mapping[str, Any]) -> Decision:
         return Abort(
-            message=f"{type(self).__name__}: a report has no number {name!r}."
-            f"{near_text([name], row)} Reported were: {names_text(row)}. Report it, or give "
-            f"require_attrs=False to pass over such reports"
+            message=f"{type(self).__name__}: a report has no number "
+            f"{name!r}.{near_text([name], row)} Reported: {names_text(row)}. Report it, "
+            "or set require_attrs=False to skip such reports"
         )
 
     def _saves_nothing(self, trial: Trial, time: float) -> str:
         return (
-            f"{type(self).__name__} lets trials go on from checkpoints, and {trial.spec.name} has "
-            f"reported none until {self.goal.time_attr}={time:g}: give report() a checkpoint at "
-            f"least once in each perturbation_interval={self._interval:g}"
+            f"{type(self).__name__} resumes trials from checkpoints, but {trial.spec.name} has "
+            f"reported none until {self.goal.time_attr}={time:g}: pass report() a checkpoint at "
+            f"least once per perturbation_interval={self._interval:g}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Another scheduler, whose trials get more or less of the machine while they run."""
+"""Wraps another scheduler and changes the resources of trials while they run."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ from holdfast.trial.resources import PlacementGroupFactory, request
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
 
-# Those of ours are pure; a function of the user's is asked outside.
+# These are pure. A user's function runs outside the control loop.
 _PURE = (DistributeResources, DistributeResourcesToTopJob)
 _ABOUT = "sharing"
 _EVENLY = DistributeResources()
 
 
 class ResourceChangingScheduler(TrialScheduler):
-    """Lets another scheduler decide, and gives trials other resources while they run.
+    """Wraps another scheduler and changes the resources of trials while they run.
 
-    What `base_scheduler` (by default FIFOScheduler) decides about a trial comes first. Where it
-    lets one that has reported go on, `resources_allocation_function(tune_controller, trial,
-    result, scheduler)` says what that is to have: a PlacementGroupFactory, a dict, or None for no
-    change. The first argument is a `Sharing`, the second a `SharingTrial`, the last
-    `SharingTerms`. With other resources the trial saves itself, waits until there is room and
-    goes on from there; it reads them from `tune.get_context().get_trial_resources()`.
+    The decision of `base_scheduler` (by default FIFOScheduler) about a trial comes first. If a
+    trial that has reported continues, `resources_allocation_function(tune_controller, trial,
+    result, scheduler)` returns the resources that it should have: a PlacementGroupFactory, a dict,
+    or None for no change. The first argument is a `Sharing`, the second a `SharingTrial`, the last
+    `SharingTerms`. If its resources change, the trial saves a checkpoint, waits until the
+    resources are free and resumes; it reads them from `tune.get_context().get_trial_resources()`.
 
-    A class trainable can be changed at each report. A function goes back to its newest
-    checkpoint, so it is changed only at a report that brings one.
+    The resources of a class trainable can change at each report. A function resumes from its
+    newest checkpoint, so its resources change only at a report with a checkpoint.
 
     Raises InvalidConfig.
     """
@@ -70,13 +70,13 @@ class ResourceChangingScheduler(TrialScheduler):
         name = type(self).__name__
         require(
             isinstance(base, TrialScheduler) and not isinstance(base, ResourceChangingScheduler),
-            f"{name}(base_scheduler={base!r:.100}): give a scheduler of another kind",
+            f"{name}(base_scheduler={base!r:.100}): pass another kind of scheduler",
         )
         check_overrides(base)
         if not callable(function):
             raise InvalidConfig(
-                f"{name}(resources_allocation_function={function!r:.100}): give a function. Where "
-                f"no resources are to change, use the base scheduler itself"
+                f"{name}(resources_allocation_function={function!r:.100}): pass a function. To "
+                "leave resources unchanged, use the base scheduler itself"
             )
         self._base = base
         self._allocate: AllocationFunction = function
@@ -100,8 +100,8 @@ class ResourceChangingScheduler(TrialScheduler):
             fresh._goal = (metric or fresh._goal[0], mode or fresh._goal[1])
             require(
                 None not in fresh._goal,
-                "DistributeResourcesToTopJob compares trials by a metric: name it and its mode in "
-                "TuneConfig(metric=..., mode=...) or in its own parameters",
+                "DistributeResourcesToTopJob compares trials by a metric: set it and its mode "
+                "in TuneConfig(metric=..., mode=...) or in its own parameters",
             )
         return fresh
 
@@ -139,7 +139,9 @@ class ResourceChangingScheduler(TrialScheduler):
         try:
             return {} if given is None else _plain(request(given))
         except InvalidConfig as error:
-            raise InvalidConfig(f"resources_allocation_function has returned: {error}") from error
+            raise InvalidConfig(
+                f"resources_allocation_function returned invalid resources: {error}"
+            ) from error
 
     def _note(self, view: View, event: TrialReported) -> None:
         trial_id = event.trial_id
@@ -181,7 +183,7 @@ class ResourceChangingScheduler(TrialScheduler):
         )
 
     def _has_share(self, trial: Trial) -> bool:
-        """A trial that is paused has none, unless for being given another one."""
+        """Whether it holds resources: a paused trial does only while its resources change."""
         if trial.status is Status.PAUSED:
             return trial.trial_id in self._moving
         return _is_alive(trial)
@@ -204,8 +206,8 @@ class ResourceChangingScheduler(TrialScheduler):
             return []
         self._has_told = True
         text = (
-            f"{trial.spec.name} has reported no checkpoint, so that {type(self).__name__} could "
-            f"give it no other resources: it would have begun again from scratch"
+            f"{trial.spec.name} reported no checkpoint, so {type(self).__name__} could not change "
+            "its resources: it would have restarted from scratch"
         )
         return [Tell(text=text)]
 
@@ -215,7 +217,7 @@ def _is_alive(trial: Trial) -> bool:
 
 
 def _has_saved(view: View, trial_id: str) -> bool:
-    """Whether nothing is lost where the trial begins again now."""
+    """Whether the trial loses no training if it restarts now."""
     trial = view.trials[trial_id]
     newest = trial.newest_checkpoint
     has_checkpoint = newest is not None and newest.iteration == trial.iteration
@@ -235,7 +237,7 @@ def _read(plain: Mapping[str, Any]) -> PlacementGroupFactory | None:
 def _packed(
     sharing: Sharing, trial: SharingTrial, row: Mapping[str, Any], terms: SharingTerms
 ) -> dict[str, Any]:
-    """What the user's function is shown, as plain data."""
+    """The arguments of the user's function, as plain data."""
     return {
         _ABOUT: {
             "trials": [_packed_trial(one) for one in sharing.trials],

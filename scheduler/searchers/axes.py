@@ -1,4 +1,4 @@
-"""Each parameter of a search space as one axis of a unit cube, for models that know no other."""
+"""Maps each parameter of a search space to one axis of a unit cube, for model-based searchers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Parameter
 
-_TAIL: Final = 1e-9  # a normal distribution has no end: six sigma are enough of it
+_TAIL: Final = 1e-9  # cut the normal distribution off at six sigma
 
 
 def place(parameter: Parameter, value: Any) -> float:
-    """Where `value` lies, from 0 to 1; of a choice the number of its category.
+    """The position of `value` on the axis, from 0 to 1; for a choice, the index of its category.
 
-    Equal lengths of the axis are equally likely where the parameter is drawn at random.
+    If the parameter is drawn at random, equal lengths of the axis are equally likely.
     """
     match parameter.domain:
         case Categorical():
@@ -33,7 +33,7 @@ def place(parameter: Parameter, value: Any) -> float:
 
 
 def value_at(parameter: Parameter, part: float) -> Any:
-    """What lies there: the inverse of `place`, brought to what the parameter can have."""
+    """The value at a position: the inverse of `place`, rounded to a value of the parameter."""
     match parameter.domain:
         case Categorical():
             return parameter.fit(part)
@@ -49,7 +49,7 @@ def value_at(parameter: Parameter, part: float) -> Any:
 
 
 def only_value(parameter: Parameter) -> Any:
-    """The value of a parameter that has just one, else None."""
+    """The value of a parameter that has only one; None otherwise."""
     if isinstance(parameter.domain, Categorical):
         return 0 if parameter.count == 1 else None
     if isinstance(parameter.domain, Normal):
@@ -59,15 +59,15 @@ def only_value(parameter: Parameter) -> Any:
 
 
 def varied(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
-    """Those with several values, on the conditions that say something.
+    """The parameters with several values, without conditions on parameters that have only one.
 
-    Raises InvalidSearchSpace where there are none.
+    Raises InvalidSearchSpace if no parameter has several values.
     """
     fixed = {one.name for one in parameters if only_value(one) is not None}
     free = [one for one in parameters if one.name not in fixed]
     if not free:
         names = ", ".join(sorted(fixed))
-        raise InvalidSearchSpace(f"{names}: there is nothing to search where all has one value")
+        raise InvalidSearchSpace(f"{names}: nothing to search: each parameter has only one value")
     return tuple(
         replace(one, conditions=tuple(c for c in one.conditions if c[0] not in fixed))
         for one in free
@@ -75,12 +75,12 @@ def varied(parameters: Sequence[Parameter]) -> tuple[Parameter, ...]:
 
 
 def bounds(domain: Float | Integer) -> tuple[Any, Any]:
-    """The least and the greatest value that there is."""
+    """The smallest and the largest possible value."""
     return domain.nearest(domain.lower), domain.nearest(domain.upper)
 
 
 def _ends(domain: Float | Integer) -> tuple[float, float]:
-    """The bounds of the axis: each step has a part of the same length, also the outermost."""
+    """The ends of the axis, half a step outside the bounds: each value has an equal length."""
     lowest, highest = bounds(domain)
     half = 0.5 * (domain.q or (1 if isinstance(domain, Integer) else 0))
     return lowest - half, highest + half

@@ -1,4 +1,4 @@
-"""A search algorithm that has only so many trials under way."""
+"""A search algorithm with a limited number of trials in progress."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _End = tuple[dict[str, Any] | None, bool]
 
 
 class Wrapper(Searcher, ABC):
-    """Base of searches that stand in front of another one, `searcher`."""
+    """Base class of searchers that wrap another one, `searcher`."""
 
     def __init__(self, searcher: Searcher) -> None:
         if not isinstance(searcher, Searcher):
@@ -26,7 +26,7 @@ class Wrapper(Searcher, ABC):
 
     @property
     def seed(self) -> int | None:
-        """That of the inner search, which is then the experiment's."""
+        """The seed of the inner searcher, which becomes the experiment's."""
         return getattr(self.searcher, "seed", None)
 
     def set_search_properties(
@@ -38,7 +38,7 @@ class Wrapper(Searcher, ABC):
 
     @abstractmethod
     def _forget(self) -> None:
-        """Be as before the first trial."""
+        """Return to the state before the first trial."""
 
     def add_evaluated_point(
         self,
@@ -54,11 +54,11 @@ class Wrapper(Searcher, ABC):
 
 
 class ConcurrencyLimiter(Wrapper):
-    """Asks `searcher` for a config only while fewer than `max_concurrent` trials are under way.
+    """Asks `searcher` for a config only while fewer than `max_concurrent` trials are in progress.
 
-    With `batch`, the ends of trials are kept back until all of a full batch are there, and are
-    told together: as the searcher hears of them before it is asked again, it is asked for
-    `max_concurrent` configs on the same knowledge. Trials that a restore takes up count.
+    With `batch`, the searcher hears of ended trials only when a full batch has ended, of all at
+    once, before it is asked again: so it suggests `max_concurrent` configs on the same knowledge.
+    Trials that a restore resumes count.
 
     Raises InvalidConfig.
     """
@@ -66,13 +66,13 @@ class ConcurrencyLimiter(Wrapper):
     def __init__(self, searcher: Searcher, max_concurrent: int, batch: bool = False) -> None:
         super().__init__(searcher)
         if isinstance(searcher, ConcurrencyLimiter):
-            raise InvalidConfig("a ConcurrencyLimiter in a ConcurrencyLimiter: give one limit")
+            raise InvalidConfig("searcher is already a ConcurrencyLimiter: set only one limit")
         self.batch = batch
         self._forget()
         self.set_max_concurrency(max_concurrent)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Have so many trials under way from now on. Raises InvalidConfig."""
+        """Set the number of trials in progress. Raises InvalidConfig."""
         whole = isinstance(max_concurrent, int) and not isinstance(max_concurrent, bool)
         if not whole or max_concurrent < 1:
             raise InvalidConfig(f"max_concurrent must be 1 or more, not {max_concurrent!r}")
@@ -85,7 +85,7 @@ class ConcurrencyLimiter(Wrapper):
             return None
         answer = self.searcher.suggest(trial_id)
         if answer is None and self._live and len(self._ended) == len(self._live):
-            # It waits for what is kept back here.
+            # The searcher waits for results that are held back here.
             self._tell_ends()
             answer = self.searcher.suggest(trial_id)
         if isinstance(answer, dict):

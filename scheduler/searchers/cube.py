@@ -1,4 +1,4 @@
-"""Configs as points of the unit cube, where equal volumes are equally likely to be drawn."""
+"""Configs as points of the unit cube, where equal volumes are equally likely."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from holdfast.trial.domains import Float, Normal, Random
 from holdfast.trial.search_space.parameters import Assignment, Parameter
 
 Vector = tuple[float, ...]
-"""A number in [0, 1) for each parameter of a space, also for those that a config does not have."""
+"""A number in [0, 1) for each parameter of a space, even if a config does not have it."""
 
-# How finely a place is told from the next one.
+# The resolution of an axis.
 _PLACES: Final = range(2**40)
 _LAST: Final = 1 - 2**-53
-_TAIL: Final = 1e-9  # a normal distribution has no end: six sigma are enough of it
+_TAIL: Final = 1e-9  # cut the normal distribution off at six sigma
 
 
 def value_at(parameter: Parameter, place: float) -> Any:
-    """What is drawn for the parameter where chance says `place`; it grows with it."""
+    """The value of the parameter at `place`; it increases with `place`."""
     if isinstance(parameter.domain, Normal):
         domain = parameter.domain
         inside = min(max(place, _TAIL), 1 - _TAIL)
@@ -31,7 +31,7 @@ def value_at(parameter: Parameter, place: float) -> Any:
 
 
 def place_of(parameter: Parameter, value: Any, rng: Random) -> float:
-    """Where `value` is drawn; of the places that mean the same value one by chance."""
+    """The place of `value`; if several places have that value, a random one."""
     match parameter.domain:
         case Float(q=None, lower=lower, upper=upper, log=log):
             ends = (value, lower, upper)
@@ -53,7 +53,7 @@ def _step_of(parameter: Parameter, value: Any, rng: Random) -> float:
 
 
 def vector_of(parameters: Sequence[Parameter], assignment: Assignment, rng: Random) -> Vector:
-    """The point of a config; what does not exist in it is anywhere."""
+    """The point of a config; parameters that do not exist in it get random places."""
     return tuple(
         place_of(one, assignment[one.name], rng) if one.name in assignment else rng.random()
         for one in parameters
@@ -61,7 +61,7 @@ def vector_of(parameters: Sequence[Parameter], assignment: Assignment, rng: Rand
 
 
 def assignment_at(parameters: Sequence[Parameter], vector: Vector) -> Assignment:
-    """The config at a point: inverse of `vector_of`, to within a rounding of numbers."""
+    """The config at a point: the inverse of `vector_of`, up to rounding."""
     found: dict[str, Any] = {}
     for parameter, place in zip(parameters, vector, strict=True):
         if parameter.exists_in(found):
@@ -71,7 +71,7 @@ def assignment_at(parameters: Sequence[Parameter], vector: Vector) -> Assignment
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """A source of numbers that has only one."""
+    """A generator that always returns the same number."""
 
     number: float
 

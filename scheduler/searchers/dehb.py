@@ -1,4 +1,4 @@
-"""DEHB's half of a search: which config is tried next, and how long."""
+"""The searcher of DEHB: it suggests configs and their budgets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.trial.values import unwrap_scalar
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """What one `fit()` is about: nothing of it is kept but by the journal."""
+    """The state of one `fit()`; a restore rebuilds it from the journal."""
 
     goal: Goal
     parameters: Parameters
@@ -32,7 +32,7 @@ class _Run:
     jobs: dict[str, tuple[RungJob, Individual]] = field(default_factory=dict)
 
     def individual(self, assignment: Assignment, purpose: str) -> Individual:
-        """The same for the same trial, also after a restore."""
+        """The individual of an assignment; the same for the same trial after a restore."""
         rng = self.evolution.chance(f"place/{purpose}")
         vector = vector_of(self.parameters.all, assignment, rng)
         return Individual(vector=vector, tried=assignment)
@@ -48,26 +48,26 @@ class _Run:
 
 
 class DEHBSearch(Searcher):
-    """Differential evolution in the brackets of HyperBand; to be used with DEHBScheduler.
+    """Differential evolution in the brackets of HyperBand, for use with DEHBScheduler.
 
-    Each trial is one evaluation at one budget: its config has `{"dehb": {"budget": ...,
-    "bracket": ...}}` in it, and DEHBScheduler stops it there. The budgets are max_t, and each a
-    `reduction_factor`-th of the one above, down to 1 at least. For each there is a population of
-    configs, which are points of the unit cube, of one axis for each parameter.
+    Each trial is one evaluation at one budget: its config contains `{"dehb": {"budget": ...,
+    "bracket": ...}}`, and DEHBScheduler stops it at the budget. The largest budget is max_t, and
+    each is `reduction_factor` times the next smaller one, down to at least 1. Each budget has a
+    population of configs, which are points of the unit cube with one axis per parameter.
 
-    The first bracket is one of HyperBand with random configs: the best are tried anew at the next
-    budget. In later brackets a trial's config is a mutant, crossed with a member of the population
-    at its budget, whose place it takes if it is at least as good. A mutant is made of three
-    others: of the same population at a bracket's first budget, else of the best at the budget
-    below. When a bracket waits for trials to end, the next one begins.
+    The first bracket is a HyperBand bracket with random configs: the best are evaluated again at
+    the next budget. In later brackets a trial's config is a mutant, crossed with a member of the
+    population at its budget, which it replaces if it is at least as good. A mutant combines three
+    parents: at a bracket's first budget from the same population, otherwise from the best at the
+    budget below. While a bracket waits for trials to end, the next one begins.
 
-    What a trial is worth is the metric in its last report; one that fails, or does not have it, or
-    not as a finite number, is worth nothing. One round of brackets with max_t=81 has 206 trials:
+    The value of a trial is the metric in its last report; a trial that fails, or whose metric is
+    missing or not finite, has the worst value. One round of brackets with max_t=81 has 206 trials:
     set `num_samples`.
 
-    `points_to_evaluate`: configs to begin with; what one of them leaves out is drawn at random.
+    `points_to_evaluate`: configs to start with; missing parameters are drawn at random.
     `mutation_factor` and `crossover_prob` are F and p of the paper. `seed`: a whole number makes
-    the answers reproducible. Parameters that exist only in some configs can be searched.
+    the suggestions reproducible. Parameters that exist only in some configs can be searched.
 
     Awad, Mallik, Hutter, "DEHB: Evolutionary Hyberband for Scalable, Robust and Efficient
     Hyperparameter Optimization" (2021).
@@ -88,7 +88,7 @@ class DEHBSearch(Searcher):
     ) -> None:
         super().__init__(metric=metric, mode=mode)
         seed = unwrap_scalar(seed)
-        _require("max_t", max_t, is_number(max_t, least=1), "a number from 1 on")
+        _require("max_t", max_t, is_number(max_t, least=1), "a number, 1 or more")
         fits = is_number(reduction_factor, least=1, above=True)
         _require("reduction_factor", reduction_factor, fits, "a number above 1")
         fits = is_number(mutation_factor, least=0, above=True)
@@ -101,7 +101,7 @@ class DEHBSearch(Searcher):
         self._max_t, self._shapes = max_t, shapes(max_t, reduction_factor)
         self._points = points_of(points_to_evaluate)
         count, room = len(self._points), self._shapes[0].places
-        _require("points_to_evaluate", f"{count} configs", count <= room, f"{room} at most")
+        _require("points_to_evaluate", f"{count} configs", count <= room, f"at most {room}")
         self._run: _Run | None = None
 
     def set_search_properties(
@@ -110,7 +110,8 @@ class DEHBSearch(Searcher):
         goal = self._goal(self.metric or metric, self.mode or mode)
         if KEY in config:
             raise InvalidConfig(
-                f"param_space has {KEY!r}, where DEHBSearch puts a trial's budget: rename it"
+                f"param_space has the key {KEY!r}, which DEHBSearch needs for a trial's budget: "
+                "rename yours"
             )
         parameters = Parameters(config, who="DEHBSearch")
         mutation_factor, crossover_prob = self._factors
@@ -145,8 +146,8 @@ class DEHBSearch(Searcher):
         bracket = run.evolution.bracket(job["bracket"])
         if job["budget"] not in run.budgets[bracket.level :]:
             raise InvalidConfig(
-                f"trial {trial_id} was given the budget {job['budget']}, and DEHBSearch knows "
-                f"{run.budgets}: restore it with the max_t and reduction_factor of before"
+                f"trial {trial_id} had the budget {job['budget']}, but DEHBSearch has the budgets "
+                f"{run.budgets}: restore with the max_t and reduction_factor of the earlier run"
             )
         known = run.parameters.known(config)
         assignment = run.parameters.assignment(known, f"trial {trial_id}", same)
@@ -164,20 +165,21 @@ class DEHBSearch(Searcher):
         run.evolution.end(job, replace(tried, loss=loss))
 
     def __getstate__(self) -> dict[str, Any]:
-        """As it was made: what a run has learned is in its journal."""
+        """The state before a run: the journal holds what the run has learned."""
         return {**self.__dict__, "_run": None}
 
     @property
     def _opened(self) -> _Run:
         if self._run is None:
-            raise InvalidConfig("DEHBSearch is to be given to a Tuner")
+            raise InvalidConfig(
+                "pass DEHBSearch to a Tuner: TuneConfig(search_alg=DEHBSearch(...))"
+            )
         return self._run
 
     def _goal(self, metric: object, mode: object) -> Goal:
         if not isinstance(metric, str) or not isinstance(mode, str):
             raise InvalidConfig(
-                "DEHBSearch must know which metric is to be optimized: "
-                "TuneConfig(metric='...', mode='min')"
+                "DEHBSearch needs a metric to optimize: set TuneConfig(metric='...', mode='min')"
             )
         return Goal(metric=metric, mode=mode, time_attr="")
 
@@ -191,4 +193,4 @@ class DEHBSearch(Searcher):
 
 
 def _require(name: str, value: object, fits: bool, what: str) -> None:
-    require(fits, f"DEHBSearch({name}={value!r}): give {what}")
+    require(fits, f"DEHBSearch({name}={value!r}): pass {what}")

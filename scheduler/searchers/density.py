@@ -1,4 +1,4 @@
-"""Kernel densities over a unit cube of which some axes are categories: the model of BOHB."""
+"""Kernel densities over a unit cube with some categorical axes: the model of BOHB."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _STANDARD: Final = NormalDist()
 _ROOT_TAU: Final = math.sqrt(math.tau)
 
 Vector = tuple[float, ...]
-"""A config: on each axis a number from 0 to 1, or the number of a category."""
+"""A config: for each axis a number from 0 to 1, or the index of a category."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Density:
-    """A product of kernels around each of `points`, of `widths` per axis.
+    """A product of kernels around each of `points`, with one of `widths` per axis.
 
-    `sizes` gives the number of categories of an axis, 0 for a continuous one, whose kernel is
-    Gaussian. That of categories is the one of Aitchison and Aitken, "Multivariate binary
-    discrimination by the kernel method" (1976): 1 - width for the point's own category, and the
-    width shared among the others.
+    `sizes` has the number of categories of each axis, 0 for a continuous one, whose kernel is
+    Gaussian. The kernel of a categorical axis is that of Aitchison and Aitken, "Multivariate
+    binary discrimination by the kernel method" (1976): 1 - width for the point's own category, and
+    the width shared among the others.
     """
 
     points: tuple[Vector, ...]
@@ -33,9 +33,10 @@ class Density:
 
     @classmethod
     def of(cls, points: Sequence[Vector], sizes: Sequence[int], *, least_width: float) -> Density:
-        """Widths by the normal reference rule: 1.06 standard deviations times n^(-1/(4 + d)).
+        """Fit widths by the normal reference rule: 1.06 standard deviations times n^(-1/(4 + d)).
 
-        None is below `least_width`, and none of categories wider than what makes all alike.
+        No width is below `least_width`. The width of a categorical axis is at most (size - 1) /
+        size, where all categories are equally likely.
         """
         shrink = 1.06 * len(points) ** (-1.0 / (4 + len(sizes)))
         spreads = [pstdev(axis) for axis in zip(*points, strict=True)]
@@ -46,11 +47,11 @@ class Density:
         return cls(points=tuple(points), sizes=tuple(sizes), widths=tuple(widths))
 
     def at(self, vector: Vector) -> float:
-        """The density there."""
+        """The density at a point."""
         return fmean(self._kernel(point, vector) for point in self.points)
 
     def draw(self, rng: Random, *, widen: float) -> Vector:
-        """Somewhere near one of the points, with continuous kernels `widen` times as wide."""
+        """Draw near one of the points, with continuous kernels `widen` times as wide."""
         center = self.points[below(len(self.points), rng)]
         return tuple(
             _other(int(value), size, width, rng) if size else _inside(value, widen * width, rng)
@@ -68,12 +69,12 @@ class Density:
 
 
 def _other(category: int, size: int, width: float, rng: Random) -> float:
-    """The category itself, or with the probability `width` any."""
+    """The category itself or, with the probability `width`, any category."""
     return float(below(size, rng)) if rng.random() < width else float(category)
 
 
 def _inside(mean: float, width: float, rng: Random) -> float:
-    """Drawn from the normal distribution, cut off at 0 and 1."""
+    """Draw from the normal distribution truncated to 0..1."""
     low, high = _STANDARD.cdf(-mean / width), _STANDARD.cdf((1.0 - mean) / width)
     part = low + rng.random() * (high - low)
     if not 0.0 < part < 1.0:  # the inverse has no value there

@@ -1,4 +1,4 @@
-"""What DEHB does with points of the unit cube: in brackets of HyperBand, they evolve."""
+"""The algorithm of DEHB on points of the unit cube: populations evolve in HyperBand brackets."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _PARENTS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Individual:
-    """A config and what it was worth, less is better: infinite where nobody knows.
+    """A config and its loss; infinite if it is not known.
 
-    `tried` is what was tried there, or is to be; without it that follows from the vector.
+    `tried` is the assignment that a trial has used or will use; None means that of the vector.
     """
 
     vector: Vector
@@ -30,7 +30,8 @@ class Individual:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungJob:
-    """A trial's place: the rung of its bracket, and whom it may replace at that budget."""
+    """A trial's job: the rung of its bracket, and the member that it may replace at that
+    budget."""
 
     bracket: int
     rung: int
@@ -38,7 +39,7 @@ class RungJob:
 
 
 class DehbBracket:
-    """How far a bracket has come; its rung of number r is at the budget of number `level` + r."""
+    """The progress of a bracket; its rung r is at the budget with the index `level` + r."""
 
     def __init__(self, number: int, level: int, shape: Shape) -> None:
         self.number, self.level = number, level
@@ -62,7 +63,8 @@ class DehbBracket:
         self.begun[rung] += 1
 
     def end(self, rung: int, individual: Individual) -> None:
-        """A trial has ended; when all of a rung have, the next one begins."""
+        """Record the end of a trial; when all trials of a rung have ended, the next rung
+        begins."""
         self.ended[rung].append(individual)
         while not self.is_over and len(self.ended[self.rung]) >= self.sizes[self.rung]:
             self.rung += 1
@@ -70,9 +72,9 @@ class DehbBracket:
 
 @dataclass(slots=True, kw_only=True)
 class Evolution:
-    """What is known of one experiment: a population for each budget, and the brackets.
+    """The state of one experiment: a population for each budget, and the brackets.
 
-    It follows from `seed` and from which trials began and ended, in their order. `shapes` are the
+    It depends only on `seed` and on which trials began and ended, in order. `shapes` are the
     brackets of one round; the first one begins at the smallest budget. A population has as many
     members as the bracket that begins at its budget has places.
     """
@@ -98,7 +100,7 @@ class Evolution:
         return Chance(f"{self.seed}/dehb/{purpose}")
 
     def next_bracket(self) -> DehbBracket:
-        """The first that has something to do: a new one where all wait for trials to end."""
+        """The first bracket with a job; a new one if all wait for trials to end."""
         with_job = (bracket for bracket in self._open if bracket.has_job)
         return next(with_job, None) or self.bracket(len(self.brackets))
 
@@ -111,7 +113,7 @@ class Evolution:
         return self.brackets[number]
 
     def offspring(self, bracket: DehbBracket, rng: Random) -> Individual:
-        """What the next trial of the bracket is to be."""
+        """The config of the bracket's next trial."""
         level = bracket.level + bracket.rung
         target = self.populations[level][self._slot(level)]
         if bracket.number == 0:
@@ -127,7 +129,7 @@ class Evolution:
         return job
 
     def end(self, job: RungJob, individual: Individual) -> None:
-        """A trial that is at least as good takes the place of the one that it was made from."""
+        """Record the end of a trial. If it is at least as good, it replaces its target."""
         bracket = self.brackets[job.bracket]
         population = self.populations[bracket.level + job.rung]
         if individual.loss < math.inf and individual.loss <= population[job.slot].loss:
@@ -137,11 +139,11 @@ class Evolution:
             self._open.remove(bracket)
 
     def _slot(self, level: int) -> int:
-        """All members of a population in turn."""
+        """The members of a population in turn."""
         return self._begun[level] % len(self.populations[level])
 
     def _halved(self, bracket: DehbBracket) -> Individual | None:
-        """The very first bracket is one of HyperBand: the best go on as they are."""
+        """The first bracket is a HyperBand bracket: the best continue unchanged."""
         if bracket.rung == 0:
             return None
         ranked = sorted(bracket.ended[bracket.rung - 1], key=lambda one: one.loss)
@@ -150,8 +152,11 @@ class Evolution:
         return sound[place] if place < len(sound) else None
 
     def _parents(self, bracket: DehbBracket, target: Individual) -> list[Vector]:
-        """At the first rung the others of the population, then the best at the budget below; all
-        that there are where those are too few."""
+        """The parents of a mutant.
+
+        At the first rung the rest of the population, later the best at the budget below. If these
+        are too few, all individuals.
+        """
         level, everyone = bracket.level + bracket.rung, self.populations
         if bracket.rung == 0:
             chosen = [one for one in everyone[level] if one is not target]
@@ -163,7 +168,7 @@ class Evolution:
         return [one.vector for one in chosen]
 
     def _mutant(self, parents: list[Vector], rng: Random) -> Vector:
-        """rand/1 of differential evolution; what falls out of the cube is drawn anew."""
+        """rand/1 of differential evolution; a coordinate outside the cube is drawn again."""
         if len(parents) < _PARENTS:
             return _anywhere(self.dimensions, rng)
         left = list(parents)
@@ -178,7 +183,7 @@ def _anywhere(dimensions: int, rng: Random) -> Vector:
 
 
 def _crossed(target: Vector, mutant: Vector, probability: float, rng: Random) -> Vector:
-    """Binomial crossover: each number is the mutant's by chance, and one of them is for sure."""
+    """Binomial crossover: a random choice for each number, but at least one is the mutant's."""
     sure = below(len(target), rng)
     return tuple(
         changed if i == sure or rng.random() < probability else kept

@@ -1,4 +1,4 @@
-"""A search algorithm of which each config is tried several times, against noise."""
+"""A search algorithm that evaluates each config several times, to average out noise."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TRIAL_INDEX: Final = "__trial_index__"
 
 @dataclass(slots=True, kw_only=True)
 class _Group:
-    """The trials of one config, of which the searcher knows the first."""
+    """The trials of one config; the searcher knows only the first."""
 
     config: dict[str, Any]
     trials: list[str] = field(default_factory=list)
@@ -27,13 +27,15 @@ class _Group:
 
 
 class Repeater(Wrapper):
-    """Has each config of `searcher` tried `repeat` times, and tells it the mean.
+    """Evaluates each config of `searcher` `repeat` times, and passes it the mean.
 
-    With `set_index`, each config has its number among them, from 0, under `__trial_index__`.
-    The mean is that of the metric in the last reports. Trials that failed, and those that have no
-    number or NaN for it, are left out; where none is left, the searcher is told of a failure.
-    Reports on the way are not told. `num_samples` counts trials, so it should be a multiple of
-    `repeat`; a scheduler that stops trials early spoils the mean.
+    With `set_index`, each config has the number of its repetition, from 0, under
+    `__trial_index__`.
+
+    The mean is that of the metric in the last reports. Trials that failed, or whose metric is
+    missing, not a number or NaN, are left out; if none remains, the searcher sees a failure. It
+    does not see intermediate reports. `num_samples` counts trials, so it should be a multiple of
+    `repeat`; a scheduler that stops trials early distorts the mean.
 
     Raises InvalidConfig.
     """
@@ -53,7 +55,7 @@ class Repeater(Wrapper):
         taken = super().set_search_properties(metric, mode, config, **spec)
         if not self._metrics:
             raise InvalidConfig(
-                "Repeater must know which metric to average: TuneConfig(metric=..., mode=...)"
+                "Repeater needs a metric to average: set TuneConfig(metric=..., mode=...)"
             )
         return taken
 

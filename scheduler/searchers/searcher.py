@@ -1,4 +1,4 @@
-"""The seam of search algorithms, and random and grid search behind it."""
+"""The base class of search algorithms, and the settings of random and grid search."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ FINISHED: Final = "FINISHED"
 
 
 class Searcher(Described):
-    """Base of search algorithms that are asked for one config at a time.
+    """Base class of search algorithms, which suggest one config at a time.
 
-    Its methods run in one thread of the script's process, in the order of events, and may block;
-    a question that is not answered in 300 s ends the run, as does whatever they raise.
+    Its methods run in one thread of the script's process, in the order of events, and may block.
+    If a call takes longer than 300 s or raises, the run ends.
 
-    **After a restore** the object is as it was when `fit()` began, and `set_search_properties`
-    is called as then. What `suggest` answered is in the journal and is never asked again: it is
-    told with `recall`, and between these come `on_trial_result` and `on_trial_complete` as they
-    came. A question whose answer did not get into the journal is asked again, for the same
-    trial. So `suggest` goes on as if nothing had happened if its answer follows from what these
-    methods were told and from a seed, and if it draws from a generator that is made anew for each
-    question, such as `random.Random(f"{seed}/{trial_id}")`, not from one whose state it would
-    have to keep. A trial that a restore took up again has several ends: only the last is told.
+    **After a restore** the object is as it was when `fit()` began, and `set_search_properties` is
+    called again. The configs that `suggest` returned are in the journal, and `recall` passes them
+    to the object instead of a second call of `suggest`; `on_trial_result` and `on_trial_complete`
+    are called in between, in the original order. If an answer did not reach the journal, `suggest`
+    is called again for the same trial. So `suggest` continues as if nothing had happened if its
+    answers depend only on these calls and a seed, and if it creates a generator for each call,
+    such as `random.Random(f"{seed}/{trial_id}")`, instead of keeping one with state. If a restore
+    resumed a finished trial, `on_trial_complete` is called only for its last end.
 
-    A row may lack the metric, or hold NaN or an infinite value for it: what that means is the
-    algorithm's to say. Those of `holdfast.tune.search` take it for a failure of the trial.
+    A row may lack the metric, or have NaN or an infinite value: the algorithm decides what that
+    means. Those of `holdfast.tune.search` treat it as a failure of the trial.
 
-    Raises InvalidConfig for another `mode` than "min" or "max", or a list of these.
+    Raises InvalidConfig for a `mode` other than "min" or "max", or a list of these.
     """
 
     FINISHED = FINISHED
     repeats: int = 1
-    """How often in a row it suggests one config on purpose; 100 times as often, and it is over."""
+    """How many times in a row it suggests one config on purpose; the run ends after 100 times as
+    many."""
 
     def __init__(
         self, metric: str | Sequence[str] | None = None, mode: str | Sequence[str] | None = None
@@ -51,32 +52,33 @@ class Searcher(Described):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        """Take metric, mode and space from the Tuner; False where the space is set already.
+        """Take metric, mode and space from the Tuner; return False if the space is already set.
 
         `spec` has the experiment's `seed`, which is the same after a restore.
         """
         return False
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
-        """A config for a new trial; None for «not now», `Searcher.FINISHED` for «no more»."""
+        """Return a config for a new trial, None for "not now", or `Searcher.FINISHED` for "no
+        more"."""
         raise NotImplementedError(f"{type(self).__name__} must define suggest()")
 
     def recall(self, trial_id: str, config: dict[str, Any]) -> None:
-        """Hear after a restore what `suggest` had answered before it for this trial."""
+        """After a restore: take the config that `suggest` returned for this trial before."""
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """See a report."""
+        """Called with each report."""
 
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """See a trial end; `result` is its last report."""
+        """Called when a trial ends; `result` is its last report."""
 
     def on_pause(self, trial_id: str) -> None:
-        """See the scheduler pause a trial: it has no worker until `on_unpause`."""
+        """Called when the scheduler pauses a trial: it has no worker until `on_unpause`."""
 
     def on_unpause(self, trial_id: str) -> None:
-        """See a paused trial go on."""
+        """Called when a paused trial resumes."""
 
     def add_evaluated_point(
         self,
@@ -86,22 +88,27 @@ class Searcher(Described):
         pruned: bool = False,
         intermediate_values: Sequence[float] | None = None,
     ) -> None:
-        """Learn, before `fit()`, of a config that was tried elsewhere. Raises InvalidConfig where
-        the algorithm cannot."""
+        """Before `fit()`: learn from a config that was evaluated elsewhere.
+
+        Raises InvalidConfig if the algorithm does not support this.
+        """
         raise InvalidConfig(
             f"{type(self).__name__} does not support points that were tried elsewhere"
         )
 
     def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
-        """Learn, before `fit()`, of the trials of a ResultGrid, of an ExperimentAnalysis, or of a
-        list of Results. Those that have not failed and have no such metric are left out."""
+        """Before `fit()`: learn from the trials of a ResultGrid, an ExperimentAnalysis or a list
+        of Results.
+
+        Trials that lack the metric are skipped unless they failed.
+        """
         for config, row, failed in _evaluated(trials_or_analysis):
             value = lookup(row, metric)
             if failed or value is not None:
                 self.add_evaluated_point(config, value, error=failed)
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
-        """Keep to so many trials at once; False where others have to see to that."""
+        """Limit the trials in progress; return False if this searcher cannot."""
         return False
 
 
@@ -112,7 +119,7 @@ def introduce(
     config: Mapping[str, Any],
     **spec: Any,
 ) -> bool:
-    """`set_search_properties` of a searcher that may have no room for `spec`."""
+    """Call `set_search_properties`, without `spec` if the searcher does not accept it."""
     taken = signature(searcher.set_search_properties).parameters.values()
     more = spec if any(one.kind is one.VAR_KEYWORD for one in taken) else {}
     return searcher.set_search_properties(metric, mode, config, **more)
@@ -121,11 +128,12 @@ def introduce(
 class BasicVariantGenerator(Described):
     """Random and grid search: every grid combination, `num_samples` times.
 
-    `points_to_evaluate`: configs, or parts of them, to begin with. `max_concurrent`: trials at
+    `points_to_evaluate`: configs, or parts of them, to start with. `max_concurrent`: trials at
     once, 0 for no limit. `constant_grid_search`: the combinations of one sample share its random
     values. `random_state`: a whole number makes the configs reproducible.
 
     J. Bergstra, Y. Bengio, "Random Search for Hyper-Parameter Optimization" (2012).
+
     Raises InvalidConfig.
     """
 
@@ -144,12 +152,12 @@ class BasicVariantGenerator(Described):
         self.seed = _seed_from(random_state)
 
     def made_of(self) -> Made:
-        """A generator would give another number."""
+        """Describe the seed: a generator would return another number next time."""
         return without(super().made_of(), random_state=self.seed)
 
 
 def points_of(given: Any) -> list[dict[str, Any]]:
-    """`points_to_evaluate` as a list. Raises InvalidConfig for what is none, of configs."""
+    """`points_to_evaluate` as a list. Raises InvalidConfig if it is not a list of configs."""
     points = () if given is None else given
     if isinstance(points, (list, tuple)) and all(isinstance(one, Mapping) for one in points):
         return [dict(point) for point in points]
@@ -159,7 +167,7 @@ def points_of(given: Any) -> list[dict[str, Any]]:
 
 
 def _seed_from(state: Any) -> int | None:
-    """A NumPy generator gives one draw; a number is itself."""
+    """One draw from a NumPy generator; a number is returned unchanged."""
     state = unwrap_scalar(state)
     if state is None or isinstance(state, int):
         return state

@@ -1,7 +1,8 @@
-"""Keeps the files of an experiment in storage as they are here: records always, and artifacts.
+"""Keeps an experiment's files in storage equal to those on this machine: records always, artifacts
+on request.
 
-`holdfast.syncer.artifacts.plan` decides what to do. This module does it, a bounded number of files
-at once; nothing that is wrong with one file keeps the others from going.
+`holdfast.syncer.artifacts.plan` decides what to do. This module does it, with a bounded number of
+files at once; an error with one file does not stop the others.
 """
 
 from __future__ import annotations
@@ -32,18 +33,19 @@ from holdfast.syncer.stores.owned_store import OwnedStore, unconfirmed
 from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.syncer.stores.store import for_each
 
-# Files under way at once: 64 MiB of them at most are in memory, and they leave connections free
+# Files in progress at once: at most 64 MiB of them are in memory, and connections stay free for
+# checkpoints.
 # for checkpoints.
 _AT_ONCE = 16
 _SAVE_EVERY_S = 5.0
 _TELL_EVERY_S = 1.0
-# So many files that the storage refuses are a matter of each; more, of the storage.
+# Up to this many refused files may be the files' fault; more are the storage's.
 _MOST_REFUSED = 20
 _NOTHING = Changes(first=(), read=(), gone=())
 
 
 class Mirror:
-    """`tell` hears what is passed over, and how far a long sync has come."""
+    """Mirrors files. `tell` is called with skipped files and the progress of long syncs."""
 
     def __init__(
         self,
@@ -63,7 +65,8 @@ class Mirror:
         self.skipped = SkippedFiles(lambda text: tell(["warning", text]))
 
     async def open(self, *, is_continued: bool) -> None:
-        """Once the storage is ours: what this tree knows of it counts, or nothing."""
+        """Start after the storage is claimed, with this tree's index of it if that is still
+        valid."""
         epoch = int(self._storage.epoch.rpartition("/")[2])
         try:
             own = await threads.call(partial(self._local.open, epoch, is_continued=is_continued))
@@ -73,29 +76,30 @@ class Mirror:
         self._folders = {"": own}
 
     async def send_records(self) -> None:
-        """Raises StorageError."""
+        """Upload changed records. Raises StorageError."""
         await self._send("records", None)
 
     async def send_artifacts(self, wanted: Sequence[str] | None) -> int:
-        """Those of the trials in these folders, None for all there are; how many were sent.
+        """Upload the artifacts of the trials in these folders (None: all); return the number of
+        files sent.
 
         Raises StorageError.
         """
         return await self._send("artifacts", wanted) if self._orders.artifacts else 0
 
     async def index_of(self, folder: str) -> FolderIndex:
-        """What storage has of a folder."""
+        """The index of a folder: its files in storage."""
         if folder not in self._folders:
             loaded = await threads.call(partial(self._local.load, folder))
             self._folders.setdefault(folder, loaded)
         return self._folders[folder]
 
     async def save(self, index: FolderIndex) -> None:
-        """Keep in mind what is known of a folder; no death of a process loses it."""
+        """Write the index of a folder, so that no death of a process loses it."""
         async with self._writing:
             if index.is_written:
                 return
-            index.is_written = True  # what changes meanwhile is written the next time
+            index.is_written = True  # later changes are written next time
             try:
                 await threads.call(partial(self._local.save, index.copy()))
                 index.has_file = True
@@ -104,12 +108,12 @@ class Mirror:
                 self._tell_unwritten(error)
 
     def _tell_unwritten(self, error: OSError) -> None:
-        """Once: it costs a later restore an upload that was not needed."""
+        """Warn once. A missing index only costs a later restore an unnecessary upload."""
         if not self._told_unwritten:
             self._told_unwritten = True
-            self._tell(["warning", f"what is in storage cannot be written down here: {error}"])
+            self._tell(["warning", f"the index of files in storage cannot be written: {error}"])
 
-    # -- what is to be done -------------------------------------------------------------------
+    # -- planning --
 
     async def _send(self, scope: Scope, wanted: Sequence[str] | None) -> int:
         looked = await self._retry.until_done(
@@ -131,7 +135,7 @@ class Mirror:
         return sum(len(part.sent) for part in busy)
 
     def _look(self, scope: Scope, wanted: Sequence[str] | None) -> list[Look]:
-        """In a thread: one way there for all folders, of which there may be ten thousand."""
+        """Scan all folders in one thread call, because there may be ten thousand."""
         there = folders(self._orders)
         chosen = there if wanted is None else [name for name in there if name in set(wanted)]
         return [
@@ -148,7 +152,7 @@ class Mirror:
             self._folders.setdefault(look.folder, look.index)
         index = self._folders[look.folder]
         if index.has_file and not look.found.has_index:
-            # The folder was lost, and perhaps made anew: nothing in it was removed by the user.
+            # The folder was lost, and perhaps created again: the user has not removed its files.
             index.lose()
         decided = changes(index.known, look.found, covers(self._orders, scope))
         if not index.has_file:
@@ -156,7 +160,7 @@ class Mirror:
         return FolderSync(index, look.found, decided, dict(look.found.skipped))
 
     async def _check(self, part: FolderSync) -> None:
-        """Once for each folder that an earlier process has sent: does storage have it still?"""
+        """Check once per folder whether storage still has what an earlier process sent."""
         index = part.index
         index.check(await self._present(index.name))
         part.changes = replace(part.changes, read=changes(index.known, part.found).read)
@@ -165,7 +169,7 @@ class Mirror:
         listed = await self._retry.until_done(f"list {folder}", lambda: self._storage.list(folder))
         return {entry.key: entry.size for entry in listed}
 
-    # -- and how it is done -------------------------------------------------------------------
+    # -- performing --
 
     async def _perform(self, sync: Sync) -> None:
         for part in sync.parts:
@@ -181,15 +185,15 @@ class Mirror:
         await self._advance(sync, part, key)
 
     async def _try_to_send(self, sync: Sync, part: FolderSync, key: str) -> None:
-        """Read one file, and send it if storage does not have what was read."""
+        """Read one file, and send it if storage does not have the same content."""
         try:
             await self._send_as_it_is(part, key)
         except FileNotFoundError:
-            pass  # removed by the user meanwhile: there is nothing to keep
+            pass  # the user has removed it meanwhile
         except OSError as error:
             part.skipped[key] = f"it cannot be read ({reason(error)})"
         except (StorageRefused, NotStored) as error:
-            # Some servers answer 404 to a name that they cannot have.
+            # Some servers answer 404 to a name that they do not support.
             if await threads.call(partial(os.path.lexists, self._orders.root / key)):
                 part.skipped[key] = str(error)
                 sync.refused += 1
@@ -198,7 +202,7 @@ class Mirror:
 
     async def _send_as_it_is(self, part: FolderSync, key: str) -> None:
         path = self._orders.root / key
-        # Twice, where a large one began to change while it was sent.
+        # A second time if a large file began to change while it was sent.
         for _ in range(2):
             state = await threads.call(
                 partial(read_steady, path, copies=self._orders.root / part.index.name)
@@ -215,7 +219,7 @@ class Mirror:
             if await threads.call(partial(stands_still, path, state.facts)):
                 return
             part.index.doubt([key])
-        part.skipped[key] = "it was changing while it was sent, and is sent again"
+        part.skipped[key] = "it changed while it was sent, and will be sent again"
 
     async def _send_state(self, part: FolderSync, key: str, state: StableRead) -> None:
         index, source = part.index, state.source
@@ -237,7 +241,7 @@ class Mirror:
         if not keys:
             return
         if not all(map(self._orders.is_record, keys)):
-            await self._earlier(part.index)  # before what is removed is forgotten
+            await self._earlier(part.index)  # before the removed files are forgotten
             part.index.is_listed = False
         await self._retry.until_done(
             f"remove from {part.index.name}", lambda: self._storage.delete(keys)
@@ -245,7 +249,7 @@ class Mirror:
         part.index.forget(keys)
 
     async def _finish(self, sync: Sync, part: FolderSync) -> None:
-        """What is gone here goes there last: a file that was renamed is there all the time."""
+        """Remove deleted files from storage last, so that a renamed file is there all the time."""
         await self._remove(part, part.changes.gone)
         if sync.scope == "records":
             return
@@ -257,7 +261,10 @@ class Mirror:
             await self._put_listing(part.index)
 
     async def _confirm(self, sync: Sync, part: FolderSync) -> None:
-        """Some servers say that all is well, and keep nothing. Raises StorageUnavailable."""
+        """Check that storage has the files: some servers confirm and keep nothing.
+
+        Raises StorageUnavailable.
+        """
         listed = {e.key: e.size for e in await self._storage.list(part.index.name)}
         missing = missing_there(part.index.known, listed, sorted(part.sent))
         part.index.doubt(missing)
@@ -283,7 +290,8 @@ class Mirror:
         index.is_listed, index.is_written = True, False
 
     async def _earlier(self, index: FolderIndex) -> dict[str, Listed]:
-        """What another machine has listed, and this one did not bring here, is still there."""
+        """The files that another machine has listed and this one did not download; they are still
+        in storage."""
         key = f"{index.name}/{LISTING_NAME}" if index.name else LISTING_NAME
         if index.earlier is None:
             try:
@@ -293,7 +301,7 @@ class Mirror:
                 index.earlier = {}
         return index.earlier
 
-    # -- what is told -------------------------------------------------------------------------
+    # -- reporting --
 
     async def _advance(self, sync: Sync, part: FolderSync, key: str) -> None:
         now = asyncio.get_running_loop().time()
@@ -321,7 +329,7 @@ class Mirror:
 
 
 def may_be_behind(orders: Orders) -> bool:
-    """Whether, by what this tree knows of its storage, artifacts differ from what is there.
+    """Whether artifacts differ from those in storage, as far as this tree knows.
 
     Raises OSError.
     """

@@ -1,4 +1,4 @@
-"""What the uploader must know of an experiment, and which of its files are persisted."""
+"""Orders for the uploader: the facts it needs about an experiment, and which files to upload."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def _none(key: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orders:
-    """What the uploader must know. `storage` is None where the local tree is the storage.
+    """The facts that the uploader needs. `storage` is None if the local tree is the storage.
 
-    `is_record(key)` says which small files are persisted always, `is_remade(key)` which of them
-    every restore writes anew; `artifacts` adds all other files. What is called one of `private`
-    in the experiment's folder, or one of `private_inside` in a trial's, is never uploaded as a
-    file, nor are a trial's checkpoints (folders whose names are so by `is_checkpoint(name)`).
-    `disk_deadline_s` is how long a call may wait for the disk, 0 for no deadline. `epoch` is what
-    an earlier uploader of this same incarnation has claimed, "" where none has.
+    `is_record(key)` selects the small files that are always uploaded, `is_remade(key)` those of
+    them that every restore rewrites; `artifacts` adds all other files. Names in `private` in the
+    experiment's folder, and those in `private_inside` in a trial's, are never uploaded as files,
+    nor are a trial's checkpoints (folders with `is_checkpoint(name)`). `disk_deadline_s` is how
+    long a call may wait for the disk, 0 for no deadline. `epoch` is the claim of an earlier
+    uploader of this run, "" if there is none.
     """
 
     root: Path
@@ -44,7 +44,7 @@ class Orders:
     epoch: str = ""
 
     def is_ours(self, key: str, *, is_folder: bool) -> bool:
-        """Whether the file or folder is kept by other means, or for nobody but us."""
+        """Whether the file or folder is uploaded in another way, or is for holdfast only."""
         above, _, name = key.rpartition("/")
         if name[0] == "." and is_leftover(name):
             return True

@@ -1,10 +1,10 @@
-"""Which files of a folder are to be sent to storage, and which removed there.   PURE
+"""Decides which files of a folder to send to storage, and which to remove there.   PURE
 
-What storage has of a folder (a trial's, or the experiment's own files) is known by an index: for
-each file what it was when it was sent. The folder here is the original, storage its mirror: what
-is new or changed is sent, and what the user removed here is removed there. Only files that the
-index knows are ever removed, and it lies in the folder itself: where the folder is lost, on
-another machine or with a disk that is not mounted, nothing is known and nothing is removed.
+An index lists the files of a folder (a trial's, or the experiment's own files) in storage, each
+with its state when it was sent. The local folder is the original, storage its mirror: new and
+changed files are sent, and files that the user removed here are removed there. Only files in the
+index are ever removed, and the index is in the folder itself: if the folder is lost, on another
+machine or on a disk that is not mounted, nothing is known and nothing is removed.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from typing import NamedTuple
 
 from holdfast.dataclass import dataclass
 
-# In a trial's folder here: what storage has of it. Never uploaded.
+# In a trial's local folder: the index of its files in storage. Never uploaded.
 INDEX_NAME = ".stored.json"
-# In a trial's folder in storage: the artifacts that are there, with checksums.
+# In a trial's folder in storage: the artifacts there, with checksums.
 LISTING_NAME = ".artifacts.json"
-# A file that has changed less than so long ago may change again without its times showing it:
+# A file that changed more recently than this may change again without different times: Linux keeps
+# them in steps of 4 ms, the coarsest file systems (FAT) in steps of 2 s.
 # they are kept in steps of 4 ms by Linux, and of 2 s by the coarsest file systems (FAT).
 SETTLED_AFTER_S = 2.0
 
 
 class FileStat(NamedTuple):
-    """What tells cheaply that a file has changed. The size in bytes, times in ns since 1970.
+    """A cheap way to see that a file has changed: size in bytes, times in ns since 1970.
 
-    `ctime_ns` catches what restores the mtime (`cp -p`, `rsync -t`). A tuple, not a dataclass:
-    there are as many as files.
+    `ctime_ns` detects tools that restore the mtime (`cp -p`, `rsync -t`). A tuple, not a
+    dataclass, because there is one per file.
     """
 
     size: int
@@ -35,13 +36,15 @@ class FileStat(NamedTuple):
     ctime_ns: int
 
     def is_settled(self, now_ns: int) -> bool:
-        """Whether a later change would show."""
+        """Whether a later change would change the times."""
         return now_ns - max(self.mtime_ns, self.ctime_ns) > SETTLED_AFTER_S * 1e9
 
 
 class Known(NamedTuple):
-    """A file that storage has: what it was here when it was read, and the SHA-256 of what was
-    sent; "" where that is uncertain. One that is not `settled` is read again each time."""
+    """A file in storage: its state here when it was read, and the SHA-256 of the content sent.
+
+    The checksum is "" if it is uncertain. A file that is not `settled` is read again each time.
+    """
 
     facts: FileStat
     checksum: str
@@ -50,11 +53,11 @@ class Known(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderScan:
-    """What a walk through a folder has found: files by key, and by key why something was passed
-    over; for a folder that could not be looked into, all below it is out of sight.
+    """The result of a walk through a folder: files by key, and skipped keys with the reason.
 
-    `is_there` is False where the folder itself is not, `has_index` where it has no index (any
-    more)."""
+    If a folder could not be read, everything below it is unknown. `is_there` is False if the
+    folder itself is missing, `has_index` if it has no index (any more).
+    """
 
     files: Mapping[str, FileStat]
     skipped: Mapping[str, str]
@@ -62,15 +65,18 @@ class FolderScan:
     has_index: bool = True
 
     def hides(self, key: str) -> bool:
-        """Whether the file may be there all the same."""
+        """Whether the file may exist although it was not found."""
         skipped = self.skipped
         return bool(skipped) and any(above in skipped for above in (key, *folders_above(key)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
-    """What is to be done, in this order: keys to remove that stand in the way of others (a file
-    where there is a folder now), keys to read, and send if they changed, and keys to remove."""
+    """The changes to make, in this order.
+
+    `first` are keys to remove because they are in the way (a file in place of what is now a
+    folder), `read` keys to read, and to send if they changed, `gone` keys to remove.
+    """
 
     first: tuple[str, ...]
     read: tuple[str, ...]
@@ -80,8 +86,8 @@ class Changes:
 def changes(
     known: Mapping[str, Known], found: FolderScan, covers: Callable[[str], bool] = lambda key: True
 ) -> Changes:
-    """Hold what is here against what storage has. `covers` says which known keys the walk was
-    after: others are not gone because it did not bring them."""
+    """Compare the local files with the index. Only known keys that `covers` selects can be
+    gone."""
     read = tuple(key for key, facts in found.files.items() if _may_differ(known.get(key), facts))
     gone: list[str] = []
     if found.is_there:
@@ -107,28 +113,28 @@ def _may_differ(known: Known | None, facts: FileStat) -> bool:
 
 
 def folders_above(key: str) -> Iterator[str]:
-    """The folders that a key is in, from the innermost."""
+    """The folders that contain a key, innermost first."""
     while "/" in key:
         key = key.rpartition("/")[0]
         yield key
 
 
 def uncertain(known: Known) -> Known:
-    """The same file, of which storage may have another content from now on."""
+    """The same file, whose content in storage is now uncertain."""
     return known._replace(checksum="", settled=False)
 
 
 def missing_there(
     known: Mapping[str, Known], present: Mapping[str, int], keys: Iterable[str]
 ) -> list[str]:
-    """Those of the keys that a listing of the storage does not show as they were sent."""
+    """The keys that a listing of the storage lacks or shows with another size."""
     return [key for key in keys if key in known and present.get(key) != known[key].facts.size]
 
 
 _SHOWN = 5
 
 
-def told(skipped: Mapping[str, str], shown: int = _SHOWN) -> str:
+def skipped_text(skipped: Mapping[str, str], shown: int = _SHOWN) -> str:
     """`a: why; b: why; and 3 more`, with names that fit on a line."""
     lines = [f"{_printable(key)}: {why}" for key, why in list(skipped.items())[:shown]]
     more = len(skipped) - len(lines)

@@ -1,4 +1,4 @@
-"""Bringing what a trial wrote on another machine to its folder here, before it goes on."""
+"""Downloads a trial's files from another machine into its folder here, before it resumes."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from holdfast.syncer.stores.store import ObjectInfo, check_key, for_each
 _AT_ONCE = 16
 
 
-async def bring_back(
+async def restore_artifacts(
     folder: str, orders: Orders, storage: OwnedStore, retry: StorageRetry, mirror: Mirror
 ) -> None:
     """Download the files of the trial in `folder` that were never here, and check them.
 
-    What is here stays as it is, and what the user removed here is not brought back; neither are
-    checkpoints, and the records that are made from the journal. Raises StorageError.
+    Existing local files stay unchanged, and files that the user removed here are not downloaded,
+    nor are checkpoints, and records that are written from the journal. Raises StorageError.
     """
     index = await mirror.index_of(folder)
     entries, listing = await retry.until_done(
         f"look for the files of {folder}", partial(_look, folder, storage)
     )
-    wanted = [entry for entry in entries if _is_wanted(entry.key, folder, orders, index)]
+    wanted = [entry for entry in entries if _should_restore(entry.key, folder, orders, index)]
     home = _Home(orders=orders, folder=folder, index=index, listing=listing)
     skipped: dict[str, str] = {}
 
@@ -47,7 +47,7 @@ async def bring_back(
                 f"bring {entry.key}", lambda: _bring(entry, home, storage, skipped)
             )
         except NotStored:
-            return  # removed since it was listed
+            return  # removed after the listing
         except OSError as error:
             skipped[entry.key] = f"it cannot be written here ({reason(error)})"
 
@@ -71,22 +71,25 @@ class _Home:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Listing:
-    """What the last machine said of its artifacts, and when (seconds since 1970, None where the
-    store does not know)."""
+    """The last machine's list of its artifacts, and its time (seconds since 1970, None if
+    unknown)."""
 
     files: Mapping[str, Listed]
     written_at: float | None
 
     def problem(self, name: str, entry: ObjectInfo, checksum: str) -> str:
-        """What is wrong with a download. An object that is newer than the listing was put by a
-        machine that was lost before it wrote another."""
+        """What is wrong with a download; "" if nothing.
+
+        An object that is newer than the listing was uploaded by a machine that was lost before it
+        wrote another listing.
+        """
         listed = self.files.get(name)
         if listed is None or not listed.checksum or listed.checksum == checksum:
             return ""
         put_at, listed_at = entry.modified, self.written_at
         if put_at is None or listed_at is None or put_at > listed_at:
             return ""
-        return "its bytes in storage are not those that were sent"
+        return "its bytes in storage differ from those that were sent"
 
 
 async def _look(folder: str, storage: OwnedStore) -> tuple[list[ObjectInfo], _Listing]:
@@ -97,14 +100,15 @@ async def _look(folder: str, storage: OwnedStore) -> tuple[list[ObjectInfo], _Li
     if found is not None:
         try:
             files = read_listing(await storage.read(key))
-        except ValueError:  # without it nothing is missing but the checksums
+        except ValueError:  # without it only the checksums are missing
             files = {}
         listing = _Listing(files=files, written_at=found.modified)
     return entries, listing
 
 
-def _is_wanted(key: str, folder: str, orders: Orders, index: FolderIndex) -> bool:
-    """Names come from the network: one with `..` in it would be written elsewhere."""
+def _should_restore(key: str, folder: str, orders: Orders, index: FolderIndex) -> bool:
+    """Whether to download the key. Names come from the network: one with `..` would be written
+    elsewhere."""
     try:
         check_key(key)
     except ValueError:
@@ -114,7 +118,7 @@ def _is_wanted(key: str, folder: str, orders: Orders, index: FolderIndex) -> boo
     above = list(folders_above(key))
     if any(orders.is_ours(name, is_folder=True) for name in above):
         return False
-    # Nor may a folder of the trial's take the place of a file of ours.
+    # A trial's folder must not replace one of holdfast's files either.
     files = [key, *(name for name in above if name.startswith(f"{folder}/"))]
     if any(orders.is_ours(name, is_folder=False) or orders.is_remade(name) for name in files):
         return False
@@ -142,7 +146,7 @@ async def _bring(
 
 
 def _place(source: Path, home: _Home, key: str, mtime_ns: int | None) -> None:
-    """Raises OSError, also where a link leads out of the trial's folder."""
+    """Move the file into place. Raises OSError, also if a link leads out of the trial's folder."""
     target = home.path(key)
     real, trial = os.path.realpath(target.parent), os.path.realpath(home.path(home.folder))
     if os.path.commonpath([real, trial]) != trial:

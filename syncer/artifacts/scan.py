@@ -1,7 +1,7 @@
-"""Walking the folders of an experiment for the files that are to be persisted.
+"""Walks the folders of an experiment for files to upload.
 
-Here, unlike in a checkpoint, nothing that is found is an error: what cannot be sent is passed
-over, with the reason, and everything else goes.
+Unlike in a checkpoint, nothing here is an error: files that cannot be sent are skipped with a
+reason, and all others are sent.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ Scope = Literal["records", "artifacts"]
 
 
 def covers(orders: Orders, scope: Scope) -> Callable[[str], bool]:
-    """Whether a key belongs to the records, or else to the artifacts."""
+    """A predicate of keys: those of the records, or else those of the artifacts."""
     wanted = scope == "records"
     return lambda key: orders.is_record(key) is wanted
 
 
 def folders(orders: Orders) -> list[str]:
-    """The folders of an experiment that have an index each: "", for the files that lie in its own
-    folder, and the trials' folders. Raises OSError."""
+    """The folders with an index each: "", for the experiment's own files, and the trials' folders.
+
+    Raises OSError.
+    """
     with os.scandir(orders.root) as entries:
         found = [
             entry.name
@@ -39,7 +41,7 @@ def folders(orders: Orders) -> list[str]:
 
 
 def scan(orders: Orders, folder: str, scope: Scope) -> FolderScan:
-    """The files of one such folder that belong to the scope; records lie at its top only."""
+    """The files of a folder that belong to the scope; records are only at its top level."""
     walk = _Walk(orders, os.fspath(orders.root), folder, scope)
     waiting = [folder]
     while waiting:
@@ -54,8 +56,10 @@ def scan(orders: Orders, folder: str, scope: Scope) -> FolderScan:
 
 @dataclass(slots=True)
 class _Walk:
-    """Each publication looks into every trial's folder, of which there may be ten thousand: one
-    scandir for each, and what only links and folders below need is asked when one is met."""
+    """One walk. Each publication scans every trial's folder, of which there may be ten thousand.
+
+    So it makes one scandir per folder; further calls happen only for links and subfolders.
+    """
 
     orders: Orders
     root: str
@@ -69,7 +73,7 @@ class _Walk:
     home: str = ""
 
     def enter(self, folder: str) -> Iterator[str]:
-        """Take in one folder; gives those below it that are to be entered."""
+        """Scan one folder; yield its subfolders to scan."""
         try:
             with os.scandir(f"{self.root}/{folder}") as entries:
                 listed = list(entries)
@@ -85,24 +89,24 @@ class _Walk:
         for entry in listed:
             key = above + entry.name
             try:
-                if self._take_in(key, entry):
+                if self._add(key, entry):
                     yield key
             except FileNotFoundError:  # removed meanwhile
                 continue
             except OSError as error:
                 self.skipped[key] = reason(error)
 
-    def _take_in(self, key: str, entry: os.DirEntry[str]) -> bool:
-        """Whether it is a folder to be entered."""
+    def _add(self, key: str, entry: os.DirEntry[str]) -> bool:
+        """Add a file; return whether the entry is a folder to scan."""
         is_folder = entry.is_dir(follow_symlinks=False)
         if not self._is_wanted(key, is_folder) or self.orders.is_ours(key, is_folder=is_folder):
             return False
         if not _is_utf8(entry.name):
-            self.skipped[ascii(key)] = "its name is not UTF-8, which names in storage are"
+            self.skipped[ascii(key)] = "its name is not UTF-8, which storage requires"
             return False
         facts = entry.stat(follow_symlinks=False)
         if is_folder:
-            return self._is_entered(key, facts)
+            return self._may_enter(key, facts)
         if stat.S_ISLNK(facts.st_mode):
             target = self._target(key, entry.path)
             if target is None:
@@ -111,19 +115,21 @@ class _Walk:
         if stat.S_ISREG(facts.st_mode):
             self.files[key] = facts_of(facts)
         else:
-            self.skipped[key] = "it is no regular file (a pipe, socket or device)"
+            self.skipped[key] = "it is not a regular file (a pipe, socket or device)"
         return False
 
     def _is_wanted(self, key: str, is_folder: bool) -> bool:
-        """The experiment's own folder and the records need no walk into what is below."""
+        """Whether the entry belongs to the scope; the top folder and the records need no
+        subfolders."""
         if self.scope == "records":
             return not is_folder and self.orders.is_record(key)
         if "/" not in key:
             return not is_folder and not self.orders.is_record(key)
         return is_folder or not self.orders.is_record(key)
 
-    def _is_entered(self, key: str, facts: os.stat_result) -> bool:
-        """What is mounted there may be gone tomorrow without anybody having removed it."""
+    def _may_enter(self, key: str, facts: os.stat_result) -> bool:
+        """Whether to scan a folder: not a mounted one, whose files may vanish without being
+        removed."""
         if self.device is None:
             self.device = os.stat(f"{self.root}/{self.top}").st_dev
         if facts.st_dev != self.device:
@@ -131,10 +137,10 @@ class _Walk:
         return facts.st_dev == self.device
 
     def _target(self, key: str, path: str) -> os.stat_result | None:
-        """What a link to a file of the same trial leads to.
+        """The target of a link to a file of the same trial.
 
-        What lies elsewhere is not the trial's: links to data sets would send those. The content
-        of a folder inside is found under its own name.
+        Files elsewhere do not belong to the trial: links to data sets would upload those. The
+        files of a linked folder inside the trial's are found under their own names.
         """
         try:
             target = os.path.realpath(path, strict=True)
@@ -155,7 +161,7 @@ def facts_of(facts: os.stat_result) -> FileStat:
 
 
 def reason(error: OSError) -> str:
-    """In a few words, without the name of the file."""
+    """A short reason, without the name of the file."""
     return (error.strerror or str(error)).lower()
 
 

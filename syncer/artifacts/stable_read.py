@@ -1,9 +1,9 @@
-"""Reading files that may be written at this moment, so that only what a file really was is sent.
+"""Reads files that may be changing, so that only a state that a file really had is sent.
 
-A file is read, and its times are looked at before and after. Where they differ it is being
-written, and read once more: bytes that are the same both times stood in it together, at the
-moment between the two. So it is with a log that grows, of which the part that was there is sent;
-a file that is being overwritten gives other bytes, and is kept back until it stands still.
+A file is read, and its times are compared before and after. If they differ, it is being written,
+and is read again: bytes that are equal both times were all in the file at the moment between the
+two. This is how a growing log is sent, as far as it existed. A file that is being overwritten
+gives different bytes, and is held back until it stops changing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.syncer.files.copying import copy_bytes
 from holdfast.syncer.files.durable import TEMPORARY, unique
 from holdfast.syncer.files.regular import NotRegular
 
-# Up to here a file is read into memory, and what was hashed is what is sent.
+# Up to this size a file is read into memory, so that the hashed bytes are those sent.
 SMALL_BYTES = 4 << 20
 _ATTEMPTS = 3
 _BUFFER_BYTES = 1 << 20
@@ -31,9 +31,10 @@ _BUFFER_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableRead:
-    """A state that a file had: `source` is its bytes, or the file itself, or a copy of it.
+    """A state that a file had: `source` is its bytes, the file itself, or a copy of it.
 
-    `facts` have the size of what is sent. `is_settled` says that a later change would show.
+    `facts` have the size of the content to send. `is_settled`: a later change would change the
+    times.
     """
 
     source: bytes | Path
@@ -49,17 +50,17 @@ class StableRead:
 
 
 def read_steady(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> StableRead | None:
-    """A state of the file, None where it is being overwritten (or there is no room for a copy).
+    """A state of the file; None if it is being overwritten, or if there is no space for a copy.
 
-    `copies` is a folder on the same disk for the copy of a large file that grows. Of a large one
-    that stood still while it was hashed `source` is the file itself: use `stands_still` when it
-    was sent. Raises OSError.
+    `copies` is a folder on the same disk, for the copy of a large file that grows. For a large
+    file that did not change while it was hashed, `source` is the file itself: call `stands_still`
+    after sending it. Raises OSError.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
-            raise NotRegular("it is no regular file")
+            raise NotRegular("it is not a regular file")
         if found.st_size > small_bytes:
             return _read_large(descriptor, path, copies)
         return _read_small(descriptor)
@@ -68,7 +69,7 @@ def read_steady(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> 
 
 
 def stands_still(path: Path, facts: FileStat) -> bool:
-    """Whether the file is what it was."""
+    """Whether the file is unchanged."""
     try:
         return facts_of(os.stat(path)) == facts
     except OSError:
@@ -103,7 +104,7 @@ def _read_large(descriptor: int, path: Path, copies: Path) -> StableRead | None:
 def _copied(descriptor: int, copies: Path) -> StableRead | None:
     before = facts_of(os.fstat(descriptor))
     if shutil.disk_usage(copies).free < 2 * before.size:
-        return None  # the journal needs the room more
+        return None  # leave the space to the journal
     copy = copies / f"{TEMPORARY}{unique()}"
     try:
         target = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -125,7 +126,7 @@ def _copied(descriptor: int, copies: Path) -> StableRead | None:
 
 
 def _hash(descriptor: int, size: int) -> str | None:
-    """The SHA-256 of the first `size` bytes, None if there are fewer."""
+    """The SHA-256 of the first `size` bytes; None if there are fewer."""
     digest = hashlib.sha256(usedforsecurity=False)
     at = 0
     while at < size:
@@ -138,6 +139,6 @@ def _hash(descriptor: int, size: int) -> str | None:
 
 
 def checksum_of(path: Path) -> str:
-    """The SHA-256 of a file that nobody writes. Raises OSError."""
+    """The SHA-256 of a file that no process writes. Raises OSError."""
     with open(path, "rb", buffering=0) as file:
         return _hash(file.fileno(), os.fstat(file.fileno()).st_size) or ""

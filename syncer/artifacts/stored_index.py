@@ -1,8 +1,8 @@
-"""The index of what storage has of a folder: a file in the folder itself, and what it is worth.
+"""The index of a folder's files in storage: a file in the folder itself, and whether it is valid.
 
-It is worth nothing once another machine has owned the storage, which may have changed everything.
-So each index names the claim under which it was written, and the one of the experiment's own
-folder names the claims that this tree has held one after the other, with no other between.
+It is invalid once another machine has owned the storage, because that may have changed everything.
+So each index names the claim under which it was written, and the index of the experiment's own
+folder names the range of consecutive claims that this tree has held.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _FORMAT = 1
 
 @dataclass(slots=True)
 class FolderIndex:
-    """What storage has of the folder `name` ("" for the experiment's own files), by key.
+    """The files in storage of the folder `name` ("" for the experiment's own files), by key.
 
-    `is_checked`: what an earlier process wrote here was looked for in storage. `is_listed`: the
-    listing in storage tells of all artifacts. `is_written`: the file here has what is known.
-    `has_file`: there is such a file, or was, before the folder was lost. `doubtful` are keys that
-    are about to be sent: to whoever reads the file after a crash they are uncertain. `earlier` is
-    what the listing in storage told of files that are not known here, None until it is read.
+    `is_checked`: files that an earlier process sent were looked up in storage. `is_listed`: the
+    listing in storage has all artifacts. `is_written`: the local index file is up to date.
+    `has_file`: the index file exists, or did before the folder was lost. `doubtful` are keys that
+    are about to be sent: after a crash they are uncertain to a reader of the file. `earlier` has
+    the files in the storage's listing that are not known here, None until it is read.
     """
 
     name: str
@@ -46,11 +46,11 @@ class FolderIndex:
     earlier: dict[str, Listed] | None = None
 
     def copy(self) -> FolderIndex:
-        """As it is now, to be written elsewhere."""
+        """A copy, to be written in another thread."""
         return replace(self, known=dict(self.known), doubtful=set(self.doubtful))
 
     def begin(self, keys: Iterable[str]) -> None:
-        """These may be sent from now on."""
+        """These keys may be sent from now on."""
         self.doubtful |= self.known.keys() & set(keys)
         self.is_written &= not self.doubtful
 
@@ -58,8 +58,8 @@ class FolderIndex:
         self.is_written &= not self.doubtful
         self.doubtful -= set(keys)
 
-    def told(self, key: str) -> list[int | str | bool]:
-        """What a reader of the file is told of a key."""
+    def entry(self, key: str) -> list[int | str | bool]:
+        """The entry of a key in the index file."""
         known = self.known[key]
         facts, checksum, settled = uncertain(known) if key in self.doubtful else known
         return [*facts, checksum, settled]
@@ -69,7 +69,7 @@ class FolderIndex:
         self.is_written = False
 
     def doubt(self, keys: Iterable[str]) -> None:
-        """Storage may have another content of these from now on."""
+        """The content of these keys in storage is uncertain from now on."""
         for key in keys:
             if key in self.known and self.known[key].checksum:
                 self.sent(key, uncertain(self.known[key]))
@@ -80,25 +80,25 @@ class FolderIndex:
             (self.earlier or {}).pop(key.removeprefix(f"{self.name}/"), None)
 
     def lose(self) -> None:
-        """The folder was lost with all that is known of it."""
+        """The folder was lost with its index."""
         self.known.clear()
         self.is_written = self.has_file = False
 
     def check(self, present: Mapping[str, int]) -> None:
-        """Hold what is known against a listing of the storage."""
+        """Compare the index with a listing of the storage."""
         self.doubt(missing_there(self.known, present, self.known))
         self.is_checked = True
 
 
 class LocalIndex:
-    """The index files of one tree, under the claim `epoch` (a number, the newest one)."""
+    """The index files of one tree, under the claim with the number `epoch`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
         self._epoch = self._since = 0
 
     def open(self, epoch: int, *, is_continued: bool) -> FolderIndex:
-        """Hold the claim `epoch` from now on; `is_continued` where this run has it already.
+        """Use the claim `epoch` from now on; `is_continued` if this run already has it.
 
         Returns the index of the experiment's own files. Raises OSError.
         """
@@ -107,19 +107,20 @@ class LocalIndex:
         follows = last == epoch if is_continued else 0 < last == epoch - 1
         self._epoch, self._since = epoch, since if follows else epoch
         index = self.load("")
-        # They are too few to be worth a listing, which would be one of the whole experiment.
+        # They are too few for a listing, which would be one of the whole experiment.
         index.doubt(list(index.known))
         index.is_checked = True
         self.save(index)
         return index
 
     def look_back(self) -> None:
-        """Hold no claim, and take those for good that this tree has held last."""
+        """Use no claim; trust the last ones that this tree has held."""
         document = _read(self._root / INDEX_NAME)
         self._epoch, self._since = document.get("epoch", 0), document.get("since", 0)
 
     def load(self, folder: str) -> FolderIndex:
-        """An index that is damaged, or of another owner's time, says nothing."""
+        """The index of a folder; empty if it is damaged, or written under another owner's
+        claim."""
         document = _read(self._root / folder / INDEX_NAME)
         if not self._since <= document.get("epoch", 0) <= self._epoch:
             return FolderIndex(folder)
@@ -133,9 +134,10 @@ class LocalIndex:
         return FolderIndex(folder, known, is_checked=not known, is_listed=is_listed, has_file=True)
 
     def save(self, index: FolderIndex) -> None:
-        """Replace the file at once; where the folder is gone, what was in it needs no index.
+        """Replace the index file atomically; does nothing if the folder is gone.
 
-        Not forced to the disk: a power cut that damages it costs a second upload. Raises OSError.
+        It is not flushed to the disk: if a power cut damages it, files are uploaded again. Raises
+        OSError.
         """
         target = self._root / index.name / INDEX_NAME
         temporary = target.with_name(f"{TEMPORARY}{unique()}")
@@ -151,7 +153,7 @@ class LocalIndex:
 
     def _bytes(self, index: FolderIndex) -> bytes:
         start = len(index.name) + 1 if index.name else 0
-        files = {key[start:]: index.told(key) for key in index.known}
+        files = {key[start:]: index.entry(key) for key in index.known}
         document: dict[str, Any] = {
             "format": _FORMAT,
             "epoch": self._epoch,
@@ -165,7 +167,7 @@ class LocalIndex:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The document of an index file, an empty one where it is missing or damaged."""
+    """The document of an index file; empty if the file is missing or damaged."""
     try:
         checksum, _, text = read_small(path).partition(b"\n")
         if int(checksum, 16) != zlib.crc32(text):
@@ -186,7 +188,7 @@ def _known(entry: Any) -> Known:
 
 
 def _number(value: object) -> int:
-    """A size, or a time as the kernel takes it. Raises ValueError."""
+    """A size, or a time as the kernel accepts it. Raises ValueError."""
     if type(value) is not int or abs(value) >= 1 << 63:
         raise ValueError(f"{shown(value)} is not a size or a time")
     return value
@@ -194,8 +196,8 @@ def _number(value: object) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """One artifact in the listing that lies beside them in storage; the checksum is "" where the
-    file was changing while it was sent."""
+    """One artifact in the listing in storage; the checksum is "" if the file changed while it was
+    sent."""
 
     size: int
     checksum: str
@@ -203,7 +205,7 @@ class Listed:
 
 
 def listing_bytes(listed: Mapping[str, Listed]) -> bytes:
-    """By the name in the trial's folder."""
+    """Encode a listing, by the names in the trial's folder."""
     files = {
         name: {"size": one.size, "sha256": one.checksum, "mtime_ns": one.mtime_ns}
         for name, one in sorted(listed.items())
@@ -212,11 +214,13 @@ def listing_bytes(listed: Mapping[str, Listed]) -> bytes:
 
 
 def read_listing(data: bytes) -> dict[str, Listed]:
-    """Raises ValueError for what is no listing, or one of a newer version."""
+    """Decode a listing. Raises ValueError if it is not one, or of a newer version."""
     try:
         document = parse_table(data)
         if document["format"] != _FORMAT:
-            raise ValueError(f"it has format {document['format']}; this holdfast reads {_FORMAT}")
+            raise ValueError(
+                f"it has format {document['format']}, but this version of holdfast reads {_FORMAT}"
+            )
         return {
             inner_path(name): Listed(
                 size=_number(one["size"]),

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts.plan import Changes, FolderScan, told
+from holdfast.syncer.artifacts.plan import Changes, FolderScan, skipped_text
 from holdfast.syncer.artifacts.scan import Scope
 from holdfast.syncer.artifacts.stored_index import FolderIndex
 
-HELD_BACK = "it is being overwritten, and is kept back until it stands still"
+HELD_BACK = "it is being overwritten, and is held back until it stops changing"
 # It is normal to meet a file once while it is being written.
 _TOLD_AFTER = 3
 _LISTED = 20
@@ -38,7 +38,7 @@ class FolderSync:
 
 @dataclass(slots=True)
 class Sync:
-    """How far a sync has come, in files and bytes."""
+    """The progress of a sync, in files and bytes."""
 
     scope: Scope
     parts: Sequence[FolderSync]
@@ -77,7 +77,7 @@ class SkippedFiles:
             new |= {key: why for key, why in found.items() if self._is_news(key, why)}
         self._told |= set(new.items())
         if new:
-            self._tell(f"not persisted: {told(new)}")
+            self._tell(f"not uploaded: {skipped_text(new)}")
 
     def _is_news(self, key: str, why: str) -> bool:
         if why != HELD_BACK:
@@ -91,4 +91,4 @@ class SkippedFiles:
         if not left:
             return ""
         which = f"these {len(left):,} files are" if len(left) > 1 else "this file is"
-        return f"{which} not in storage as here: {told(left, _LISTED)}"
+        return f"{which} not in storage as here: {skipped_text(left, _LISTED)}"

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
-    """A reference to a directory of files; what is in them is the user's.
+    """A reference to a directory of files, whose content is the user's.
 
     Args:
-        path: the directory: a local path, a URI such as `s3://bucket/prefix`, or, beside a
+        path: the directory: a local path, a URI such as `s3://bucket/prefix`, or, with a
             `filesystem`, a path in it without a protocol.
-        filesystem: a `pyarrow.fs.FileSystem` or fsspec filesystem; None for what `path` says.
+        filesystem: a `pyarrow.fs.FileSystem` or fsspec filesystem; None for that of `path`.
     """
 
     @short
@@ -45,9 +45,10 @@ class Checkpoint:
     def from_directory(cls, path: str | os.PathLike[str]) -> Self:
         """Refer to a local directory; nothing is copied.
 
-        `tune.report` copies it into the trial's directory, and it may be deleted then. One that
-        `tune.staging_directory()` has given, on the trial's own disk, is renamed instead: such a
-        checkpoint costs no copy at all, however large it is, and the directory is no longer yours.
+        `tune.report` copies it into the trial's directory; then you may delete it. A directory
+        from `tune.staging_directory()`, which is on the trial's own disk, is renamed instead: such
+        a checkpoint is never copied, however large it is, and the directory is no longer yours.
+
         Raises DirectoryMissing (a FileNotFoundError) if it does not exist.
         """
         checkpoint = cls(path)
@@ -57,7 +58,7 @@ class Checkpoint:
 
     @classmethod
     def from_location(cls, location: Location) -> Self:
-        """Refer to a folder whose location is resolved already, credentials included."""
+        """Refer to a folder at a resolved location, including its credentials."""
         checkpoint = cls.__new__(cls)
         checkpoint._location = location
         return checkpoint
@@ -70,26 +71,27 @@ class Checkpoint:
     @property
     @short
     def filesystem(self) -> pyarrow.fs.FileSystem:
-        """The pyarrow filesystem that the directory is in, made when first asked for."""
+        """The pyarrow filesystem of the directory, created on first use."""
         return self._location.arrow()[0]
 
     @property
     def location(self) -> Location:
-        """Where this is, and how to get there."""
+        """The location, with the credentials to reach it."""
         return self._location
 
     @contextmanager
     def as_directory(self) -> Iterator[str]:
-        """The files as a local directory, to read in, for as long as the `with` block lasts.
+        """The files as a local directory to read, for the duration of the `with` block.
 
-        A local checkpoint is its own directory, and is kept from being removed by a run on this
-        machine that supersedes it meanwhile. A remote one is downloaded and verified, once per
-        machine for all processes that ask meanwhile; the last to leave removes the copy.
-        Raises CheckpointGone (a FileNotFoundError) where a run has removed it, ManifestMismatch or
+        A local checkpoint is used in place; meanwhile no run on this machine removes it, even if
+        it is superseded. A remote one is downloaded and verified, once per machine for all
+        processes that use it at the same time; the last one to leave removes the copy.
+
+        Raises CheckpointGone (a FileNotFoundError) if a run has removed it, ManifestMismatch or
         another StorageError.
         """
         with ExitStack() as held:
-            # What the user's own block raises later is the user's.
+            # Exceptions of the user's block pass unchanged.
             yield self._held_open(held)
 
     @short
@@ -104,9 +106,10 @@ class Checkpoint:
 
     @short
     def to_directory(self, path: str | os.PathLike[str] | None = None) -> str:
-        """Write a copy to a local directory (a new temporary one if none is named).
+        """Write a copy to a local directory (by default a new temporary one).
 
-        A directory that exists keeps its other files. Our manifest is not part of the copy.
+        An existing directory keeps its other files. The manifest is not part of the copy.
+
         Returns the path. Raises CheckpointGone, ManifestMismatch or another StorageError.
         """
         if path is None:
@@ -129,7 +132,7 @@ class Checkpoint:
 
     @short
     def get_metadata(self) -> dict[str, Any]:
-        """What `set_metadata` stored; an empty dict if nothing was. Raises StorageError."""
+        """The dict that `set_metadata` stored; empty if there is none. Raises StorageError."""
         try:
             data = self._read_metadata()
         except CheckpointGone:
@@ -145,9 +148,9 @@ class Checkpoint:
 
     @short
     def set_metadata(self, metadata: dict[str, Any]) -> None:
-        """Store a dict of JSON values beside the files, in place of the one before.
+        """Store a dict of JSON values with the files, replacing the previous one.
 
-        Raises TypeError for what JSON cannot hold, and StorageError.
+        Raises TypeError for values that JSON cannot hold, and StorageError.
         """
         if not isinstance(metadata, dict):
             raise TypeError(f"metadata must be a dict, not {type(metadata).__name__}")
@@ -159,7 +162,7 @@ class Checkpoint:
 
     @short
     def update_metadata(self, metadata: dict[str, Any]) -> None:
-        """Store the keys given beside those that are there. Raises as `set_metadata`."""
+        """Add or replace these keys of the metadata. Raises like `set_metadata`."""
         self.set_metadata({**self.get_metadata(), **metadata})
 
     def _copy_to(self, target: Path) -> None:
@@ -210,7 +213,7 @@ class Checkpoint:
 
 
 def _merge(partial: Path, target: Path) -> None:
-    """Move a complete copy into place; file by file if there is a directory already."""
+    """Move a complete copy into place; file by file if the directory already exists."""
     if not target.exists():
         os.rename(partial, target)
         return

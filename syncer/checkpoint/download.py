@@ -1,7 +1,7 @@
-"""Bringing a remote folder to this machine, verified.
+"""Downloads a remote folder to this machine and verifies it.
 
-A run may remove it meanwhile, or put another content there: the reader gets the one or the other,
-whole, or an error that says so.
+A run may remove or replace the folder meanwhile: the reader gets one complete content, or an error
+that says so.
 """
 
 from __future__ import annotations
@@ -38,32 +38,32 @@ _AT_ONCE = 16
 _LATEST_INTERRUPT_S = 0.25
 _TRIES = 3
 _REMOVED = "it was removed meanwhile"
-_WRITTEN = "it was written anew meanwhile, again and again"
+_WRITTEN = "it was rewritten during each attempt"
 
 
 class FolderChanged(StorageError):
-    """The content of a folder is another one than when the download began."""
+    """The content of a folder has changed since the download began."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remote:
-    """What is to be fetched: the objects, and the manifest if there is one."""
+    """The objects to download, and the manifest if there is one."""
 
     entries: tuple[ObjectInfo, ...]
     manifest: Manifest | None
 
     @property
     def identity(self) -> str:
-        """A name for this content: other bytes under the same keys have another."""
+        """A name for this content: other bytes under the same keys have another name."""
         known = self.manifest.to_bytes() if self.manifest is not None else b""
         facts = repr([(e.key, e.size, e.etag, e.modified) for e in self.entries])
         return hashlib.sha256(known + facts.encode()).hexdigest()[:32]
 
 
 def with_store(location: Location, perform: Callable[[Store], Coroutine[Any, Any, R]]) -> R:
-    """Open the store of a place, perform, close it: for callers that have no event loop.
+    """Open a location's store, call `perform`, and close it: for callers without an event loop.
 
-    Works also in a thread that runs one already (Jupyter); it waits all the same.
+    Also works in a thread with a running event loop (Jupyter), which it blocks.
     """
 
     async def session() -> R:
@@ -93,22 +93,22 @@ def _in_a_thread(session: Callable[[], Coroutine[Any, Any, R]]) -> R:
     with ThreadPoolExecutor(1) as thread:
         try:
             future = thread.submit(lambda: asyncio.run(noted()))
-            # A signal in the moment before the wait begins does not end it, but is seen after it.
+            # A signal just before the wait does not interrupt it, but is seen after it.
             while not wait([future], timeout=_LATEST_INTERRUPT_S).done:
                 continue
             return future.result()
         except KeyboardInterrupt:
-            # A cell of a notebook is interrupted, and would else wait for the whole download.
+            # An interrupted notebook cell would otherwise wait for the whole download.
             interrupted = True
             for loop, task in begun:
                 if task is not None:
-                    with suppress(RuntimeError):  # it has ended already
+                    with suppress(RuntimeError):  # it has already ended
                         loop.call_soon_threadsafe(task.cancel)
             raise
 
 
 def on_what_is_there(location: Location, perform: Callable[[Remote], R]) -> R:
-    """Look at a folder and perform; again if its content has changed meanwhile.
+    """Look at a folder and call `perform`; repeat if its content has changed meanwhile.
 
     Raises CheckpointGone, DirectoryMissing, ManifestMismatch or another StorageError.
     """
@@ -119,8 +119,10 @@ def on_what_is_there(location: Location, perform: Callable[[Remote], R]) -> R:
 
 
 def bring(location: Location, target: Path) -> None:
-    """Download a folder into the new directory `target` and verify. Raises as above; what is in
-    `target` then is the caller's to remove."""
+    """Download a folder into the new directory `target` and verify it.
+
+    Raises like `on_what_is_there`; then the caller removes `target`.
+    """
 
     def download(remote: Remote) -> None:
         remove_tree(target)
@@ -130,8 +132,10 @@ def bring(location: Location, target: Path) -> None:
 
 
 def _look_at(location: Location) -> Remote:
-    """Without its manifest a checkpoint of ours is not whole yet, or no more; one of others never
-    had any."""
+    """Look at a folder. A holdfast checkpoint without manifest is incomplete or being removed.
+
+    Checkpoints of other programs have no manifest.
+    """
     try:
         remote = with_store(location, look)
     except DirectoryMissing as error:
@@ -150,17 +154,17 @@ def _is_in_experiment(location: Location) -> bool:
     try:
         return bool(with_store(experiment, lambda store: store.list(CLAIMS)))
     except StorageError:
-        return False  # who may look at nothing but the folder is believed that it is whole
+        return False  # without permission to look, assume that the folder is complete
 
 
 async def look(store: Store) -> Remote:
     """List the folder and read its manifest.
 
-    Raises DirectoryMissing if there is nothing, and ManifestMismatch if it is not whole.
+    Raises DirectoryMissing if it is empty, and ManifestMismatch if it is incomplete.
     """
     entries = tuple(await store.list())
     if not entries:
-        raise DirectoryMissing("open", store.where, "there is nothing in this folder")
+        raise DirectoryMissing("open", store.where, "this folder is empty")
     for entry in entries:
         _check_remote_key(entry.key, store.where)
     if not any(entry.key == MANIFEST_NAME for entry in entries):
@@ -173,18 +177,18 @@ async def look(store: Store) -> Remote:
 
 
 async def fetch(store: Store, remote: Remote, target: Path) -> None:
-    """Download into the new directory `target` and verify; our manifest is not kept.
+    """Download into the new directory `target` and verify; the manifest is not kept.
 
-    Raises CheckpointGone or FolderChanged where it is not there any more, or another StorageError;
-    what is in `target` then is the caller's to remove.
+    Raises CheckpointGone or FolderChanged if the content is no longer there, or another
+    StorageError; then the caller removes `target`.
     """
     try:
         await _download(store, remote, target)
     except StorageError:
-        with suppress(StorageUnavailable):  # then the first error tells enough
+        with suppress(StorageUnavailable):  # the first error is enough
             await _check_same(store, remote)
         raise
-    if remote.manifest is None:  # no checksum would tell
+    if remote.manifest is None:  # no checksum would show a change
         await _check_same(store, remote)
 
 
@@ -205,7 +209,7 @@ async def _check_same(store: Store, remote: Remote) -> None:
         now = await look(store)
     except DirectoryMissing as error:
         raise missing(store.where, "download", _REMOVED) from error
-    except ManifestMismatch as error:  # it was none when the download began
+    except ManifestMismatch as error:  # it was complete when the download began
         raise FolderChanged("download", store.where, _WRITTEN) from error
     if now.manifest is None and remote.manifest is not None:
         raise missing(store.where, "download", _REMOVED)
@@ -214,11 +218,11 @@ async def _check_same(store: Store, remote: Remote) -> None:
 
 
 def _check_remote_key(key: str, where: str) -> None:
-    # Names come from the network: one with .. in it would be written outside of the target.
+    # Names come from the network: one with .. would be written outside the target.
     try:
         check_key(key)
     except ValueError as error:
-        raise UnusableFile("open", where, f"it holds an object named {key!r}") from error
+        raise UnusableFile("open", where, f"it has an object named {key!r}") from error
 
 
 def _make_folders(target: Path, names: list[str]) -> None:

@@ -1,9 +1,9 @@
-"""What a checkpoint consists of: names, sizes and checksums, in a file that is written last.
+"""The content of a checkpoint: names, sizes and checksums, in a file that is written last.
 
-A directory with a manifest that agrees with it is whole. The checksum is SHA-256: the processors
-of this decade hash it in hardware (measured: SHA-256 1,240 MiB/s, MD5 580, BLAKE2b 650, and
-CRC-32 2,170, all in C with the GIL released), and unlike a CRC it also says that a file did not
-change since the previous checkpoint and need not travel again.
+A directory that agrees with its manifest is complete. The checksum is SHA-256: the processors of
+this decade hash it in hardware (measured: SHA-256 1,240 MiB/s, MD5 580, BLAKE2b 650, and CRC-32
+2,170, all in C with the GIL released), and unlike a CRC it also shows that a file is unchanged
+since the previous checkpoint and need not be uploaded again.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from holdfast.syncer.stores.plain_files import parse_table, read_small
 
 VERSION = 1
 ALGORITHM = "sha256"
-# All that have one length; SHAKE has none.
+# All algorithms with a fixed length; SHAKE has none.
 _ALGORITHMS = frozenset({"sha256", "sha512", "sha384", "sha1", "md5", "blake2b", "blake2s"})
 _MOST_BYTES = 1 << 63
 _MOST_ITERATIONS = 1 << 53
 _MOST_SECONDS = 1e12
 _BUFFER_BYTES = 1 << 20
-# Of this process: whoever asks for a file again must not be told that all is well.
+# Per process: a file that failed to flush must not look flushed on the next attempt.
 _unforced = Unforced()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFact:
-    """Size in bytes, and the hexadecimal checksum; None where only a scan was made."""
+    """Size in bytes, and the hexadecimal checksum; None after a mere scan."""
 
     size: int
     checksum: str | None
@@ -45,9 +45,9 @@ class FileFact:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reached:
-    """How far a trial had come with a checkpoint: its iteration, and its training time until then.
+    """The progress of a trial at a checkpoint: its iteration and training time.
 
-    Where every record of the checkpoint is lost, this says what it is.
+    If all records of the checkpoint are lost, this identifies it.
     """
 
     trial_id: str
@@ -57,10 +57,10 @@ class Reached:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The files of a directory by relative posix name, and the folders that hold no file.
+    """The files of a directory by relative posix name, and its empty folders.
 
-    The metadata that a user may set later (`.metadata.json`) is listed like any file but is not
-    held to its size and checksum. `reached` is None in a manifest of an earlier version.
+    The metadata that a user may set later (`.metadata.json`) is listed like any file, but its size
+    and checksum are not checked. `reached` is None in a manifest of an earlier version.
     """
 
     files: Mapping[str, FileFact]
@@ -74,7 +74,7 @@ class Manifest:
         return sum(fact.size for fact in self.files.values())
 
     def to_bytes(self) -> bytes:
-        """The JSON that is written to disk."""
+        """The manifest as JSON bytes."""
         document: dict[str, Any] = {
             "version": self.version,
             "algorithm": self.algorithm,
@@ -95,7 +95,7 @@ class Manifest:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Self:
-        """Read a manifest; raises ManifestMismatch if it is damaged or of a newer version."""
+        """Decode a manifest. Raises ManifestMismatch if it is damaged or of a newer version."""
         try:
             document = parse_table(data)
             if document["version"] != VERSION:
@@ -118,7 +118,7 @@ class Manifest:
         return manifest
 
     def differences(self, sizes: Mapping[str, int]) -> list[str]:
-        """What is missing, or has another size, among files found; more files are no problem."""
+        """Files that are missing or have another size. Additional files are not a problem."""
         problems = []
         for name, fact in self.files.items():
             if name not in sizes:
@@ -138,7 +138,7 @@ def _fact(fields: Any) -> FileFact:
 
 
 def _reached(fields: object) -> Reached | None:
-    """None where it is damaged, too: no byte depends on it, and the records may know it."""
+    """The progress; None if it is damaged: no file depends on it, and the records may have it."""
     known: dict[str, Any] = fields if isinstance(fields, dict) else {}
     trial_id: Any = known.get("trial_id")
     iteration: Any = known.get("training_iteration")
@@ -151,7 +151,9 @@ def _reached(fields: object) -> Reached | None:
 
 
 def _of_other_version(version: object) -> str:
-    return f"the manifest has version {shown(version)}; this holdfast reads {VERSION}"
+    return (
+        f"the manifest has version {shown(version)}, but this version of holdfast reads {VERSION}"
+    )
 
 
 def scan(directory: str | os.PathLike[str]) -> Manifest:
@@ -169,9 +171,9 @@ def hash_directory(
 ) -> Manifest:
     """Read and hash every file; with `durable` also fsync each one and every folder.
 
-    `reached` hears after each file how many are done.
-    Raises StorageError that names the file which cannot be read, DirectoryMissing, UnusableFile,
-    BytesLost for a file that the disk has refused and memory has not any more.
+    `reached` is called after each file with the number of files so far. Raises StorageError naming
+    a file that cannot be read, DirectoryMissing, UnusableFile, and BytesLost for a file that the
+    disk refused and that memory no longer has.
     """
     done = 0
 
@@ -204,7 +206,7 @@ def write(
     *,
     reached: Reached | None = None,
 ) -> Manifest:
-    """Hash the directory durably (unless its manifest is given) and write its manifest, last."""
+    """Hash the directory durably (unless its manifest is given) and write its manifest last."""
     hashed = manifest if manifest is not None else hash_directory(directory, durable=True)
     made = replace(hashed, reached=reached)
     try:
@@ -215,7 +217,8 @@ def write(
 
 
 def load(directory: str | os.PathLike[str]) -> Manifest:
-    """The manifest of a directory. Raises NotStored if there is none, ManifestMismatch if bad."""
+    """The manifest of a directory. Raises NotStored if there is none, ManifestMismatch if it is
+    bad."""
     path = os.path.join(directory, MANIFEST_NAME)
     try:
         data = read_small(path)
@@ -227,7 +230,7 @@ def load(directory: str | os.PathLike[str]) -> Manifest:
 
 
 def verify(directory: str | os.PathLike[str], *, deep: bool = False) -> Manifest:
-    """Hold a directory against its manifest: names and sizes, with `deep` also checksums.
+    """Compare a directory with its manifest: names and sizes, with `deep` also checksums.
 
     Returns the manifest. Raises NotStored (no manifest) or ManifestMismatch.
     """
@@ -237,7 +240,7 @@ def verify(directory: str | os.PathLike[str], *, deep: bool = False) -> Manifest
 
 
 def check(directory: str | os.PathLike[str], manifest: Manifest, *, deep: bool = False) -> None:
-    """Hold a directory against a manifest from elsewhere. Raises ManifestMismatch."""
+    """Compare a directory with a given manifest. Raises ManifestMismatch."""
     found = {entry.name: entry for entry in walk(directory, "verify") if not entry.is_dir}
     problems = manifest.differences({n: os.stat(e.path).st_size for n, e in found.items()})
     if deep and not problems:
@@ -254,7 +257,7 @@ def _changed(found: Mapping[str, TreeEntry], manifest: Manifest) -> Iterator[str
         if name == METADATA_NAME or fact.checksum is None:
             continue
         if _hash_file(found[name].path, algorithm=manifest.algorithm).checksum != fact.checksum:
-            yield f"{name} has another {manifest.algorithm} checksum: its bytes changed"
+            yield f"{name} has a different {manifest.algorithm} checksum: its bytes changed"
 
 
 def _build(
@@ -284,7 +287,7 @@ def _hash_file(path: str, *, durable: bool = False, algorithm: str = ALGORITHM) 
     digest = hashlib.new(algorithm, usedforsecurity=False)
     size = 0
     with open(path, "rb", buffering=0) as file:
-        # A MiB for each of 1,000 small files would take longer than hashing them.
+        # Allocating a MiB for each of 1,000 small files would take longer than hashing them.
         expected = os.fstat(file.fileno()).st_size
         buffer = memoryview(bytearray(min(expected + 1, _BUFFER_BYTES)))
         while count := file.readinto(buffer):

@@ -1,7 +1,7 @@
-"""Making one checkpoint of the parts that several ranks have staged, without copying a byte.
+"""Makes one checkpoint of the parts that several ranks have staged, without copying any bytes.
 
-The parts lie beside each other on one file system. The first becomes the checkpoint, the files of
-the others are renamed into it; under the target's name it appears at once and whole.
+The parts are next to each other on one file system. The first becomes the checkpoint, and the
+files of the others are renamed into it; the target's name appears when it is complete.
 """
 
 from __future__ import annotations
@@ -20,40 +20,38 @@ from holdfast.syncer.files.durable import remove_tree
 
 @dataclass(slots=True)
 class MergedCheckpoint:
-    """`clashes` names each file that several ranks gave, with these ranks; the last one's is
-    there."""
+    """`clashes` maps each file that several ranks saved to these ranks; the last one's is used."""
 
     staged: Staged
     clashes: dict[str, list[int]] = field(default_factory=dict)
 
 
-def gather(
+def merge_parts(
     parts: Mapping[int, Path],
     target: Path,
     *,
     refuse_clashes: bool = False,
     look_for_clashes: bool = True,
 ) -> MergedCheckpoint:
-    """Move the files of all parts (by rank, in their order) to `target`, which must not exist.
+    """Move the files of all parts (by rank, in order) to `target`, which must not exist.
 
-    With `look_for_clashes` files of one name are read and compared.
-
-    Raises AlreadyStored, UnusableFile where a file of one rank has the name of another's folder
-    or, with `refuse_clashes`, of another's file, or another StorageError.
+    With `look_for_clashes`, files of the same name are read and compared. Raises AlreadyStored,
+    UnusableFile if a file of one rank has the name of another's folder or, with `refuse_clashes`,
+    of another's file, or another StorageError.
     """
     try:
         return _gather(parts, target, refuses=refuse_clashes, looks=look_for_clashes)
     except OSError as error:
         if isinstance(error, (AlreadyStored, UnusableFile)):
             raise
-        raise from_os_error(error, "gather", str(target)) from error
+        raise from_os_error(error, "merge", str(target)) from error
 
 
 def _gather(
     parts: Mapping[int, Path], target: Path, *, refuses: bool, looks: bool
 ) -> MergedCheckpoint:
     if os.path.lexists(target):
-        raise AlreadyStored("gather", str(target), "there is something of this name already")
+        raise AlreadyStored("merge", str(target), "this name already exists")
     owners: dict[str, list[int]] = {}
     for rank, part in parts.items():
         for name in _files(part):
@@ -103,7 +101,7 @@ def _move_into(base: Path, part: Path, target: Path) -> None:
 
 
 def _is_folder(path: Path) -> bool:
-    """It is made where there is nothing."""
+    """Create a folder; return False if there is a file of this name."""
     try:
         os.mkdir(path)
     except FileExistsError:
@@ -113,10 +111,10 @@ def _is_folder(path: Path) -> bool:
 
 def _two_kinds(path: Path) -> UnusableFile:
     return UnusableFile(
-        "gather",
+        "merge",
         str(path),
-        "one rank has a file of this name in its checkpoint, and another a folder",
-        "Give each rank's files names of their own",
+        "one rank saved a file with this name, another rank a folder",
+        "Use different names on each rank",
     )
 
 
@@ -124,9 +122,9 @@ def _two_of_a_name(target: Path, clashes: Mapping[str, list[int]]) -> UnusableFi
     name, ranks = next(iter(clashes.items()))
     more = f", and so with {len(clashes) - 1} other files" if len(clashes) > 1 else ""
     return UnusableFile(
-        "gather",
+        "merge",
         str(target / name),
-        f"ranks {' and '.join(map(str, ranks))} each have a file of this name in one "
+        f"ranks {' and '.join(map(str, ranks))} each saved a file with this name in one "
         f"checkpoint{more}",
-        "Give each rank's files names of their own, or let one rank save what all have",
+        "Use different names on each rank, or save common files on one rank only",
     )

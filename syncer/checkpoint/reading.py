@@ -1,9 +1,9 @@
-"""Reading a local checkpoint, and removing it: neither comes in the other's way.
+"""Lets readers and removals of a local checkpoint exclude each other.
 
-The locks are the kernel's (flock) and lie on the directory itself, which may be read-only: a
-shared one for each reader, an exclusive one for the moment of a removal. A killed reader holds
-nothing. Where a file system has no locks nobody is held up; on NFS the kernel keeps those of
-directories to itself, so that readers on other machines are not seen.
+The locks are the kernel's (flock), on the directory itself, which may be read-only: a shared one
+for each reader, an exclusive one for the moment of a removal. A killed reader holds no lock. On a
+file system without locks nothing is excluded; on NFS the kernel keeps locks of directories local,
+so readers on other machines are not seen.
 """
 
 from __future__ import annotations
@@ -18,24 +18,25 @@ from holdfast.syncer.errors import CheckpointGone, DirectoryMissing, StorageErro
 from holdfast.syncer.files.durable import put_aside
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, check_directory
 
-# Claims stand in each place that an experiment is uploaded to, a lock where one is run in, and a
+# An experiment's folder in storage has claims, one where it runs has a lock, and both have a
+# journal.
 # journal in both.
 LOCK, JOURNAL = ".lock", "journal"
 LOCK_WORKERS = ".lock-workers"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-INCOMPLETE = "it has no manifest: it is not uploaded whole, or it is being removed"
-_REMOVED = "A run removes the checkpoints that num_to_keep supersedes: ask for its newest or best"
+INCOMPLETE = "it has no manifest: its upload is incomplete, or it is being removed"
+_REMOVED = "A run removes the checkpoints that num_to_keep supersedes: use its newest or best one"
 
 
 class BeingRead(StorageError):
-    """The directory cannot be removed now: somebody is reading it."""
+    """The directory cannot be removed now, because a process is reading it."""
 
 
 @contextmanager
 def reading(directory: str, operation: str) -> Iterator[None]:
-    """Keep a directory from being removed meanwhile.
+    """Prevent the removal of a directory while it is read.
 
-    Raises CheckpointGone if it is being removed or not whole, DirectoryMissing, UnusableFile.
+    Raises CheckpointGone if it is being removed or incomplete, DirectoryMissing, UnusableFile.
     """
     descriptor = _enter(directory, operation)
     reader = os.getpid()
@@ -47,7 +48,8 @@ def reading(directory: str, operation: str) -> Iterator[None]:
 
 @contextmanager
 def unread(directory: str | os.PathLike[str]) -> Iterator[None]:
-    """Let nobody begin to read a directory that is to go. Raises BeingRead if somebody does."""
+    """Prevent new readers of a directory that will be removed. Raises BeingRead if it has
+    readers."""
     descriptor = _opened(directory)
     try:
         if descriptor is not None:
@@ -58,21 +60,21 @@ def unread(directory: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def retire(directory: Path) -> Path | None:
-    """Take a directory out of sight unless it is being read; returns where it lies then.
+    """Rename a directory that no process reads, before its removal; return its new path.
 
-    None if it is not there. Raises BeingRead, OSError.
+    None if it does not exist. Raises BeingRead, OSError.
     """
     with unread(directory):
         return put_aside(directory)
 
 
 def missing(where: str, operation: str, cause: str) -> CheckpointGone:
-    """The error for a checkpoint that was there once, or is not whole yet."""
+    """The error for a checkpoint that has been removed, or is incomplete."""
     return CheckpointGone(operation, where, cause, _REMOVED)
 
 
 def _opened(directory: str | os.PathLike[str]) -> int | None:
-    """None for one that is not there, or that nobody may read in: it cannot be locked."""
+    """A descriptor; None if the directory is missing or unreadable: it cannot be locked."""
     try:
         return os.open(directory, _DIRECTORY)
     except OSError:
@@ -80,7 +82,7 @@ def _opened(directory: str | os.PathLike[str]) -> int | None:
 
 
 def _enter(directory: str, operation: str) -> int | None:
-    """A descriptor that holds the directory, None where there is nothing to hold it by."""
+    """A descriptor with a shared lock on the directory; None if it cannot be locked."""
     while (descriptor := _opened(directory)) is not None:
         try:
             _share(descriptor, directory, operation)
@@ -90,7 +92,7 @@ def _enter(directory: str, operation: str) -> int | None:
         except BaseException:
             os.close(descriptor)
             raise
-        # Another directory has come to stand here since it was opened.
+        # Another directory has replaced it since it was opened.
         os.close(descriptor)
     try:
         check_directory(directory, operation)
@@ -107,7 +109,7 @@ def _share(descriptor: int, directory: str, operation: str) -> None:
     except BlockingIOError as error:
         raise missing(directory, operation, "it is being removed") from error
     except OSError:
-        return  # there are no locks on this file system
+        return  # this file system has no locks
 
 
 def _exclude(descriptor: int, directory: str | os.PathLike[str]) -> None:
@@ -116,7 +118,7 @@ def _exclude(descriptor: int, directory: str | os.PathLike[str]) -> None:
     except BlockingIOError as error:
         raise BeingRead("remove", os.fspath(directory), "it is being read") from error
     except OSError:
-        return  # there are no locks on this file system
+        return  # this file system has no locks
 
 
 def _is_still(descriptor: int, directory: str, operation: str) -> bool:
@@ -128,8 +130,11 @@ def _is_still(descriptor: int, directory: str, operation: str) -> bool:
 
 
 def _check_whole(directory: str, operation: str) -> None:
-    """Where experiments are uploaded to, a checkpoint without a manifest is on its way in or out;
-    where one is run in, it is renamed into place, and elsewhere it was never ours."""
+    """Raise CheckpointGone for a checkpoint without manifest in storage.
+
+    There it is being uploaded or removed. Where a run is, checkpoints are renamed into place, and
+    elsewhere they are not holdfast's.
+    """
     if os.path.exists(f"{directory}/{MANIFEST_NAME}"):
         return
     experiment = _experiment(directory)
@@ -138,19 +143,21 @@ def _check_whole(directory: str, operation: str) -> None:
 
 
 def _experiment(directory: str) -> str:
-    """Where the experiment is, if the directory is a checkpoint of one."""
+    """The folder of the experiment, if the directory is a checkpoint of one."""
     return os.path.dirname(os.path.dirname(directory))
 
 
 def _leave(descriptor: int | None, owner: int) -> None:
-    """Unlocked, not only closed: a child that was forked meanwhile has the descriptor too. Where
-    that child is what leaves, the lock is still its parent's."""
+    """Unlock and close: a child that was forked meanwhile has the descriptor as well.
+
+    In such a child the lock still belongs to the parent.
+    """
     if descriptor is None:
         return
     try:
         if os.getpid() == owner:
             fcntl.flock(descriptor, fcntl.LOCK_UN)
     except OSError:
-        pass  # there are no locks on this file system
+        pass  # this file system has no locks
     finally:
         os.close(descriptor)

@@ -1,8 +1,7 @@
-"""Superseded checkpoints on their way out.
+"""Removes superseded checkpoints.
 
-What cannot go yet, because somebody reads it or the system refuses, is tried again each time that
-there is something to remove, and at the end; what is still there then is listed. The next run
-removes it.
+Checkpoints that cannot be removed, because a process reads them or the system refuses, are retried
+at each later removal and at the end; those that remain are listed. The next run removes them.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _LONGEST_PAUSE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Left:
-    """A folder that is still there: where it lies by now, why, when it is to be tried again."""
+    """A folder that remains: its current path, the reason, and when to retry."""
 
     place: Path
     why: str
@@ -39,7 +38,8 @@ class _Left:
 
 
 class LocalRemovals:
-    """Removes folders below `root`; `refused` is told of the first that the system refuses."""
+    """Removes folders below `root`; `refused` is called with the first one that the system
+    refuses."""
 
     def __init__(self, root: Path, refused: Callable[[str, str], None]) -> None:
         self._root = root
@@ -48,17 +48,20 @@ class LocalRemovals:
 
     @property
     def left(self) -> Iterator[str]:
-        """A line for each folder that is still there, with the reason."""
+        """A line for each folder that remains, with the reason."""
         return (f"{left.place}: {left.why}" for left in self._left.values())
 
     async def remove(self, folders: Sequence[str] = (), *, at_last: bool = False) -> None:
-        """Remove these, and what is left of earlier ones; what a refusal befell, after a pause
-        unless it is the last time. One that is not there is fine."""
+        """Remove these folders and any remaining ones.
+
+        After a refusal, a folder is retried only after a pause, unless this is the last time.
+        Missing folders are fine.
+        """
         for folder in folders:
             self._left.setdefault(folder, _Left(place=self._root / folder, why="not done yet"))
         now = time.monotonic()
         due = {f: left for f, left in self._left.items() if at_last or left.not_before <= now}
-        # Meanwhile others that come by leave them alone.
+        # Concurrent calls must leave these alone.
         self._left |= {f: replace(left, not_before=math.inf) for f, left in due.items()}
         tried = await threads.call(lambda: {f: _attempt(left) for f, left in due.items()})
         for folder, still in tried.items():
@@ -70,7 +73,7 @@ class LocalRemovals:
 
 
 def _attempt(left: _Left) -> _Left | None:
-    """None if it is gone now."""
+    """Try to remove a folder; None if it is gone."""
     place = left.place
     try:
         if not is_leftover(place.name):
@@ -92,7 +95,7 @@ def _attempt(left: _Left) -> _Left | None:
 class StoredRemovals:
     """Removes folders from storage that no record there names any more.
 
-    `here` is the storage as a directory of this machine, None where it is elsewhere.
+    `here` is the storage as a directory on this machine, None if it is elsewhere.
     """
 
     def __init__(
@@ -115,15 +118,15 @@ class StoredRemovals:
 
     @property
     def left(self) -> Iterator[str]:
-        """A line for each folder that is still there, with the reason."""
+        """A line for each folder that remains, with the reason."""
         trying = self._retry.unfinished
         for folder, why in self._left.items():
             yield f"{self._storage.where}/{folder}: {trying.get(_task(folder), why)}"
 
     async def remove(self, folders: Sequence[str] = (), *, at_last: bool = False) -> None:
-        """Remove these, and what is left of earlier ones; at last without patience.
+        """Remove these folders and any remaining ones; the last time without retries.
 
-        Raises ClaimLost; of all else that goes wrong `left` tells.
+        Raises ClaimLost; `left` has all other errors.
         """
         for folder in folders:
             self._left.setdefault(folder, "not done yet")
@@ -143,9 +146,9 @@ class StoredRemovals:
                 self._refused(f"{self._storage.where}/{min(gone)}", str(error))
 
     async def _remove(self, above: str, folders: set[str]) -> None:
-        """The manifests go first, so that no reader takes the rest for checkpoints.
+        """Remove the manifests first, so that the rest does not look like a checkpoint.
 
-        One listing serves all folders of a trial: a restore asks for every one that ever was.
+        One listing serves all folders of a trial: a restore removes every one that ever existed.
         """
         with self._unread(folders) as free:
             found = [
@@ -155,7 +158,7 @@ class StoredRemovals:
             ]
             markers = [entry.key for entry in found if entry.name == MANIFEST_NAME]
             if self._storage.has_folders:
-                # One that was interrupted may have left nothing but the folder.
+                # An interrupted removal may have left an empty folder.
                 markers = [f"{folder}/{MANIFEST_NAME}" for folder in free]
             await self._storage.delete(markers)
             await self._storage.delete([entry.key for entry in found if entry.key not in markers])
@@ -164,7 +167,7 @@ class StoredRemovals:
 
     @contextmanager
     def _unread(self, folders: set[str]) -> Iterator[set[str]]:
-        """Hold those that nobody reads here; of the others it is noted."""
+        """Lock the folders without local readers; note the others."""
         if self._here is None:
             yield folders
             return

@@ -1,11 +1,11 @@
-"""One local copy of a remote checkpoint per machine, however many processes read it.
+"""One local copy of a remote checkpoint per machine, shared by all processes that read it.
 
-Copies lie in a folder of the user's own below the temporary directory (processes whose TMPDIR is
-another have other ones), named by the identity of their content: `<id>/` holds the files,
-`<id>.gate` is locked by the one who downloads, enters or leaves, and `<id>.readers` is locked,
-shared, by all who read. The locks are the kernel's (flock): a killed reader holds nothing, and
-whoever comes or leaves next removes what nobody reads any more. Where the one who downloads makes
-no progress (somebody has stopped it), whoever waits for it downloads a copy of its own.
+Copies are in a folder of the user below the temporary directory (processes with another TMPDIR
+have their own), named by the identity of their content: `<id>/` has the files, `<id>.gate` is
+locked by a process that downloads, enters or leaves, and `<id>.readers` is locked, shared, by all
+readers. The locks are the kernel's (flock): a killed reader holds none, and the next process to
+enter or leave removes unread copies. If the downloading process makes no progress (it may be
+suspended), a waiting process downloads its own copy.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.syncer.files.tree import bytes_below
 from holdfast.syncer.stores.location import Location
 
 _COPY = re.compile(r"([0-9a-f]{32})(\.\w+)?")
-# How long another process may hold a gate without bringing a byte, and how long one waits to tidy
+# How long another process may hold a gate without progress, and how long to wait when tidying up.
 # up.
 _STALLED_S = 60.0
 _TIDY_S = 2.0
@@ -38,10 +38,10 @@ _LONGEST_PAUSE_S = 0.1
 
 @contextmanager
 def shared_copy(location: Location) -> Iterator[Path]:
-    """A directory to read the remote folder in; do not write there.
+    """A local directory with the content of a remote folder; read-only.
 
-    Downloads it unless another process of this user did, or waits for the one that does. The last
-    one to leave removes it. Raises CheckpointGone, DirectoryMissing, ManifestMismatch or another
+    Downloads it unless another process of this user has, or waits for the one that does. The last
+    reader removes it. Raises CheckpointGone, DirectoryMissing, ManifestMismatch or another
     StorageError.
     """
     cache = cache_folder()
@@ -51,7 +51,8 @@ def shared_copy(location: Location) -> Iterator[Path]:
     try:
         yield copy
     finally:
-        # In a child that was forked meanwhile and leaves the block, too, it is its parent's.
+        # In a child that was forked meanwhile and leaves the block, the lock belongs to the
+        # parent.
         if os.getpid() == reader:
             _leave(copy, lock)
         else:
@@ -59,7 +60,8 @@ def shared_copy(location: Location) -> Iterator[Path]:
 
 
 def cache_folder() -> Path:
-    """The user's folder of copies, made if need be. Raises StorageRefused if it is another's."""
+    """The user's folder of copies, created if necessary. Raises StorageRefused if it is another
+    user's."""
     folder = _cache_folder()
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -69,14 +71,14 @@ def cache_folder() -> Path:
         raise StorageRefused(
             "download to",
             str(folder),
-            "this folder belongs to another user or others may write to it",
-            "Remove it, or set TMPDIR to a directory of your own",
+            "this folder belongs to another user, or others may write to it",
+            "Remove it, or set TMPDIR to your own directory",
         )
     return folder
 
 
 def remove_unread() -> None:
-    """Remove the copies whose readers were killed, in this process's temporary directory."""
+    """Remove copies whose readers were killed, in this process's temporary directory."""
     with suppress(FileNotFoundError):
         if _is_our_own(_cache_folder()):
             _remove_unread(_cache_folder())
@@ -93,7 +95,7 @@ def _is_our_own(folder: Path) -> bool:
 
 
 def _enter_any(cache: Path, location: Location, remote: Remote) -> tuple[Path, int]:
-    """As `_enter`: the copy of all, or one of its own where nothing moves there."""
+    """Like `_enter`, but with a separate copy if the shared one makes no progress."""
     try:
         return _enter(cache / remote.identity, location, remote)
     except BlockingIOError:
@@ -101,9 +103,9 @@ def _enter_any(cache: Path, location: Location, remote: Remote) -> tuple[Path, i
 
 
 def _enter(copy: Path, location: Location, remote: Remote) -> tuple[Path, int]:
-    """The copy, and a descriptor that holds it. Downloads it if it is not there.
+    """The copy and a descriptor that locks it. Downloads it if it is missing.
 
-    Raises BlockingIOError where another process holds its gate and makes no progress.
+    Raises BlockingIOError if another process holds its gate and makes no progress.
     """
     partial = copy.with_name(f"{copy.name}.partial")
     with _gate(copy, _STALLED_S, progress=lambda: bytes_below(str(partial))):
@@ -114,15 +116,15 @@ def _enter(copy: Path, location: Location, remote: Remote) -> tuple[Path, int]:
                 os.rename(partial, copy)
             except BaseException as error:
                 _remove_if_unread(copy)
-                if isinstance(error, StorageError) and _is_for_want_of_space(error):
-                    error.advice = f"Make space in {copy.parent}, or set TMPDIR to a larger disk"
+                if isinstance(error, StorageError) and _is_disk_full(error):
+                    error.advice = f"Free space in {copy.parent}, or set TMPDIR to a larger disk"
                 raise
         lock = _lock_file(copy, "readers")
         _lock(lock, fcntl.LOCK_SH)
     return copy, lock
 
 
-def _is_for_want_of_space(error: BaseException | None) -> bool:
+def _is_disk_full(error: BaseException | None) -> bool:
     while error is not None:
         if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
             return True
@@ -131,10 +133,10 @@ def _is_for_want_of_space(error: BaseException | None) -> bool:
 
 
 def _leave(copy: Path, lock: int) -> None:
-    # Unlocked, not only closed: a child that was forked meanwhile has the descriptor too.
+    # Unlock, not only close: a child that was forked meanwhile has the descriptor as well.
     fcntl.flock(lock, fcntl.LOCK_UN)
     os.close(lock)
-    with suppress(OSError), _gate(copy, _TIDY_S):  # what cannot go now is in nobody's way
+    with suppress(OSError), _gate(copy, _TIDY_S):  # a leftover does no harm
         _remove_if_unread(copy)
 
 
@@ -142,18 +144,21 @@ def _leave(copy: Path, lock: int) -> None:
 def _gate(
     copy: Path, wait_s: float = 0.0, progress: Callable[[], int] = lambda: 0
 ) -> Iterator[None]:
-    """Hold the gate of a copy. Raises BlockingIOError if another holds it for `wait_s` seconds in
-    which `progress` stays what it was."""
+    """Hold the gate of a copy.
+
+    Raises BlockingIOError if another process holds it for `wait_s` seconds without `progress`.
+    """
     while True:
         gate = _lock_file(copy, "gate")
         try:
             _lock_in_time(gate, wait_s, progress)
-            # The one before may have removed the file while we waited: then its lock is nobody's.
+            # The previous holder may have removed the file meanwhile: then the lock is
+            # meaningless.
             if os.fstat(gate).st_nlink:
                 yield
                 return
         finally:
-            # As above: a child that another thread has forked would hold it for all its life.
+            # As above: a child that another thread has forked would hold it forever.
             with suppress(OSError):
                 fcntl.flock(gate, fcntl.LOCK_UN)
             os.close(gate)
@@ -193,7 +198,7 @@ def _lock(descriptor: int, flags: int) -> None:
 
 
 def _remove_if_unread(copy: Path) -> None:
-    """With the gate held: remove the copy and its lock files unless someone reads it."""
+    """Remove the copy and its lock files, with the gate held, unless a process reads it."""
     readers = _lock_file(copy, "readers")
     try:
         fcntl.flock(readers, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -209,7 +214,7 @@ def _remove_if_unread(copy: Path) -> None:
 
 def _remove_unread(cache: Path) -> None:
     for copy in {cache / match[1] for match in map(_COPY.fullmatch, os.listdir(cache)) if match}:
-        # Held by whoever downloads, enters or leaves; or not to be removed by us.
+        # Skip copies whose gate is locked, or that may not be removed.
         with suppress(OSError), _gate(copy):
             _remove_if_unread(copy)
     sweep(cache)

@@ -1,8 +1,8 @@
-"""Taking a copy of a user's checkpoint directory, complete or invisible, at the speed of `cp`.
+"""Takes a copy of a user's checkpoint directory, complete or invisible, at the speed of `cp`.
 
-Bytes are copied inside the kernel: blocks are shared where the file system can (btrfs, xfs),
-else `copy_file_range`, else through a buffer. The copy is made under a hidden unique name and
-renamed into place, so the target appears at once and whole.
+Bytes are copied inside the kernel: blocks are shared if the file system can (btrfs, xfs),
+otherwise with `copy_file_range`, otherwise through a buffer. The copy is made under a hidden
+unique name and renamed into place, so the target appears complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staged:
-    """How many files were taken and their bytes in all."""
+    """The number of files and their total size."""
 
     files: int
     bytes: int
@@ -44,14 +44,14 @@ def stage(
     *,
     staging_root: str | os.PathLike[str],
 ) -> Staged:
-    """Take what is in `source_dir` to `target_dir`, which must not exist yet.
+    """Copy or move the content of `source_dir` to `target_dir`, which must not exist yet.
 
-    `staging_root` must be on the file system of the target. A source that lies inside it is
-    renamed and not copied. Symlinks are followed; modes and modification times are kept. An
-    empty directory is a valid checkpoint.
+    `staging_root` must be on the file system of the target. A source inside it is renamed and not
+    copied. Symlinks are followed; modes and modification times are preserved. An empty directory
+    is a valid checkpoint.
 
     Raises DirectoryMissing, UnusableFile, AlreadyStored, or another StorageError (a full disk is
-    StorageUnavailable); then neither the target nor a half copy is left.
+    StorageUnavailable); then neither the target nor a partial copy remains.
     """
     source, target, root = (
         Path(os.path.abspath(p)) for p in (source_dir, target_dir, staging_root)
@@ -71,7 +71,7 @@ def stage(
 
 
 def sweep(staging_root: str | os.PathLike[str]) -> None:
-    """Remove what interrupted stagings left. Only for the one who may stage there."""
+    """Remove leftovers of interrupted stagings. Only the owner of the folder may call this."""
     try:
         with os.scandir(staging_root) as entries:
             left = [entry.path for entry in entries]
@@ -84,7 +84,7 @@ def sweep(staging_root: str | os.PathLike[str]) -> None:
 def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Staged:
     """Copy a directory's content into the new directory `target` (it must not exist).
 
-    What is there of the copy when an error is raised is the caller's to remove.
+    If it raises, the caller removes the partial copy.
     """
     check_directory(source, "stage")
     top = os.fspath(target)
@@ -107,11 +107,10 @@ def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Way:
-    """Descriptors of both folders, and what has been learned: whether a file that is created with
-    a mode gets it, or the umask takes some of it away.
+    """Descriptors of both folders, and which modes survive the umask when a file is created.
 
-    For 1,000 files of 4 KiB, names below a descriptor instead of whole paths save 7% of the time,
-    and a chmod less for each file another 6% (tmpfs; more in a folder that lies deeper).
+    For 1,000 files of 4 KiB, names relative to a descriptor instead of whole paths save 7% of the
+    time, and saving one chmod per file another 6% (tmpfs; more in a deeper folder).
     """
 
     original: int
@@ -131,14 +130,14 @@ def _folder(path: str | os.PathLike[str]) -> Iterator[int]:
 def _check_target(source: Path, target: Path) -> None:
     # os.rename would silently replace an empty directory.
     if os.path.lexists(target):
-        raise AlreadyStored("stage", str(target), "there is something of this name already")
+        raise AlreadyStored("stage", str(target), "this name already exists")
     real_source, real_parent = os.path.realpath(source), os.path.realpath(target.parent)
     if os.path.commonpath([real_source, real_parent]) == real_source:
         raise UnusableFile(
             "stage",
             str(source),
             f"the checkpoint would be stored inside itself, at {target}",
-            "Give a directory that holds only the checkpoint's files",
+            "Pass a directory that has only the checkpoint's files",
         )
 
 
@@ -153,7 +152,7 @@ def _os_errors_named(source: Path) -> Iterator[None]:
 
 
 def _measure(source: Path) -> Staged | None:
-    """Count what is there; None if a link is in it, for a rename would keep it a link."""
+    """Count the files; None if there is a link, which a rename would not resolve."""
     files = size = 0
     for found in walk(source, "stage"):
         if found.is_link:
@@ -180,7 +179,7 @@ def _into_place(source: Path, target: Path) -> None:
         os.rename(source, target)
     except OSError as error:
         if error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}:
-            raise AlreadyStored("stage", str(target), "there is something of this name") from error
+            raise AlreadyStored("stage", str(target), "this name already exists") from error
         raise
 
 
@@ -194,7 +193,7 @@ def _copy_file(found: TreeEntry, way: _Way) -> int:
         raise NotStored("stage", found.path, gone) from error
     try:
         facts = os.fstat(source)
-        # We must be able to read the copy again, whatever the user's mode says.
+        # The copy must be readable for us, whatever mode the user's file has.
         mode = stat.S_IMODE(facts.st_mode) | stat.S_IRUSR
         copy = os.open(found.name, _NEW, mode, dir_fd=way.copy)
         try:
@@ -210,7 +209,7 @@ def _copy_file(found: TreeEntry, way: _Way) -> int:
 
 def _keep_mode(copy: int, mode: int, kept: dict[int, bool]) -> None:
     if mode not in kept:
-        # Writing takes a set-uid bit away again, from a file that is not empty.
+        # Writing removes a set-uid bit from a non-empty file.
         kept[mode] = mode <= 0o777 and stat.S_IMODE(os.fstat(copy).st_mode) == mode
     if not kept[mode]:
         os.fchmod(copy, mode)
@@ -218,6 +217,6 @@ def _keep_mode(copy: int, mode: int, kept: dict[int, bool]) -> None:
 
 def _keep_folder_attributes(original: str, copy: str) -> None:
     facts = os.stat(original)
-    # A folder that its owner may not write could neither be renamed nor get its manifest.
+    # A folder that its owner may not write could not be renamed or get its manifest.
     os.chmod(copy, stat.S_IMODE(facts.st_mode) | stat.S_IRWXU)
     os.utime(copy, ns=(facts.st_atime_ns, facts.st_mtime_ns))

@@ -1,7 +1,7 @@
-"""A checkpoint's way to storage: what is there stays, what is known is copied, the rest goes.
+"""Uploads a checkpoint: keeps objects that are there, copies known files, sends the rest.
 
-An object is taken for ours only if the store proves that it has the bytes of our manifest; a file
-that did not change since a checkpoint that is committed is copied from there, inside the storage.
+An object counts as ours only if the store proves that it has the bytes of our manifest; a file
+that is unchanged since a committed checkpoint is copied from there, inside the storage.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ from holdfast.syncer.stores.owned_store import ClaimLost, OwnedStore, unconfirme
 from holdfast.syncer.stores.retry import moved_on
 from holdfast.syncer.stores.store import ObjectInfo, PutResult
 
-# Of a thousand files each, those of the newest checkpoints of fifty trials: 15 MB.
+# With a thousand files each, the newest checkpoints of fifty trials: 15 MB.
 _REMEMBERED = 50_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """An object to copy from, and the trial to whose newest checkpoint it belongs."""
+    """An object to copy from, and the trial whose newest checkpoint it belongs to."""
 
     trial: str
     entry: ObjectInfo
 
 
 class CommittedFiles:
-    """Where in storage the bytes of a file are, by its size and checksum: those of the newest
-    checkpoint of each trial, so that what is remembered does not grow with the checkpoints."""
+    """Finds a file's bytes in storage by size and checksum.
+
+    Remembers only the newest checkpoint of each trial, so that memory does not grow with the
+    checkpoints.
+    """
 
     def __init__(self) -> None:
         self._sources: dict[FileFact, _Source] = {}
@@ -47,14 +50,14 @@ class CommittedFiles:
         self._recalled: set[str] = set()
 
     def remember(self, folder: str, written: Manifest, entries: Iterable[ObjectInfo]) -> None:
-        """These are the objects of a committed checkpoint."""
+        """Remember the objects of a committed checkpoint."""
         trial = folder.rpartition("/")[0]
         for known in list(self._of_trial.get(trial, ())):
             self.forget(known)
         for entry in entries:
             name = entry.key.removeprefix(f"{folder}/")
             fact = written.files.get(name)
-            # What the user may change later is no source.
+            # A file that the user may change later is not copied from.
             is_fixed = fact is not None and fact.checksum is not None and name != METADATA_NAME
             if is_fixed and fact is not None and entry.size == fact.size:
                 self.forget(fact)
@@ -75,7 +78,7 @@ class CommittedFiles:
                 del self._of_trial[source.trial]
 
     async def recall(self, storage: OwnedStore, trial: str) -> None:
-        """Learn from storage, once, what an earlier incarnation has committed of a trial."""
+        """Once per trial: find in storage what an earlier run has committed."""
         if storage.is_new or trial in self._recalled:
             return
         entries = await storage.list(trial)
@@ -84,17 +87,18 @@ class CommittedFiles:
             folder = max(markers).rpartition("/")[0]
             below = [entry for entry in entries if entry.key.startswith(f"{folder}/")]
             try:
-                # After the listing: who replaces a checkpoint removes its manifest first.
+                # After the listing: a process that replaces a checkpoint removes its manifest
+                # first.
                 content = await storage.read(f"{folder}/{MANIFEST_NAME}")
                 self.remember(folder, Manifest.from_bytes(content, folder), below)
             except (NotStored, ManifestMismatch):
-                pass  # it is being removed, or is no checkpoint: there is nothing to copy from
+                pass  # it is being removed, or is not a checkpoint
         self._recalled.add(trial)
 
 
 @dataclass(slots=True, kw_only=True)
 class Upload:
-    """One checkpoint; performed again, it goes on from where it was."""
+    """The upload of one checkpoint; if performed again, it continues from where it was."""
 
     storage: OwnedStore
     committed: CommittedFiles
@@ -104,7 +108,7 @@ class Upload:
     _done: dict[str, str | None] = field(default_factory=dict)
 
     async def perform(self) -> None:
-        """All files, then the manifest. Raises StorageError."""
+        """Upload all files, then the manifest. Raises StorageError."""
         storage, content = self.storage, self.written.to_bytes()
         marker = f"{self.folder}/{MANIFEST_NAME}"
         await storage.check()
@@ -125,11 +129,11 @@ class Upload:
         self.committed.remember(self.folder, self.written, entries)
 
     async def _ours(self, present: Mapping[str, ObjectInfo]) -> set[str]:
-        """The keys of those objects that have the bytes of our manifest."""
+        """The keys of the objects that have the bytes of our manifest."""
         found: set[str] = set()
 
         async def look(name: str, there: ObjectInfo) -> None:
-            # Our own put of a moment ago counts, whatever the ETags of this store are made of.
+            # Our own upload of a moment ago counts, however this store makes ETags.
             is_done = there.etag is not None and self._done.get(there.key) == there.etag
             if is_done or await self.storage.holds(there, self.directory / name):
                 found.add(there.key)
@@ -159,13 +163,13 @@ class Upload:
             stored = await self.storage.upload_new(key, self.directory / name)
         except AlreadyStored as error:
             await self.storage.check(at_once=True)
-            # Tried again, this finds it there, and whose it is.
-            cause = "an older incarnation, which was held up, has put it there meanwhile"
+            # A retry finds the object there, and whose it is.
+            cause = "a suspended older run has uploaded it meanwhile"
             raise StorageUnavailable("upload", key, cause) from error
         self._note_done(key, stored)
 
     def _note_done(self, key: str, stored: PutResult) -> None:
-        """What is put once more, after a failure, is no progress."""
+        """Note an uploaded file; uploading it again after a failure is not progress."""
         if key not in self._done:
             moved_on()
         self._done[key] = stored.etag
@@ -179,11 +183,12 @@ class Upload:
         except ClaimLost:
             raise
         except StorageError:
-            # It was superseded and is gone, or the store does not copy: then the bytes travel.
+            # The source was superseded and removed, or the store cannot copy: upload the bytes.
             self.committed.forget(fact)
             return False
         if stored.etag != source.etag:
-            # A large object, which was put in parts, has another ETag when it is copied whole.
+            # A large object that was uploaded in parts has another ETag when it is copied as a
+            # whole.
             copy = ObjectInfo(key=key, size=stored.size, etag=stored.etag)
             if not await self.storage.holds(copy, self.directory / name):
                 self.committed.forget(fact)
@@ -203,16 +208,17 @@ class Upload:
         return self.written.differences(sizes)
 
     async def _put_marker(self, marker: str, content: bytes) -> None:
-        # Where the storage decides who is first, no put of ours replaces a newer one's.
+        # If the storage decides who is first, no upload of ours replaces a newer run's.
         if not self.storage.decides:
             await self.storage.check(at_once=True)
         await self.storage.abandon(self.folder)
         try:
             await self.storage.put_for_sure(marker, content, create_only=True)
         except AlreadyStored as error:
-            # A newer incarnation's, one that an older put while we uploaded, or our own where the
+            # The manifest of a newer run, or of an older one that uploaded meanwhile, or our own
+            # if the answer was lost.
             # answer was lost.
             await self.storage.check(at_once=True)
             if await self.storage.read(marker) != content:
-                cause = "another incarnation has put its own there meanwhile"
+                cause = "another run has uploaded its own meanwhile"
                 raise StorageUnavailable("upload", self.folder, cause) from error

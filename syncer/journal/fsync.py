@@ -1,4 +1,4 @@
-"""Forcing the journal onto the disk, and proving that it is still the file under its name."""
+"""Flushes the journal to the disk, and checks that its file still has its name."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from holdfast.syncer.journal.segment import Position, Takeover, segment_name
 
 
 class JournalGone(StorageError):
-    """The file that is written to is not the one under its name any more."""
+    """The open file no longer has its name: it was removed, renamed or replaced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsynced:
-    """What was appended up to `position` and may not be on the disk yet.
+    """Records up to `position` that may not be on the disk yet.
 
-    `current` is the open segment, `is_changed` whether something was written to it since it was
-    forced. `renewed` says that it takes over others, whose ends are cut off once it is durable.
+    `current` is the open segment, `is_changed` whether it was written to since its last flush.
+    `renewed`: it repeats the ends of others, which are cut off once it is durable.
     """
 
     position: Position
@@ -33,10 +33,10 @@ class Unsynced:
     renewed: Takeover | None = None
 
     def force(self) -> Position:
-        """Make it outlive a power cut. Blocks: call it in a thread.
+        """Make the records survive a power cut. Blocks: call it in a thread.
 
-        Raises OSError, after which nothing of it counts as written (`Journal.write_again`): but
-        NoAnswer, where another file would get no answer either. Or JournalGone.
+        Raises OSError, after which the records count as not written (see `Journal.write_again`),
+        except NoAnswer, because another file would get no answer either. Raises JournalGone.
         """
         has_sealed = bool(self.sealed)
         while self.sealed:
@@ -56,7 +56,7 @@ class Unsynced:
 
 
 def _check_there(path: Path, descriptor: int) -> None:
-    """Raises JournalGone where the name is another file's, or nobody's."""
+    """Raise JournalGone if the name belongs to another file, or to none."""
     held = os.fstat(descriptor)
     try:
         found = os.stat(path)
@@ -65,19 +65,21 @@ def _check_there(path: Path, descriptor: int) -> None:
     else:
         if (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino):
             return
-        cause = "another file was put in its place while the run wrote to it"
+        cause = "another file replaced it while the run wrote to it"
     raise JournalGone(
         "keep the journal",
         str(path),
         cause,
-        "Rows that were reported since then are lost with it. Put the folder back as it was, then "
-        "restore; or begin anew under another RunConfig(name=...)",
+        "Rows reported since then are lost with it. Put the folder back and restore, or start "
+        "again under another RunConfig(name=...)",
     )
 
 
 def _cut_off(directory: Path, renewed: Takeover) -> None:
-    """What stands in the new segment need not be read here. Whether it is there or not makes no
-    difference to a reader, so that nothing follows from a failure."""
+    """Cut off the parts that the new segment repeats.
+
+    Readers give the same result with or without them, so errors are ignored.
+    """
     for piece in renewed.pieces:
         with suppress(OSError):
             os.truncate(directory / segment_name(piece.segment), piece.offset)

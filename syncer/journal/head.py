@@ -1,7 +1,7 @@
-"""head.json: what of an experiment is published, checked before a name in it becomes a path.
+"""head.json: the published part of an experiment, checked before a name in it becomes a path.
 
-Format 1 names whole segments; format 2 stretches of them (`holdfast.syncer.journal.stretches`), of
-which a whole segment is one.
+Format 1 names whole segments; format 2 names stretches of them
+(`holdfast.syncer.journal.stretches`), of which a whole segment is one.
 """
 
 from __future__ import annotations
@@ -15,20 +15,22 @@ from holdfast.syncer.journal.stretches import Stretch, place_of, stretch_of
 from holdfast.syncer.stores.plain_files import parse_table
 
 FORMAT = 2
-# A million segments have 100 bytes each.
+# A million segments take 100 bytes each.
 HEAD_BYTES = 128 << 20
 _MOST = 1 << 53
 
 
 def parse_head(data: bytes) -> dict[str, Any]:
-    """What a head says: `format`, `experiment_id`, `epoch`, and `segments` as dicts of `name`,
-    `size` and `crc32`.
+    """The content of a head: `format`, `experiment_id`, `epoch`, and `segments` as dicts of
+    `name`, `size` and `crc32`.
 
     Raises ValueError.
     """
     head = parse_table(data)
     if head.get("format", 1) not in (1, FORMAT):
-        raise ValueError(f"it has format {shown(head['format'])}, this holdfast reads {FORMAT}")
+        raise ValueError(
+            f"it has format {shown(head['format'])}, but this version of holdfast reads {FORMAT}"
+        )
     for name in ("experiment_id", "epoch"):
         if type(head.setdefault(name, "")) is not str:
             raise ValueError(f"{name} must be text, not {shown(head[name])}")
@@ -40,12 +42,12 @@ def parse_head(data: bytes) -> dict[str, Any]:
     for segment in segments:
         _check_segment(segment)
     if len({segment["name"] for segment in segments}) != len(segments):
-        raise ValueError("two segments have one name")
+        raise ValueError("two segments have the same name")
     return head
 
 
 def encode_head(*, experiment_id: str, epoch: str, stretches: Iterable[Stretch]) -> bytes:
-    """A line for each stretch."""
+    """Encode a head, with a line for each stretch."""
     plain = {"format": FORMAT, "experiment_id": experiment_id, "epoch": epoch}
     start = json.dumps(plain, indent=1).rstrip("\n}")
     lines = ",\n".join(f"  {json.dumps(stretch.plain())}" for stretch in stretches)
@@ -53,19 +55,19 @@ def encode_head(*, experiment_id: str, epoch: str, stretches: Iterable[Stretch])
 
 
 def stretches_of(head: Mapping[str, Any]) -> list[Stretch]:
-    """What a head names."""
+    """The stretches that a head names."""
     return [stretch_of(segment) for segment in head["segments"]]
 
 
 def is_segment(name: object) -> bool:
-    """Whether this is what a segment of the journal, or a part of one, can be called."""
+    """Whether this can be the name of a segment of the journal, or of a part of one."""
     return type(name) is str and place_of(name) is not None
 
 
 def _check_segment(segment: Any) -> None:
     if type(segment) is not dict or not is_segment(segment.get("name")):
         named = segment.get("name") if type(segment) is dict else segment
-        raise ValueError(f"a segment must be called like 000001.log, not {shown(named)}")
+        raise ValueError(f"a segment must have a name like 000001.log, not {shown(named)}")
     for field in ("size", "crc32"):
         value = segment.get(field)
         if type(value) is not int or not 0 <= value <= _MOST:

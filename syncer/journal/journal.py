@@ -1,12 +1,12 @@
-"""The journal: an append-only list of records, whole or absent, in numbered segments.
+"""The journal: an append-only list of records, complete or absent, in numbered segments.
 
 A record is `length (u32) | crc32 (u32) | payload`, little-endian; a segment begins with eight
 bytes of magic and version. `append` is one `write` for all the records of a turn of the loop: when
-it returns, no death of a process loses them. `sync` makes them outlive a power cut. What a crash
-left torn at the end is cut off, and told, when the journal is next opened for writing.
+it returns, no death of a process loses them. `sync` makes them survive a power cut. When the
+journal is next opened for writing, a torn end left by a crash is cut off and reported.
 
-What is not known to be on the disk is kept in memory: after an fsync that failed it is written to
-another segment (`holdfast.syncer.journal.segment`), for the kernel may have dropped it.
+Records that may not be on the disk yet stay in memory: after a failed fsync they are written to
+another segment (`holdfast.syncer.journal.segment`), because the kernel may have dropped them.
 """
 
 from __future__ import annotations
@@ -67,19 +67,20 @@ __all__ = [
     "segments",
 ]
 
-# Where the next segment begins: what a publication puts again at most, and a handful of files for
+# The size at which the next segment begins: the most that a publication uploads again, and a
+# handful of files for a million rows.
 # a million rows.
 SEGMENT_BYTES = 1 << 24
-# What waits for an fsync stands in memory: a disk that does not answer must not fill that.
+# Records that wait for an fsync are in memory, which a disk that does not answer must not fill.
 _LARGEST_UNFORCED = 1 << 28
 
 
 class JournalFull(StorageError):
-    """The journal takes no more records: the disk is full, or gone."""
+    """The journal accepts no more records: the disk is full, or gone."""
 
 
 class Journal:
-    """The one writer of an experiment's journal. The experiment's lock is held by its owner."""
+    """The only writer of an experiment's journal. The caller holds the experiment's lock."""
 
     def __init__(
         self,
@@ -89,10 +90,10 @@ class Journal:
         begins: int = 0,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        """Open for appending, cutting off a torn tail (see `cuts`).
+        """Open for appending, and cut off a torn end (see `cuts`).
 
-        `fresh` begins a new segment even where the last one is sound. What is before the segment
-        `begins` is of earlier experiments: a damage there takes nothing from this one.
+        `fresh` begins a new segment even if the last one is intact. Segments before `begins`
+        belong to earlier experiments: damage there does not affect this one.
         """
         self.directory = directory
         self.cuts: list[DamagedTail] = []
@@ -103,7 +104,7 @@ class Journal:
         self._sealed: deque[tuple[int, int]] = deque()
         self._unforced: deque[tuple[Position, bytes]] = deque()
         self._unforced_bytes = 0
-        # What is before it and was not forced yet is not in memory any more.
+        # Records before this position that were not flushed are no longer in memory.
         self._forgotten = START
         self._renewed: Takeover | None = None
         self._number, self._fd, self._size = -1, -1, 0
@@ -113,7 +114,7 @@ class Journal:
                 self.cuts += seal(directory, [number])[1]
         sound, cuts = seal(directory, [number for number in known if number >= begins])
         self.cuts += cuts
-        # Whoever wrote them may have been killed before they were on the disk.
+        # Their writer may have been killed before they were on the disk.
         for number in sound:
             fsync_path(directory / segment_name(number))
         fsync_dir(directory)
@@ -127,16 +128,16 @@ class Journal:
 
     @property
     def position(self) -> Position:
-        """The end: where the next record will stand."""
+        """The end, where the next record will start."""
         return Position(self._number, self._size)
 
     def append(self, payloads: Iterable[bytes]) -> Position:
         """Write all payloads with one call and return the position after them.
 
-        Raises JournalFull when the disk takes no more: nothing of them is then in the journal.
+        Raises JournalFull if the disk accepts no more: then none of them is in the journal.
         """
         if self._size >= self._segment_bytes:
-            with suppress(JournalFull):  # this one still takes records
+            with suppress(JournalFull):  # the current segment still accepts records
                 self.rotate()
         crc32, pack = zlib.crc32, HEADER.pack
         data = b"".join([pack(len(p), crc32(p)) + p for p in payloads])
@@ -145,13 +146,13 @@ class Journal:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError as error:
-            with suppress(OSError):  # what is torn there then is cut off when it is next opened
+            with suppress(OSError):  # a torn end is cut off when the journal is next opened
                 os.ftruncate(self._fd, self._size)
             raise JournalFull(
                 "append to the journal",
                 str(self.directory / segment_name(self._number)),
                 error.strerror or str(error),
-                "Nothing that was acknowledged is lost: make space, then restore",
+                "No acknowledged record is lost. Free some disk space, then restore",
             ) from error
         self._unforced.append((self.position, data))
         self._unforced_bytes += len(data)
@@ -163,9 +164,10 @@ class Journal:
         return self.position
 
     def unsynced(self) -> Unsynced:
-        """What a sync has to force to the disk: taken by the writer, forced in any thread.
+        """The records for a sync: collected by the writer, flushed in any thread.
 
-        A descriptor looked up only in that thread could be the next segment's by then.
+        If the thread looked up the descriptor itself, it might already be that of the next
+        segment.
         """
         sealed, self._sealed = self._sealed, deque()
         renewed, self._renewed = self._renewed, None
@@ -180,25 +182,25 @@ class Journal:
         )
 
     def forced(self, position: Position) -> None:
-        """Everything before `position` is on the disk, and need not be kept in memory."""
+        """Everything before `position` is on the disk: drop it from memory."""
         while self._unforced and self._unforced[0][0] < position:
             self._unforced_bytes -= len(self._unforced.popleft()[1])
         if position >= self._forgotten:
             self._forgotten = START
 
     def write_again(self, failed: Unsynced) -> None:
-        """Begin a segment that takes the place of all that is not known to be on the disk.
+        """Begin a segment that repeats all records that may not be on the disk.
 
-        After an fsync that failed the kernel may have dropped what it could not write, and the
-        next one says nothing of that. The new segment appears whole, under its name at once: until
-        the next sync it outlives the death of any process, as what it stands for did. Raises
-        OSError, or JournalFull where that cannot be had from memory any more.
+        After a failed fsync the kernel may have dropped pages that it could not write, and the
+        next fsync does not report that. The new segment appears complete under its name: until the
+        next sync it survives the death of any process, like the records that it repeats. Raises
+        OSError, or JournalFull if the records are no longer in memory.
         """
         if self._forgotten != START:
             raise JournalFull(
                 "keep the journal",
                 str(self.directory),
-                f"more than {_LARGEST_UNFORCED >> 20} MiB waited to be forced to the disk",
+                f"more than {_LARGEST_UNFORCED >> 20} MiB waited to be flushed to the disk",
             )
         pieces = self._pieces()
         number = self._number + 1
@@ -225,7 +227,8 @@ class Journal:
         return pieces or [RecordSpan(self._number, self._size, 0)]
 
     def _place(self, number: int, data: bytes) -> int:
-        """A descriptor of the segment, which nobody sees before it has all its bytes."""
+        """Write a segment that appears under its name only when it is complete; return its
+        descriptor."""
         temporary = self.directory / f"{TEMPORARY}{unique()}"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o644)
@@ -239,9 +242,9 @@ class Journal:
         return descriptor
 
     def sync(self) -> Position:
-        """Make everything appended so far outlive a power cut. Blocks.
+        """Make everything appended so far survive a power cut. Blocks.
 
-        Raises OSError where the disk refused it twice or does not answer, or JournalGone.
+        Raises OSError if the disk failed twice or does not answer, or JournalGone.
         """
         unsynced = self.unsynced()
         try:
@@ -257,9 +260,9 @@ class Journal:
     def rotate(self) -> int:
         """Seal the segment, begin the next one and return the sealed one's number.
 
-        One without a record stays as it is, and the number is that of the segment before. Waits
-        for no disk: the sealed segment is durable after the next `sync`. Raises JournalFull where
-        there is no room for another; then the segment is not sealed.
+        A segment without records is not sealed; then the number is that of the previous one. Does
+        not wait for the disk: the sealed segment is durable after the next `sync`. Raises
+        JournalFull if there is no space for another segment; then this one is not sealed.
         """
         number, sealed = self._number, self._fd
         if self._size == len(MAGIC):
@@ -277,7 +280,8 @@ class Journal:
         return number
 
     def _give_up(self, path: Path, number: int, fd: int) -> None:
-        """Go on in segment `number`, whose descriptor is `fd`: the next could not be begun."""
+        """Continue in segment `number` with the descriptor `fd`, because the next one could not be
+        created."""
         if self._fd != fd:
             os.close(self._fd)
             path.unlink(missing_ok=True)
@@ -285,14 +289,14 @@ class Journal:
         self._size = os.fstat(fd).st_size
 
     def close(self) -> None:
-        """Raises OSError or JournalGone, as `sync` does; closed it is in any case."""
+        """Sync and close. Raises OSError or JournalGone, like `sync`; closes in any case."""
         try:
             self.sync()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close it as it is: what could not be forced to the disk is known to be lost."""
+        """Close without a sync: records that could not be flushed are known to be lost."""
         descriptors = [*(descriptor for _, descriptor in self._sealed), self._fd]
         self._sealed.clear()
         self._fd = -1
@@ -301,7 +305,7 @@ class Journal:
                 os.close(descriptor)
 
     def give_up(self) -> None:
-        """A forked child is no second writer."""
+        """Close in a forked child, which must not write."""
         self.abandon()
 
     def _open(self, number: int) -> None:
@@ -319,7 +323,7 @@ class Journal:
 def _moved(
     unforced: Iterable[tuple[Position, bytes]], start: Position
 ) -> Iterator[tuple[Position, bytes]]:
-    """The same, where they stand from now on."""
+    """The same records with their new positions."""
     offset = start.offset
     for _, data in unforced:
         yield Position(start.segment, offset), data

@@ -1,9 +1,10 @@
-"""One segment of the journal as a file: its name, its first bytes, and what it takes the place of.
+"""One segment of the journal as a file: its name, its first bytes, and the records that it
+repeats.
 
-Format 1: eight bytes of magic and version, then records. Format 2 is written after an fsync that
-failed: its first record is a table of what it takes over, then come these records once more, then
-new ones. Linux drops the pages whose write failed, so what was in them counts as never written;
-but a reader may have read them before, and must not read them twice.
+Format 1: eight bytes of magic and version, then records. Format 2 is written after a failed fsync:
+its first record is a table of the records that it repeats, then come these records again, then new
+ones. Linux drops pages that it could not write, so their records count as never written; but a
+reader may have read them, and must not read them twice.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ _SEARCHED_BYTES = 1 << 20
 
 
 class NewerFormat(StorageRefused):
-    """A segment that a newer version of holdfast wrote: no version but that may touch it."""
+    """A newer version of holdfast wrote the segment, so this version must not change it."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A place between two records: `offset` bytes into segment number `segment`."""
+    """A position between two records: `offset` bytes into segment number `segment`."""
 
     segment: int = 0
     offset: int = 0
@@ -42,7 +43,7 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class RecordSpan:
-    """Records of `segment` from `offset` on, so many bytes."""
+    """`length` bytes of records of `segment`, from `offset` on."""
 
     segment: int
     offset: int
@@ -51,9 +52,10 @@ class RecordSpan:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Segment `number` has all records of the `pieces` again, in order, from `base` on.
+    """Segment `number` repeats all records of the `pieces`, in order, from `base` on.
 
-    Everything from the first of them on is to be read there, also by who has read a part of them.
+    From the first piece on, all records are read from there, also by a reader that has already
+    read some of them.
     """
 
     number: int
@@ -65,10 +67,11 @@ class Takeover:
         return Position(self.pieces[0].segment, self.pieces[0].offset)
 
     def found(self, at: Position) -> Position | None:
-        """Where in the new segment a reader is who has come to `at`; None outside the pieces."""
+        """The position in the new segment of a reader that has reached `at`; None outside the
+        pieces."""
         passed = self.base
         for piece in self.pieces:
-            # A reader may stand before the magic of a segment.
+            # A reader may be at an offset before the magic of a segment.
             offset = max(at.offset, len(MAGIC))
             if at.segment == piece.segment and 0 <= offset - piece.offset <= piece.length:
                 return Position(self.number, passed + offset - piece.offset)
@@ -76,7 +79,7 @@ class Takeover:
         return None
 
     def limit(self, number: int) -> int | None:
-        """How many bytes of the segment `number` still count; None: all of them."""
+        """How many bytes of the segment `number` still count; None for all."""
         first = self.begins
         if number == first.segment:
             return first.offset
@@ -92,17 +95,17 @@ def framed(payload: bytes) -> bytes:
 
 
 def start_of(number: int, pieces: Sequence[RecordSpan]) -> tuple[bytes, Takeover]:
-    """The first bytes of a segment that takes over these pieces."""
+    """The first bytes of a segment that repeats these pieces."""
     rows = [[piece.segment, piece.offset, piece.length] for piece in pieces]
     data = _TAKES_OVER + framed(msgpack.packb({"takes_over": rows}))
     return data, Takeover(number, len(data), tuple(pieces))
 
 
 def check_magic(data: bytes, path: Path) -> bool:
-    """Whether a segment may begin so. Raises NewerFormat where a newer version wrote it.
+    """Whether a segment may begin like this. Raises NewerFormat if a newer version wrote it.
 
-    Where an event follows, as in format 1, only the byte of the format is damaged: each later
-    format begins with a record of another kind.
+    If an event follows, as in format 1, only the format byte is damaged: every later format begins
+    with another kind of record.
     """
     if data[: len(_MAGIC)] != _MAGIC or len(data) < len(MAGIC):
         return False
@@ -113,8 +116,8 @@ def check_magic(data: bytes, path: Path) -> bool:
         raise NewerFormat(
             "read",
             str(path),
-            f"a newer holdfast wrote it (journal format {version}; this one reads formats 1 to "
-            f"{NEWEST_FORMAT})",
+            f"a newer version of holdfast wrote it (journal format {version}; this one reads "
+            f"formats 1 to {NEWEST_FORMAT})",
             "Nothing was changed. Use the version that wrote it",
         )
     return version > 0
@@ -139,9 +142,9 @@ def _begins_with_event(path: Path) -> bool:
 
 
 def first_record(data: bytes) -> int:
-    """Where the first record of an event stands in a segment that begins with `data`.
+    """The offset of the first event's record in a segment that begins with `data`.
 
-    0 where the segment is one that takes over others, and its table is torn.
+    0 if the segment repeats others and its table is torn.
     """
     if data[: len(MAGIC)] == MAGIC:
         return len(MAGIC)
@@ -154,7 +157,7 @@ def first_record(data: bytes) -> int:
 
 
 def takeover_of(directory: Path, number: int) -> Takeover | None:
-    """What the segment takes the place of; None for most. Raises NewerFormat, OSError."""
+    """The records that the segment repeats; None for most. Raises NewerFormat, OSError."""
     path = directory / segment_name(number)
     with open_regular(path) as file:
         magic = file.read(len(MAGIC))
@@ -174,7 +177,7 @@ def takeover_of(directory: Path, number: int) -> Takeover | None:
 
 
 def _pieces(table: bytes, number: int) -> tuple[RecordSpan, ...]:
-    """None of them where the table is nonsense: then the segment takes nothing's place."""
+    """The pieces in the table; empty if it is invalid: then the segment repeats nothing."""
     try:
         rows = msgpack.unpackb(table)["takes_over"]
         pieces = tuple(RecordSpan(*row) for row in rows)
@@ -187,7 +190,7 @@ def _pieces(table: bytes, number: int) -> tuple[RecordSpan, ...]:
 
 
 def takeovers(directory: Path, numbers: Iterable[int]) -> Iterator[Takeover]:
-    """Those of these segments that take the place of others, in order. Raises NewerFormat."""
+    """Those of these segments that repeat others, in order. Raises NewerFormat."""
     for number in numbers:
         found = takeover_of(directory, number)
         if found is not None:
@@ -195,15 +198,15 @@ def takeovers(directory: Path, numbers: Iterable[int]) -> Iterator[Takeover]:
 
 
 def last_word(number: int, known: Sequence[Takeover]) -> Takeover | None:
-    """Where to go on reading after what still counts of the segment; None for the next one."""
+    """The segment in which to continue after the valid part of this one; None for the next one."""
     over = [one for one in known if one.limit(number) is not None]
     return over[-1] if over else None
 
 
 def is_torn(path: Path, offset: int) -> bool:
-    """Whether a crash in the middle of a write leaves a segment so from `offset` on.
+    """Whether a crash during a write explains the segment's content from `offset` on.
 
-    Then less than a record, or nothing but zeros, stands there, and no whole record behind it.
+    Then there is less than a record, or only zeros, and no complete record after it.
     """
     with open_regular(path) as file:
         file.seek(offset)
@@ -227,7 +230,7 @@ def _has_record(data: bytes) -> bool:
 
 
 def next_record(data: bytes, since: int) -> int:
-    """Where the first whole record begins from offset `since` on; 0 for nowhere."""
+    """The offset of the first complete record from `since` on; 0 if there is none."""
     for at in range(since, len(data) - HEADER.size):
         length, crc = HEADER.unpack_from(data, at)
         start = at + HEADER.size

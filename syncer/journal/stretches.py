@@ -1,11 +1,11 @@
-"""A segment of the journal as it lies in storage: in stretches, which follow one another.
+"""A segment of the journal in storage: as consecutive stretches.
 
-Object stores cannot append. So what a publication adds to a segment is an object of its own,
-`000003+8192.log` for what begins at offset 8192; the stretch at offset 0 is `000003.log`, which is
-also what a segment is called on this machine. Small stretches are put again as part of a longer
-one. It keeps the name of the first of them and begins with the same bytes, so that whoever goes
-by an older head still finds what it names: the first `size` bytes. Lengths fall by half at least
-from one stretch to the next, so a segment has a few of them, and each byte travels a few times.
+Object stores cannot append. So each addition to a segment is a separate object: `000003+8192.log`
+begins at offset 8192; the stretch at offset 0 is `000003.log`, which is also the name of the
+segment on this machine. Small stretches are uploaded again as part of a longer one. It has the
+name of the first of them and begins with the same bytes, so a reader with an older head still
+finds what that names: the first `size` bytes. Lengths at least halve from one stretch to the next,
+so a segment has few of them, and each byte is uploaded a few times.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.files.durable import fsync_file, write_all
 from holdfast.syncer.files.regular import open_regular, regular_descriptor
 
-# What is longer is not put once more for the sake of what follows it, and nothing longer is put.
+# Longer stretches are not uploaded again, and no longer one is made.
 LARGEST_PUT: Final = 32 << 20
 _BLOCK = 1 << 20
 _NAME = re.compile(r"([0-9]{6,12})(?:\+([0-9]{1,15}))?\.log")
@@ -30,7 +30,7 @@ _NAME = re.compile(r"([0-9]{6,12})(?:\+([0-9]{1,15}))?\.log")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Bytes of a segment, from the offset `start` on. `crc32` is None where it is not known."""
+    """Bytes of a segment from the offset `start` on. `crc32` is None if not known."""
 
     segment: int
     start: int
@@ -52,7 +52,7 @@ class Stretch:
         return len(known) == self.size and (crc32 is None or zlib.crc32(known) == crc32)
 
     def plain(self) -> dict[str, Any]:
-        """As the head names it."""
+        """The entry of a head."""
         return {"name": self.name, "size": self.size, "crc32": self.crc32}
 
 
@@ -61,14 +61,13 @@ def stretch_name(segment: int, start: int) -> str:
 
 
 def place_of(name: str) -> tuple[int, int] | None:
-    """The segment of the stretch of this name, and the offset at which it begins there; None for
-    any other name."""
+    """The segment and start offset of the stretch with this name; None for any other name."""
     found = _NAME.fullmatch(name)
     return (int(found[1]), int(found[2] or 0)) if found else None
 
 
 def stretch_of(entry: Mapping[str, Any]) -> Stretch:
-    """The stretch that a head names, as `parse_head` gives it."""
+    """The stretch of an entry of a head, as `parse_head` returns it."""
     place = place_of(entry["name"])
     if place is None:
         raise ValueError(f"{entry['name']!r:.100} is not the name of a part of the journal")
@@ -76,10 +75,10 @@ def stretch_of(entry: Mapping[str, Any]) -> Stretch:
 
 
 def next_start(published: Sequence[Stretch], end: int, *, is_complete: bool) -> int | None:
-    """Where the object begins that takes in what follows the `published` stretches, up to `end`;
-    None where there is nothing to put.
+    """The start of the next object to upload after the `published` stretches, which ends at `end`;
+    None if there is none.
 
-    `is_complete`: nothing more will follow in this segment, so that all of it becomes one object.
+    `is_complete`: the segment will not grow, so all of it becomes one object.
     """
     start = published[-1].end if published else 0
     becomes_one = is_complete and end <= LARGEST_PUT
@@ -95,7 +94,7 @@ def next_start(published: Sequence[Stretch], end: int, *, is_complete: bool) -> 
 
 
 def read_stretch(journal: Path, segment: int, start: int, size: int) -> bytes:
-    """Bytes of a segment, fewer where it ends earlier. Raises OSError."""
+    """Bytes of a segment, fewer at its end. Raises OSError."""
     with SegmentFile(journal, segment) as file:
         file.seek(start)
         return file.read(size)
@@ -111,21 +110,21 @@ def is_here(journal: Path, stretch: Stretch) -> bool:
 
 
 def segment_size(journal: Path, segment: int) -> int:
-    """How many bytes there are of it. Raises OSError."""
+    """The size of a segment in bytes. Raises OSError."""
     end = 0
     with suppress(FileNotFoundError):
         while size := os.stat(journal / stretch_name(segment, end)).st_size:
             end += size
     if not end:
-        os.stat(journal / stretch_name(segment, 0))  # raises where there is none
+        os.stat(journal / stretch_name(segment, 0))  # raises if there is none
     return end
 
 
 def join_stretches(journal: Path) -> None:
-    """Have each segment whole in its own file, as whoever writes in it needs it.
+    """Join the stretches of each segment into one file, as a writer needs it.
 
-    So it is after a download, and in a directory that served as storage and is continued in
-    place. A death at any moment leaves what was there. Raises OSError.
+    Used after a download, and for a directory that served as storage and is continued in place. A
+    crash at any moment leaves the old bytes. Raises OSError.
     """
     names = os.listdir(journal)
     later = (place for place in map(place_of, names) if place is not None and place[1])
@@ -145,8 +144,10 @@ def join_stretches(journal: Path) -> None:
 
 
 class SegmentFile:
-    """The bytes of a segment, one after the other: of its file, and of the stretches that follow
-    where it lies as it does in storage. Raises OSError where there is none."""
+    """The bytes of a segment: of its file, and of the stretches that follow it, as in storage.
+
+    Raises OSError if there is none.
+    """
 
     def __init__(self, journal: Path, segment: int) -> None:
         self._journal = journal
@@ -161,23 +162,23 @@ class SegmentFile:
         self._file.close()
 
     def seek(self, offset: int) -> None:
-        """Go to an offset of the segment, further on than here."""
+        """Go forward to an offset of the segment."""
         while offset > (end := self._start + os.fstat(self._file.fileno()).st_size):
-            if not self._go_on_at(end):
+            if not self._open_next(end):
                 break
         self._file.seek(offset - self._start)
 
     def read(self, size: int) -> bytes:
-        """So many bytes, fewer only at the end."""
+        """Read `size` bytes, fewer only at the end."""
         data = self._file.read(size)
-        while len(data) < size and self._go_on_at(self._start + self._file.tell()):
+        while len(data) < size and self._open_next(self._start + self._file.tell()):
             data += self._file.read(size - len(data))
         return data
 
-    def _go_on_at(self, start: int) -> bool:
-        """Whether there is a stretch that begins here."""
+    def _open_next(self, start: int) -> bool:
+        """Open the stretch that begins here; return whether there is one."""
         if start == self._start:
-            return False  # this one is empty, and would follow itself for ever
+            return False  # this one is empty and would follow itself forever
         try:
             following = _opened(self._journal, self._segment, start)
         except FileNotFoundError:

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.syncer.artifacts.mirror import Mirror
 from holdfast.syncer.artifacts.orders import Orders
-from holdfast.syncer.artifacts.restore_artifacts import bring_back
+from holdfast.syncer.artifacts.restore_artifacts import restore_artifacts
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import Manifest, Reached
 from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
@@ -294,7 +294,7 @@ class Uploader:
         Raises StorageError.
         """
         if self._storage is not None:
-            await bring_back(trial, self._orders, self._storage, self._retry, self._mirror)
+            await restore_artifacts(trial, self._orders, self._storage, self._retry, self._mirror)
 
     @property
     def left_out(self) -> str:

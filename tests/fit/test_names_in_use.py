@@ -132,7 +132,7 @@ def test_an_unfinished_run_is_not_overwritten_and_the_error_says_how_to_go_on(
 ) -> None:
     ask = tune.with_resources(report_twice, lambda config: {"cpu": config["n"]})
     config = tune.TuneConfig(max_concurrent_trials=1)
-    with pytest.raises(tune.TuneError, match="could never start"):
+    with pytest.raises(tune.TuneError, match="can never start"):
         fit(ask, {"n": tune.grid_search([1, 10_000])}, config, name="exp")
     with pytest.raises(ExperimentExists, match=r"Tuner\.restore") as caught:
         fit(report_twice, {"n": 5}, name="exp")

@@ -176,7 +176,7 @@ def test_the_last_rank_wins_with_one_warning_or_the_report_is_refused(
     told = capsys.readouterr().err
     assert told.count("model in one checkpoint from ranks 0, 1: that of rank 1 is kept") == 1
     assert told.count("rank 1 does not report the same metrics as rank 0 (more)") == 1
-    with pytest.raises(train.TrainingFailedError, match="ranks 0 and 1 each have a file"):
+    with pytest.raises(train.TrainingFailedError, match="ranks 0 and 1 each saved a file"):
         trainer(loop, refuse_clashes=True, run={"name": "refused"}).fit()
 
 
@@ -200,9 +200,9 @@ def test_a_checkpoint_that_cannot_be_put_together_fails_the_report_of_all_who_ma
     assert content(result.checkpoint) == {"of-0": "", "of-1": ""}
     assert not any(path.name == "weights" for path in Path(result.path).rglob("*"))
     of_0, of_1 = sorted(notes(tmp_path))
-    assert "one rank has a file of this name" in of_0
+    assert "one rank saved a file with this name" in of_0
     assert "1 rank 0 could not put the checkpoint of all ranks together: gather" in of_1
-    assert "one rank has a file of this name" in of_1
+    assert "one rank saved a file with this name" in of_1
 
 
 def test_metadata_of_the_trainer_is_there_whichever_rank_has_its_own(trainer: Trainer) -> None:
@@ -511,7 +511,7 @@ def test_what_cannot_be_meant_is_told_before_anything_runs(trainer: Trainer) -> 
         InvalidConfig, match=r"two\(one: 'int', other: 'int'\).* must take one arg"
     ):
         trainer(two)
-    with pytest.raises(InvalidConfig, match="at least one worker is needed"):
+    with pytest.raises(InvalidConfig, match="num_workers must be at least 1"):
         trainer(shards, workers=0)
     with pytest.raises(ImpossibleResources, match=r"64 workers ask for .*ScalingConfig"):
         trainer(shards, workers=64).fit()

@@ -198,7 +198,7 @@ def test_a_silent_run_tells_in_one_line_which_callback_raised(
 
     fit(train, callbacks=[Broken()], verbose=0)
     assert capfd.readouterr().err == (
-        "callback Broken.on_trial_result: ValueError: out of ink; the run goes on\n"
+        "callback Broken.on_trial_result: ValueError: out of ink; the run continues\n"
     )
 
 
@@ -265,9 +265,9 @@ def test_a_retry_that_starts_at_once_is_told_with_its_cause_and_its_checkpoint(
         failure_config=tune.FailureConfig(max_failures=3),
     )
     shown = capfd.readouterr().err
-    (told,) = [line for line in shown.splitlines() if "Tried again" in line]
+    (told,) = [line for line in shown.splitlines() if "Retrying" in line]
     assert told.startswith("warning: train_")
-    assert " in train: RuntimeError: a stumble. Tried again, attempt 2 of 4, from " in told
+    assert " in train: RuntimeError: a stumble. Retrying: attempt 2 of 4, from " in told
     assert told.endswith("checkpoint_000000 (iteration 1).")
 
 
@@ -281,7 +281,7 @@ def test_of_many_retries_with_one_cause_three_are_told(
         failure_config=tune.FailureConfig(max_failures=6),
     )
     shown = capfd.readouterr().err
-    assert shown.count("Tried again") == 3
+    assert shown.count("Retrying") == 3
     assert " failed after 6 retries at test_watching_a_run.py:" in shown
 
 

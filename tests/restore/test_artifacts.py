@@ -112,7 +112,7 @@ def interrupted_in_the_last_epoch(site: Site, **sync: object) -> None:
     assert script.ends() == -signal.SIGINT
     script.finish_reading()
     assert script.stderr.count("data: this link leads out of the trial's folder") == 2
-    assert "pipe: it is no regular file" in script.stderr
+    assert "pipe: it is not a regular file" in script.stderr
     assert "these 2 files are not in storage as here" in script.stderr
     gate.open()
 

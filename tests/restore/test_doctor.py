@@ -64,7 +64,7 @@ def test_what_a_killed_run_left_is_repaired_and_a_restore_goes_on_without_a_word
     assert main(["doctor", "repair", str(bench.root)]) == 0
     assert main(["doctor", "sync", str(bench.root)]) == 0
     told = capsys.readouterr().out
-    assert told.count("checkpoint 1 is dropped from the records") == 2
+    assert told.count("checkpoint 1 dropped from the records") == 2
     assert main(["doctor", "gc", "--yes", str(bench.root)]) == 0
     assert main(["doctor", str(bench.root)]) == 0
     assert "NOTE" not in capsys.readouterr().out.split("Removed.")[1]

@@ -74,7 +74,7 @@ def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, di
     assert script.ends() == 1
     script.finish_reading()
     assert "append to the journal" in script.stderr
-    assert "make space, then restore" in script.stderr
+    assert "Free some disk space, then restore" in script.stderr
     assert script.left() == []
     acknowledged = [n["iteration"] for n in bench.notes() if n["what"] == "acknowledged"]
     assert sorted(acknowledged) == [1, 1, 2, 2]

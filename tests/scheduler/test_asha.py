@@ -146,8 +146,8 @@ def test_that_the_metric_is_no_number_is_told_once() -> None:
         if isinstance(effect, Warn)
     ]
     assert told == [
-        "ASHAScheduler: 'loss' is '0.5' in a report of trial t0. It compares numbers, and passes "
-        "over such reports"
+        "ASHAScheduler: 'loss' is '0.5' in a report of trial t0, not a number. "
+        "Such reports are skipped"
     ]
     assert run.trial("t0").status is Status.RUNNING
 
@@ -182,13 +182,13 @@ def test_iterations_that_are_trained_again_after_a_failure_are_judged_once() -> 
     ("settings", "told"),
     [
         ({"grace_period": 10, "max_t": 5}, "grace_period=10, max_t=5"),
-        ({"grace_period": 0}, "give a number above 0"),
+        ({"grace_period": 0}, "pass a number above 0"),
         ({"max_t": 0}, "max_t=0"),
         ({"max_t": math.nan}, "max_t=nan"),
         ({"reduction_factor": 1}, "above 1"),
         ({"brackets": 0}, "whole number above 0"),
-        ({"brackets": 9}, "there is room for 4 at most"),
-        ({"mode": "best"}, "give 'min' or 'max'"),
+        ({"brackets": 9}, "there is room for at most 4"),
+        ({"mode": "best"}, "pass 'min' or 'max'"),
         ({"metric": ""}, "metric=''"),
         ({"time_attr": None}, "time_attr=None"),
     ],
@@ -200,7 +200,7 @@ def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], told: 
 
 
 def test_the_goal_is_named_once_by_the_tuner_or_the_scheduler() -> None:
-    with pytest.raises(InvalidConfig, match="given no metric"):
+    with pytest.raises(InvalidConfig, match="needs a metric"):
         ASHAScheduler().begun(experiment_spec())
     with pytest.raises(InvalidConfig, match="differ"):
         ASHAScheduler(metric="acc").begun(experiment_spec(metric="loss", mode="min"))

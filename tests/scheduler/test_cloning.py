@@ -216,7 +216,7 @@ def test_a_pause_without_a_checkpoint_ends_the_run_instead_of_training_again() -
     run = running(Scripted([PauseTrial(trial_id="t0")]))
     assert Halt(trial_id="t0", attempt=1) in run.report("t0", {"loss": 1.0})
     assert run.machine.ending is not None
-    assert run.machine.ending.message.startswith("Scripted lets trials go on from checkpoints")
+    assert run.machine.ending.message.startswith("Scripted resumes trials from checkpoints")
 
 
 def test_a_trial_that_is_changed_saves_itself_and_goes_on_otherwise() -> None:
@@ -239,7 +239,7 @@ def test_a_change_to_resources_that_there_are_not_ends_the_run() -> None:
     )
     run.report("t0", checkpoint=True)
     assert run.machine.ending is not None
-    assert "asks for {'CPU': 9" in run.machine.ending.message
+    assert "requests {'CPU': 9" in run.machine.ending.message
 
 
 def test_a_class_trainable_saves_itself_before_it_goes_on() -> None:

@@ -229,7 +229,7 @@ def test_two_trials_of_one_folder_or_id_are_refused() -> None:
 
 
 def test_a_record_that_cannot_follow_is_one_line() -> None:
-    with pytest.raises(UnreadableRecord, match="Reported cannot follow what stands before it"):
+    with pytest.raises(UnreadableRecord, match="Reported cannot follow the records before it"):
         Machine().replay(decode(of_kind("Reported")).event, now=1.0)
 
 

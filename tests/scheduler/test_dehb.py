@@ -319,7 +319,7 @@ def test_evolution_finds_what_chance_does_not() -> None:
         ({"crossover_prob": 2}, "from 0 to 1"),
         ({"crossover_prob": "much"}, "from 0 to 1"),
         ({"seed": "x"}, "seed='x'"),
-        ({"max_t": 1, "points_to_evaluate": [{}, {}]}, "give 1 at most"),
+        ({"max_t": 1, "points_to_evaluate": [{}, {}]}, "pass at most 1"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], told: str) -> None:
@@ -332,17 +332,17 @@ def test_what_cannot_be_searched_is_refused_by_its_name() -> None:
     search = DEHBSearch()
     with pytest.raises(InvalidSearchSpace, match="lr: DEHBSearch cannot search a grid_search"):
         search.set_search_properties("loss", "min", {"lr": tune.grid_search([1])})
-    with pytest.raises(InvalidConfig, match="param_space has 'dehb'"):
+    with pytest.raises(InvalidConfig, match="param_space has the key 'dehb'"):
         search.set_search_properties("loss", "min", {"dehb": 1, "a": tune.uniform(0, 1)})
-    with pytest.raises(InvalidConfig, match="which metric"):
+    with pytest.raises(InvalidConfig, match="needs a metric"):
         search.set_search_properties(None, None, SPACE)
-    with pytest.raises(InvalidConfig, match="to be given to a Tuner"):
+    with pytest.raises(InvalidConfig, match="pass DEHBSearch to a Tuner"):
         DEHBSearch().suggest("t0")
 
 
 def test_a_restore_with_other_budgets_is_refused() -> None:
     search = searching()
-    with pytest.raises(InvalidConfig, match="was given the budget 2"):
+    with pytest.raises(InvalidConfig, match="had the budget 2"):
         search.recall("t0", {**searching().suggest("t0"), "dehb": {"budget": 2, "bracket": 0}})
 
 
@@ -367,5 +367,7 @@ def test_a_trial_is_stopped_at_its_budget_with_the_first_report_that_has_the_met
 
 
 def test_a_trial_without_a_budget_ends_the_run_and_says_whose_it_is() -> None:
-    with pytest.raises(AssertionError, match=r"search_alg=DEHBSearch\(\.\.\.\)\) gives each"):
+    with pytest.raises(
+        AssertionError, match=r"search_alg=DEHBSearch\(\.\.\.\)\), which gives each"
+    ):
         list(verdicts({"lr": 1}, [{"loss": 1.0}]))

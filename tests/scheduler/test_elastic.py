@@ -152,4 +152,4 @@ def test_a_restore_that_asks_for_more_than_a_loss_has_left_does_not_wait() -> No
 def test_no_more_than_there_is_for_the_fewest_could_never_start() -> None:
     rehearsal = begun(2)
     effects = rehearsal.suggest(workers(3, 4))
-    assert any("could never start" in repr(effect) for effect in effects)
+    assert any("can never start" in repr(effect) for effect in effects)

@@ -12,7 +12,7 @@ from holdfast.experiment.start.extension import Wanted, check_enough, extension_
 from holdfast.scheduler.effects import Effect, Finish, Launch, Suggest, Warn
 from holdfast.scheduler.events import EndOrdered, Resumed, SearchEnded
 from holdfast.scheduler.machine import from_snapshot
-from holdfast.scheduler.resuming import goes_on
+from holdfast.scheduler.resuming import has_work
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
@@ -84,8 +84,8 @@ def test_a_finished_trial_without_a_checkpoint_stays_finished_and_that_is_told()
     assert launches(effects) == []
     (text,) = warnings(effects)
     assert text == (
-        "train_t0 finished without a checkpoint to go on from, and stays finished: "
-        "ResumeConfig(finished='restart') begins such trials again"
+        "train_t0 finished without a checkpoint to resume from, and stays finished: "
+        "ResumeConfig(finished='restart') restarts such trials"
     )
     assert run.trial("t0").iteration == 2
     assert launches(run.resume(finished="restart")) == ["t0"]
@@ -115,7 +115,7 @@ def test_what_is_left_to_do_is_known_before_it_is_done() -> None:
     def is_anything_left(finished: ResumeType = ResumeType.SKIP, **changed: Any) -> bool:
         spec = replace(machine.spec, **changed) if changed else None
         resumed = Resumed(epoch=2, capacity={}, finished=finished, spec=spec, rules=2)
-        return goes_on(machine, resumed)
+        return has_work(machine, resumed)
 
     assert not is_anything_left()
     assert not is_anything_left(ResumeType.RESUME)
@@ -264,7 +264,7 @@ def test_a_spent_timeout_begins_nothing_and_a_longer_one_goes_on() -> None:
     run.crash()
     for _ in range(2):
         effects = run.resume()
-        assert effects[-1] == Finish(reason="budget", message="the time budget of 2 s is spent")
+        assert effects[-1] == Finish(reason="budget", message="the time budget of 2 s is used up")
     effects = run.resume(changed={"timeout_s": 100.0, "stop_number": 1})
     assert launches(effects) == ["t0"]
 
@@ -274,8 +274,8 @@ def test_after_a_spent_budget_only_a_larger_one_leaves_anything_to_do() -> None:
     run.handle(EndOrdered(reason="budget"))
     assert run.machine.finished
     again = Resumed(epoch=2, capacity={}, rules=2)
-    assert not goes_on(run.machine, again)
-    assert goes_on(run.machine, replace(again, spec=replace(run.machine.spec, time_budget_s=9.0)))
+    assert not has_work(run.machine, again)
+    assert has_work(run.machine, replace(again, spec=replace(run.machine.spec, time_budget_s=9.0)))
 
 
 def stopped_by_stopper() -> Rehearsal:

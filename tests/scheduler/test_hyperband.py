@@ -336,7 +336,7 @@ def test_a_pause_without_a_checkpoint_says_what_to_do() -> None:
     run = halving(3)
     run.report("t0", {"loss": 1.0})
     assert run.machine.ending is not None
-    assert "HyperBandScheduler lets trials go on from checkpoints" in run.machine.ending.message
+    assert "HyperBandScheduler resumes trials from checkpoints" in run.machine.ending.message
 
 
 @pytest.mark.parametrize(
@@ -345,7 +345,7 @@ def test_a_pause_without_a_checkpoint_says_what_to_do() -> None:
         ({"max_t": 0}, "max_t=0"),
         ({"max_t": math.inf}, "max_t=inf"),
         ({"reduction_factor": 1}, "above 1"),
-        ({"mode": "best"}, "give 'min' or 'max'"),
+        ({"mode": "best"}, "pass 'min' or 'max'"),
         ({"metric": ""}, "metric=''"),
         ({"time_attr": None}, "time_attr=None"),
     ],

@@ -175,7 +175,7 @@ def test_only_what_pauses_needs_checkpoints() -> None:
         ({"grace_period": math.nan}, "grace_period=nan"),
         ({"min_time_slice": "1"}, "min_time_slice='1'"),
         ({"min_samples_required": 0}, "whole number above 0"),
-        ({"mode": "best"}, "give 'min' or 'max'"),
+        ({"mode": "best"}, "pass 'min' or 'max'"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], told: str) -> None:

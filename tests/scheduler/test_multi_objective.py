@@ -174,7 +174,7 @@ def test_a_time_that_no_report_has_ends_the_run() -> None:
 @pytest.mark.parametrize(
     ("settings", "told"),
     [
-        ({"metrics": "loss"}, "give a list"),
+        ({"metrics": "loss"}, "pass a list"),
         ({"metrics": ["loss"], "modes": ["min"]}, "two or more"),
         ({"metrics": ["loss", "loss"]}, "two or more"),
         ({"modes": ["min"]}, "for each metric"),

@@ -248,7 +248,7 @@ def test_a_trial_that_saves_nothing_ends_the_run_at_its_first_pause() -> None:
     run.handle(SearchEnded())
     run.report("t0", {"loss": 1.0})
     assert run.machine.ending is not None
-    assert "PASHAScheduler lets trials go on from checkpoints" in run.machine.ending.message
+    assert "PASHAScheduler resumes trials from checkpoints" in run.machine.ending.message
     assert PASHAScheduler.needs_checkpoints
 
 

@@ -190,9 +190,9 @@ def test_a_whole_number_stays_one_and_what_is_lacking_is_drawn_between_the_bound
 @pytest.mark.parametrize(
     ("bounds", "told"),
     [
-        (None, "give the lowest and the highest"),
-        ({}, "give the lowest and the highest"),
-        (["lr"], "give a dict"),
+        (None, "pass the lowest and the highest"),
+        ({}, "pass the lowest and the highest"),
+        (["lr"], "pass a dict"),
         ({"lr": [1.0]}, "lr is [1.0]"),
         ({"lr": [1.0, 1.0]}, "two numbers"),
         ({"net": {"lr": [2, 1]}}, "net/lr is [2, 1]"),

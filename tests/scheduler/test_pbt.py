@@ -307,7 +307,7 @@ def test_in_step_all_wait_for_each_other_and_change_together() -> None:
 
 
 def test_in_step_there_must_be_an_end_of_the_trials() -> None:
-    with pytest.raises(InvalidConfig, match="with num_samples=-1 there is always another"):
+    with pytest.raises(InvalidConfig, match="with num_samples=-1 there is always one more"):
         Play(pbt(synch=True), 2, num_samples=-1)
 
 
@@ -357,23 +357,23 @@ def test_a_report_without_the_metric_ends_the_run_unless_they_may_lack_it(synch:
     [
         ({"quantile_fraction": 0.6}, "quantile_fraction=0.6"),
         ({"quantile_fraction": -0.1}, "from 0 to 0.5"),
-        ({"hyperparam_mutations": None}, "nothing would ever change"),
-        ({"hyperparam_mutations": {}}, "nothing would ever change"),
+        ({"hyperparam_mutations": None}, "no config would ever change"),
+        ({"hyperparam_mutations": {}}, "no config would ever change"),
         ({"hyperparam_mutations": {"lr": 3}}, "lr is 3"),
         ({"hyperparam_mutations": {"lr": []}}, "lr is []"),
         ({"hyperparam_mutations": {"lr": grid_search([1, 2])}}, "lr is {'grid_search'"),
-        ({"hyperparam_mutations": ["lr"]}, "give a dict"),
+        ({"hyperparam_mutations": ["lr"]}, "pass a dict"),
         ({"hyperparam_mutations": {"net": {"act": [math.sin]}}}, "net/act became"),
         ({"hyperparam_mutations": {"act": choice([math.sin])}}, "act became"),
-        ({"perturbation_interval": 0}, "give a number above 0"),
+        ({"perturbation_interval": 0}, "pass a number above 0"),
         ({"perturbation_interval": -1}, "perturbation_interval=-1"),
         ({"perturbation_interval": math.inf}, "perturbation_interval=inf"),
         ({"burn_in_period": -1}, "burn_in_period=-1"),
         ({"resample_probability": 1.5}, "from 0 to 1"),
         ({"perturbation_factors": ()}, "perturbation_factors=()"),
-        ({"perturbation_factors": (0, 2)}, "give numbers above 0"),
+        ({"perturbation_factors": (0, 2)}, "pass numbers above 0"),
         ({"custom_explore_fn": 3}, "custom_explore_fn=3"),
-        ({"mode": "best"}, "give 'min' or 'max'"),
+        ({"mode": "best"}, "pass 'min' or 'max'"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(settings: dict[str, Any], told: str) -> None:

@@ -190,7 +190,7 @@ def test_that_a_function_never_saved_itself_is_told_once() -> None:
         run.report(trial_id)
         told += [effect for effect in run.ends(trial_id) if isinstance(effect, Warn)]
     (warning,) = told
-    assert "train_t0 has reported no checkpoint" in warning.text
+    assert "train_t0 reported no checkpoint" in warning.text
     saving = running(ResourceChangingScheduler(None, lambda *_: None), saves_when_told=True)
     saving.report("t0")
     assert not [effect for effect in saving.ends("t0") if isinstance(effect, Warn)]
@@ -246,7 +246,9 @@ def test_an_answer_that_is_no_resources_is_refused() -> None:
     run = running(ResourceChangingScheduler(resources_allocation_function=lambda *_: three(0)))
     effects = run.report("t0", {"loss": 1.0}, checkpoint=True)
     (question,) = [effect for effect in effects if isinstance(effect, AskScheduler)]
-    with pytest.raises(InvalidConfig, match="resources_allocation_function has returned"):
+    with pytest.raises(
+        InvalidConfig, match="resources_allocation_function returned invalid resources"
+    ):
         answer(run, question)
 
 
@@ -254,13 +256,13 @@ def test_an_answer_that_is_no_resources_is_refused() -> None:
     ("make", "told"),
     [
         (lambda: ResourceChangingScheduler("asha"), "base_scheduler='asha'"),  # type: ignore[arg-type]
-        (lambda: ResourceChangingScheduler(ResourceChangingScheduler()), "of another kind"),
+        (lambda: ResourceChangingScheduler(ResourceChangingScheduler()), "pass another kind"),
         (lambda: ResourceChangingScheduler(None, None), "use the base scheduler itself"),
-        (lambda: DistributeResources(increase_by={"CPU": 0}), "give an amount above 0"),
+        (lambda: DistributeResources(increase_by={"CPU": 0}), "pass an amount above 0"),
         (lambda: DistributeResources(increase_by={"CPU": -1}), "zero or more"),
         (lambda: DistributeResources(reserve_resources=3), "must be a dict"),  # type: ignore[arg-type]
         (lambda: DistributeResources(increase_by_times=1.5), "whole number"),  # type: ignore[arg-type]
-        (lambda: DistributeResourcesToTopJob(mode="best"), "give 'min' or 'max'"),
+        (lambda: DistributeResourcesToTopJob(mode="best"), "pass 'min' or 'max'"),
         (
             lambda: ResourceChangingScheduler(None, DistributeResourcesToTopJob()).begun(
                 experiment_spec()

@@ -116,7 +116,7 @@ def test_a_restore_after_the_time_budget_begins_nothing_and_takes_up_nothing() -
     assert run.machine.active_s > 5
     *commits, finish = run.resume(finished="restart", errored="resume", unfinished="resume")
     assert all(isinstance(effect, Commit) for effect in commits)
-    assert finish == Finish(reason="budget", message="the time budget of 5 s is spent")
+    assert finish == Finish(reason="budget", message="the time budget of 5 s is used up")
     statuses = [trial.status.value for trial in run.machine.trials.values()]
     assert statuses == ["TERMINATED", "ERROR", "PENDING", "PENDING"]
 
@@ -205,7 +205,7 @@ def test_a_smaller_machine_that_can_never_run_a_trial_ends_the_run_and_says_so()
     finish = effects[-1]
     assert isinstance(finish, Finish)
     assert finish.reason == "abort"
-    assert "t0 asks for {'CPU': 4}, this machine has {'CPU': 2}" in finish.message
+    assert "t0 requests {'CPU': 4}, but this machine has {'CPU': 2}" in finish.message
 
 
 def test_the_epoch_counts_incarnations() -> None:

@@ -75,7 +75,7 @@ def test_two_wrong_settings_are_told_at_once_with_the_ways_to_leave() -> None:
     assert "Did you mean 'accuracy' or 'loss'?" in text
     assert "call fit() again" in text
     assert "TUNE_DISABLE_STRICT_METRIC_CHECKING=1" in text
-    assert text.endswith("Reported were: accuracy, loss")
+    assert text.endswith("Reported: accuracy, loss")
 
 
 @pytest.mark.parametrize("value", [0.5, 3, float("nan"), None])
@@ -90,11 +90,11 @@ def test_a_score_may_be_missing_now_and_then(value: object) -> None:
 def test_a_score_that_can_be_no_number_is_told(value: object, kind: str) -> None:
     text = unscored("score", {"score": value}, {"score": value})
     assert "checkpoint_score_attribute='score'" in text
-    assert f"has {kind} there, no number" in text
+    assert f"has {kind} there, not a number" in text
 
 
 def test_a_score_of_another_name_is_told_with_what_is_near() -> None:
     text = unscored("acurracy", ROW, {"accuracy": 0.5})
     assert "checkpoint_score_attribute='acurracy'" in text
     assert "Did you mean 'accuracy'?" in text
-    assert text.endswith("Reported were: accuracy")
+    assert text.endswith("Reported: accuracy")

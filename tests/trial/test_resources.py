@@ -30,9 +30,9 @@ def test_an_amount_must_be_zero_or_more(amount: float) -> None:
 
 
 def test_an_amount_must_be_one_that_a_machine_can_have() -> None:
-    with pytest.raises(InvalidConfig, match="it: 'GPU' must be 1,000,000 at most, not 2000000"):
+    with pytest.raises(InvalidConfig, match="it: 'GPU' must be at most 1,000,000, not 2000000"):
         validated({"GPU": 2_000_000}, where="it")
-    with pytest.raises(InvalidConfig, match=r"it: 'memory' must be .* at most, not 1e\+30"):
+    with pytest.raises(InvalidConfig, match=r"it: 'memory' must be at most .*, not 1e\+30"):
         validated({"memory": 1e30}, where="it")
 
 

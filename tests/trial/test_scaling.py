@@ -61,10 +61,10 @@ def test_a_pair_is_the_least_and_the_most() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({"num_workers": 0}, "at least one worker"),
-        ({"num_workers": -1}, "at least one worker"),
-        ({"num_workers": (0, 2)}, "at least one worker"),
-        ({"num_workers": (3, 2)}, "the first is the smaller"),
+        ({"num_workers": 0}, "num_workers must be at least 1"),
+        ({"num_workers": -1}, "num_workers must be at least 1"),
+        ({"num_workers": (0, 2)}, "num_workers must be at least 1"),
+        ({"num_workers": (3, 2)}, "a pair must be"),
         ({"num_workers": 1.5}, "whole number"),
         ({"num_workers": True}, "whole number"),
         ({"num_workers": None}, "whole number"),

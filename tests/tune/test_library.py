@@ -174,7 +174,7 @@ def test_what_was_suggested_from_another_space_is_told_to_nobody(
     search.recall("t2", {"lr": 0.5, "kind": "none", "new": 0.5})
     search.on_trial_complete("t0", row(1))
     assert search.study.heard == [("took", 2, {"lr": 0.5, "kind": 1, "new": 0.5})]
-    assert "new: the search of trial t0 gave no value for it" in caplog.text
+    assert "new: the search of trial t0 returned no value for it" in caplog.text
     assert "trial t1: lr: 7.0 is not in uniform" in caplog.text
 
 

@@ -1,7 +1,8 @@
-"""From a search space, as users write it, to the template that configurations are drawn from.
+"""Compiles a search space, as users write it, into the template that configurations are drawn
+from.
 
-What cannot be counted or placed (a grid inside a choice, a preset for a key that is not there) is
-refused here, by its key.
+Values that cannot be counted or placed (a grid inside a choice, a preset for a missing key) are
+rejected here, with their key.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ from holdfast.trial.values import (
 def compile_space(
     space: Mapping[str, Any], preset: Mapping[str, Any] | None, label: str, notices: list[str]
 ) -> Template:
-    """The template of `space`, with `preset` in place of what it names; `notices` are added to.
+    """The template of `space`, with the values of `preset` in their places; adds to `notices`.
 
-    `label` is what errors and notices call it. Raises InvalidSearchSpace.
+    `label` names the space in errors and notices. Raises InvalidSearchSpace.
     """
     for given in (space, preset or {}):
         if not isinstance(given, dict) or is_grid(given):
@@ -64,14 +65,14 @@ def compile_space(
 
 
 class _Spot(NamedTuple):
-    """Where a value stands: in the configuration, and (through categories) in the search space."""
+    """The place of a value: in the configuration, and (through categories) in the search space."""
 
     config: Path = ()
     space: Path = ()
     number: int | None = None
     is_varied: bool = False  # inside a parameter that is already known to vary
     is_chosen: bool = False  # inside a choice, where a grid cannot be counted
-    is_preset: bool = False  # brought by a preset: not in the space, so no Ref can name it
+    is_preset: bool = False  # from a preset: not in the space, so no Ref can name it
 
     @property
     def name(self) -> str:
@@ -89,7 +90,7 @@ class _Spot(NamedTuple):
 
 
 class _Compiler:
-    """Turns values of a space into nodes; `varied` and `notices` are found on the way."""
+    """Turns values of a space into nodes; collects `varied` and `notices`."""
 
     def __init__(self, label: str, notices: list[str]) -> None:
         self.label = label
@@ -121,7 +122,7 @@ class _Compiler:
         )
 
     def overlay(self, value: Any, preset: Any, spot: _Spot) -> Node:
-        """Compiles `value` with what `preset` says of it in its place."""
+        """Compile `value` with the values of `preset` in their places."""
         if not isinstance(value, dict) or is_grid(value) or not isinstance(preset, dict):
             return self._fix(value, preset, spot)
         for key in preset:
@@ -161,11 +162,12 @@ class _Compiler:
         return tuple(self.compile(value, spot.category(i)) for i, value in enumerate(values))
 
     def _container(self, value: Any, spot: _Spot) -> Node | None:
-        """The node of a dict, list or tuple; None for one with odd keys and nothing to sample."""
+        """The node of a dict, list or tuple; None for a dict with other keys than text and nothing
+        to sample."""
         if not isinstance(value, dict):
             if type(value) not in (list, tuple):
                 kind = type(value).__name__
-                raise self._error(spot, f"a {kind} holds domains; use a plain list or tuple")
+                raise self._error(spot, f"a {kind} contains domains; use a plain list or tuple")
             children = tuple(self.compile(v, spot.inside(i)) for i, v in enumerate(value))
             return List(children, type(value) is tuple)
         odd = [key for key in value if not (type(key) is str and is_plain(key))]
@@ -198,7 +200,7 @@ class _Compiler:
             self.varied.append(spot.config)
 
     def _error(self, spot: _Spot, rule: str) -> InvalidSearchSpace:
-        where = dict.fromkeys((self.label, spot.name))  # once, where the space itself is meant
+        where = dict.fromkeys((self.label, spot.name))  # only once for the space itself
         return InvalidSearchSpace(f"{': '.join(where)}: {rule}")
 
 

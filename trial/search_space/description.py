@@ -1,4 +1,4 @@
-"""A search space in words: kept with an experiment, and compared when a restore brings another."""
+"""A search space in words: stored with an experiment, and compared with that of a restore."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _INT64: Final = 1 << 63
 
 
 def describe(space: Mapping[str, Any], *, as_before: bool = False) -> list[dict[str, Any]]:
-    """What `space` is, as JSON and msgpack hold it: path, text and whether it is varied, per key.
+    """Describe `space` in JSON and msgpack values: path, text and whether it is varied, per key.
 
-    Of values that are not plain it tells only the type, and of functions nothing, so that a
-    restore may replace them. With `as_before` that holds for sets, integers beyond 64 bits and
-    dicts with other keys than text too, as in the descriptions that the first versions wrote.
+    For values that are not plain it has only the type, and for functions nothing, so that a
+    restore may replace them. With `as_before`, the same holds for sets, integers beyond 64 bits
+    and dicts with other keys than text, as in the descriptions of the first versions.
     """
     return [
         {"path": list(path), "text": text_of(value, as_before), "varied": is_searched(value)}
@@ -36,15 +36,15 @@ def describe(space: Mapping[str, Any], *, as_before: bool = False) -> list[dict[
 
 
 def changes(old: Sequence[Mapping[str, Any]], space: Mapping[str, Any]) -> list[str]:
-    """`differences` between what was kept of a space, by whatever version, and `space`."""
+    """The `differences` between a stored description, of any version, and `space`."""
     found = differences(old, describe(space))
     return found if differences(old, describe(space, as_before=True)) else []
 
 
 def differences(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What changed between two descriptions, a line for each key; empty where nothing did.
+    """The changes between two descriptions, one line per key; empty if there are none.
 
-    The order of the varied keys counts too: it decides which random number goes to which.
+    The order of the varied keys matters as well: it decides which random number each key gets.
     """
     before, after = _texts(old), _texts(new)
     lines = [
@@ -61,7 +61,7 @@ def differences(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any
 
 
 def text_of(value: Any, as_before: bool = False) -> str:
-    """A value or a domain as users write it; of what is not plain only the type.
+    """A value or a domain as users write it; for a value that is not plain, its type.
 
     `as_before` is that of `describe`.
     """
@@ -99,7 +99,8 @@ def _key(key: Any) -> str:
 
 
 def _plain_text(value: Any) -> str:
-    """Without `repr`: the order of a set's differs between processes, a long integer has none."""
+    """The text without `repr`: a set's order differs between processes, and a long integer has no
+    repr."""
     if type(value) is dict:
         return _dict_text(value)
     if type(value) in SETS:
@@ -108,7 +109,7 @@ def _plain_text(value: Any) -> str:
 
 
 def _was_plain(value: Any) -> bool:
-    """Whether the first versions held `value` as it is."""
+    """Whether the first versions counted `value` as plain."""
     return is_plain(value) and not _is_newly_plain(value)
 
 
@@ -147,7 +148,7 @@ def _varied_names(description: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _excerpts(was: str, now: str) -> tuple[str, str]:
-    """Both texts, cut around their first difference where they are long."""
+    """Both texts, cut around their first difference if they are long."""
     if max(len(was), len(now)) <= _SHOWN_CHARS:
         return was, now
     pairs = enumerate(zip(was, now, strict=False))

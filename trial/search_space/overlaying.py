@@ -1,4 +1,4 @@
-"""A space of which a search chooses a part: what is fixed, and what was chosen over it."""
+"""Combines the fixed part of a space with the values that a search chose."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.trial.values import key_name
 
 
 def searched_in(space: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
-    """The keys of `space` that hold a domain or a grid."""
+    """The keys of `space` with a domain or a grid."""
     if isinstance(space, Domain) or is_grid(space) or _is_searched_list(space):
         yield key_name(path)
     elif isinstance(space, Mapping):
@@ -20,7 +20,7 @@ def searched_in(space: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
 
 
 def without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
-    """What is fixed in `space`."""
+    """The fixed part of `space`."""
     return {
         key: without_searched(value) if type(value) is dict else value
         for key, value in space.items()
@@ -29,12 +29,12 @@ def without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _is_searched_list(value: Any) -> bool:
-    """A search gives such a list whole, what is fixed in it too."""
+    """Whether a search returns the whole list, including its fixed items."""
     return isinstance(value, (list, tuple)) and is_searched(value)
 
 
 def overlaid(fixed: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """`chosen` over `fixed`, key by key also in nested dicts."""
+    """`chosen` merged over `fixed`, also in nested dicts."""
     merged = dict(fixed)
     for key, value in chosen.items():
         below = merged.get(key)

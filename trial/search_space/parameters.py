@@ -1,9 +1,9 @@
 """A search space as libraries know one: a flat list of parameters, some of them conditional.
 
-A parameter is named by its place, `net/width`. What stands inside a category of a choice exists
-only where that category is chosen, and has the category's number in its name: of
-`{"net": choice([{"width": randint(1, 9)}, ...])}` come `net`, which is 0, 1, ..., and
-`net:0/width`, on condition that `net` is 0.
+A parameter is named by its path, `net/width`. A parameter inside a category of a choice exists
+only if that category is chosen, and has the category's number in its name: `{"net":
+choice([{"width": randint(1, 9)}, ...])}` has the parameters `net`, which is 0, 1, ..., and
+`net:0/width`, on the condition that `net` is 0.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Same = Callable[[Any, Any], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parameter:
-    """One thing to choose. A Categorical is chosen by the number of its category.
+    """One parameter. A Categorical is chosen by the number of its category.
 
-    It exists where each parameter that `conditions` names has the category of that number.
+    It exists if each parameter in `conditions` has the category of that number.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Parameter:
 
     @property
     def count(self) -> int:
-        """How many categories there are. Raises InvalidSearchSpace for a number."""
+        """The number of categories. Raises InvalidSearchSpace for a numeric parameter."""
         if not isinstance(self.domain, Categorical):
             raise InvalidSearchSpace(f"{self.name} is a number: it has no categories")
         return len(self.domain.categories)
@@ -57,7 +57,7 @@ class Parameter:
         return all(assignment.get(name) == number for name, number in self.conditions)
 
     def fit(self, value: Any) -> Any:
-        """`value` as the parameter can have it: the nearest number within bounds and steps."""
+        """The nearest value that the parameter can have, within its bounds and steps."""
         if isinstance(self.domain, Categorical):
             return min(max(int(value), 0), self.count - 1)
         if math.isnan(value):
@@ -74,12 +74,12 @@ class Parameters:
     """The parameters of a search space, and its configs as assignments of values to them.
 
     An assignment has a value for each parameter that exists under it, and for no other. With
-    `named`, a config has what is searched, and no fixed value that stands next to it in the space
-    of the Tuner, which has that anyway; and it has a Ref in place of an object of the space (see
-    `values.fold_values`). Without, it has all of the space. `who` is named in errors.
+    `named`, a config has the searched values without the fixed values next to them, which the
+    Tuner's space has anyway; and it has a Ref in place of an object of the space (see
+    `values.fold_values`). Without it, a config has the whole space. Errors name `who`.
 
-    Raises InvalidSearchSpace, naming the key, for what no library can search, and for a space
-    with nothing to search.
+    Raises InvalidSearchSpace, naming the key, for a part that no library can search, and for a
+    space with nothing to search.
     """
 
     def __init__(self, space: Mapping[str, Any], *, who: str, named: bool = True) -> None:
@@ -88,27 +88,27 @@ class Parameters:
         self.all = tuple(_listed(self._root, "", (), who))
         names = [parameter.name for parameter in self.all]
         if not names:
-            raise InvalidSearchSpace(f"param_space has nothing in it that {who} could search")
+            raise InvalidSearchSpace(f"param_space has nothing that {who} could search")
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InvalidSearchSpace(f"{twice}: param_space has two parameters of this name")
 
     def config(self, assignment: Assignment) -> dict[str, Any]:
-        """The nested config that `assignment` means."""
+        """The nested config for `assignment`."""
         config: dict[str, Any] = self._value(self._root, "", assignment, whole=not self._named)
         return config
 
     def known(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
-        """`config` without the values of which the space knows nothing."""
+        """`config` without keys that the space does not have."""
         assert isinstance(self._root, Dict)
         names = {name for name, _ in self._root.items}
         return {name: value for name, value in config.items() if name in names}
 
     def assignment(self, config: Mapping[str, Any], label: str, alike: Same = same) -> Assignment:
-        """The assignment that means `config`; may lack parameters of which `config` has nothing.
+        """The assignment for `config`; parameters that `config` lacks may be missing.
 
-        Where several categories fit, it is the first. `alike` compares objects of the user's.
-        Raises InvalidSearchSpace, which begins with `label`, for what the space does not have.
+        If several categories fit, the first one. `alike` compares users' objects. Raises
+        InvalidSearchSpace, starting with `label`, for values that the space does not have.
         """
         found: dict[str, Any] = {}
         try:
@@ -118,18 +118,21 @@ class Parameters:
         return found
 
     def fit(self, assignment: Assignment, who: str) -> Assignment:
-        """`assignment` without the parameters that do not exist under it, and each of its values
-        as the parameter can have it. Raises InvalidSearchSpace where `who` has left one out."""
+        """`assignment` without parameters that do not exist under it, with values that they can
+        have.
+
+        Raises InvalidSearchSpace if `who` has left one out.
+        """
         fitted: dict[str, Any] = {}
         for parameter in self.all:
             if parameter.exists_in(fitted):
                 if parameter.name not in assignment:
-                    raise InvalidSearchSpace(f"{parameter.name}: {who} gave no value for it")
+                    raise InvalidSearchSpace(f"{parameter.name}: {who} returned no value for it")
                 fitted[parameter.name] = parameter.fit(assignment[parameter.name])
         return fitted
 
     def complete(self, assignment: Assignment, rng: Random) -> Assignment:
-        """`assignment` with what it lacks drawn at random."""
+        """`assignment` with missing parameters drawn at random."""
         whole: dict[str, Any] = {}
         for parameter in self.all:
             if parameter.exists_in(whole):
@@ -164,7 +167,7 @@ class Parameters:
             case Constant(value=value):
                 return value
             case _:
-                raise AssertionError(f"{name}: {node!r} was let in")
+                raise AssertionError(f"{name}: {node!r} is not searchable")
 
 
 def _listed(
@@ -186,13 +189,13 @@ def _listed(
                 yield from _listed(child, _inside(name, i), conditions, who)
         case Grid():
             raise InvalidSearchSpace(
-                f"{name}: {who} cannot search a grid_search: let it choose with tune.choice, or "
-                f"leave out search_alg, and every value is tried"
+                f"{name}: {who} cannot search a grid_search: use tune.choice instead, or leave "
+                "out search_alg to try every value"
             )
         case Computed():
             raise InvalidSearchSpace(
                 f"{name}: {who} cannot search a sample_from: compute the value in the trainable, "
-                f"from those that it depends on"
+                "from the values that it depends on"
             )
         case Drawn(domain=domain):
             raise InvalidSearchSpace(f"{name}: {who} cannot search a {type(domain).__name__}")
@@ -201,7 +204,7 @@ def _listed(
 
 
 def _read(node: Node, name: str, value: Any, found: dict[str, Any], alike: Same) -> None:
-    """Put into `found` what `value` says of the parameters below `node`."""
+    """Add the parameters below `node` that `value` determines to `found`."""
     match node:
         case Drawn(domain=domain):
             value = unwrap_scalar(value)
@@ -242,11 +245,11 @@ def _category_of(name: str, children: tuple[Node, ...], value: Any, alike: Same)
         for number, child in enumerate(children):
             if _matches(child, value, match, whole=whole):
                 return number
-    raise InvalidSearchSpace(f"{name}: {value!r:.100} is none of its categories")
+    raise InvalidSearchSpace(f"{name}: {value!r:.100} is not one of its categories")
 
 
 def _matches(node: Node, value: Any, match: Same, *, whole: bool) -> bool:
-    """Whether `value` could come from `node`; unless it is `whole`, keys may be missing."""
+    """Whether `value` could come from `node`; keys may be missing unless it is `whole`."""
     match node:
         case Constant(value=known) | Copied(value=known) | TemplateName(value=known):
             return match(known, value)

@@ -1,4 +1,4 @@
-"""What `sample_from` functions are given of a configuration, and what is taken from them."""
+"""The configuration as `sample_from` functions see it, and the conversion of their results."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Unresolved(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Holds the place of a value that a `sample_from` function has not given yet."""
+    """The placeholder of a value that a `sample_from` function has not returned yet."""
 
     name: str
 
 
 class ConfigView(Mapping[str, Any]):
-    """A configuration as `sample_from` functions read it: `settings.lr` and `settings["lr"]`.
+    """A configuration for `sample_from` functions: `settings.lr` and `settings["lr"]`.
 
-    Reading a value that is not drawn yet notes its name in `missed` and raises Unresolved.
+    Reading a value that is not drawn yet adds its name to `missed` and raises Unresolved.
     """
 
     __slots__ = ("_missed", "_values")
@@ -36,7 +36,7 @@ class ConfigView(Mapping[str, Any]):
         return self._open(self._values[key])
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_"):  # copy and pickle ask before there is anything to look in
+        if name.startswith("_"):  # copy and pickle look these up before _values exists
             raise AttributeError(name)
         try:
             return self[name]
@@ -82,7 +82,7 @@ class Spec(ConfigView):
 
 
 def detach(value: Any) -> Any:
-    """What a `sample_from` function returned, in containers of its own, Settings as dicts."""
+    """The result of a `sample_from` function, in new containers, with ConfigViews as dicts."""
     if isinstance(value, ConfigView) or type(value) is dict:
         return {key: detach(item) for key, item in value.items()}
     if type(value) is list or type(value) is tuple:

@@ -1,8 +1,8 @@
-"""The search spaces that one experiment has had: a restore may have given it another.
+"""The search spaces of one experiment: a restore may have replaced the first one.
 
-A trial's config names the user's objects by their place in the space that it was made of (`Ref`).
-Places in the first space are as they are; in those of a later one its number stands first, which
-cannot be a key of a space, for keys are text.
+A trial's config refers to the user's objects by their path in the space that it was made from
+(`Ref`). Paths in the first space are unchanged; those in a later one start with its number, which
+cannot be a key of a space, because keys are text.
 """
 
 from __future__ import annotations
@@ -37,20 +37,21 @@ def combined(spaces: Mapping[int, Mapping[str, Any]]) -> dict[Any, Any]:
 
 
 def separated(values: Mapping[Any, Any]) -> dict[int, Mapping[str, Any]]:
-    """The spaces, by their numbers, that `combined` was given."""
+    """The spaces, by their numbers, that `combined` was called with."""
     later = {key: space for key, space in values.items() if isinstance(key, int)}
     first = {key: value for key, value in values.items() if not isinstance(key, int)}
     return {0: first, **later}
 
 
 def placed(ref: Ref, number: int) -> Ref:
-    """`ref`, into space `number`, as `combined` has it; one that is so already stays."""
+    """`ref` with the number of its space, as `combined` has it; unchanged if it already has
+    one."""
     is_placed = not number or isinstance(ref.path[0], int)
     return ref if is_placed else replace(ref, path=(number, *ref.path))
 
 
 def placed_in(config: dict[str, Any], number: int) -> dict[str, Any]:
-    """`config`, made of space `number`, with what it refers to `placed`."""
+    """`config`, made from space `number`, with each reference `placed`."""
     if not number:
         return config
     found: dict[str, Any] = replace_leaves(
@@ -60,7 +61,7 @@ def placed_in(config: dict[str, Any], number: int) -> dict[str, Any]:
 
 
 def spaces_of(config: Mapping[str, Any]) -> frozenset[int]:
-    """The numbers of the spaces that `config` needs values of."""
+    """The numbers of the spaces from which `config` needs values."""
     found: set[int] = set()
 
     def look(_: Path, leaf: Any) -> Any:
@@ -73,8 +74,10 @@ def spaces_of(config: Mapping[str, Any]) -> frozenset[int]:
 
 
 def could_suggest(space: Mapping[str, Any], searched: Set[str], answer: Mapping[str, Any]) -> bool:
-    """Whether a search of `space`, in which the keys `searched` are open, could have suggested
-    what one of a former space did."""
+    """Whether a search of `space` could have returned an `answer` of an earlier space.
+
+    The keys `searched` are open in the space.
+    """
     try:
         notices = Space(space, points_to_evaluate=[answer]).notices
     except InvalidSearchSpace:
@@ -83,12 +86,12 @@ def could_suggest(space: Mapping[str, Any], searched: Set[str], answer: Mapping[
 
 
 class Continued:
-    """The variants of a new space that are to be made beside trials that exist.
+    """The variants of a new space to create in addition to existing trials.
 
-    Each grid combination is made `num_samples` times in all: a trial that has the values of a
-    combination counts for it, whatever else its config holds. Without a grid there is one
-    combination, and every trial counts. Values that are not plain, and those of a grid that holds
-    others, are not recognised and count as new.
+    Each grid combination is run `num_samples` times in total: a trial with the values of a
+    combination counts for it, whatever else its config has. Without a grid there is one
+    combination, and every trial counts. Values that are not plain, and those of a grid with other
+    values, are not recognized and count as new.
     """
 
     def __init__(
@@ -109,11 +112,11 @@ class Continued:
         self._behind = [variant - before for before, variant in enumerate(skipped)]
 
     def variant(self, position: int) -> int:
-        """The number of the variant that comes at this position, from 0, of those to be made."""
+        """The number of the variant at this position, from 0, among those to create."""
         return position + bisect_right(self._behind, position)
 
     def total(self, num_samples: int) -> int | None:
-        """How many are to be made; None, without end, for -1."""
+        """The number of variants to create; None, without end, for -1."""
         if num_samples == -1:
             return None
         every = num_samples * self._size
@@ -121,7 +124,7 @@ class Continued:
 
 
 def _grids(space: Any, path: Path) -> Iterator[tuple[Path, Sequence[Any]]]:
-    """Each grid and its place, in the order in which their values are run through."""
+    """Each grid with its path, in the order in which their values are run through."""
     if is_grid(space):
         yield path, grid_values(space) or ()
     elif isinstance(space, (dict, list, tuple)):
@@ -133,8 +136,8 @@ def _grids(space: Any, path: Path) -> Iterator[tuple[Path, Sequence[Any]]]:
 def _combination(
     grids: Sequence[tuple[Path, Sequence[Any]]], config: Mapping[str, Any]
 ) -> int | None:
-    """The number of the combination that `config` is one of, None for none: of the grids, the
-    first changes fastest."""
+    """The number of the grid combination of `config`; None if it has none. The first grid changes
+    fastest."""
     number, weight = 0, 1
     for path, values in grids:
         at = _index(values, _at(config, path))

@@ -14,7 +14,8 @@ from holdfast.trial.values import Path, Ref, spread
 
 
 class Template(NamedTuple):
-    """A compiled space: `varied` are the parameters to show, `size` its grid combinations."""
+    """A compiled space: `varied` are the parameters to show, `size` is its number of grid
+    combinations."""
 
     root: Node
     varied: tuple[tuple[str, Path], ...]
@@ -30,7 +31,7 @@ class Template(NamedTuple):
             _compute(draw, top["config"])
         for container, key, ref in draw.refs:
             container[key] = ref
-        for container, key in reversed(draw.tuples):  # inner ones were noted last
+        for container, key in reversed(draw.tuples):  # inner ones were added last
             container[key] = tuple(container[key])
         return top["config"]
 
@@ -45,7 +46,7 @@ class Template(NamedTuple):
 
 
 class Draw:
-    """What one configuration under construction still has to get."""
+    """The values that are still missing in a configuration under construction."""
 
     __slots__ = ("computed", "grids", "refs", "rng", "tuples")
 
@@ -57,10 +58,10 @@ class Draw:
         self.tuples: list[tuple[Any, Any]] = []
 
 
-# Nodes are named tuples: a frozen dataclass costs the import 0.8 ms, one of these 0.1 ms.
+# Nodes are named tuples: a frozen dataclass takes 0.8 ms at the import, one of these 0.1 ms.
 class Node(Protocol):
     def place(self, draw: Draw, container: Any, key: Any) -> None:
-        """Puts a value under `key`, or notes in `draw` what puts it there later."""
+        """Put a value under `key`, or add to `draw` what puts it there later."""
 
 
 class Constant(NamedTuple):
@@ -110,7 +111,7 @@ class Computed(NamedTuple):
         draw.computed.append((container, key, self))
 
     def missing(self, config: dict[str, Any], draw: Draw, container: Any, key: Any) -> list[str]:
-        """Asks the function; returns the names that it still waits for."""
+        """Call the function; return the names that it still waits for."""
         missed: list[str] = []
         try:
             settled = self._settle(Spec(config, missed), draw.rng)
@@ -118,7 +119,7 @@ class Computed(NamedTuple):
             value = detach(settled)
         except InvalidSearchSpace as error:
             raise InvalidSearchSpace(f"{self.name}: sample_from: {error}") from error
-        except Exception as error:  # the user's code: said to the user, unless it only came early
+        except Exception as error:  # user code: reported, unless it was only called too early
             if not missed:
                 raise InvalidSearchSpace(
                     f"{self.name}: sample_from's function raised {type(error).__name__}: {error}"
@@ -157,10 +158,10 @@ class List(NamedTuple):
 
 
 class Grid(NamedTuple):
-    """Placed last: what is drawn outside grids is then the same in every combination."""
+    """Placed last, so that values outside grids are the same in every combination."""
 
     children: tuple[Node, ...]
-    ends: tuple[int, ...]  # after child i, so many combinations are used up
+    ends: tuple[int, ...]  # ends[i] is the number of combinations up to child i
 
     def place(self, draw: Draw, container: Any, key: Any) -> None:
         container[key] = None
@@ -172,7 +173,7 @@ class Grid(NamedTuple):
 
 
 def size(node: Node) -> int:
-    """How many grid combinations there are below `node`, 1 without a grid."""
+    """The number of grid combinations below `node`, 1 without a grid."""
     match node:
         case Grid(ends=ends):
             return ends[-1]
@@ -185,7 +186,7 @@ def size(node: Node) -> int:
 
 
 def _place_grids(draw: Draw, combination: int) -> None:
-    """Puts each grid's value: the first grid changes fastest, one inside its values before it."""
+    """Put each grid's value: the first grid changes fastest, one inside its values before it."""
     waiting, draw.grids = draw.grids, []
     for container, key, grid in waiting:
         combination, own = divmod(combination, grid.ends[-1])
@@ -195,7 +196,7 @@ def _place_grids(draw: Draw, combination: int) -> None:
 
 
 def _compute(draw: Draw, config: dict[str, Any]) -> None:
-    """Asks the sample_from functions, in any order, until each has what it reads."""
+    """Call the sample_from functions, in any order, until each has the values that it reads."""
     waiting = draw.computed
     while waiting:
         missing = [node.missing(config, draw, container, key) for container, key, node in waiting]
@@ -207,7 +208,7 @@ def _compute(draw: Draw, config: dict[str, Any]) -> None:
 
 
 def copy(value: Any) -> Any:
-    """A plain value in containers of its own, so that no configuration changes another."""
+    """A copy of a plain value with new containers, so that no configuration changes another."""
     kind = type(value)
     if kind is dict:
         return {key: copy(item) for key, item in value.items()}

@@ -1,7 +1,7 @@
-"""From a search space to configurations: every grid combination times the number of samples.
+"""Draws configurations from a search space: every grid combination, `num_samples` times.
 
-A space is compiled once into nodes; the i-th configuration is then a pure function of the space,
-of i and of the generator handed in: after a restore the trials not yet created come out the same.
+A space is compiled once into nodes; configuration i is then a pure function of the space, of i and
+of the generator: after a restore, the trials that were not created yet are the same.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from holdfast.trial.search_space.template import Template
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """One configuration: `evaluated` holds its varied parameters only, by names as `net/width`.
+    """One configuration: `evaluated` has only its varied parameters, named as in `net/width`.
 
-    `config` has a Ref for each value of the space that is not plain. What a `sample_from` function
-    returned, and what a point of `points_to_evaluate` brought along, is in it as it is: the shell
-    makes Opaques of it (`values.seal`) before it is journalled.
+    `config` has a Ref for each value of the space that is not plain. Results of `sample_from`
+    functions and values of `points_to_evaluate` are unchanged in it: the shell makes Opaques of
+    them (`values.seal`) before it is journalled.
     """
 
     index: int
@@ -33,10 +33,10 @@ class Variant:
 
 
 class Space:
-    """A search space, compiled.
+    """A compiled search space.
 
-    `points_to_evaluate`: presets, each for one of the first samples; what a preset leaves open is
-    sampled, and grids it leaves open are run through. With `constant_grid_search` all grid
+    `points_to_evaluate`: presets, each for one of the first samples; the parameters that a preset
+    leaves open are sampled, and open grids are run through. With `constant_grid_search`, all grid
     combinations of one sample share the same random values.
 
     Raises InvalidSearchSpace, naming the key, for a space or a preset that cannot be sampled.
@@ -60,7 +60,7 @@ class Space:
         self._ends = list(accumulate(preset.size for preset in self._presets))
         self._constant = constant_grid_search
         self.notices = tuple(notices)
-        """What a user should be told about the presets: values that their domains never give."""
+        """Warnings about the presets: values that their domains never have."""
 
     @property
     def grid_size(self) -> int:
@@ -68,29 +68,29 @@ class Space:
         return self._template.size
 
     def total(self, num_samples: int) -> int | None:
-        """How many variants there are; None (endless) for -1. Raises InvalidSearchSpace."""
+        """The number of variants; None for -1 (no limit). Raises InvalidSearchSpace."""
         if num_samples == -1:
             return None
         if num_samples < 0:
             raise InvalidSearchSpace(
-                f"num_samples must be a number of samples, or -1 for endless; not {num_samples}"
+                f"num_samples must be a number of samples, or -1 for no limit, not {num_samples}"
             )
         left = max(0, num_samples - len(self._presets))
         return self._preset_total + left * self._template.size
 
     def stream(self, index: int) -> int:
-        """The number of the random stream of variant `index`: seed its generator with that.
+        """The number of the random stream of variant `index`, the seed of its generator.
 
-        It is `index` itself, or with `constant_grid_search` the first index of its sample.
+        It is `index` itself or, with `constant_grid_search`, the first index of its sample.
         """
         return index - self._locate(index)[1] if self._constant else index
 
     def variant(self, index: int, rng: Random) -> Variant:
         """Configuration number `index` (from 0), drawn from a fresh generator.
 
-        The generator is to be seeded by the experiment's seed and `stream(index)`. Calls
-        the user's `sample_from` functions. Raises InvalidSearchSpace, naming the key, when
-        one of them raises or when they wait for each other.
+        Seed the generator with the experiment's seed and `stream(index)`. Calls the user's
+        `sample_from` functions. Raises InvalidSearchSpace, naming the key, if one of them raises
+        or if they wait for each other.
         """
         template, combination = self._locate(index)
         config = template.draw(combination, rng)

@@ -97,7 +97,7 @@ def test_a_run_that_is_killed_is_told_once_for_each_time_and_waited_for() -> Non
     world = World([dead, dead, alive, writes(b"again\n"), dead, ends])
     assert world.followed() == b"again\nthe last\n"
     assert len(world.said) == 2
-    assert world.said[0].startswith("nobody runs the experiment: waiting until it is gone on with")
+    assert world.said[0].startswith("no process runs the experiment: waiting for a restore")
 
 
 def test_a_storage_that_does_not_answer_is_told_once_and_asked_again() -> None:
@@ -126,4 +126,4 @@ def test_a_file_that_is_shorter_than_before_is_given_from_its_beginning() -> Non
 
     world = World([written_anew, ends], text=b"old and long\n")
     assert world.followed() == b"old and long\nnew\nthe last\n"
-    assert world.said == ["the file is shorter than before: what follows is its content"]
+    assert world.said == ["the file is now shorter than before: showing it from its beginning"]

@@ -416,7 +416,7 @@ def test_an_exception_in_a_callback_is_shown_once_and_the_others_go_on(run: Run)
     assert recorder.hooks[-1] == "end"
     first, details, last = run.told
     assert first == (
-        "callback Failing.on_trial_result: KeyError: 'no key in row 1'; the run goes on",
+        "callback Failing.on_trial_result: KeyError: 'no key in row 1'; the run continues",
         "error",
     )
     assert "test_callback.py" in details[0]

@@ -201,7 +201,7 @@ def test_a_damage_is_told_with_what_where_and_what_to_do(root: Path) -> None:
     assert finding.severity is Severity.ERROR
     assert finding.where == f"{broken.parent.name}/{broken.name}"
     assert "checkpoint 3 of trial d2a66_00000 (iteration 4)" in finding.what
-    assert "model.txt has another sha256 checksum" in finding.what
+    assert "model.txt has a different sha256 checksum" in finding.what
     assert str(root) not in finding.what
     assert finding.remedy is Remedy.REPAIR
     assert verify(case(root), depth=Depth.QUICK).is_sound
@@ -264,7 +264,7 @@ def test_a_snapshot_that_says_other_than_the_journal_is_found(root: Path) -> Non
     snapshot.write_bytes(b'{"crc32": "%08x",\n' % zlib.crc32(body) + body)
     (finding,) = verify(case(root)).findings
     assert finding.kind == "snapshot-unusable"
-    assert "not what the journal gives" in finding.what
+    assert "differs from the state that the journal gives" in finding.what
     assert first != snapshot.read_bytes().split(b"\n", 1)[0]
 
 
@@ -556,7 +556,7 @@ def test_a_journal_too_old_to_have_what_a_scheduler_decided_is_left_alone(
     run.close()
     (finding,) = [f for f in verify(case(root)).findings if f.kind.startswith("journal")]
     assert finding.kind == "journal-foreign"
-    assert "what the experiment's scheduler decided" in finding.what
+    assert "the decisions of the experiment's scheduler" in finding.what
     assert repair(case(root), SETTINGS).deeds == collect(case(root), removes=True).deeds == ()
     with pytest.raises(NotFit, match="cannot be read"):
         sync(case(root))

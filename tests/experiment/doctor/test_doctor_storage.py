@@ -176,7 +176,7 @@ def test_a_head_that_names_files_elsewhere_is_not_followed(
 ) -> None:
     name_another_file_in_the_head(there)
     found = {finding.kind: finding for finding in verify(case).findings}
-    assert "a segment must be called like 000001.log, not '../../../etc/passwd'" in (
+    assert "a segment must have a name like 000001.log, not '../../../etc/passwd'" in (
         found["storage-head"].what
     )
 
@@ -201,7 +201,7 @@ def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
     weights.write_bytes(data[:-1] + b"?")
     assert verify(case).is_sound
     (finding,) = verify(case, depth=Depth.DOWNLOAD).findings
-    assert "model.txt has another sha256 checksum" in finding.what
+    assert "model.txt has a different sha256 checksum" in finding.what
     assert sync(case, downloads=True).deeds
     assert weights.read_bytes() == data
 
@@ -216,7 +216,9 @@ def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
     assert finding.remedy is Remedy.REPAIR
     report = repair(case, SETTINGS)
     assert manifest.load(newest(here)).reached == reached
-    assert [deed.what for deed in report.deeds] == ["taken from storage, which has it whole"]
+    assert [deed.what for deed in report.deeds] == [
+        "downloaded from storage, which has it complete"
+    ]
     assert report.findings == ()
     assert checker.check(here, tensorboard=True) == []
     assert (newest(here) / "model.txt").read_bytes() == (newest(there) / "model.txt").read_bytes()
@@ -237,7 +239,7 @@ def test_a_checkpoint_that_is_nowhere_is_dropped(
     found = {finding.kind: finding for finding in verify(case).findings}
     assert found["storage-checkpoint"].remedy is Remedy.NONE
     report = repair(case, SETTINGS)
-    assert ["checkpoint 3 is dropped" in deed.what for deed in report.deeds] == [True]
+    assert ["checkpoint 3 dropped" in deed.what for deed in report.deeds] == [True]
     assert sync(case).is_sound
     trial = recover(Layout(here)).machine.trials["d2a66_00000"]
     assert [record.index for record in trial.checkpoints] == [0, 1, 2]
@@ -339,7 +341,7 @@ def test_a_journal_whose_start_is_unreadable_is_taken_from_there(
             else b"X" + sound[1:40] + b"?" + sound[41:]
         )
     report = repair(case, SETTINGS)
-    assert "given its beginning back, from storage" in report.deeds[0].what
+    assert "restored its beginning from storage" in report.deeds[0].what
     assert not [f for f in report.findings if f.kind.startswith("journal")]
     assert path.read_bytes() == sound
     assert (here / "journal" / "000001.log").read_bytes() == newest_segment
@@ -371,7 +373,7 @@ def test_what_another_machine_has_taken_further_is_not_overwritten(
     sync(DoctorTarget(shown="run", layout=Layout(copy), remote=case.remote))
     before = content(there)
     assert kinds(verify(case)) == ["storage-ahead"]
-    with pytest.raises(NotFit, match="another machine has taken the experiment further"):
+    with pytest.raises(NotFit, match="another machine has continued the experiment"):
         sync(case)
     assert content(there) == before
 
@@ -388,7 +390,7 @@ def test_an_experiment_is_found_by_its_tree_by_its_storage_and_by_both(
     assert (by_tree.layout, by_tree.remote) == (Layout(here), None)
     assert by_tree.kept_in == str(there).strip("/")
     (note,) = verify(by_tree).findings
-    assert "was not looked at" in note.what
+    assert "was not checked" in note.what
     by_both = find(here, storage=there)
     assert by_both.layout == Layout(here)
     assert by_both.remote is not None
@@ -401,7 +403,7 @@ def test_an_experiment_is_found_by_its_tree_by_its_storage_and_by_both(
 
 
 def test_another_storage_than_the_trees_is_refused(here: Path, tmp_path: Path) -> None:
-    with pytest.raises(WrongStorage, match=r"is persisted in .*there/run, and not in"):
+    with pytest.raises(WrongStorage, match=r"is persisted in .*there/run, not in"):
         find(here, storage=tmp_path / "elsewhere")
     with pytest.raises(NotFit, match="--storage"):
         sync(find(here))

@@ -59,7 +59,7 @@ def retry(event: Event | None, before: Trial | None, after: Trial | None, **fail
 def test_a_retry_tells_the_cause_the_attempt_and_the_checkpoint() -> None:
     told = retry_text(retry(RAISED, BEFORE, WAITS), 1, "/results/exp")
     assert told == (
-        "train_t_0 failed at train.py:42 in train: ValueError: bad. Tried again, attempt 2 of 3, "
+        "train_t_0 failed at train.py:42 in train: ValueError: bad. Retrying: attempt 2 of 3, "
         "from checkpoint_000003 (iteration 4).\n  see /results/exp/dir_0/error.txt"
     )
 
@@ -69,7 +69,7 @@ def test_one_that_starts_again_at_once_is_told_although_its_error_is_forgotten()
     again = replace(BEFORE, status=Status.STARTING, attempt=2, failures=1, checkpoints=())
     told = retry_text(retry(exited, BEFORE, again, max_failures=-1), 1, "/r")
     assert told == (
-        "train_t_0 failed: WorkerLost: the worker process 77 was killed by SIGKILL. Tried again, "
+        "train_t_0 failed: WorkerLost: the worker process 77 was killed by SIGKILL. Retrying: "
         "attempt 2, from the start.\n  see /r/dir_0/stderr"
     )
 
@@ -77,7 +77,7 @@ def test_one_that_starts_again_at_once_is_told_although_its_error_is_forgotten()
 def test_a_retry_that_waits_says_for_how_long() -> None:
     seen = retry(RAISED, BEFORE, WAITS, retry_wait_s=60.0)
     assert 30.0 <= seen.wait_s <= 60.0
-    assert "Tried again in " in retry_text(seen, 1, "/r")
+    assert "Retrying in " in retry_text(seen, 1, "/r")
 
 
 def test_a_budget_of_its_own_counts_its_own_attempts() -> None:
@@ -91,7 +91,7 @@ def test_a_checkpoint_that_was_lost_counts_as_no_failure() -> None:
     failure = Failure(kind="checkpoint", type_name="CheckpointLost", message="broken")
     raised = Raised(trial_id="t_0", attempt=1, failure=failure)
     seen = retry(raised, BEFORE, replace(WAITS, failures=0, error=failure))
-    assert "Tried again, which counts as no failure, from" in retry_text(seen, 1, "/r")
+    assert "Retrying: not counted as a failure, from" in retry_text(seen, 1, "/r")
 
 
 def test_what_is_no_retry_is_not_told_as_one() -> None:
@@ -110,7 +110,7 @@ def test_what_is_no_retry_is_not_told_as_one() -> None:
     assert retry(RAISED, BEFORE, replace(WAITS, status=Status.ERROR)) is None
     # It was told to end with its run.
     assert retry(RAISED, BEFORE, replace(BEFORE, status=Status.PENDING)) is None
-    # Of a group that goes on with a worker less the machine tells.
+    # The machine reports a group that continues with one worker fewer.
     shrunk = replace(WAITS, failures=0, shrunk_to=2, shrunk_until=9.0)
     assert retry(RAISED, BEFORE, shrunk) is None
 
@@ -128,7 +128,7 @@ def test_of_one_cause_three_are_told_then_the_tenth_and_the_hundredth() -> None:
     other = replace(one, where="train.py:50 in evaluate")
     assert retries.count(other) == (1, True)
     assert retries.total == 121
-    assert "The 10th retry with this cause: not each of them is told" in retry_text(one, 10, "/r")
+    assert "This is retry 10 with this cause; not every one is shown" in retry_text(one, 10, "/r")
 
 
 @pytest.mark.parametrize(

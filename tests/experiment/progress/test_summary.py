@@ -196,7 +196,7 @@ def test_failures_are_bounded_and_counted_all() -> None:
     ]
     assert [failure.of_cause for failure in summary.failures] == [25] * 5 + [1]
     assert summary.counts.get(Status.ERROR, 0) == MAX_FAILURES + 6
-    assert "(and 24 trials alike)" in next(failure_lines(summary))
+    assert "(and 24 more trials)" in next(failure_lines(summary))
     for number in range(MAX_FAILURES):
         add(run, Status.ERROR, error=replace(BROKEN, message=chr(97 + number)), failures=1)
     assert len(look(run).failures) == MAX_FAILURES
@@ -318,7 +318,7 @@ def test_trials_that_finish_without_a_report_are_told_unless_the_run_was_stopped
     add(run, Status.TERMINATED, {"acc": 1.0})
     add(run, Status.TERMINATED)
     add(run, Status.ERROR)
-    assert "1 trial finished without any report: is report() called?" in closing_lines(look(run))
+    assert "1 trial finished without a report: did they call report()?" in closing_lines(look(run))
     run.ending = EndOrdered(reason="budget", message="the time is over")
     assert not any("report()" in line for line in closing_lines(look(run)))
 

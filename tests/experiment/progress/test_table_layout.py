@@ -76,11 +76,11 @@ def test_what_is_waited_for_is_shown() -> None:
         )
     )
     assert lines[-5] == (
-        "train_0: ranks 1, 2, 3, 4, 5 and 3 more have not reported, "
+        "train_0: ranks 1, 2, 3, 4, 5 and 3 more have not reported; "
         "the others have waited for 1m 30s"
     )
     assert lines[-3:] == [
-        "and in 1 trial more ranks wait for another",
+        "and ranks of 1 trial more wait",
         "storage has everything up to 4.0s ago",
         "waiting for storage, 60 s at most",
     ]

@@ -207,13 +207,13 @@ def test_a_log_file_gets_a_line_when_something_changed_but_not_too_often() -> No
         (StorageAge(oldest_s=4.0), "storage has everything up to 4.0s ago"),
         (
             StorageAge(oldest_s=400.0),
-            "storage has everything up to 6m 40s ago, which is long: storage is slow or does "
+            "storage has everything up to 6m 40s ago, too long: storage is slow or does "
             "not answer",
         ),
         (
             StorageAge(oldest_s=61.0, checkpoints=1, files=1, pending_bytes=999),
-            "1 checkpoint (1 file, 999 B) waits for storage, the oldest for 1m 01s, which is "
-            "long: storage is slow or does not answer",
+            "1 checkpoint (1 file, 999 B) waits for storage, the oldest for 1m 01s, too long: "
+            "storage is slow or does not answer",
         ),
         (
             StorageAge(oldest_s=61.0, checkpoints=2, files=4, trouble="no answer"),
@@ -288,7 +288,7 @@ def test_a_log_tells_what_a_lone_training_reports_and_which_rank_is_waited_for()
     LogView(stream).update(alone)
     assert plain_lines(stream)[1] == (
         "[1m 20s, about 10m 00s left] 10%, running, iteration 3 of 30; acc=0.5 loss=0.25; "
-        "train_0: ranks 1, 3 have not reported, the others have waited for 35s"
+        "train_0: ranks 1, 3 have not reported; the others have waited for 35s"
     )
     short = replace(alone, waits=(RankWait(name="train_0", ranks=(1,), waited_s=4.0),))
     assert list(wait_lines(short)) == []
@@ -351,7 +351,7 @@ def test_many_failures_of_one_cause_are_told_once() -> None:
     stream = io.StringIO()
     SilentView(stream).finish(replace(DONE, failures=(FAILURE, *others, *causes)))
     lines = plain_lines(stream)
-    assert lines[0].endswith("ValueError: loss is nan (and 6 trials alike)")
+    assert lines[0].endswith("ValueError: loss is nan (and 6 more trials)")
     assert len(lines) == 7
     assert lines[-1] == "  and 2 other causes"
 
@@ -637,7 +637,7 @@ def test_a_notebook_shows_failures_waits_and_what_it_is_at(
     wait = RankWait(name="train_0", ranks=(1,), waited_s=35.0)
     NotebookView(io.StringIO()).update(replace(SUMMARY, waits=(wait,), phase="opening s3://b"))
     shown = notebook.shown[0]
-    assert "rank 1 has not reported, the others have waited for 35s</div>" in shown
+    assert "rank 1 has not reported; the others have waited for 35s</div>" in shown
     assert ">opening s3://b</div>" in shown
     assert "ValueError: loss is nan</div>" in shown
 
@@ -749,7 +749,7 @@ def test_a_view_that_raises_is_told_once_and_ends_nothing(where: str) -> None:
     lines = plain_lines(stream)
     told = [line for line in lines if "the progress display failed" in line]
     assert told == [
-        "the progress display failed, the run goes on: OSError('the terminal is gone')"
+        "the progress display failed; the run continues: OSError('the terminal is gone')"
     ]
     assert any("test_views.py" in line for line in lines)
     assert broken.abandoned

@@ -150,3 +150,42 @@ def test_a_clone_keeps_its_own_rows_up_to_where_it_goes_on(tmp_path: Path) -> No
     assert [row["config"] for row in shown] == [{"lr": 2.0}] * 4 + [{"lr": 0.1}]
     found = checker.fold(tmp_path).trials[two]
     assert [*checker.rows(tmp_path, found), *checker.events(tmp_path, found)] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{}",
+        "5",
+        '"text"',
+        "null",
+        '["training_iteration"]',
+        '{"training_iteration": "4"}',
+        '{"training_iteration": null}',
+        "[" * 200_000,
+        "not JSON",
+    ],
+)
+def test_rows_that_something_else_has_written_are_replaced_by_those_of_the_journal(
+    tmp_path: Path, line: str
+) -> None:
+    """As long as ours, so that only their content shows it."""
+    run = RecordedExperiment(tmp_path)
+    run.machine.policy = TakesOver()
+    one, two = run.begin({"lr": 1.0}), run.begin({"lr": 2.0})
+    for _ in range(4):
+        run.report(one, {"loss": 1}, checkpoint="staged")
+    run.report(two, {"loss": 1}, checkpoint="staged")
+    for loss in (1, 1, 1, 1, 9):
+        run.report(two, {"loss": loss, "text": "x" * 50_000})
+    projector = Projector(run.layout, ProjectorSettings(tensorboard=False))
+    projector.catch_up()
+    path = run.folder(two) / "result.json"
+    data = path.read_bytes()
+    first = data.index(b"\n") + 1
+    path.write_bytes(data[:first] + line.encode().ljust(len(data) - first - 1) + b"\n")
+    goes_on(run, two)
+    run.report(two, {"loss": 3})
+    projector.catch_up()
+    assert projector.trouble is None
+    assert [row["training_iteration"] for row in lines(path)] == [1, 2, 3, 4, 5]

@@ -96,7 +96,7 @@ def test_the_records_behind_the_snapshot_follow_its_state(
         recover(Layout(root))
     assert main(["doctor", "repair", str(root)]) == 0
     said = capsys.readouterr().out
-    assert "anew with the state in the snapshot" in said
+    assert "from the state in the snapshot" in said
     assert "the records before it are lost" in said
     assert state(root) == known
     for path in root.glob("experiment_state-*"):
@@ -140,7 +140,7 @@ def test_who_keeps_a_state_hears_which_trials_there_are(root: Path) -> None:
     zero(root)
     assert main(["doctor", "repair", str(root)]) == 0
     recovered = recover(Layout(root), to_go_on=True)
-    assert any("does not see the rows" in notice for notice in recovered.notices)
+    assert any("does not see the earlier rows" in notice for notice in recovered.notices)
     told = list(history(root / "journal", Position(recovered.begins), recovered.end))
     suggested = [event.spec.trial_id for event, _, _ in told if isinstance(event, Suggested)]
     assert suggested == list(recovered.machine.trials)

@@ -141,9 +141,7 @@ def test_every_command_knows_an_experiment_without_its_journal(
     assert main([*command.split(), str(root)]) == 1
     said = "".join(capsys.readouterr())
     assert "there is no experiment" not in said
-    wanted = (
-        "put a copy of the journal in its place" if "doctor" in command else "no segments, but"
-    )
+    wanted = "replace the journal with a copy" if "doctor" in command else "no segments, but"
     assert wanted in " ".join(said.split())
 
 

@@ -155,7 +155,7 @@ def test_a_limit_that_lets_nothing_run_is_refused(most: Any) -> None:
 
 
 def test_what_cannot_be_limited_or_repeated_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="give one limit"):
+    with pytest.raises(InvalidConfig, match="set only one limit"):
         ConcurrencyLimiter(ConcurrencyLimiter(Counter(), 1), 1)
     with pytest.raises(InvalidConfig, match=r"Repeater needs a tune\.search\.Searcher"):
         Repeater(BasicVariantGenerator())  # type: ignore[arg-type]
@@ -243,7 +243,7 @@ def test_several_metrics_have_a_mean_each() -> None:
 
 
 def test_a_repeater_that_does_not_know_what_to_average_is_refused() -> None:
-    with pytest.raises(InvalidConfig, match="which metric to average"):
+    with pytest.raises(InvalidConfig, match="needs a metric to average"):
         Repeater(OfBefore()).set_search_properties(None, None, {})
 
 

@@ -382,7 +382,7 @@ async def test_an_unreadable_file_is_told_once_and_everything_else_goes(
         await uploader.send_artifacts(None)
     assert machine.done() == ["put trial/a", "put trial/z"]
     why = "trial/closed: it cannot be read (permission denied)"
-    assert machine.warnings == [f"not persisted: {why}"]
+    assert machine.warnings == [f"not uploaded: {why}"]
     assert uploader.left_out == f"this file is not in storage as here: {why}"
     monkeypatch.undo()
     await uploader.send_artifacts(None)
@@ -435,7 +435,7 @@ async def test_a_file_that_is_being_overwritten_is_kept_back_and_sent_when_it_st
             await uploader.send_artifacts(None)
             assert len(machine.warnings) == (number >= 3)
     assert memory.objects["trial/model"] == b"the first whole state"
-    assert "kept back until it stands still" in uploader.left_out
+    assert "held back until it stops changing" in uploader.left_out
     machine.write("trial/model", "the last whole state")
     await uploader.send_artifacts(None)
     assert memory.objects["trial/model"] == b"the last whole state"

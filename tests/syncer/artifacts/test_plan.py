@@ -13,7 +13,7 @@ from holdfast.syncer.artifacts.plan import (
     Known,
     changes,
     missing_there,
-    told,
+    skipped_text,
     uncertain,
 )
 
@@ -90,5 +90,5 @@ def test_a_change_shows_only_some_time_after_the_last() -> None:
 
 
 def test_what_is_told_of_many_files_fits_on_a_line() -> None:
-    assert told({"a": "x", "new\nline": "y"}) == r"a: x; 'new\nline': y"
-    assert told(dict.fromkeys("abcdefg", "x")).endswith("e: x; and 2 more")
+    assert skipped_text({"a": "x", "new\nline": "y"}) == r"a: x; 'new\nline': y"
+    assert skipped_text(dict.fromkeys("abcdefg", "x")).endswith("e: x; and 2 more")

@@ -172,8 +172,8 @@ async def test_a_file_with_other_bytes_than_were_sent_is_told_and_not_brought(
     uploader = await second.uploader()
     await uploader.bring_artifacts("trial")
     assert second.here == {"samples/1", "stdout"}
-    why = "trial/log: its bytes in storage are not those that were sent"
-    assert second.told == [["warning", f"not persisted: {why}"]]
+    why = "trial/log: its bytes in storage differ from those that were sent"
+    assert second.told == [["warning", f"not uploaded: {why}"]]
 
 
 async def test_a_file_that_is_newer_than_the_listing_is_brought(

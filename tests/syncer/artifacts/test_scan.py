@@ -100,7 +100,7 @@ def test_a_name_that_is_no_text_is_skipped(orders: Orders) -> None:
     write(orders, "trial/other")
     found = artifacts(orders)
     assert set(found.files) == {"trial/other"}
-    assert list(found.skipped.values()) == ["its name is not UTF-8, which names in storage are"]
+    assert list(found.skipped.values()) == ["its name is not UTF-8, which storage requires"]
     assert all(key.isascii() for key in found.skipped)
 
 
@@ -162,7 +162,7 @@ def test_pipes_sockets_and_devices_are_skipped(orders: Orders) -> None:
         found = artifacts(orders)
     assert found.files == {}
     assert set(found.skipped) == {"trial/pipe", "trial/socket", "trial/null"}
-    assert "no regular file" in found.skipped["trial/pipe"]
+    assert "not a regular file" in found.skipped["trial/pipe"]
 
 
 def test_a_folder_that_cannot_be_read_hides_what_is_in_it(

@@ -67,7 +67,7 @@ def test_a_missing_a_shorter_and_a_changed_file_are_each_named(checkpoint: Path)
     model[35_000] ^= 1
     (checkpoint / "model.pt").write_bytes(model)
     manifest.verify(checkpoint)
-    with pytest.raises(ManifestMismatch, match=r"model\.pt has another sha256 checksum"):
+    with pytest.raises(ManifestMismatch, match=r"model\.pt has a different sha256 checksum"):
         manifest.verify(checkpoint, deep=True)
     (checkpoint / "model.pt").write_bytes(model[:-1])
     (checkpoint / "nothing").unlink()

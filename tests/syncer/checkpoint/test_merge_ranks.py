@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.checkpoint.merge_ranks import gather
+from holdfast.syncer.checkpoint.merge_ranks import merge_parts
 from holdfast.syncer.errors import AlreadyStored, UnusableFile
 
 
@@ -32,7 +32,7 @@ def test_the_files_of_all_ranks_are_in_it_and_no_part_is_left(tmp_path: Path) ->
         0: part(tmp_path / "0", model_0="a", shards__0="bb"),
         2: part(tmp_path / "2", model_2="c", shards__2="dd", own__deep__file="e"),
     }
-    gathered = gather(parts, tmp_path / "target")
+    gathered = merge_parts(parts, tmp_path / "target")
     assert content(tmp_path / "target") == {
         "model_0": "a",
         "shards/0": "bb",
@@ -49,7 +49,7 @@ def test_of_files_with_one_name_the_last_ranks_stays_and_all_ranks_are_named(
     tmp_path: Path,
 ) -> None:
     parts = {rank: part(tmp_path / str(rank), same=f"of {rank}") for rank in (0, 1, 3)}
-    gathered = gather(parts, tmp_path / "target")
+    gathered = merge_parts(parts, tmp_path / "target")
     assert content(tmp_path / "target") == {"same": "of 3"}
     assert gathered.clashes == {"same": [0, 1, 3]}
     assert gathered.staged.files == 1
@@ -58,7 +58,7 @@ def test_of_files_with_one_name_the_last_ranks_stays_and_all_ranks_are_named(
 def test_a_single_part_is_renamed(tmp_path: Path) -> None:
     only = part(tmp_path / "1", model="a")
     inode = (only / "model").stat().st_ino
-    gather({1: only}, tmp_path / "target")
+    merge_parts({1: only}, tmp_path / "target")
     assert (tmp_path / "target" / "model").stat().st_ino == inode
 
 
@@ -67,26 +67,26 @@ def test_a_file_of_one_rank_that_is_a_folder_of_another_is_refused(
     tmp_path: Path, order: tuple[int, int]
 ) -> None:
     made = [part(tmp_path / "0", model="file"), part(tmp_path / "1", model__weights="folder")]
-    with pytest.raises(UnusableFile, match="one rank has a file of this name"):
-        gather({rank: made[rank] for rank in order}, tmp_path / "target")
+    with pytest.raises(UnusableFile, match="one rank saved a file with this name"):
+        merge_parts({rank: made[rank] for rank in order}, tmp_path / "target")
     assert not (tmp_path / "target").exists()
 
 
 def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     part(tmp_path / "target", old="old")
     with pytest.raises(AlreadyStored):
-        gather({0: part(tmp_path / "0", new="new")}, tmp_path / "target")
+        merge_parts({0: part(tmp_path / "0", new="new")}, tmp_path / "target")
     assert content(tmp_path / "target") == {"old": "old"}
 
 
 def test_files_that_are_alike_clash_with_nobody(tmp_path: Path) -> None:
     parts = {rank: part(tmp_path / str(rank), same="alike", own=f"{rank}") for rank in (0, 1)}
-    assert gather(parts, tmp_path / "target").clashes == {"own": [0, 1]}
+    assert merge_parts(parts, tmp_path / "target").clashes == {"own": [0, 1]}
 
 
 def test_files_of_one_name_may_be_refused_and_nothing_is_moved(tmp_path: Path) -> None:
     parts = {rank: part(tmp_path / str(rank), same=f"of {rank}") for rank in (0, 2)}
-    with pytest.raises(UnusableFile, match="ranks 0 and 2 each have a file of this name"):
-        gather(parts, tmp_path / "target", refuse_clashes=True)
+    with pytest.raises(UnusableFile, match="ranks 0 and 2 each saved a file with this name"):
+        merge_parts(parts, tmp_path / "target", refuse_clashes=True)
     assert not (tmp_path / "target").exists()
     assert content(tmp_path / "2") == {"same": "of 2"}

@@ -138,7 +138,7 @@ def test_what_is_not_whole_is_visible_nowhere_that_experiments_are_uploaded_to(
     if is_visible:
         with Checkpoint(checkpoint).as_directory():
             return
-    with pytest.raises(CheckpointGone, match="not uploaded whole, or it is being removed"):
+    with pytest.raises(CheckpointGone, match="its upload is incomplete, or it is being removed"):
         Checkpoint(checkpoint).to_directory()
 
 

@@ -120,7 +120,7 @@ def test_one_that_is_on_its_way_in_or_out_is_not_read(
     checkpoint: Checkpoint, folder: Path
 ) -> None:
     (folder / MANIFEST_NAME).unlink()
-    with pytest.raises(CheckpointGone, match="not uploaded whole, or it is being removed"):
+    with pytest.raises(CheckpointGone, match="its upload is incomplete, or it is being removed"):
         checkpoint.to_directory()
     with pytest.raises(CheckpointGone), checkpoint.as_directory():
         pass
@@ -179,14 +179,14 @@ def test_one_that_changes_without_end_is_given_up(
         raise StorageUnavailable("get", "model.pt", "1 of 5 bytes came")
 
     monkeypatch.setattr(download, "_download", changing)
-    with pytest.raises(FolderChanged, match="written anew meanwhile"):
+    with pytest.raises(FolderChanged, match="rewritten during each attempt"):
         checkpoint.to_directory()
     assert count == 3
 
 
 def test_damage_that_stays_is_told_as_what_it_is(checkpoint: Checkpoint, folder: Path) -> None:
     (folder / "model.pt").write_bytes(b"worse")
-    with pytest.raises(ManifestMismatch, match=r"model\.pt has another"):
+    with pytest.raises(ManifestMismatch, match=r"model\.pt has a different"):
         checkpoint.to_directory()
 
 

@@ -180,7 +180,7 @@ def test_a_record_that_does_not_fit_leaves_no_trace(
     end = journal.position
     with monkeypatch.context() as patch:
         patch.setattr(os, "write", FullDisk(10))
-        with pytest.raises(JournalFull, match=r"No space left on device.*make space"):
+        with pytest.raises(JournalFull, match=r"No space left on device.*Free some disk space"):
             journal.append([b"a record", b"another one"])
     assert journal.position == end
     journal.append([b"after space was made"])

@@ -90,7 +90,7 @@ def test_a_category_is_told_from_its_like_by_its_type() -> None:
         ({"lrr": 1}, "a point: lrr is not in the search space, only 'lr', 'net'"),
         ({"lr": 2}, "a point: lr: 2 is not in loguniform"),
         ({"lr": True}, "a point: lr: True is not in loguniform"),
-        ({"net": "some"}, "a point: net: 'some' is none of its categories"),
+        ({"net": "some"}, "a point: net: 'some' is not one of its categories"),
         ({"layers": [2]}, "a point: layers must be a list of 2"),
         ({"data": 3}, "a point: data must be a dict"),
     ],
@@ -111,7 +111,7 @@ def test_a_point_that_the_space_does_not_have_is_refused(point: Any, told: str) 
             {"a": tune.sample_from(lambda: 1)},
             "a: ThatSearch cannot search a sample_from.*trainable",
         ),
-        ({"a": 1}, "nothing in it that ThatSearch could search"),
+        ({"a": 1}, "nothing that ThatSearch could search"),
         ({"a/b": tune.randn(), "a": {"b": tune.randn()}}, "a/b: .* two parameters of this name"),
     ],
 )
@@ -131,7 +131,7 @@ def test_an_answer_is_brought_to_what_the_parameter_can_be() -> None:
     answer = {"n": 4.7, "even": 1.1, "tenth": 0.30000000000000004, "normal": 9.9, "kind": 1.0}
     fitted = parameters(space).fit({**answer, "other": 3}, "who")
     assert fitted == {"n": 4, "even": 2, "tenth": 0.3, "normal": 10.0, "kind": 1}
-    with pytest.raises(InvalidSearchSpace, match="tenth: who gave no value"):
+    with pytest.raises(InvalidSearchSpace, match="tenth: who returned no value"):
         parameters(space).fit({"n": 1, "even": 2}, "who")
     with pytest.raises(InvalidSearchSpace, match="n cannot be nan"):
         parameters(space).fit({"n": float("nan")}, "who")

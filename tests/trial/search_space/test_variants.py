@@ -115,7 +115,7 @@ def test_the_total_counts_grid_times_samples() -> None:
     space = Space({"a": grid_search([1, 2, 3]), "b": uniform(0, 1)})
     assert [space.total(samples) for samples in (0, 1, 4, -1)] == [0, 3, 12, None]
     assert Space({}).total(2) == 2
-    with pytest.raises(InvalidSearchSpace, match="-1 for endless; not -2"):
+    with pytest.raises(InvalidSearchSpace, match="-1 for no limit, not -2"):
         space.total(-2)
 
 
@@ -449,10 +449,13 @@ def recursive() -> dict[str, Any]:
         (lambda: Space(grid_search([1])), r"param_space must be a dict of parameters"),
         (lambda: Space({1: 2}), r"^param_space: keys must be text, not 1$"),  # type: ignore[dict-item]
         (lambda: Space({"a": {1: uniform(0, 1)}}), r"^param_space: a: keys must be text, not 1$"),
-        (lambda: Space({"a": [{"grid_search": 3}]}), r"a/0: grid_search needs a list with values"),
+        (
+            lambda: Space({"a": [{"grid_search": 3}]}),
+            r"a/0: grid_search needs a non-empty list of values",
+        ),
         (lambda: Space({"a": choice([grid_search([1])])}), r"a: a grid_search inside a choice"),
         (lambda: Space({"a": choice([{"b": grid_search([1])}])}), r"a/b: a grid_search inside"),
-        (lambda: Space({"a": Pair(1, uniform(0, 1))}), r"a: a Pair holds domains; use a plain"),
+        (lambda: Space({"a": Pair(1, uniform(0, 1))}), r"a: a Pair contains domains; use a plain"),
         (lambda: Space(recursive()), r"param_space is nested too deeply, or contains itself"),
         (
             lambda: Space({"a": 1}, points_to_evaluate=[{}, {"b": 1}]),
