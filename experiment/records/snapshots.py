@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX, VARIANTS_PREFIX, Layout
@@ -181,7 +181,7 @@ def _encode(taken: Snapshot) -> bytes:
         crc32="",
         experiment_id=taken.machine.spec.experiment_id,
         format=FORMAT,
-        journal=_Record(
+        journal=_JournalPlace(
             segment=last.end.segment,
             offset=last.end.offset,
             record_start=last.start,

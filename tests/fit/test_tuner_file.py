@@ -43,10 +43,10 @@ def each(results: tune.ResultGrid, *names: str) -> list[tuple[Any, ...]]:
 def test_what_is_to_be_given_is_asked_for_at_once_and_is_all_that_is_needed(fit: Any) -> None:
     path = fit(train, SPACE).experiment_path
     truncate(path)
-    asked = r"truncated\): give the trainable and param_space .*\(path, trainable, param_space="
+    asked = r"truncated\): pass restore\(\) the trainable and param_space .*\(path, trainable, param_space="
     with pytest.raises(BrokenTunerFile, match=asked):
         go_on(path)
-    with pytest.raises(BrokenTunerFile, match=r"give param_space to restore\(\)"):
+    with pytest.raises(BrokenTunerFile, match=r"pass restore\(\) param_space"):
         go_on(path, train)
     results = go_on(path, train, param_space=SPACE)
     assert each(results, "n", "ended") == [(1, 1), (2, 1)]
@@ -56,7 +56,7 @@ def test_without_a_space_the_trainable_is_enough(fit: Any) -> None:
     path = fit(train).experiment_path
     truncate(path)
     with pytest.raises(
-        BrokenTunerFile, match=r"give the trainable .*restore\(path, trainable\), or"
+        BrokenTunerFile, match=r"pass restore\(\) the trainable .*restore\(path, trainable\), or"
     ):
         go_on(path)
     assert each(go_on(path, train), "ended") == [(1,)]
@@ -88,7 +88,7 @@ def test_without_its_scheduler_a_run_waits_for_a_copy_of_the_file(
     path = fit(train, SPACE, tune.TuneConfig(scheduler=Own())).experiment_path
     copy = Path(path, "tuner.pkl").read_bytes()
     truncate(path)
-    with pytest.raises(BrokenTunerFile, match=r"another scheduler.*put a copy of the file"):
+    with pytest.raises(BrokenTunerFile, match=r"another scheduler.*replace the file with a copy"):
         go_on(path, train, param_space=SPACE)
     # The results, which the error speaks of, can be read meanwhile.
     assert len(tune.ExperimentAnalysis(path).trials) == 2
@@ -192,7 +192,7 @@ def test_callbacks_that_cannot_be_loaded_are_done_without_and_told(
 def test_a_stop_function_that_cannot_be_loaded_is_waited_for(fit: Any, plugins: Path) -> None:
     path = fit(train, SPACE, stop=imported(plugins).stop).experiment_path
     source = hide(plugins)
-    with pytest.raises(BrokenTunerFile, match=r"another stop\. Let it find what that needs"):
+    with pytest.raises(BrokenTunerFile, match=r"another stop\. Make everything that it needs"):
         go_on(path, train)
     plugins.write_text(source)
     imported(plugins)

@@ -127,7 +127,7 @@ def test_a_damaged_tuner_pkl_is_named_and_not_needed_where_all_is_given(
     refused.finish_reading()
     assert "BrokenTunerFile" in refused.stderr
     assert str(file) in refused.stderr
-    assert "give the trainable" in refused.stderr
+    assert "pass restore() the trainable" in refused.stderr
     assert epochs_of(killed.restore(give_space=True).succeeds()) == [4, 4]
     assert killed.problems(tensorboard=True) == []
 
