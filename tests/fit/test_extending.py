@@ -256,7 +256,7 @@ def test_a_death_before_the_journal_knows_of_an_extension_leaves_the_experiment_
 def test_a_tuner_file_that_is_gone_cannot_be_extended(path: Path) -> None:
     Layout(path).tuner.unlink()
     tuner = tune.Tuner.restore(path, train, param_space=space([3], "new"), extend=True)
-    with pytest.raises(tune.TuneError, match="an experiment is extended with a whole file only"):
+    with pytest.raises(tune.TuneError, match="can be extended only with an intact file"):
         tuner.fit()
 
 

@@ -111,7 +111,7 @@ def test_trials_without_their_result_json_are_named(
     said_once(
         capfd.readouterr().err,
         [
-            "result.json: Is a directory. Nothing that was reported is lost",
-            f"result.json and the like of 1 trial are missing or incomplete: {name}. ",
+            "result.json: Is a directory. No report is lost",
+            f"result.json and the other files of 1 trial are missing or incomplete: {name}. ",
         ],
     )

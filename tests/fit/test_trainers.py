@@ -201,7 +201,7 @@ def test_a_checkpoint_that_cannot_be_put_together_fails_the_report_of_all_who_ma
     assert not any(path.name == "weights" for path in Path(result.path).rglob("*"))
     of_0, of_1 = sorted(notes(tmp_path))
     assert "one rank saved a file with this name" in of_0
-    assert "1 rank 0 could not put the checkpoint of all ranks together: gather" in of_1
+    assert "1 rank 0 could not put the checkpoint of all ranks together: merge" in of_1
     assert "one rank saved a file with this name" in of_1
 
 
@@ -261,7 +261,7 @@ def hangs() -> None:
     [
         (boom, "ValueError: rank 1 on .*: boom"),
         (dies, r"WorkerLost: rank 1 on .*: the worker process .*\(SIGKILL\)"),
-        (leaves, "RanksOutOfStep: rank 1 on .*: its function returned after report 1, while"),
+        (leaves, "RanksOutOfStep: rank 1 on .*: its function returned after report 1, but"),
         (hangs, "WorkerHung: rank 1 on .*: the worker process .* has not reported for 0.5 s"),
     ],
 )

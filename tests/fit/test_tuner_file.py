@@ -43,7 +43,7 @@ def each(results: tune.ResultGrid, *names: str) -> list[tuple[Any, ...]]:
 def test_what_is_to_be_given_is_asked_for_at_once_and_is_all_that_is_needed(fit: Any) -> None:
     path = fit(train, SPACE).experiment_path
     truncate(path)
-    asked = r"truncated\): pass restore\(\) the trainable and param_space .*\(path, trainable, param_space="
+    asked = r"truncated\): pass restore\(\) the trainable and param_space .*\(path, trainable, "
     with pytest.raises(BrokenTunerFile, match=asked):
         go_on(path)
     with pytest.raises(BrokenTunerFile, match=r"pass restore\(\) param_space"):

@@ -107,7 +107,7 @@ def test_a_log_is_followed_through_a_kill_and_a_restore_until_the_trial_has_ende
     assert other.ends() == 130
     assert (other.stdout.count("\n"), other.stderr) == (2, "")
     script.dies()
-    reader.said("nobody runs the experiment: waiting until it is gone on with")
+    reader.said("no process runs the experiment: waiting for a restore")
     gate.open()
     bench.restore(prints=True).succeeds()
     reader.succeeds()
@@ -204,7 +204,7 @@ def test_a_live_run_is_seen_from_another_machine_in_its_bucket(
     assert (shown["state"], shown["counts"]) == ("finished", {"TERMINATED": 2})
     assert parsed(capsys, "logs", run, "1")["text"].startswith("epoch 1 of attempt 1\n")
     assert main(["logs", run, "1", "--rank", "3"]) == 2
-    assert "There are: stderr, stdout" in capsys.readouterr().err
+    assert "Its output files: stderr, stdout" in capsys.readouterr().err
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(bench.folder / "first"))
     assert parsed(capsys, "show", run)["path"].startswith("s3://")
@@ -229,7 +229,7 @@ def test_a_bucket_that_does_not_answer_or_does_not_exist_is_told(
     nowhere = bucket.server.uri("no-such-bucket/results", secret_key="s3cr3t")
     assert main(["ls", nowhere]) == 2
     out, err = capsys.readouterr()
-    assert "there is no 'no-such-bucket' for s3://no-such-bucket/results" in err
+    assert "there is no bucket 'no-such-bucket' for s3://no-such-bucket/results" in err
     assert "s3cr3t" not in out + err
     assert main(["show", bucket.server.uri("bucket/nothing-here")]) == 2
     assert "there is no experiment at s3://bucket/nothing-here" in capsys.readouterr().err
