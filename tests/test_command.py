@@ -217,7 +217,7 @@ def test_show_tells_the_best_the_trials_and_what_failed_with_its_logs(
     (folder,) = (store / "cut").glob("train_d2a66_00002_*")
     assert "cut: interrupted\n" in out
     assert "best loss=0.1 train_d2a66_00000" in out
-    assert "train_d2a66_00001  RUNNING ↻1" in out
+    assert "train_d2a66_00001  was RUNNING ↻1" in out
     assert "d2a66_00002 failed at train.py:7 in train: ValueError: oh no, again\n" in out
     assert f"  {folder}/error.txt\n  {folder}/stdout\n  {folder}/stderr\n" in out
     assert f"  holdfast resume {store}/cut   finishes the rest\n" in out
@@ -446,12 +446,14 @@ def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
     assert done.stderr == ""
 
 
-def test_a_pipe_that_is_closed_ends_it_quietly(store: Path) -> None:
+@pytest.mark.parametrize("words", [("export", "ended"), ("completion", "fish")])
+def test_a_pipe_that_is_closed_ends_it_quietly(store: Path, words: tuple[str, str]) -> None:
     reads, writes = os.pipe()
     os.close(reads)
-    command = [sys.executable, "-m", "holdfast", "export", str(store / "ended")]
+    # The word is a folder for one command, and a shell for the other.
+    command = [sys.executable, "-m", "holdfast", *words]
     with os.fdopen(writes, "wb") as out:
-        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(command, stdout=out, stderr=subprocess.PIPE, cwd=store, check=False)
     assert (done.returncode, done.stderr) == (141, b"")
 
 

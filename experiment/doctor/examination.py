@@ -33,7 +33,9 @@ def examine(
     tree.findings += state.judge_snapshots(tree.taken, story)
     tree.habits = projected.habits(layout, story)
     if not in_use and not story.refusal:
-        tree.findings += projected.examine(layout, story, charts=tree.habits.charts is True)
+        taken = state.newest(tree.taken, story)
+        charts = tree.habits.charts is True
+        tree.findings += projected.examine(layout, story, taken, charts=charts)
     _examine_checkpoints(tree, story, with_checksums=with_checksums, is_mirror=is_mirror)
     if in_use:
         _drop_outdated(tree)

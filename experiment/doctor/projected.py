@@ -25,6 +25,7 @@ from holdfast.experiment.folder.layout import (
 )
 from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.records.rows import encode, shown_config
+from holdfast.experiment.records.snapshots import Snapshot
 from holdfast.names import printable
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.files.tree import bytes_below
@@ -36,12 +37,18 @@ _MOST_BYTES = 1 << 33
 _PER_BYTE, _FREE_BYTES = 20, 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """The rows of a trial in the journal; those up to iteration `unknown` are in no record."""
+    """The rows of a trial in the journal; those up to iteration `unknown` are in no record.
+
+    `then` is the trial when the newest snapshot was saved (None: its files were not complete
+    then); the first `written` rows were in the files.
+    """
 
     known: Sequence[ExpectedRow]
     unknown: int = 0
+    written: int = 0
+    then: Trial | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +64,10 @@ _R = TypeVar("_R")
 
 class _Wrong(Exception):
     """A file differs from the journal; the message says how."""
+
+
+class _EndsEarly(Exception):
+    """A file lacks only what came after the newest snapshot, as after a kill."""
 
 
 def habits(layout: Layout, story: FoldedExperiment) -> Habits:
@@ -75,29 +86,52 @@ def habits(layout: Layout, story: FoldedExperiment) -> Habits:
     )
 
 
-def examine(layout: Layout, story: FoldedExperiment, *, charts: bool) -> Iterator[Finding]:
-    """Compare every trial's files with the replay. Raises OSError if one cannot be read."""
+def examine(
+    layout: Layout, story: FoldedExperiment, taken: Snapshot | None, *, charts: bool
+) -> Iterator[Finding]:
+    """Compare every trial's files with the replay. `taken` is the newest snapshot that can be
+    used. Raises OSError if a file cannot be read."""
     checks = dict(_CHECKS)
     if charts and tensorboard.available():
         checks[f"{EVENTS_PREFIX}*"] = _check_charts
     journal_bytes = bytes_below(str(layout.journal))
     for trial in story.machine.trials.values():
-        folder, rows = layout.trial(trial.spec), _rows_of(story, trial)
+        folder, rows = layout.trial(trial.spec), _rows_of(story, trial, taken)
         count = len(rows.known) + rows.unknown
         most = _FREE_BYTES + _PER_BYTE * journal_bytes + 2 * count * _config_bytes(trial)
         if rows.unknown:  # the journal does not account for them
             most = _MOST_BYTES
+        early: list[str] = []
         for name, check in checks.items():
             try:
                 _check_size(folder / name, most)
                 check(folder, trial, rows)
+            except _EndsEarly:
+                early.append(name)
             except (_Wrong, ValueError, KeyError, TypeError, csv.Error) as error:
-                yield _behind(f"{trial.spec.dirname}/{name}", printable(str(error)))
+                yield _different(f"{trial.spec.dirname}/{name}", printable(str(error)))
+        if early:
+            yield _behind(trial, early)
 
 
-def _rows_of(story: FoldedExperiment, trial: Trial) -> Rows:
+def _rows_of(story: FoldedExperiment, trial: Trial, taken: Snapshot | None) -> Rows:
     trial_id = trial.trial_id
-    return Rows(story.rows.get(trial_id, []), story.unknown.get(trial_id, 0))
+    known = story.rows.get(trial_id, [])
+    then = None
+    if taken is not None and trial_id not in taken.unwritten:
+        then = taken.machine.trials.get(trial_id)
+    if then is None:
+        last = 0
+    elif then.attempt == trial.attempt:
+        last = then.iteration
+    else:  # the rows after the checkpoint that it resumed from have been removed
+        last = min(then.iteration, trial.resumed_from)
+    return Rows(
+        known=known,
+        unknown=story.unknown.get(trial_id, 0),
+        written=sum(row.iteration <= last for row in known),
+        then=then,
+    )
 
 
 def _config_bytes(trial: Trial) -> int:
@@ -112,7 +146,20 @@ def _check_size(path: Path, most: int) -> None:
         raise _Wrong(f"it has {size:,} bytes, more than the journal explains")
 
 
-def _behind(where: str, what: str) -> Finding:
+def _behind(trial: Trial, names: Sequence[str]) -> Finding:
+    files = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    return Finding(
+        kind="rows-behind",
+        severity=Severity.NOTE,
+        where=trial.spec.dirname,
+        what=f"{files}: the end is missing, as after a kill. The journal has it, up to iteration "
+        f"{trial.iteration}",
+        advice="A restore writes the rest, too",
+        remedy=Remedy.REPAIR,
+    )
+
+
+def _different(where: str, what: str) -> Finding:
     return Finding(
         kind="rows-behind",
         severity=Severity.WARNING,
@@ -122,7 +169,9 @@ def _behind(where: str, what: str) -> Finding:
     )
 
 
-def _check_params(folder: Path, trial: Trial, _: Rows) -> None:
+def _check_params(folder: Path, trial: Trial, expected: Rows) -> None:
+    if expected.then is None and not (folder / PARAMS).exists():
+        raise _EndsEarly
     shown = json.loads(encode(shown_config(trial.config)))
     if _same(parse_json(_read(folder / PARAMS)), shown):
         return
@@ -135,37 +184,43 @@ def _same(one: object, other: object) -> bool:
 
 
 def _check_results(folder: Path, _: Trial, expected: Rows) -> None:
-    if not expected.known and not (folder / RESULTS).exists():
+    if _is_not_begun(folder / RESULTS, expected):
         return
     *lines, rest = _read(folder / RESULTS).split(b"\n")
-    if rest:
-        raise _Wrong("its last line is cut off")
     rows = [parse_json(line) for line in lines]
     if not all(isinstance(row, dict) for row in rows):
         raise _Wrong("a line is not a row")
     rows = _judged(rows, [row.get("training_iteration") for row in rows], expected)
-    for row, known in zip(rows, expected.known, strict=True):
+    for row, known in zip(rows, expected.known, strict=False):
         if known.line not in (line_sum(row, has_config=h) for h in (False, True)):
             raise _Wrong(f"the row of iteration {known.iteration} has different values")
+    _check_end(rows, expected, is_cut=bool(rest))
 
 
 def _check_progress(folder: Path, _: Trial, expected: Rows) -> None:
-    if not expected.known and not (folder / PROGRESS).exists():
+    if _is_not_begun(folder / PROGRESS, expected):
         return
     csv.field_size_limit(1 << 30)
     text = _read(folder / PROGRESS).decode()
     rows = list(csv.DictReader(io.StringIO(text, newline="")))
+    is_cut = bool(text) and not text.endswith("\n")
+    if is_cut:
+        del rows[-1:]
     if any(None in row or None in row.values() for row in rows):
         raise _Wrong("a row has more or fewer cells than there are columns")
     rows = _judged(rows, [int(row["training_iteration"]) for row in rows], expected)
-    for row, known in zip(rows, expected.known, strict=True):
+    for row, known in zip(rows, expected.known, strict=False):
         if cells_sum(row) != known.cells:
             raise _Wrong(f"the row of iteration {known.iteration} has different values")
+    _check_end(rows, expected, is_cut=is_cut)
 
 
-def _check_errors(folder: Path, trial: Trial, _: Rows) -> None:
+def _check_errors(folder: Path, trial: Trial, expected: Rows) -> None:
     if trial.status is not Status.ERROR or trial.error is None:
         return
+    had_failed = expected.then is not None and expected.then.status is Status.ERROR
+    if not had_failed and not (folder / ERROR).exists():
+        raise _EndsEarly
     if trial.error.headline.encode() not in _read(folder / ERROR):
         raise _Wrong("it lacks the error that ended the trial")
 
@@ -174,7 +229,7 @@ def _check_charts(folder: Path, _: Trial, expected: Rows) -> None:
     steps: list[int] = []
     for path in _event_files(folder):
         steps += tensorboard.charted_steps(read_small(path, _MOST_BYTES))
-    _judged(steps, steps, expected)
+    _check_end(_judged(steps, steps, expected), expected)
 
 
 def _event_files(folder: Path) -> list[Path]:
@@ -190,13 +245,31 @@ def _read(path: Path) -> bytes:
         raise _Wrong(error.strerror or str(error)) from None
 
 
+def _is_not_begun(path: Path, expected: Rows) -> bool:
+    """Whether a file is rightly missing. Raises _EndsEarly if it was still to be written."""
+    if expected.written or path.exists():
+        return False
+    if expected.known:
+        raise _EndsEarly
+    return True
+
+
 def _judged(rows: Sequence[_R], iterations: Sequence[object], expected: Rows) -> list[_R]:
-    """The rows that the journal has as well. Raises _Wrong if the iterations differ."""
+    """The rows that the journal has as well: the first ones, at least those that were written.
+    Raises _Wrong for other iterations."""
     found = [at for at in iterations if type(at) is not int or at > expected.unknown]
     wanted = [row.iteration for row in expected.known]
-    if found != wanted:
+    if len(found) < expected.written or found != wanted[: len(found)]:
         raise _Wrong(f"it has {_span(found)}, but the journal has {_span(wanted)}")
     return list(rows[len(rows) - len(found) :])
+
+
+def _check_end(rows: Sequence[object], expected: Rows, *, is_cut: bool = False) -> None:
+    """Raises _EndsEarly if rows are missing, and _Wrong if only a part of a line is too much."""
+    if len(rows) < len(expected.known):
+        raise _EndsEarly
+    if is_cut:
+        raise _Wrong("its last line is cut off")
 
 
 def _span(iterations: Sequence[object]) -> str:

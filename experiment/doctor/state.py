@@ -53,6 +53,13 @@ def moments(taken: list[SnapshotFile]) -> set[Position]:
     return {one.snapshot.position for one in taken if one.snapshot is not None}
 
 
+def newest(taken: list[SnapshotFile], story: FoldedExperiment) -> Snapshot | None:
+    """The newest snapshot that was taken at a position of this journal."""
+    several = [one.snapshot for one in taken if one.snapshot is not None]
+    ours = [one for one in several if one.position in story.machines]
+    return max(ours, key=lambda one: one.position, default=None)
+
+
 def judge_snapshots(taken: list[SnapshotFile], story: FoldedExperiment) -> Iterator[Finding]:
     """Check the snapshots. A bad one does no harm: a restore takes some seconds longer."""
     for one in taken:

@@ -16,6 +16,7 @@ from holdfast.experiment.progress.wording import size
 from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.records.segments import Chapter, JournalDamage, look
 from holdfast.experiment.records.segments import chapters as find_chapters
+from holdfast.trial.errors import TuneError
 
 
 @dataclass(slots=True)
@@ -49,7 +50,9 @@ def read(layout: Layout, *, in_use: bool = False) -> Tree:
     tree.findings += _judge(chapters, in_use=in_use)
     newest = chapters[-1] if chapters else None
     if newest is None or not newest.begins:
-        if rebuilt(layout):
+        if not in_use and _has_not_begun(layout):
+            tree.findings = [_not_begun()]
+        elif rebuilt(layout):
             tree.findings = [replace(one, remedy=Remedy.REPAIR) for one in tree.findings]
         return tree
     beginning = find_beginning(layout.journal)
@@ -96,6 +99,24 @@ def _judge(parts: Sequence[Chapter], *, in_use: bool) -> Iterator[Finding]:
         if damage is None or (in_use and chapter is parts[-1] and damage.is_torn):
             continue
         yield _told(damage, is_newest=chapter is parts[-1])
+
+
+def _has_not_begun(layout: Layout) -> bool:
+    """Whether a run ended during its very first write, and nothing shows that there was more."""
+    try:
+        return find_beginning(layout.journal) is None
+    except TuneError:
+        return False
+
+
+def _not_begun() -> Finding:
+    return Finding(
+        kind="journal-empty",
+        severity=Severity.NOTE,
+        where=JOURNAL,
+        what="it has no record: the run ended before its first one. No trial had begun",
+        advice="Start the run again under the same name",
+    )
 
 
 def _unreadable(is_foreign: bool) -> Finding:

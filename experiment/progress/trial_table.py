@@ -41,10 +41,12 @@ def table_of(
     width: int = 0,
     max_rows: int | None = None,
     rows: Sequence[TrialRow] | None = None,
+    is_live: bool = True,
 ) -> tuple[list[str], list[list[str]], list[TrialRow]]:
     """Headers, cells and trials of the table; with a `width`, only as many columns as fit.
 
-    `rows` (by default the summary's) are cut to `max_rows`.
+    `rows` (by default the summary's) are cut to `max_rows`. Unless the run `is_live`, no trial
+    has a worker: one that had was running.
     """
     shown = list(summary.rows if rows is None else rows)[:max_rows]
     by_name = not width or width >= _WIDE_COLUMNS
@@ -58,7 +60,7 @@ def table_of(
     cells = [
         [
             printable(row.name if by_name else row.trial_id),
-            row.status.value + (f" ↻{row.retries}" if row.retries else ""),
+            _status(row, is_live=is_live),
             _iteration(row),
             duration(row.time_total_s) if row.iteration else "",
             *(f"{row.workers}/{row.most_workers}" for _ in elastic),
@@ -70,6 +72,11 @@ def table_of(
     ]
     fitting = _fitting(headers, cells, width) if width else len(headers)
     return headers[:fitting], [line[:fitting] for line in cells], shown
+
+
+def _status(row: TrialRow, *, is_live: bool) -> str:
+    before = "" if is_live or not row.status.has_worker else "was "
+    return f"{before}{row.status}" + (f" ↻{row.retries}" if row.retries else "")
 
 
 def _iteration(row: TrialRow) -> str:

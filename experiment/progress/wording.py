@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.experiment.progress.error_log import pointer
@@ -78,9 +79,21 @@ def skipped_text(count: int) -> str:
     return f"... {_times(count, 'line', 'lines')} not shown here, see its stdout and stderr files"
 
 
-def states_text(counts: Mapping[Status, int], not_created: int = 0, *, ended: bool = False) -> str:
-    """`8 finished, 1 failed, 2 running, 3 queued, 10 not created yet`."""
-    parts = [f"{counts[status]} {word}" for status, word in _WORDS.items() if counts.get(status)]
+def states_text(
+    counts: Mapping[Status, int],
+    not_created: int = 0,
+    *,
+    ended: bool = False,
+    is_live: bool = True,
+) -> str:
+    """`8 finished, 1 failed, 2 running, 3 queued, 10 not created yet`.
+
+    Unless the run `is_live`, the trials that had a worker are `interrupted`.
+    """
+    words = Counter[str]()
+    for status, word in _WORDS.items():
+        words[word if is_live or not status.has_worker else "interrupted"] += counts.get(status, 0)
+    parts = [f"{count} {word}" for word, count in words.items() if count]
     later = "not created" if ended else "not created yet"
     return ", ".join([*parts, *[f"{not_created} {later}"] * bool(not_created)])
 

@@ -15,11 +15,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from holdfast.cli.arguments import parse
 
     given = parse(sys.argv[1:] if arguments is None else arguments)
-    if given.room == "completion":
-        from holdfast.cli.completing import shell_code
-
-        print(shell_code(given.shell))
-        return 0
     from holdfast.cli.commands import run
 
     return run(given)

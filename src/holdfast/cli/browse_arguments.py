@@ -241,3 +241,4 @@ def _add_completion(rooms: Any) -> None:
         "fish: holdfast completion fish | source",
     )
     command.add_argument("shell", choices=("bash", "zsh", "fish"))
+    command.set_defaults(json=False, path=None)

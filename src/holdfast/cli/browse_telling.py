@@ -85,10 +85,13 @@ def _cells(entry: CatalogEntry, now: float) -> list[str]:
 
 
 def _states(counts: Mapping[str, int], not_created: int | None, state: Condition) -> str:
-    """`7 finished, 1 failed, 2 running, 3 not created yet`."""
+    """`7 finished, 1 failed, 2 running, 3 not created yet`; `2 interrupted` if no process runs
+    the experiment."""
     known = {Status(name): count for name, count in counts.items()}
     ended = state in (Condition.FINISHED, Condition.ERRORED)
-    return states_text(known, not_created or 0, ended=ended) or "no trials yet"
+    is_live = state is Condition.LIVE
+    text = states_text(known, not_created or 0, ended=ended, is_live=is_live)
+    return text or "no trials yet"
 
 
 def aligned(lines: Sequence[Sequence[str]], width: int) -> Iterator[str]:
@@ -125,7 +128,8 @@ def show_overview(
         say(f"  {text}")
     for notice in shown["notices"]:
         say(f"  {notice}", "yellow")
-    headers, cells, trials = table_of(summary, width=terminal_width())
+    is_live = state is Condition.LIVE
+    headers, cells, trials = table_of(summary, width=terminal_width(), is_live=is_live)
     styles = [_TRIAL_STYLES.get(trial.status.value, "") for trial in trials]
     if trials:
         say("")

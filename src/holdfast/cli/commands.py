@@ -45,6 +45,11 @@ def _in_lines(given: argparse.Namespace) -> bool:
 
 
 def _perform(given: argparse.Namespace, settings: Settings) -> int:
+    if given.room == "completion":
+        from holdfast.cli.completing import shell_code
+
+        print(shell_code(given.shell))
+        return 0
     if given.room == "doctor":
         from holdfast.cli import doctor_commands
 

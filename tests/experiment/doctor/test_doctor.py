@@ -102,6 +102,69 @@ def test_a_run_that_ended_before_its_first_record_is_no_damage_to_the_next(tmp_p
     assert verify(case(tmp_path / "run")).findings == ()
 
 
+def test_a_run_that_was_killed_before_its_first_record_has_lost_nothing(tmp_path: Path) -> None:
+    Journal(tmp_path / "run" / "journal").close()
+    tuner_file.write(tmp_path / "run" / "tuner.pkl", {})
+    report = verify(case(tmp_path / "run"))
+    assert report.is_sound
+    assert kinds(report) == ["journal-empty"]
+    # A snapshot shows that there were records.
+    healthy(tmp_path / "other")
+    for path in (tmp_path / "other" / "journal").iterdir():
+        path.write_bytes(b"")
+    assert "journal-unreadable" in kinds(verify(case(tmp_path / "other")))
+
+
+@pytest.fixture
+def cut_short(in_memory: Path) -> tuple[RecordedExperiment, str, str]:
+    """One trial has a row since the newest snapshot, another one has none."""
+    run = RecordedExperiment(in_memory / "run")
+    tuner_file.write(run.layout.tuner, {})
+    one, other = run.begin({"x": 1}), run.begin({"x": 2})
+    run.report(one, {"loss": 3.0})
+    run.report(other, {"loss": 3.0})
+    run.write_files(snapshot=True)
+    run.report(one, {"loss": 2.0})
+    run.write_files()
+    run.close()
+    return run, one, other
+
+
+def cut_off(path: Path, *, lines: int, more: str = "") -> None:
+    kept = path.read_text().splitlines(keepends=True)[:-lines]
+    path.write_text("".join(kept) + more)
+
+
+@pytest.mark.parametrize("more", ["", '{"loss": 2.'])
+def test_a_file_that_ends_after_the_newest_snapshot_is_as_a_kill_leaves_it(
+    cut_short: tuple[RecordedExperiment, str, str], more: str
+) -> None:
+    run, one, _ = cut_short
+    cut_off(run.folder(one) / "result.json", lines=1, more=more)
+    cut_off(run.folder(one) / "progress.csv", lines=1)
+    report = verify(case(run.layout.root))
+    assert report.is_sound
+    (finding,) = report.findings
+    assert (finding.kind, finding.where) == ("rows-behind", run.folder(one).name)
+    assert finding.what.startswith("result.json and progress.csv: the end is missing")
+    assert repair(case(run.layout.root), SETTINGS).findings == ()
+
+
+@pytest.mark.parametrize("name", ["result.json", "progress.csv"])
+def test_a_file_that_lacks_what_it_had_at_the_newest_snapshot_is_damaged(
+    cut_short: tuple[RecordedExperiment, str, str], name: str
+) -> None:
+    run, one, other = cut_short
+    cut_off(run.folder(one) / name, lines=2)
+    (run.folder(other) / name).unlink()
+    report = verify(case(run.layout.root))
+    assert not report.is_sound
+    assert sorted(finding.where for finding in report.findings) == [
+        f"{run.folder(one).name}/{name}",
+        f"{run.folder(other).name}/{name}",
+    ]
+
+
 def test_an_unfinished_run_is_sound_too(tmp_path: Path) -> None:
     healthy(tmp_path / "run", ended=False)
     assert verify(case(tmp_path / "run")).findings == ()
