@@ -1,4 +1,4 @@
-"""Merges the reports of the ranks of one attempt into reports of their trial.   PURE
+"""Merges the reports of one attempt's ranks into reports of the trial.   PURE
 
 A report of the trial needs one of every rank: its row is rank 0's, and its checkpoint has the
 files of all ranks that passed some. Ranks that are out of step can never meet again: the barrier
@@ -58,7 +58,7 @@ class Met:
 
     @property
     def other_keys(self) -> dict[int, tuple[str, ...]]:
-        """By rank, the metrics that either it or rank 0 has reported, but not both."""
+        """By rank: the metrics that only it or only rank 0 has reported."""
         first = self.reports[0].metrics.keys()
         differing = {r.rank: tuple(sorted(first ^ r.metrics.keys())) for r in self.reports}
         return {rank: keys for rank, keys in differing.items() if keys}

@@ -33,7 +33,7 @@ def _build(kind: type, plain: Any) -> Any:
 
 
 def encode(event: Event, now: float, answers: Answers = ()) -> list[Any]:
-    """The record of one event, and of what the policy decided upon it."""
+    """The record of an event and of the policy's decisions on it."""
     record = [type(event).__name__, now, to_fields(event)]
     return [*record, _encode_answers(answers)] if any(answers) else record
 
@@ -43,7 +43,7 @@ def _encode_answers(answers: Answers) -> list[Any]:
 
 
 class Record(NamedTuple):
-    """An event with its time (seconds since 1970), and what the policy decided upon it."""
+    """An event, its time in seconds since 1970, and the policy's decisions on it."""
 
     event: Event
     now: float

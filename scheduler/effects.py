@@ -1,4 +1,4 @@
-"""What the machine asks the shell to do. Each effect may be performed again after a crash."""
+"""Effects: what the machine orders the shell to do. A crash may cause a second performance."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commit:
-    """Make a staged checkpoint durable and upload it; answer with Committed."""
+    """Hash a staged checkpoint, fsync it and upload it; answer with Committed."""
 
     trial_id: str
     checkpoint: CheckpointRecord
@@ -109,7 +109,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discard:
-    """Delete a checkpoint's files once the journal up to here is on the disk."""
+    """Delete a checkpoint's files, after an fsync of the journal up to this event."""
 
     trial_id: str
     checkpoint: CheckpointRecord

@@ -1,8 +1,8 @@
-"""What happens: the journal is a list of these, and a fold over them is the experiment.
+"""The events of the experiment and its processes. The journal is a list of events.
 
-Events of one trial's life stand in `holdfast.trial.events`; here are those of the experiment
-and of the processes. All are plain frozen data, so that the journal can be read without the
-user's code.
+`holdfast.trial.events` has the events of a single trial. Handling all events in order gives the
+experiment's state. Events are plain frozen data, so reading a journal does not need the user's
+code.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from holdfast.trial.trial import TrialSpec
 from holdfast.trial.tuning import Mode, ResumeType
 
 FORMAT = 2
-"""In a journal of format 1 the scheduler's decisions do not stand beside the events."""
+"""The journal's format. In format 1, events have no record of the scheduler's decisions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentSpec:
-    """What the machine must know of a run. Nothing here names a path, a host or a credential.
+    """The settings of a run that the machine needs. It contains no path, host or credential.
 
-    `run` are the five hexadecimal digits in each trial's id. `resources` is what a trial asks for,
-    None where it depends on the trial's config. `scheduler` is the class that decides;
-    `saves_when_told` says that trials can be made to save themselves. `space` describes the search
-    space (see `holdfast.trial.search_space.description.describe`), `options` is what the shell
-    wants to know on a restore.
+    `run` is the five hexadecimal digits in each trial's id. `resources` are those of each trial;
+    None if they depend on the trial's config. `scheduler` is the name of the scheduler's class.
+    `saves_when_told`: trials save a checkpoint on request, as class trainables do. `space`
+    describes the search space (`holdfast.trial.search_space.description.describe`). `options` are
+    settings that only the shell reads, at a restore.
 
-    `timeout_s` is a stopper's, `stop_metrics` are what stoppers look at. `stop_number` and
-    `space_number` count how often restores have changed the stop condition and the space; trials
-    from number `space_from` on are of the present one.
+    `timeout_s` is the limit of a TimeoutStopper, and `stop_metrics` are the metrics that stoppers
+    read. `stop_number` and `space_number` count the changes that restores made to the stop
+    condition and to the space; the current space applies to trials from number `space_from` on.
     """
 
     experiment_id: str
@@ -73,7 +73,7 @@ class ExperimentSpec:
 
     @property
     def budget_s(self) -> float | None:
-        """The seconds that the experiment may be alive, None for no limit."""
+        """The seconds that the experiment may run, over all restores; None for no limit."""
         limits = (self.time_budget_s, self.timeout_s)
         return min((limit for limit in limits if limit is not None), default=None)
 
@@ -91,7 +91,7 @@ class Begun:
 def _read_state(plain: Any) -> Any:
     if type(plain) is not dict:
         raise ValueError(f"must be a table of names and values, not {shown(plain)}")
-    # The configs of trials are three levels down.
+    # The trials' configs begin three levels down.
     return check_plain(plain, "it", 2 * DEEPEST + 6)
 
 
@@ -100,10 +100,10 @@ MachineState = Annotated[Mapping[str, Any], Stored(_read_state)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recalled:
-    """The first record of an experiment whose first records are lost: what was known of it then.
+    """The first record of a journal whose earlier records are lost.
 
-    `state` is the machine as a snapshot has it (`snapshot.snapshot`), without its spec. The rows
-    that led there stand in no record any more; nor do the decisions of a scheduler with a state.
+    `state` is a snapshot of the machine (`snapshot.snapshot`) without its spec. The earlier rows
+    and the scheduler's earlier decisions are lost.
     """
 
     spec: ExperimentSpec
@@ -112,14 +112,13 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """A restore took the experiment up; `epoch` counts incarnations from 1.
+    """A restore has resumed the experiment; `epoch` counts its incarnations from 1.
 
-    Unless `strict`, names that no report has held so far are no mistake any more. `resources` are
-    what unfinished trials ask for from now on; None leaves them theirs. `spec` is what the
-    experiment is from now on, None where it stays what it was.
+    With `strict=False`, metrics that no report has had so far are no longer errors. `resources`
+    replace those of unfinished trials, and `spec` replaces the experiment's; None changes nothing.
 
-    By the `rules` of 1, that of the first versions, a finished trial that is to resume without a
-    checkpoint began from scratch, and a run that its stopper had ended went on.
+    `rules` is 1 in journals of the first versions. There, a finished trial that should resume but
+    has no checkpoint restarts from scratch, and a run that its stopper had ended continues.
     """
 
     epoch: Count
@@ -136,12 +135,12 @@ class Resumed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggested:
-    """The search answered with the next trial.
+    """The search has suggested the next trial.
 
-    `answer` is what a search algorithm has answered, where that is not the whole of the trial's
-    config: the fixed values of the search space stand in the config too. When it was asked, it
-    had not been told the last `unheard` of the reports and ends that stand before this record.
-    `is_last`: it is known already that the search has no further one.
+    `answer` is the search algorithm's own answer if it differs from the trial's config, which also
+    has the fixed values of the search space. The algorithm had not yet seen the last `unheard`
+    reports and ends before this record; a replay passes them to it later, too. `is_last`: the
+    search is known to have no further trial.
     """
 
     spec: TrialSpec
@@ -166,7 +165,7 @@ class Raised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exited:
-    """A worker process is gone and what it held is free. `cause` names signal or status.
+    """A worker process has ended; its resources are free. `cause` names the signal or exit status.
 
     `kind` is the kind of the failure, unless the attempt had already ended.
     """
@@ -199,7 +198,7 @@ class StopperAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerAnswered:
-    """The user's code that a scheduler had asked for has answered (`policy.AskUser`)."""
+    """The user's code has answered a scheduler's question (`policy.AskUser`)."""
 
     trial_id: str
     answer: Config
@@ -207,12 +206,12 @@ class SchedulerAnswered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchWaits:
-    """The search has no further trial before a paused one has gone on."""
+    """The search suggests no further trial until a paused trial resumes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLost:
-    """A restore found that a recorded checkpoint is not there, or not whole."""
+    """A restore found a recorded checkpoint missing or incomplete."""
 
     trial_id: str
     index: Ordinal
@@ -220,9 +219,9 @@ class CheckpointLost:
 
 
 ResumableReason = Literal["interrupt", "preempted", "abort", "fail_fast", "errored"]
-"""Why an experiment stops whose unfinished trials can be resumed.
+"""The reasons for an end after which unfinished trials can be resumed.
 
-"preempted" gives them time to save first; "errored": too many have failed.
+"preempted": trials may save first. "errored": more trials have failed than allowed.
 """
 
 EndReason = Literal["budget", "stopper", ResumableReason]
@@ -230,7 +229,7 @@ EndReason = Literal["budget", "stopper", ResumableReason]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndOrdered:
-    """The whole experiment must stop. After "budget" and "stopper" its trials are finished."""
+    """The experiment must stop. After "budget" and "stopper" its trials count as finished."""
 
     reason: EndReason
     message: str = ""

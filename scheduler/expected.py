@@ -13,7 +13,7 @@ from holdfast.trial.stopper import lookup
 
 
 class Expected:
-    """The metrics that no report has had so far; `bounds` are names in `RunConfig(stop=...)`."""
+    """The metrics that no report has had yet; `bounds` are the names in `RunConfig(stop=...)`."""
 
     metric_seen: bool
     bounds: Annotated[tuple[str, ...], Kept(name="bounds_unseen", rare=True)]
@@ -71,7 +71,7 @@ class Expected:
         )
 
     def forgive(self) -> None:
-        """Expect nothing any more: missing metrics are not mistakes."""
+        """Stop treating missing metrics as mistakes."""
         self.metric_seen, self.bounds = True, ()
 
     def fault_in(self, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:

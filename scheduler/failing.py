@@ -1,4 +1,4 @@
-"""Attempts that failed: retried, at once or later, or given up."""
+"""Handles failed attempts and lost workers: retries the trial, now or later, or gives up."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ def on_raised(state: State, event: Raised) -> list[Effect]:
     if not state.is_current(event.trial_id, event.attempt):
         return []
     if state.trials[event.trial_id].status is Status.STOPPING:
-        # It was stopping; an error while it unwinds does not change that.
+        # An error while the attempt stops changes nothing.
         state.move(Returned(trial_id=event.trial_id, attempt=event.attempt))
         return observe(state, TrialEnded(trial_id=event.trial_id))
     if _is_of_the_end(state, event.failure):
-        # Whoever ends the script may also end its workers: that is not a failure of theirs.
+        # What ends the script may also kill its workers, which is not a failure of their trials.
         state.move(Interrupted(trial_id=event.trial_id))
         return []
     return _fail(state, event.trial_id, event.failure)
@@ -63,7 +63,7 @@ def _could_not_save(state: State, event: Raised) -> bool:
 def _is_of_the_end(state: State, failure: Failure) -> bool:
     """Whether the failure is part of the run's end.
 
-    While a job is being ended, user code may fail because programs that it needs have ended.
+    When a whole job ends, user code may fail because programs that it uses have ended first.
     """
     if state.ending is None:
         return False

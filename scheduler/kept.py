@@ -1,7 +1,7 @@
-"""Whether a snapshot has an attribute of the machine, and under which name.
+"""Annotations that say which attributes of the machine a snapshot contains, and by which names.
 
-The annotations in the bodies of `State`, `Placement` and `Expected` say so: a snapshot has every
-attribute but those that are `NotKept`.
+`State`, `Placement` and `Expected` use them. A snapshot contains every attribute that is not
+`NotKept`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """`name`: what a snapshot calls the attribute, "" for its own name.
+    """How a snapshot stores an attribute.
 
-    A `rare` one is left out while it is empty, 0 or False. One that is `late` may be missing in a
-    snapshot of an older version; it then has the value of a new machine.
+    `name` is its name there, "" for the attribute's own. A `rare` attribute is left out while it
+    is empty, 0 or False. A `late` one was added in a later version: if a snapshot lacks it, it has
+    the value that a new machine has.
     """
 
     name: str = ""
@@ -27,14 +28,15 @@ class Kept:
 
 
 class _Mark:
-    """Told apart by identity."""
+    """A marker without a value, compared by identity."""
 
 
 NOT_KEPT: Final = _Mark()
 REFERS: Final = _Mark()
 
-# Another attribute says the same, or it does not outlive an event.
+# For attributes that are derived from others, or that last only for one event.
 NotKept = Annotated[T, NOT_KEPT]
 Rare = Annotated[T, Kept(rare=True)]
-# As a key or a member: a snapshot that refers to a trial that it does not have is refused.
+# A key or a member that must be the id of a trial in the snapshot; a snapshot with another id is
+# refused.
 TrialId = Annotated[str, REFERS]

@@ -1,8 +1,8 @@
-"""The heart: an event comes in, effects go out, and the journal of events is the experiment.
+"""The state machine of an experiment: it takes an event and returns effects.
 
-`Machine.handle` decides everything that holdfast decides: which trial runs where, which report
-ends a trial, which failure is tried again, which checkpoint goes. It performs nothing. Folding the
-journal through it restores an experiment, feeding it a virtual clock simulates one.
+`Machine.handle` makes every decision: which trial starts next, which report ends a trial, which
+failure is retried, which checkpoint is deleted. It performs none of them. Replaying the journal's
+events through it restores an experiment, and a virtual clock simulates one.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from holdfast.trial.trial import Trial
 
 
 class Machine(State):
-    """All trials, what they hold and what waits. Change it only through `handle`."""
+    """All trials, their resources and the queue. Only `handle` and `replay` change it."""
 
     def handle(self, event: Event, *, now: float) -> list[Effect]:
-        """Take in one fact that happened at `now` (seconds since the epoch).
+        """Handle an event that happened at `now` (seconds since 1970), and return its effects.
 
-        Raises InvalidTransition if the event cannot follow what went before.
+        Raises InvalidTransition if the event cannot follow the earlier ones.
         """
         self._pass_time(event, now)
         self.moved, self.answers = {}, []
@@ -103,26 +103,26 @@ class Machine(State):
                 assert_never(event)
 
     def replay(self, event: Event, *, now: float, answers: Answers = ()) -> list[Effect]:
-        """As `handle`, of an event from a journal: `answers` is what the policy decided then.
+        """Handle an event from a journal; `answers` are the decisions recorded with it.
 
-        The policy sees it, too, but has no say any more. Raises UnreadableRecord or
-        InvalidTransition for one that cannot follow those before it.
+        The policy sees the event, to rebuild its state, but the recorded decisions are used.
+        Raises UnreadableRecord or InvalidTransition if the event cannot follow the earlier ones.
         """
-        # A journal of the first format does not have them.
+        # A journal of format 1 has no decisions, so the policy decides again.
         self._recorded = iter(answers) if answers or self.version > 1 else None
         try:
             return self.handle(event, now=now)
         except TuneError:
             raise
-        except Exception as error:  # a record that no run has written: who reads it is told
+        except Exception as error:  # no run has written this record: the journal is damaged
             raise ImpossibleRecord(event, error) from error
         finally:
             self._recorded = None
 
     def _pass_time(self, event: Event, now: float) -> None:
-        """Count the seconds that the experiment was alive; the gap before a restore is none."""
+        """Count the seconds that the experiment ran, without the gap before a restore."""
         if isinstance(event, (Begun, Recalled, Resumed, CheckpointLost)):
-            # Lost checkpoints are found in that gap, before a restore says that it resumes.
+            # CheckpointLost belongs to that gap: a restore records it before its Resumed.
             self.now = self.now if isinstance(event, CheckpointLost) else now
             return
         if self.now and now > self.now:
@@ -139,7 +139,7 @@ class Machine(State):
         return fill_or_finish(self)
 
     def _on_recalled(self, event: Recalled) -> list[Effect]:
-        """The policy gets to know each trial, and how far it has come: its rows are not there."""
+        """Show the policy each trial and its status; the rows are lost."""
         recall(self, event)
         if self.policy is not None:
             self.policy = self.policy.begun(event.spec)
@@ -186,7 +186,7 @@ class Machine(State):
 
 
 def from_snapshot(plain: Any) -> Machine:
-    """The machine as it was, but for a policy. Raises UnknownRecord, as `restore_state` does."""
+    """The machine that a snapshot describes, without a policy. Raises UnknownRecord."""
     machine = Machine()
     restore_state(machine, plain)
     return machine

@@ -48,7 +48,7 @@ class Placement:
 
     @classmethod
     def restored(cls, **attributes: Any) -> Placement:
-        """As it was when a snapshot was made."""
+        """The placement that a snapshot describes."""
         made = cls({})
         vars(made).update(attributes)
         for held in (*made.holds.values(), *made.idle.values()):
@@ -93,7 +93,7 @@ class Placement:
         return True
 
     def leave(self, trial_id: str) -> None:
-        """Its worker is gone: free its resources."""
+        """Free the resources of the trial's worker, which has ended."""
         allocation = self.holds.pop(trial_id, None) or self.idle.pop(trial_id, None)
         if allocation is not None:
             self.capacity.give_back(allocation)

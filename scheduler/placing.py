@@ -37,7 +37,7 @@ def fill(state: State) -> list[Effect]:
 
 
 def impossible(state: State, waiting: Iterable[Trial]) -> str:
-    """The error for a trial that could never start and would wait forever; "" if there is none."""
+    """An error message if one of the trials needs more than the machine has; "" otherwise."""
     known: set[PlacementGroupFactory] = set()
     for trial in waiting:
         resources = trial.spec.resources
@@ -108,7 +108,7 @@ def can_shrink(trial: Trial, failure: Failure) -> bool:
 
 
 def can_grow(state: State, trial: Trial) -> bool:
-    """Whether another bundle is free that no other trial waits for."""
+    """Whether another bundle is free and no other trial waits for resources."""
     more = trial.next_bundle
     if more is None or not trial.has_room or state.placement.queue:
         return False
@@ -120,5 +120,6 @@ def _most(trial: Trial, now: float) -> int:
     whole = len(resources.bundles)
     if now >= trial.shrunk_until:
         return whole
-    # A restore may have raised the minimum since the loss, and nothing would wake the trial.
+    # A restore may have raised the minimum above `shrunk_to`. The trial would then wait for a
+    # start that no event triggers.
     return max(min(trial.shrunk_to, whole), resources.least_bundles)

@@ -198,7 +198,7 @@ class View(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the search is known to have no further trial."""
+        """Whether the search is known to have no more trials."""
 
 
 class TrialScheduler(Described):

@@ -71,12 +71,12 @@ def on_report(state: State, event: Reported) -> list[Effect]:
 def on_saved(state: State, event: Saved) -> list[Effect]:
     trial = state.trials[event.trial_id]
     alive = trial.status.has_worker or trial.status is Status.PAUSED
-    # Meanwhile the trial has become a clone with another checkpoint.
+    # An event of an earlier attempt, or the trial has become a clone with another checkpoint.
     if trial.attempt != event.attempt or not alive or trial.origin is not None:
         return []
     trial, was = state.move(event), trial
     if was.status is Status.STARTING or event.checkpoint.iteration != was.iteration:
-        # A restore found the checkpoint: its row is not the newest, or is lost.
+        # A restore found this checkpoint. Its row is lost, or is not the newest.
         return [Commit(trial_id=trial.trial_id, checkpoint=event.checkpoint)]
     return _keep_newest(state, trial, row_of(trial))
 

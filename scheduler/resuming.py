@@ -20,7 +20,7 @@ from holdfast.trial.tuning import ResumeType
 
 
 def on_resumed(state: State, event: Resumed) -> list[Effect]:
-    """Another process resumes the experiment, without workers so far."""
+    """Resume the experiment in a new process, which has no workers yet."""
     state.epoch, state.boot_id = event.epoch, event.boot_id
     stopped = _stopped(state, event)
     if event.spec is not None:
@@ -66,7 +66,7 @@ def _change(state: State, spec: ExperimentSpec) -> None:
 
 
 def _stopped(state: State, event: Resumed) -> EndOrdered | None:
-    """An end that the stopper ordered stays in force, unless the stopper was replaced."""
+    """The end that the stopper ordered before the restore, unless the stopper was replaced."""
     by_stopper = state.ending is not None and state.ending.reason == "stopper"
     is_changed = event.spec is not None and event.spec.stop_number != state.spec.stop_number
     return state.ending if by_stopper and event.rules > 1 and not is_changed else None
@@ -186,7 +186,7 @@ def _wish(trial: Trial, event: Resumed) -> ResumeType:
 
 
 def _uncommitted(trial: Trial) -> Iterator[Commit]:
-    """Order the commits again that a crash cut off."""
+    """The orders to commit checkpoints whose commits did not finish before a crash."""
     for checkpoint in trial.checkpoints:
         if not checkpoint.committed:
             yield Commit(trial_id=trial.trial_id, checkpoint=checkpoint)

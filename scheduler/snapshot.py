@@ -1,4 +1,4 @@
-"""The machine as plain data. Which attributes a snapshot has: see `holdfast.scheduler.kept`."""
+"""The machine as plain data. `holdfast.scheduler.kept` says which attributes a snapshot has."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ _AS_IT_IS = Kept()
 
 @dataclass(frozen=True, slots=True)
 class _Attribute:
-    """`part` is the attribute of State whose attribute it is, "" for one of State itself."""
+    """An attribute of the machine in a snapshot.
+
+    `part` names the part of State that has the attribute; "" means State itself.
+    """
 
     part: str
     name: str
@@ -44,18 +47,18 @@ class _Attribute:
 
 
 def snapshot(machine: State) -> dict[str, Any]:
-    """Everything that `handle` has built up, as plain data."""
+    """The state of the machine as plain data."""
     plain: dict[str, Any] = {}
     for one in _attributes():
         value = one.of(machine)
         if value or not one.kept.rare:
             plain[one.stored_as] = value if one.write is None else one.write(value)
-    # Older versions read it; this one derives it.
+    # Older versions read "paused"; this one derives it from the trials.
     return {**plain, "paused": machine.paused}
 
 
 def recalled(machine: State) -> Recalled:
-    """The record with which a journal begins anew where this machine was."""
+    """The first record of a new journal that continues from this machine's state."""
     plain = snapshot(machine)
     del plain["spec"]
     return Recalled(spec=machine.spec, state=plain)
@@ -67,9 +70,9 @@ def recall(machine: State, event: Recalled) -> None:
 
 
 def restore_state(machine: State, plain: Any) -> None:
-    """Bring a machine to where another one was when `snapshot` was made of it, but for a policy.
+    """Give the machine the state in a snapshot, which has no policy.
 
-    Raises UnknownRecord for a snapshot of another version, and for one that no run has written.
+    Raises UnknownRecord if the snapshot is of another version, or is not valid.
     """
     try:
         _restore(machine, _reader()(plain), has_scored="score_checked" in plain)
@@ -84,7 +87,7 @@ def restore_state(machine: State, plain: Any) -> None:
 
 
 def _restore(machine: State, known: Mapping[str, Any], *, has_scored: bool) -> None:
-    """`has_scored`: the snapshot says whether the score of a checkpoint was looked for."""
+    """`has_scored`: the snapshot says whether the first checkpoint's score was checked."""
     _check_references(known)
     several: dict[str, dict[str, Any]] = {"": {}, **{part: {} for part in _PARTS}}
     for one in _attributes():
@@ -101,7 +104,7 @@ def _restore(machine: State, known: Mapping[str, Any], *, has_scored: bool) -> N
 
 
 def _check_references(known: Mapping[str, Any]) -> None:
-    """Raises UnknownRecord for a snapshot that refers to a trial that it does not have."""
+    """Raise UnknownRecord if the snapshot refers to a trial that it does not contain."""
     trials = {trial.trial_id for trial in known["trials"]}
     several: list[Any] = [known[one.stored_as] for one in _attributes() if one.refers]
     origins = [trial.origin.trial_id for trial in known["trials"] if trial.origin is not None]
@@ -113,7 +116,7 @@ def _check_references(known: Mapping[str, Any]) -> None:
 
 @cache
 def _attributes() -> Sequence[_Attribute]:
-    """Those that a snapshot has."""
+    """The attributes in a snapshot."""
     kinds = {"": State, **_PARTS}
     return [one for part, kind in kinds.items() for one in _attributes_of(part, kind)]
 
@@ -135,7 +138,7 @@ def _attributes_of(part: str, kind: type) -> Iterator[_Attribute]:
 
 @cache
 def _reader() -> Decode:
-    """A function that reads what `snapshot` gives: a dict of values by their names there."""
+    """The decoder of snapshots, which returns a dict of values by their stored names."""
     new = State()
     fields: dict[str, tuple[Any, Any]] = {"paused": (Sequence[TrialId], field(default=()))}
     for one in _attributes():

@@ -1,4 +1,4 @@
-"""What the machine knows: every trial, who holds what, and how far the experiment has come."""
+"""The state of the machine: all trials, the resources they hold, and the experiment's progress."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def _plain_trials(trials: Mapping[str, Trial]) -> list[dict[str, Any]]:
 
 
 class State:
-    """Changed by the functions of this package alone, while the machine handles an event."""
+    """Only functions of this package change it, while the machine handles an event."""
 
     policy: NotKept[TrialScheduler | None]
     spec: ExperimentSpec
     trials: Annotated[dict[str, Trial], Stored(tuple, _plain_trials, Sequence[Trial])]
-    # The trials' folders: two of one name would overwrite each other's files.
+    # The trials' folder names: two trials in one folder would overwrite each other's files.
     folders: NotKept[set[str]]
     placement: Placement
     expected: Expected
@@ -41,33 +41,33 @@ class State:
     ending: EndOrdered | None
     finished: bool
     search_ended: bool
-    # No trial will be added: sometimes the search says so with its last one.
+    # No trial will be added. The search may announce this with its last trial.
     is_complete: Rare[bool]
     active_s: float
-    # Trials that are paused only until their workers have ended.
+    # Paused trials that resume as soon as their workers have ended.
     resume_when_free: Annotated[set[TrialId], Kept(name="returning", rare=True)]
-    # What the user's code was asked, by the trial that the question is about.
+    # Questions that the user's code has not answered yet, by the trial that they concern.
     questions: Rare[dict[TrialId, Config]]
-    # Attempts whose report is answered once the user's code has answered, by trial.
+    # Attempts whose report waits for an answer of the user's code, by trial.
     deferred_replies: Annotated[dict[TrialId, Count], Kept(name="withheld", rare=True)]
-    # Attempts that save a checkpoint when their next report is answered, by trial.
+    # Attempts that will save a checkpoint with the answer to their next report, by trial.
     saving: Rare[dict[TrialId, Count]]
     # Trials that will start from a copy of another trial's checkpoint. `add` and `move` keep this
     # index: each commit needs it (11 µs), and a scan of 10,000 trials takes 1.1 ms.
     clones: NotKept[set[str]]
     errored_before: Rare[Count]
     asking: bool
-    # The search wants to see paused trials resume first. When another trial pauses or ends it may
-    # think otherwise, and is asked again.
+    # The search suggests nothing until a paused trial resumes. When another trial pauses or ends,
+    # it is asked again, because its answer may change.
     search_waits: Rare[bool]
     now: Moment
-    # The format of the journal that is read.
+    # The format of the journal that this state was read from.
     version: NotKept[int]
-    # Each trial that the newest event has moved, as it was before: mostly that of the event.
+    # The trials that the newest event has changed, as they were before it.
     moved: NotKept[dict[str, Trial]]
-    # What the policy has decided in the newest event, observation by observation.
+    # The policy's decisions on the newest event, one list per observation.
     answers: NotKept[list[Sequence[Decision]]]
-    # What it had decided then, where the event is read from a journal.
+    # During a replay: the decisions that the journal has for the event.
     _recorded: NotKept[Iterator[Sequence[Decision]] | None]
 
     def __init__(self, policy: TrialScheduler | None = None) -> None:
@@ -88,8 +88,8 @@ class State:
         self.moved, self.answers, self._recorded = {}, [], None
 
     def begin_with(self, trials: Iterable[Trial]) -> None:
-        """Have these trials instead. Readers of a journal hold on to `trials`: it stays the same
-        dict. Raises UnreadableRecord."""
+        """Replace all trials. Readers of a journal keep a reference to `trials`, so this changes
+        the dict in place. Raises UnreadableRecord."""
         for several in (self.trials, self.folders, self.clones):
             several.clear()
         for trial in trials:
@@ -97,8 +97,8 @@ class State:
 
     @property
     def has_nothing(self) -> bool:
-        """Whether a restore has nothing to go on from: nothing was reported, and nothing ended
-        well, or the first report was not what the settings name."""
+        """Whether a restore has nothing to continue from: no trial has reported or terminated, or
+        the first report lacked a metric that the settings name."""
         return not self.expected.is_met or not any(
             trial.row is not None or trial.checkpoints or trial.status is Status.TERMINATED
             for trial in self.trials.values()
@@ -106,26 +106,26 @@ class State:
 
     @property
     def total_resources(self) -> Mapping[str, float]:
-        """What there is for all trials together."""
+        """The resources of the machine, which all trials share."""
         return self.placement.capacity.total
 
     @property
     def paused(self) -> list[str]:
-        """The paused trials, in the order of their ids. Scans all trials."""
+        """The ids of the paused trials, sorted. Scans all trials."""
         return sorted(t.trial_id for t in self.trials.values() if t.status is Status.PAUSED)
 
     @property
     def errored(self) -> int:
-        """How many trials have failed for good."""
+        """The number of trials with the status ERROR."""
         return sum(trial.status is Status.ERROR for trial in self.trials.values())
 
     @property
     def has_queue(self) -> bool:
-        """Whether trials wait for room."""
+        """Whether trials wait for resources."""
         return bool(self.placement.queue)
 
     def add(self, trial: Trial) -> None:
-        """Take in a trial. Raises UnreadableRecord for one that is there, or has its folder."""
+        """Add a trial. Raises UnreadableRecord if another one has its id or its folder."""
         spec = trial.spec
         if spec.trial_id in self.trials or spec.dirname in self.folders:
             raise UnreadableRecord(
@@ -151,18 +151,18 @@ class State:
         return trial
 
     def is_current(self, trial_id: str, attempt: int) -> bool:
-        """False for what an attempt says that was given up already."""
+        """Whether this attempt of the trial is running; events of earlier ones are ignored."""
         trial = self.trials[trial_id]
         return trial.attempt == attempt and trial.status.has_worker
 
     def enqueue(self, trial_id: str) -> None:
-        """Let a pending trial wait for resources, once its last worker is gone or idle, and the
-        user's code has answered what it was asked about the trial."""
+        """Queue a pending trial for resources, unless its last worker is still busy or a question
+        about it waits for the user's code."""
         if self.trials[trial_id].status is Status.PENDING and trial_id not in self.questions:
             self.placement.wait(trial_id)
 
     def consult(self, observation: Observation) -> Sequence[Decision]:
-        """What the policy decides; of an event from a journal, what it had decided."""
+        """Return the policy's decisions; during a replay, those that the journal has."""
         decided: Sequence[Decision] = ()
         if self.policy is not None:
             decided = tuple(self.policy.decide(self, observation))
@@ -172,7 +172,7 @@ class State:
         return decided
 
     def unpause(self, trial_id: str) -> None:
-        """Let a paused trial go on, once its worker has saved what it has and is gone."""
+        """Resume a paused trial, once its worker has saved and ended."""
         if self.trials[trial_id].status is not Status.PAUSED:
             return
         if trial_id in self.placement.holds:
@@ -182,21 +182,21 @@ class State:
         self.enqueue(trial_id)
 
     def freed(self, trial_id: str) -> None:
-        """The trial's worker is gone, or idle."""
+        """Called when the trial's worker has ended or is idle."""
         if trial_id in self.resume_when_free:
             self.unpause(trial_id)
         self.enqueue(trial_id)
 
     def needed_of(self, trial_id: str) -> set[int]:
-        """The trial's checkpoints that clones are to begin from."""
+        """The trial's checkpoints that clones will start from."""
         origins = [self.trials[clone].origin for clone in self.clones]
         return {
             origin.checkpoint.index for origin in origins if origin and origin.trial_id == trial_id
         }
 
     def kept_of(self, trial_id: str) -> set[int]:
-        """The trial's checkpoints that are to stay; one that has begun anew may have others than
-        its own, which clones are still to begin from."""
+        """The checkpoints that must be kept: the trial's own, and those that clones will start
+        from, which may be of an earlier start of the trial."""
         return {known.index for known in self.trials[trial_id].checkpoints} | self.needed_of(
             trial_id
         )
@@ -205,8 +205,8 @@ class State:
 def row_of(trial: Trial) -> dict[str, Any]:
     """The trial's newest report, as stop conditions and policies see it.
 
-    As in the trial's files, a metric of the user's wins over a count of ours, but for the
-    iteration and the id.
+    As in the trial's files, the user's metrics replace automatic ones of the same name, except
+    the iteration and the id.
     """
     return {
         "time_this_iter_s": trial.time_this_iter_s,

@@ -73,7 +73,7 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
         case AskUser():
             state.questions[decision.trial_id] = decision.question
             state.placement.hold_back(decision.trial_id)
-            if state.finished:  # the search answered late: a restore will ask
+            if state.finished:  # the search answered after the end: a restore will ask
                 return []
             return [AskScheduler(trial_id=decision.trial_id, question=decision.question)]
         case Tell():
@@ -100,7 +100,7 @@ def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
 
 
 def end(state: State, order: EndOrdered) -> list[Effect]:
-    """End the run: running trials end well or are left to be resumed."""
+    """End the run. `order.reason` decides whether its trials finish or can be resumed."""
     if state.ending is not None and order.reason not in _URGENT:
         return []
     state.ending = order

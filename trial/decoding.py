@@ -1,9 +1,9 @@
-"""From plain data to a frozen dataclass, held to its annotations: types, ranges, names, depth.
+"""Decodes plain data into frozen dataclasses and checks every value against its annotation.
 
-What a checksum proves is that bytes are those that were written, not that they make sense: another
-version, or somebody else, may have written them. So nothing of a record is believed before its
-field's annotation says that it may be. One function is compiled for each class, since a restore
-decodes a million reports: checking costs less than what `dataclass.__init__` would.
+A checksum proves that the bytes are as written, not that they are valid: another version or
+another program may have written them. So each field's type, range and nesting are checked. A
+decoder is compiled for each class, because a restore may decode a million reports; with the checks
+it is still faster than `dataclass.__init__`.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _SHOWN_CHARS = 400
 _ABSENT = "is missing"
 
 Decode = Callable[[Any], Any]
-# By name, the type and what has the default.
+# The fields by name: the type, and a `Field` with the default.
 Fields = Mapping[str, tuple[Any, Field[Any]]]
 _COMPILED: dict[type, Decode] = {}
 
 
 def decode(kind: type, plain: Any) -> Any:
-    """A `kind` of a dict of its fields. Raises UnreadableRecord."""
+    """Make a `kind` from a dict of its fields. Raises UnreadableRecord."""
     return _of_class(kind)(plain)
 
 
 def row_decoder(kind: type) -> Decode:
-    """A function that makes a `kind` of a list of all its fields, in order. It raises
+    """A decoder that makes a `kind` from a list of all its fields, in order. It raises
     UnreadableRecord."""
     return _compiled(_words(kind), _fields_of(kind), _maker_of(kind), is_row=True)
 
 
 def _words(kind: type) -> str:
-    """How errors name the class: a class of a file that users know has its own `shown_as`."""
+    """The name of the class in errors: `shown_as` if it has one, because users know the file."""
     words: str = getattr(kind, "shown_as", kind.__name__)
     return words
 
@@ -68,9 +68,9 @@ def _maker_of(kind: type) -> Callable[..., Any]:
 
 
 def table_decoder(title: str, several: Fields, make: Callable[..., Any]) -> Decode:
-    """A function that checks the fields of a dict by their types and calls `make` with them.
+    """A decoder that checks the fields of a dict against their types and calls `make` with them.
 
-    Of each `Field` only the default is used. `title` begins the messages of UnreadableRecord.
+    It uses only the default of each `Field`. Messages of UnreadableRecord begin with `title`.
     """
     return _compiled(title, several, make, is_row=False)
 
@@ -114,14 +114,15 @@ def _compiled(title: str, several: Fields, make: Callable[..., Any], *, is_row: 
 
 
 def _checks_itself(kind: type) -> bool:
-    """What has a `__post_init__` that checks more than its annotations say, no slots, or no
-    fields, is made by its own `__init__`."""
+    """Whether objects must be made by the class's own `__init__`: it has no slots, or a
+    `__post_init__` that checks more than the annotations say."""
     checks = hasattr(kind, "__post_init__") and not getattr(kind, "annotations_say_all", False)
     return checks or not getattr(kind, "__slots__", ())
 
 
 def _get(at: int, name: str, field: Field[Any], scope: dict[str, Any], body: list[str]) -> str:
-    """Read one field of a dict into the variable `v<at>`; the word that a check begins with."""
+    """Generate code that reads a field into the variable `v<at>`. Returns the keyword, `if` or
+    `elif`, that the field's check begins with."""
     body.append(f"  v{at} = get({name!r}, MISSING)")
     default = _default(at, field, scope)
     if default is None:
@@ -132,7 +133,7 @@ def _get(at: int, name: str, field: Field[Any], scope: dict[str, Any], body: lis
 
 
 def _check(at: int, name: str, hint: Any, step: str, scope: dict[str, Any]) -> list[str]:
-    """Check the variable `v<at>`, and convert it."""
+    """Generate code that checks the variable `v<at>` and converts it."""
     condition = _fits(hint, f"v{at}")
     scope[f"c{at}"] = _converter(hint, name)
     test = "True" if condition is None else f"not ({condition})"
@@ -140,7 +141,7 @@ def _check(at: int, name: str, hint: Any, step: str, scope: dict[str, Any]) -> l
 
 
 def _default(at: int, field: Field[Any], scope: dict[str, Any]) -> str | None:
-    """How the default is written, None where the field has none."""
+    """The expression for the default; None if the field has none."""
     if field.default_factory is not MISSING:
         scope[f"d{at}"] = field.default_factory
         return f"d{at}()"
@@ -151,8 +152,7 @@ def _default(at: int, field: Field[Any], scope: dict[str, Any]) -> str | None:
 
 
 def _fits(hint: Any, value: str) -> str | None:
-    """An expression that is true where the value can be taken as it is; None: it has to be
-    converted."""
+    """An expression that is true if the value needs no conversion; None if it always does."""
     if hint is Any:
         return None
     base, bound = _bounded(hint)
@@ -179,7 +179,7 @@ def _bounded(hint: Any) -> tuple[Any, Between | Named | Stored | None]:
 
 
 def _converter(hint: Any, name: str) -> Decode:
-    """A function that gives the value as the field holds it, or raises ValueError."""
+    """A function that converts a value for the field, or raises ValueError."""
     if hint is Any:
         return lambda value: check_plain(value, name)
     base, bound = _bounded(hint)
@@ -224,7 +224,7 @@ def _of_type(name: str, kind: type) -> Decode:
 
 
 def _truth(name: str) -> Decode:
-    """Users who say 1 or None for a truth value find it so in their journals."""
+    """A bool. Users may pass 1, 0 or None for one, and journals record it as given."""
 
     def convert(value: Any) -> bool:
         if type(value) not in (bool, int, types.NoneType) or value not in (0, 1, None):
@@ -238,7 +238,7 @@ def _one_of(name: str, kind: type[Enum]) -> Decode:
     members = {str(member.value): member for member in kind}
 
     def convert(value: Any) -> Any:
-        if type(value) is kind:  # a machine's own snapshot, which has not been written yet
+        if type(value) is kind:  # in a snapshot that has not been serialized
             return value
         if type(value) is not str or value not in members:
             raise wrong(name, value, f"one of {', '.join(members)}")
@@ -313,10 +313,10 @@ def _refuse(kind: str, name: str, error: Exception) -> None:
     if isinstance(error, KeyError):
         fact = f"{name} {error.args[0]}" if error.args == (_ABSENT,) else f"{error} is missing"
     elif isinstance(error, RecursionError):
-        fact = f"{name} is nested without end"
+        fact = f"{name} is nested too deeply"
     elif not fact.startswith(name):
         fact = f"{name}: {fact}"
-    # From None: the line says all, and its causes would be frames of ours.
+    # From None: the message says everything, and a traceback would show only holdfast's code.
     raise UnreadableRecord(f"{kind}: {printable(fact[:_SHOWN_CHARS])}") from None
 
 
@@ -327,7 +327,8 @@ def _refuse_names(kind: str, plain: Any, names: frozenset[str]) -> None:
     more = f" and {len(unknown) - _SHOWN_NAMES} more" if len(unknown) > _SHOWN_NAMES else ""
     raise UnreadableRecord(
         f"{kind} has fields that this version of holdfast does not know: "
-        f"{', '.join(unknown[:_SHOWN_NAMES])}{more}. A newer version wrote them, or nobody's"
+        f"{', '.join(unknown[:_SHOWN_NAMES])}{more}. A newer version wrote them, or the data is "
+        "damaged"
     )
 
 

@@ -327,7 +327,7 @@ def _is_whole(ratio: float) -> bool:
 
 
 def _nearest(value: float, q: float) -> float:
-    # 3 * 0.1 is 0.30000000000000004; nobody who wrote q=0.1 wants to see that in a table
+    # 3 * 0.1 is 0.30000000000000004, which users who wrote q=0.1 do not expect in a table.
     return round(round(value / q) * q, _decimals(q))
 
 

@@ -1,4 +1,4 @@
-"""Configurations as JSON and msgpack hold them: what those do not know of carries a mark."""
+"""Converts configurations to and from JSON and msgpack; other types of values carry a mark."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _AS_IT_IS: Final = frozenset({type(None), bool, float})
 
 
 def to_plain(value: Any) -> Any:
-    """`value` as JSON and msgpack hold it; what they do not know (a tuple, a Ref ...) is marked.
+    """Convert `value` for JSON and msgpack; types that they lack (a tuple, a Ref) are marked.
 
-    Raises InvalidSearchSpace for a value that is none of these and not plain.
+    Raises InvalidSearchSpace for a value that cannot be stored.
     """
     return _encode(value, ())
 
 
 def from_plain(value: Any) -> Any:
-    """What `to_plain` was given. Raises InvalidSearchSpace for a mark that it never writes."""
+    """The inverse of `to_plain`. Raises InvalidSearchSpace for an unknown mark."""
     if isinstance(value, list):
         return [from_plain(item) for item in value]
     if not isinstance(value, dict):
@@ -126,12 +126,12 @@ def _decode_marked(fields: dict[str, Any]) -> Any:
 
 
 def _read_config(plain: Any) -> dict[str, Any]:
-    # A value that JSON does not know, such as a tuple, takes two levels in a record.
+    # A marked value, such as a tuple, takes two levels of nesting in a record.
     config = from_plain(check_plain(plain, "it", 2 * DEEPEST + 2))
     if type(config) is not dict:
         raise ValueError(f"must be a table of names and values, not {shown(config)}")
     return config
 
 
-# A trial's configuration, or what holds parts of one.
+# A trial's configuration, or data that contains parts of one.
 Config = Annotated[Mapping[str, Any], Stored(_read_config, to_plain)]

@@ -29,7 +29,7 @@ class Launched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The worker is up, in the trial's directory, about to call the user's code."""
+    """The worker runs in the trial's directory and is about to call the user's code."""
 
     trial_id: str
     attempt: Count
@@ -88,7 +88,7 @@ class StopOrdered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseOrdered:
-    """The scheduler wants the trial to give up its worker and wait."""
+    """The scheduler pauses the trial, which gives up its worker."""
 
     trial_id: str
 
@@ -102,7 +102,7 @@ class Unpaused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloned:
-    """The scheduler wants the trial to start again from another trial's checkpoint."""
+    """The scheduler restarts the trial from another trial's checkpoint."""
 
     trial_id: str
     origin: Origin
@@ -187,7 +187,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dropped:
-    """A checkpoint is superseded or broken: no record names it any more."""
+    """A checkpoint is superseded or broken, and is removed from the trial's record."""
 
     trial_id: str
     index: Ordinal

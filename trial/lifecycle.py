@@ -245,7 +245,7 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (_RUN, Errored): _errored,
     (_START, Interrupted): _to(Status.PENDING),
     (_RUN, Interrupted): _to(Status.PENDING),
-    # Its end was already decided, and nothing that its worker could do would change it.
+    # The trial was stopping anyway, so it has ended.
     (_STOP, Interrupted): _to(Status.TERMINATED),
     (Status.TERMINATED, Reopened): _reopened,
     (Status.ERROR, Reopened): _reopened,

@@ -1,6 +1,6 @@
-"""What `ExperimentSpec` keeps of a run's settings for the shell: which types the values have.
+"""Checks `ExperimentSpec.options`: the settings of a run that the shell reads at a restore.
 
-They are checked because a restore passes them to the user's classes, makes paths of them and
+They are checked because a restore passes them to the user's classes, builds paths from them and
 prints them.
 """
 
@@ -84,7 +84,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
 
 
 def _read_stop(plain: Any) -> Any:
-    """A number, infinity or a truth value for each metric."""
+    """The bound of each metric: a number, infinity or a bool."""
     for name, bound in check_table(plain, "stop").items():
         if type(bound) not in (bool, int, float) or bound != bound:
             raise ValueError(f"{shown(name)} must be a number, not {shown(bound)}")

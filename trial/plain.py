@@ -1,4 +1,4 @@
-"""Plain data: what both JSON and MessagePack hold."""
+"""Plain data: the values that both JSON and MessagePack can represent."""
 
 from __future__ import annotations
 

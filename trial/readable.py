@@ -1,4 +1,4 @@
-"""Values as people read them: in params.json and result.json, in tables and in placeholders."""
+"""Converts values for people to read: in params.json, result.json, tables and placeholders."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def finite(value: Any) -> Any:
 
 
 def excerpt(value: Any) -> Any:
-    """The `shown` of a value that is not plain; None if its summary says as much.
+    """The `shown` of a value that is not plain; None if its summary says the same.
 
     A container of more than 1,000 values, and a larger array, is shown by its size.
     """

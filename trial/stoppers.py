@@ -259,7 +259,7 @@ def is_users_own(stop: object) -> bool:
 
 
 def watched_by(stop: object) -> tuple[str, ...]:
-    """The metrics that holdfast's own stoppers in `stop` cannot do without."""
+    """The metrics that holdfast's own stoppers in `stop` need."""
     kinds = (TrialPlateauStopper, ExperimentPlateauStopper)
     return tuple(dict.fromkeys(one.metric for one in _flat(stop) if isinstance(one, kinds)))
 

@@ -31,7 +31,7 @@ class Status(StrEnum):
     has_worker: bool
 
     def __init__(self, word: str) -> None:
-        # Each event looks these up several times: an attribute costs a tenth of a property.
+        # Each event reads these several times, and an attribute costs a tenth of a property.
         self.is_final = word in ("TERMINATED", "ERROR")
         self.has_worker = word in ("STARTING", "RUNNING", "STOPPING")
 

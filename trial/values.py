@@ -29,7 +29,7 @@ READ_BITS: Final = 1023
 _MOST: Final = 10_000
 _UNSAFE: Final = re.compile(r"[^a-zA-Z0-9_.-]+")
 _TAG_CHARS: Final = 100
-# The key in a trial's config under which a trainer's loop finds its own.
+# The key in a trial's config that holds the config of a trainer's loop.
 LOOP_CONFIG: Final = "train_loop_config"
 _KEY_CHARS: Final = 30
 _VALUE_CHARS: Final = 20
@@ -39,8 +39,8 @@ _VALUE_CHARS: Final = 20
 class Opaque:
     """A user's value as bytes that only the shell unpickles.
 
-    `summary` is a short name for people. `shown` is the value as JSON can hold it, as far as it
-    can be read without the user's code; None if the summary says as much.
+    `summary` is a short name for people. `shown` is the value as JSON, as far as it can be read
+    without the user's code; None if the summary says the same.
     """
 
     pickled: bytes

@@ -262,8 +262,8 @@ class HyperBandScheduler(Judging):
         yield from (UnpauseTrial(trial_id=trial_id) for trial_id in bracket.awaited)
 
     def _halve_incomplete(self, view: View) -> Iterator[Decision]:
-        """Nothing runs, and the search adds no trial until one continues: halve with those that
-        arrived."""
+        """Halve the brackets with the trials that have arrived: nothing runs, and the search adds
+        no trial until one continues."""
         brackets = list(dict.fromkeys(self._brackets.values()))
         awaited = [trial_id for bracket in brackets for trial_id in bracket.awaited]
         paused = [one for one in awaited if view.trials[one].status is Status.PAUSED]

@@ -170,7 +170,7 @@ class MedianStoppingRule(Judging):
         return () if self._is_somebody_waiting(view) else self._recall(self._giving_way)
 
     def _note(self, trial_id: str, time: float, value: float) -> bool:
-        """Whether the report is new, rather than repeated after a failure."""
+        """Record a report; return False if it repeats an earlier one after a failure."""
         known = self._field.curves.get(trial_id)
         if known is not None and time <= known.newest:
             return False

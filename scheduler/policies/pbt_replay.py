@@ -51,7 +51,7 @@ class ScheduleReplay(TrialScheduler):
     def _reported(self, view: View, trial_id: str) -> Sequence[Decision]:
         iteration, changes = view.trials[trial_id].iteration, self._schedule.changes
         due = sum(at <= iteration for at, _ in changes)
-        # A trial that fails and falls back before a change keeps the newer config.
+        # A trial that fails and resumes from a checkpoint before a change keeps the new config.
         if due <= self._done:
             return ()
         self._done = due

@@ -10,6 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.goal import Judging, is_number
+from holdfast.scheduler.policies.members import Member, Members
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,
@@ -30,26 +31,9 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.trial.absent import names_text, near_text
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.domains import below
 from holdfast.trial.errors import require
 from holdfast.trial.trial import Status, Trial
-
-
-@dataclass(slots=True)
-class Member:
-    """What the population knows of a trial: its newest score (more is better) and its time.
-
-    Checkpoints from iteration `good_from` on are as good as the score. `changes` counts how often
-    it was cloned from another trial. `is_to_yield`: with its next checkpoint it makes way for
-    trials that wait for resources.
-    """
-
-    time: float = 0.0
-    score: float | None = None
-    good_from: float = 0
-    changes: int = 0
-    is_to_yield: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +93,7 @@ class Population(Judging):
         self._log_config, self._requires, self._synch = log_config, require_attrs, synch
         self._seed = 0
         self._has_told = False
-        self._members: dict[str, Member] = {}
+        self._members = Members(synch=synch)
         # The trials of a common change for which the user's code has not answered yet.
         self._asked: set[str] = set()
 
@@ -172,7 +156,7 @@ class Population(Judging):
             return [Abort(message=self._saves_nothing(trial, time))]
         if self._synch:
             return [PauseTrial(trial_id=trial.trial_id)]
-        worst, best = self._extremes(view)
+        worst, best = self._members.extremes(view.trials, self._quantile)
         member.good_from = 0 if trial.trial_id in best else trial.iteration
         if trial.trial_id in worst and (change := self._take_over(view, trial.trial_id, best)):
             return change
@@ -183,9 +167,10 @@ class Population(Judging):
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
             case TrialAdded():
-                # Paused trials that made way for trials yet to be suggested need not wait: all are
-                # there.
-                unpaused = self._unpaused(view) if view.is_complete and not self._synch else []
+                # The search is complete: trials that paused for future ones can resume.
+                unpaused = (
+                    self._resume_paused(view) if view.is_complete and not self._synch else []
+                )
                 return [*self._begin(view, event.trial_id), *unpaused]
             case UserAnswered():
                 return self._answered(view, event)
@@ -194,7 +179,7 @@ class Population(Judging):
             case Stalled() if self._synch:
                 return self._change_together(view)
             case Stalled() | NoMoreTrials() if not self._synch:
-                return self._unpaused(view)
+                return self._resume_paused(view)
             case _:
                 return ()
 
@@ -214,7 +199,7 @@ class Population(Judging):
     # -- private --
 
     def _begin(self, view: View, trial_id: str) -> Sequence[Decision]:
-        self._members[trial_id] = Member()
+        self._members.add(trial_id)
         chance = Chance(f"{self._seed}/population/{trial_id}")
         proposal = self.first(view.trials[trial_id].config, chance)
         if proposal is None:
@@ -226,7 +211,7 @@ class Population(Judging):
     def _take_over(self, view: View, trial_id: str, best: Sequence[str]) -> list[Decision]:
         """Clone one of the best trials; returns nothing if none of them has a usable
         checkpoint."""
-        sources = [one for one in best if self._is_source(view.trials[one])]
+        sources = [one for one in best if self._members.can_be_cloned(view.trials[one])]
         if not sources:
             return []
         member = self._members[trial_id]
@@ -234,32 +219,13 @@ class Population(Judging):
         chance = Chance(f"{self._seed}/population/{trial_id}/{member.changes}")
         source = sources[below(len(sources), chance)]
         proposal = self.next(view, trial_id, source, chance)
-        member.time = self._time_of(view.trials[source].checkpoints[-1], self._members[source])
+        member.time = self._members.time_of_clone(view.trials[source], self.goal.time_attr)
         member.good_from = math.inf  # its score with the new config is not known yet
         member.is_to_yield = False
         self.note_takeover(trial_id, source)
         if proposal.asked or self._custom_explore_fn is not None:
             return [_question(trial_id, proposal, source)]
         return self._clone(view, trial_id, source, proposal.config)
-
-    def _is_source(self, trial: Trial) -> bool:
-        """Whether its newest checkpoint is as good as its score.
-
-        A trial that was not among the best when it was last compared may have saved long ago, when
-        it was worse. Trials that change together have just saved.
-        """
-        member, newest = self._members[trial.trial_id], trial.newest_checkpoint
-        if newest is None or trial.origin is not None or member.score == -math.inf:
-            return False
-        return self._synch or newest.iteration >= member.good_from
-
-    def _time_of(self, checkpoint: CheckpointRecord, source: Member) -> float:
-        """The time of the source's last comparison, or of its checkpoint if that is older."""
-        if self.goal.time_attr == "training_iteration":
-            return min(source.time, checkpoint.iteration)
-        if self.goal.time_attr == "time_total_s":
-            return min(source.time, checkpoint.time_total_s)
-        return source.time
 
     def _clone(
         self, view: View, trial_id: str, source: str, config: Mapping[str, Any]
@@ -276,7 +242,7 @@ class Population(Judging):
             return [clone]
         if self._is_crowded(view):
             return [PauseTrial(trial_id=trial_id), clone]
-        return [clone, *self._unpaused(view)[:1]]
+        return [clone, *self._resume_paused(view)[:1]]
 
     def _answered(self, view: View, event: UserAnswered) -> Sequence[Decision]:
         config, source = event.answer["config"], event.answer["source"]
@@ -287,26 +253,15 @@ class Population(Judging):
             decisions += self._clone(view, event.trial_id, source, config)
         self._asked.discard(event.trial_id)
         if self._synch and not self._asked:
-            decisions += self._unpaused(view)
+            decisions += self._resume_paused(view)
         return decisions
 
     def _change_together(self, view: View) -> Sequence[Decision]:
         """Change all trials: they have reached the interval and are paused."""
-        worst, best = self._extremes(view)
+        worst, best = self._members.extremes(view.trials, self._quantile)
         decisions = [one for trial_id in worst for one in self._take_over(view, trial_id, best)]
         self._asked = {one.trial_id for one in decisions if isinstance(one, AskUser)}
-        return decisions if self._asked else [*decisions, *self._unpaused(view)]
-
-    def _extremes(self, view: View) -> tuple[list[str], list[str]]:
-        """The worst and the best living trials with a score; no trial is both."""
-        scores = {
-            trial_id: member.score
-            for trial_id, member in self._members.items()
-            if member.score is not None and not view.trials[trial_id].status.is_final
-        }
-        ranked = sorted(scores, key=scores.__getitem__)
-        count = min(math.ceil(len(ranked) * self._quantile), len(ranked) // 2)
-        return ranked[:count], ranked[len(ranked) - count :]
+        return decisions if self._asked else [*decisions, *self._resume_paused(view)]
 
     def _turn(self, view: View, trial: Trial, member: Member) -> Sequence[Decision]:
         """Make way for waiting trials, once the trial has saved."""
@@ -324,16 +279,12 @@ class Population(Judging):
     def _is_crowded(self, view: View) -> bool:
         return view.has_queue or not (view.asking or view.is_complete)
 
-    def _unpaused(self, view: View) -> list[Decision]:
-        """Resume all paused trials, those with the least training first."""
-        paused = [t for t in self._members if view.trials[t].status is Status.PAUSED]
-        paused.sort(key=lambda trial_id: self._members[trial_id].time)
-        return [UnpauseTrial(trial_id=trial_id) for trial_id in paused]
+    def _resume_paused(self, view: View) -> list[Decision]:
+        return [UnpauseTrial(trial_id=trial_id) for trial_id in self._members.paused(view.trials)]
 
     def _unseen(self, trial: Trial) -> Sequence[Decision]:
         """Warn once if the interval is longer than the trials: then the scheduler does nothing."""
-        never_looked = all(member.score is None for member in self._members.values())
-        if self._has_told or trial.status is not Status.TERMINATED or not never_looked:
+        if self._has_told or trial.status is not Status.TERMINATED or self._members.have_scores:
             return ()
         self._has_told = True
         return [

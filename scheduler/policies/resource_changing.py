@@ -217,7 +217,7 @@ def _is_alive(trial: Trial) -> bool:
 
 
 def _has_saved(view: View, trial_id: str) -> bool:
-    """Whether the trial loses no training if it restarts now."""
+    """Whether the trial would lose no training if it restarted now."""
     trial = view.trials[trial_id]
     newest = trial.newest_checkpoint
     has_checkpoint = newest is not None and newest.iteration == trial.iteration

@@ -56,9 +56,9 @@ class Wrapper(Searcher, ABC):
 class ConcurrencyLimiter(Wrapper):
     """Asks `searcher` for a config only while fewer than `max_concurrent` trials are in progress.
 
-    With `batch`, the searcher hears of ended trials only when a full batch has ended, of all at
-    once, before it is asked again: so it suggests `max_concurrent` configs on the same knowledge.
-    Trials that a restore resumes count.
+    With `batch`, the searcher learns of ended trials only when a full batch has ended. So it
+    suggests all `max_concurrent` configs of the next batch from the same results. Trials that a
+    restore resumes count, too.
 
     Raises InvalidConfig.
     """

@@ -1,4 +1,4 @@
-"""holdfast: hyperparameter searches and trainings on one machine that lose nothing."""
+"""holdfast runs hyperparameter searches and training jobs on one machine and loses no results."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""`dataclass` of the standard library; frozen classes with slots are made much faster.
+"""The standard library's `dataclass`, but it creates frozen classes with slots much faster.
 
 A script that calls `fit()` defines some 190 of them, and Python 3.11 compiles six methods for
-each: that was more than half of the time that importing holdfast took. Here one method is
-compiled, `__init__`, when it is first used; all classes share the others. To their users the
-classes are what the standard library makes: fields, defaults, `replace()`, equality, hashes, repr,
-pickles, errors.
+each, which took more than half of the time to import holdfast. This version compiles only
+`__init__`, at its first use, and all classes share the other methods. The classes behave like the
+standard library's: fields, defaults, `replace()`, equality, hashes, repr, pickles and errors.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ def _dataclass(given: type[Any] | None = None, /, **options: bool) -> Any:
     if not (options.get("frozen") and options.get("slots") and options.keys() <= _KNOWN):
         return dataclasses.dataclass(given, **options)
     own = {name for name, value in vars(given).items() if value is not None}
-    given.__doc__ = given.__doc__ or given.__name__  # else a signature is made for it
+    # Without a docstring, the standard library would compute a signature for one.
+    given.__doc__ = given.__doc__ or given.__name__
     kw_only = options.get("kw_only", False)
     made = dataclasses.dataclass(init=False, repr=False, eq=False, slots=True, kw_only=kw_only)(
         given
@@ -43,7 +43,7 @@ def _dataclass(given: type[Any] | None = None, /, **options: bool) -> Any:
 
 
 class _FirstInit:
-    """Compiles `__init__` when it is first used: a run uses 60 of its 190 classes."""
+    """Compiles `__init__` at its first use: a run uses only 60 of the 190 classes."""
 
     def __init__(self, made: type[Any]) -> None:
         self._made = made
@@ -56,7 +56,8 @@ class _FirstInit:
 
 
 def _init(made: type[Any]) -> Any:
-    """Fills each slot by its descriptor: attributes cannot be assigned."""
+    """Compile `__init__`. It sets slots through their descriptors, because attributes of a frozen
+    class cannot be assigned."""
     names: dict[str, Any] = {"MISSING": MISSING}
     positional: list[str] = []
     by_name: list[str] = []
@@ -86,7 +87,7 @@ def _init(made: type[Any]) -> Any:
 
 
 def _given(field: Field[Any], names: dict[str, Any]) -> tuple[str, str]:
-    """A field as a parameter, and its value; `names` gets the default that these speak of."""
+    """The parameter for a field, and the expression for its value; adds the default to `names`."""
     name, default = field.name, f"default_{field.name}"
     if field.default_factory is not MISSING:
         names[default] = field.default_factory
@@ -139,12 +140,12 @@ def _delattr(self: Any, name: str) -> None:
 
 
 def _getstate(self: Any) -> dict[str, Any]:
-    """By name: another version may have other fields, in another order."""
+    """The fields by name, because another version may have other fields, in another order."""
     return {field.name: getattr(self, field.name) for field in fields(self)}
 
 
 def _setstate(self: Any, state: dict[str, Any] | list[Any]) -> None:
-    """Also from the list of values that the first release has written."""
+    """Set the fields. The first release pickled them as a list of values."""
     known = fields(self)
     if isinstance(state, list):
         state = {field.name: value for field, value in zip(known, state, strict=False)}

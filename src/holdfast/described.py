@@ -1,10 +1,9 @@
-"""Objects of ours in files: a public name and what the constructor was given.
+"""Pickles holdfast's own objects as a public class name and the constructor's arguments.
 
-A scheduler, a searcher, a stopper, a domain, a logger, a tracker or a reporter is written down as
-the class that users know and the arguments that they gave it, so that its private attributes can
-be renamed without a file noticing.
-What differs from an object that is made so (a metric that was set later, say) is written down as
-well. `rebuilt` and `rebuilt_part` are named in pickles: they stay where they are.
+This applies to schedulers, searchers, stoppers, domains, loggers, trackers and reporters. Files
+do not contain their private attributes, so these can be renamed. Attributes that differ from those
+of a newly constructed object, such as a metric that was set later, are stored as well. Pickles
+refer to `rebuilt` and `rebuilt_part`: do not move or rename them.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from typing import Any, ClassVar, Final, Self
 
 from holdfast.dataclass import dataclass
 
-# Raised where the arguments of a class come to mean something else; `rebuilt` knows all before.
+# Increase it when arguments of a class change their meaning; `rebuilt` must read all earlier ones.
 VERSION: Final = 1
 _MADE: Final = "_made_of"
-# By what stands for them in files.
+# The modules by their short names in files.
 _PUBLIC: Final[Mapping[str, str]] = {
     "schedulers": "holdfast.tune.schedulers",
     "search": "holdfast.tune.search",
@@ -33,7 +32,7 @@ _PUBLIC: Final[Mapping[str, str]] = {
     "wandb": "holdfast.air.integrations.wandb",
     "comet": "holdfast.air.integrations.comet",
 }
-# What of an object may be called after its constructor, as `Made.calls` has it.
+# The methods that `Made.calls` may contain.
 _METHODS: Final = frozenset({"add_evaluated_point", "add_metric_column", "add_parameter_column"})
 _DOMAINS: Final = ("Categorical", "Float", "Function", "Integer", "Normal")
 
@@ -46,8 +45,8 @@ class UnknownDescription(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Made:
-    """How an object of ours came to be: the outermost class of ours, what its constructor was
-    given, and public methods that were called then."""
+    """How one of holdfast's objects was made: the class whose constructor the user called, its
+    arguments, and the public methods that were called afterwards."""
 
     kind: type[Any]
     args: tuple[Any, ...] = ()
@@ -55,7 +54,7 @@ class Made:
     calls: tuple[Call, ...] = ()
 
     def onto(self, made: Any) -> Any:
-        """Make `made`, which is empty, what this says."""
+        """Initialize `made`, a new object, in the same way."""
         self.kind.__init__(made, *self.args, **self.kwargs)
         for method, args, kwargs in self.calls:
             getattr(made, method)(*args, **kwargs)
@@ -67,9 +66,9 @@ class Made:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What a file holds of an object: the public name of its class, and how it was made.
+    """An object in a file: the public name of its class, and how it was made.
 
-    `state` are attributes that an object made so would not have, or not so.
+    `state` has the attributes that differ from those of an object made in the same way.
     """
 
     name: str
@@ -78,9 +77,9 @@ class Description:
 
 
 class Described:
-    """Base of what users make, and files hold, by a class of ours and its arguments.
+    """Base class of holdfast's objects that users construct and files contain.
 
-    `needs_trust` says why a file that nobody trusts may have no such object made, "" where it may.
+    `needs_trust`: the reason why an untrusted file must not create such an object; "" if it may.
     """
 
     needs_trust: ClassVar[str] = ""
@@ -91,14 +90,14 @@ class Described:
             cls.__init__ = _recording(cls.__init__)  # type: ignore[method-assign]
 
     def made_of(self) -> Made:
-        """What makes an object like this; a class says so where an argument cannot be used twice
-        (a generator, a file that may be gone)."""
+        """How to make an equal object. A class overrides this if an argument cannot be used twice,
+        such as a generator or a file that may be gone."""
         found: Made | None = vars(self).get(_MADE)
         return found or Made(kind=type(self))
 
     def may_keep(self, made: Made) -> Made:
-        """What of the constructor's arguments a file may hold: a class with secrets leaves them
-        out. Called once, when the object has been made."""
+        """The constructor's arguments that a file may contain; a class with secrets removes them.
+        Called once, after construction."""
         return made
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -114,7 +113,7 @@ class Described:
         return rebuilt_part, (type(self), *plain), dict(found.state) or None
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
-        """The state, as it is now."""
+        """Copy the current state, not only what a pickle would contain."""
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         state = copy.deepcopy(self.__getstate__(), memo)
@@ -131,7 +130,7 @@ class Described:
 def _recording(init: Callable[..., None]) -> Callable[..., None]:
     @wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        # Of several constructors of ours that call each other, the outermost was called by users.
+        # If constructors call each other, users have called the outermost.
         if _MADE in vars(self):
             init(self, *args, **kwargs)
             return
@@ -157,7 +156,8 @@ def is_ours(kind: type[Any]) -> bool:
 
 
 def description_of(value: object) -> Description | None:
-    """None for what cannot be described so: no object of ours, or one with its own idea of it."""
+    """The description of an object; None if it is not holdfast's, or is pickled by a user's own
+    method."""
     if is_domain(value):
         given = {one.name: getattr(value, one.name) for one in fields(value)}  # type: ignore[arg-type]
         made = Made(kind=type(value), kwargs=given)
@@ -172,13 +172,13 @@ def description_of(value: object) -> Description | None:
         if name is None:
             return None
         replica = made.onto(type(value).__new__(type(value)))
-    except Exception:  # a user's subclass that is not ready for it, an object of an old pickle
+    except Exception:  # a user's subclass cannot be rebuilt, or the object is from an old pickle
         return None
     return Description(name=name, made=made, state=dict(_differing(value, replica)))
 
 
 def _has_own_state(kind: type[Any]) -> bool:
-    """Whether a user's subclass says itself what is kept of it."""
+    """Whether a user's subclass defines its own pickled state."""
     if is_ours(kind):
         return False
     own = [one for one in kind.__mro__ if not is_ours(one) and one is not object]
@@ -194,12 +194,12 @@ def _differing(value: Any, replica: Any) -> Iterator[tuple[str, Any]]:
 
 
 def state_of(value: Any) -> dict[str, Any]:
-    """The attributes of an object of ours, without what it was made of."""
+    """The attributes of one of holdfast's objects, without its `Made`."""
     return {name: part for name, part in (value.__getstate__() or {}).items() if name != _MADE}
 
 
 def alike(one: Any, other: Any) -> bool:
-    """Whether they are the same value, as far as can be told: in doubt they are not."""
+    """Whether two values are equal; False if that cannot be determined."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -218,12 +218,12 @@ def alike(one: Any, other: Any) -> bool:
         return alike(one.__getstate__(), other.__getstate__())
     try:
         return bool(one == other)
-    except Exception:  # arrays, and whatever a user's own __eq__ raises
+    except Exception:  # the values are arrays, or a user's __eq__ raised
         return False
 
 
 def is_domain(value: object) -> bool:
-    """Whether it is one of our domains, which are what their fields say."""
+    """Whether it is one of holdfast's domains, which their fields describe completely."""
     kind = type(value)
     return kind.__name__ in _DOMAINS and kind.__module__ == "holdfast.trial.domains"
 
@@ -232,7 +232,7 @@ def is_domain(value: object) -> bool:
 
 
 def name_of(kind: type[Any]) -> str | None:
-    """The public name of a class of ours, None for one that has none."""
+    """The public name of one of holdfast's classes; None if it has none."""
     for where, home in _PUBLIC.items():
         module = import_module(home)
         if kind.__name__ in module.__all__ and getattr(module, kind.__name__) is kind:
@@ -241,7 +241,7 @@ def name_of(kind: type[Any]) -> str | None:
 
 
 def class_of(name: str, version: int) -> type[Any]:
-    """The class that a file names. Raises UnknownDescription."""
+    """The class for a name in a file. Raises UnknownDescription."""
     where, _, kind = name.rpartition(".")
     home = _PUBLIC.get(where)
     if version != VERSION:
@@ -264,7 +264,7 @@ def rebuilt(
     kwargs: Mapping[str, Any],
     calls: tuple[Call, ...] = (),
 ) -> Any:
-    """The object of a description, but for its state. Raises UnknownDescription, and what the
+    """Make the described object, without its state. Raises UnknownDescription, and what the
     class's constructor raises."""
     kind = class_of(name, version)
     return rebuilt_part(kind, name, version, args, kwargs, calls)
@@ -278,7 +278,7 @@ def rebuilt_part(
     kwargs: Mapping[str, Any],
     calls: tuple[Call, ...] = (),
 ) -> Any:
-    """The same for an object of a user's class, of which only the part that is ours is made."""
+    """Like `rebuilt`, for an object of a user's subclass: calls only holdfast's constructor."""
     for method, _, _ in calls:
         if method not in _METHODS:
             raise UnknownDescription(f"{name} is never made by calling {method!r:.100}")
@@ -289,7 +289,7 @@ def rebuilt_part(
 
 
 def settle(made: Any, state: Mapping[str, Any]) -> Any:
-    """Give an object its state, and its class a say in what has changed since it was written."""
+    """Set the state of a rebuilt object. A class converts older states in `__setstate__`."""
     if hasattr(made, "__setstate__"):
         made.__setstate__(dict(state))
     else:
@@ -298,12 +298,12 @@ def settle(made: Any, state: Mapping[str, Any]) -> Any:
 
 
 def argument(made: Made, name: str) -> Any:
-    """What was given for a parameter, None for nothing."""
+    """The argument for a parameter; None if there was none."""
     return _by_name(made).get(name)
 
 
 def without(made: Made, *names: str, **anew: Any) -> Made:
-    """The same, with arguments left out or replaced; all of them by name."""
+    """A copy of `made` without the arguments `names`, with `anew` replaced or added."""
     kept = {name: value for name, value in _by_name(made).items() if name not in names}
     return replace(made, args=(), kwargs={**kept, **anew})
 

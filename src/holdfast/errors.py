@@ -6,9 +6,10 @@ from holdfast.names import printable
 
 
 class TuneError(Exception):
-    """Base of every error that holdfast raises to its user.
+    """Base class of every error that holdfast raises to its user.
 
-    Its text has no control characters: names and messages in it may come from anybody.
+    Its text has no control characters, because it may contain names and messages from files,
+    buckets and workers.
     """
 
     def __str__(self) -> str:

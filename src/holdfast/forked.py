@@ -1,8 +1,8 @@
-"""A process that user code forks must not act for the one that forked it.
+"""Prevents processes that user code forks from acting for holdfast.
 
-It has a copy of everything, down to the frames of our own code below the user's. So it ends where
-it leaves user code (`children_end_here`), and gives up what its parent has open: locks, journals
-and connections (`give_up_in_children`).
+Such a child has a copy of everything, including holdfast's frames that called the user code. So it
+ends when it leaves user code (`children_end_here`), and closes its parent's locks, journals and
+connections (`give_up_in_children`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from weakref import WeakSet
 
 @contextmanager
 def children_end_here() -> Iterator[None]:
-    """A child that is forked in this block ends where it leaves it: returning, with an exception
-    or with sys.exit(). Children that end by themselves, as those of multiprocessing do, never
-    come here."""
+    """End each child that is forked inside this block when it leaves the block: by returning, by
+    an exception or by sys.exit(). Children that end by themselves, such as those of
+    multiprocessing, never leave it."""
     pid = os.getpid()
     status = 1
     try:
@@ -40,29 +40,29 @@ def children_end_here() -> Iterator[None]:
 
 
 def end_child(status: int = 0) -> NoReturn:
-    """End this forked child. Exit functions are left to its parent, who registered them."""
+    """End this forked child, without the exit functions that its parent registered."""
     for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):  # user code may have put anything there
+        with suppress(Exception):  # user code may have replaced it
             stream.flush()
     os._exit(status)
 
 
 def exit_status(stop: SystemExit) -> int:
-    """What the process ends with, as the interpreter would have it."""
+    """The exit status that the interpreter would use."""
     if isinstance(stop.code, int):
         return stop.code & 0xFF
     return int(stop.code is not None)
 
 
 class Owned(Protocol):
-    """What only the process that made it may use."""
+    """An object that only the process that created it may use."""
 
     def give_up(self) -> None:
-        """Called in a forked child: close descriptors, tell nobody, write and remove nothing."""
+        """Called in a forked child: close descriptors; do not send, write or remove anything."""
 
 
 def give_up_in_children(owned: Owned) -> None:
-    """Have a child that is forked from now on call `owned.give_up()`, as long as that lives."""
+    """Call `owned.give_up()` in every child forked from now on, as long as `owned` exists."""
     _owned.add(owned)
 
 
@@ -71,7 +71,8 @@ _owned: WeakSet[Owned] = WeakSet()
 
 def _give_up() -> None:
     for owned in list(_owned):
-        # Another thread may have been closing it: what is closed twice keeps no other one open.
+        # Another thread may have been closing it during the fork. An error here must not keep the
+        # other objects open.
         with suppress(OSError):
             owned.give_up()
     _owned.clear()

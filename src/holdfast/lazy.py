@@ -24,10 +24,7 @@ class Framework:
     distributions: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raises ImportError, which names the extra or the required version.
-
-        It imports nothing.
-        """
+        """Raise ImportError, naming the extra or the required version. Imports nothing."""
         if find_spec(self.module) is None:
             raise ImportError(self.missing(), name=self.module)
         found = self._installed()
@@ -39,14 +36,14 @@ class Framework:
             )
 
     def missing(self, what: str = "", error: ImportError | None = None) -> str:
-        """The message if `what` needs the missing library; `error` may give the reason."""
+        """The message that `what` needs this library; `error` is the error of its import."""
         is_absent = error is None or getattr(error, "name", None) == self.module
         verb = "is not installed" if is_absent else f"cannot be imported ({error})"
         told = f"{what} needs {self.title}, which {verb}" if what else f"{self.title} {verb}"
         return f"{told}: pip install 'holdfast[{self.extra}]'"
 
     def _installed(self) -> str | None:
-        """Its version; None for one that was put there without a package."""
+        """The installed version; None if no package provides it."""
         from importlib.metadata import PackageNotFoundError, version
 
         for name in self.distributions:
@@ -82,11 +79,11 @@ def _numbers(version: str) -> tuple[int, ...]:
 def lazy(
     package: str, *, needs: Framework | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """`__getattr__`, `__dir__` and `__all__` for `package`, whose names `EXPORTS` lists.
+    """`__getattr__`, `__dir__` and `__all__` for `package`, whose names are in `EXPORTS`.
 
-    A home of `other.module:other` is the object `other` there, and one that ends with the name
-    is a module of `package`. Each name raises ImportError if the framework that it needs is not
-    installed, or is too old.
+    An entry `other.module:name` there is that module's object `name`, and an entry `package.name`
+    is a submodule. Reading a name raises ImportError if the framework in `needs` is not installed
+    or too old.
     """
     homes = EXPORTS[package]
     public = [name for name, home in homes.items() if home != f"{package}.{name}"]

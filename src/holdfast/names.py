@@ -1,8 +1,8 @@
-"""Names that come from a file, a bucket or a socket: which may be used, and how others are shown.
+"""Checks names that come from a file, a bucket or a socket, and escapes text from outside.
 
-Whoever writes a journal, a manifest or a listing chooses the names in it. A name that leads out
-of its folder would make us write, delete or print somebody else's files. So each name is checked
-where it is decoded, here and nowhere else, and no text from outside reaches a terminal unescaped.
+The writer of a journal, a manifest or a listing chooses the names in it. A name that leads out of
+its folder would make holdfast write, delete or print other files. So each name is checked when it
+is decoded, with these functions only, and text from outside is escaped before it is printed.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 _LONGEST_BYTES = 255
 _LONGEST_PATH = 4096
 _SHOWN_CHARS = 80
-_READ_BITS = 1023  # of a longer integer Python may refuse to make decimal text
+_READ_BITS = 1023  # Python may refuse to convert longer integers to decimal text
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,=+-]{0,199}")
-# What holdfast itself keeps in an experiment's folder: no trial's folder may be called so.
+# holdfast's own names in an experiment's folder, which no trial's folder may have.
 _OURS = frozenset(
     {"journal", "head.json", "tuner.pkl", "trainer.pkl", "callbacks.msgpack", "pbt_global.txt"}
 )
@@ -29,11 +29,11 @@ _OUR_PREFIXES = (
 
 
 class UnsafeName(ValueError):
-    """A name from outside that cannot be used as a file's; the message shows it and says why."""
+    """A name from outside that is not safe as a file name; the message shows it and says why."""
 
 
 def plain_name(name: object, what: str = "the name") -> str:
-    """`name`, which is one plain component of a path on every file system.
+    """Return `name` if it is one plain component of a path on every file system.
 
     Raises UnsafeName.
     """
@@ -43,12 +43,12 @@ def plain_name(name: object, what: str = "the name") -> str:
 
 
 def folder_name(name: object, what: str = "the folder") -> str:
-    """`name`, which a trial's folder can have: plain, not hidden, and not one of holdfast's own.
+    """Return `name` if a trial's folder may have it: plain, not hidden, not one of holdfast's own.
 
     Raises UnsafeName.
     """
     checked = plain_name(name, what)
-    # On macOS `Journal` is the journal.
+    # File systems on macOS ignore case: `Journal` would be the journal.
     folded = checked.casefold()
     if folded in _OURS or folded.startswith(_OUR_PREFIXES):
         raise UnsafeName(f"{what} {shown(checked)} is a name of holdfast's own files")
@@ -58,9 +58,9 @@ def folder_name(name: object, what: str = "the folder") -> str:
 
 
 def inner_path(path: object, what: str = "the path") -> str:
-    """`path`, which leads from a folder to a file inside of it: relative, posix, without `..`.
+    """Return `path` if it is relative and stays inside its folder: posix, without `..`.
 
-    Its components may be anything that a user can call a file. Raises UnsafeName.
+    Its components may be any names that users can give to files. Raises UnsafeName.
     """
     if type(path) is not str:
         raise UnsafeName(f"{what} must be text, not {shown(path)}")
@@ -84,7 +84,7 @@ def _checked(name: object, what: str) -> str:
 
 
 def printable(text: str, keep: str = "") -> str:
-    """`text` with every character escaped that could steer a terminal, but for those to `keep`."""
+    """`text` with control characters escaped, except those in `keep`."""
     if text.isprintable():
         return text
     return "".join(
@@ -94,7 +94,7 @@ def printable(text: str, keep: str = "") -> str:
 
 
 def shown(value: Any) -> str:
-    """A value from outside for an error: short, escaped, and safe to make whatever it is."""
+    """A short, escaped form of a value from outside, for errors. Safe for any value."""
     kind = type(value)
     if kind in (str, bytes):
         cut = "..." if len(value) > _SHOWN_CHARS else ""

@@ -1,4 +1,4 @@
-"""A search space in words: stored with an experiment, and compared with that of a restore."""
+"""Describes a search space as text. A restore compares its space with the stored description."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _INT64: Final = 1 << 63
 def describe(space: Mapping[str, Any], *, as_before: bool = False) -> list[dict[str, Any]]:
     """Describe `space` in JSON and msgpack values: path, text and whether it is varied, per key.
 
-    For values that are not plain it has only the type, and for functions nothing, so that a
-    restore may replace them. With `as_before`, the same holds for sets, integers beyond 64 bits
-    and dicts with other keys than text, as in the descriptions of the first versions.
+    Values that are not plain are described by their types only, and functions not at all, so a
+    restore may replace them. With `as_before`, the same applies to sets, integers of more than 64
+    bits and dicts with keys other than text, as in the first versions.
     """
     return [
         {"path": list(path), "text": text_of(value, as_before), "varied": is_searched(value)}
@@ -63,7 +63,7 @@ def differences(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any
 def text_of(value: Any, as_before: bool = False) -> str:
     """A value or a domain as users write it; for a value that is not plain, its type.
 
-    `as_before` is that of `describe`.
+    `as_before` has the same meaning as in `describe`.
     """
     value = unwrap_scalar(value)
     kind = type(value)

@@ -1,4 +1,4 @@
-"""A search space as libraries know one: a flat list of parameters, some of them conditional.
+"""A search space in the form that libraries use: a flat list of parameters, some conditional.
 
 A parameter is named by its path, `net/width`. A parameter inside a category of a choice exists
 only if that category is chosen, and has the category's number in its name: `{"net":

@@ -74,9 +74,9 @@ def spaces_of(config: Mapping[str, Any]) -> frozenset[int]:
 
 
 def could_suggest(space: Mapping[str, Any], searched: Set[str], answer: Mapping[str, Any]) -> bool:
-    """Whether a search of `space` could have returned an `answer` of an earlier space.
+    """Whether a search of `space` could have returned `answer`, which is from an earlier space.
 
-    The keys `searched` are open in the space.
+    `searched` are the keys of `space` that a search chooses.
     """
     try:
         notices = Space(space, points_to_evaluate=[answer]).notices
