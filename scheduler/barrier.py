@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.checkpoint import CheckpointUploadMode
+from holdfast.trial.events import Reported
 
 _STRICTEST_FIRST = (
     CheckpointUploadMode.SYNC,
@@ -37,6 +38,21 @@ class RankReport:
     time_total_s: float
     has_files: bool = False
     upload: CheckpointUploadMode = CheckpointUploadMode.ASYNC
+
+    @classmethod
+    def of(cls, rank: int, event: Reported) -> RankReport:
+        """The report of a rank whose worker posted `event`."""
+        checkpoint = event.checkpoint
+        return cls(
+            rank=rank,
+            iteration=event.iteration,
+            metrics=event.metrics,
+            timestamp=event.timestamp,
+            time_this_iter_s=event.time_this_iter_s,
+            time_total_s=event.time_total_s,
+            has_files=checkpoint is not None,
+            upload=checkpoint.upload if checkpoint else CheckpointUploadMode.ASYNC,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

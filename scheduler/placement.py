@@ -55,6 +55,11 @@ class Placement:
             made.capacity.hold(held)
         return made
 
+    @property
+    def has_trials(self) -> bool:
+        """Whether a trial runs, is queued, or waits for its retry."""
+        return bool(self.holds or self.queue or self.delayed)
+
     def wait(self, trial_id: str) -> None:
         """Enter the queue, unless its last worker still exists or it is delayed."""
         if trial_id in self.holds or trial_id in self.delayed:

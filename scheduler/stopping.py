@@ -215,7 +215,7 @@ def fill_or_finish(state: State) -> list[Effect]:
 def resume_stalled(state: State) -> list[Effect]:
     """If all unfinished trials are paused, resume those that the scheduler chooses."""
     placement = state.placement
-    if placement.holds or placement.queue or placement.delayed or state.questions:
+    if placement.has_trials or state.questions:
         return []
     effects = observe(state, Stalled())
     if not (state.ending or placement.holds or placement.queue or state.questions):

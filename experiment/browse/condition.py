@@ -13,7 +13,6 @@ from holdfast.trial.trial import Status, Trial
 
 # A run publishes to storage every `sync_period`, and soon after each checkpoint. If it has been
 # silent for two periods and this long, it has ended or cannot reach its storage.
-# silent for two periods and this long has ended, or cannot reach its storage.
 _GRACE_S = 60.0
 _SYNC_PERIOD_S = 300.0
 _BY_AN_ERROR = ("abort", "fail_fast", "errored")

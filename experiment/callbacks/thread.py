@@ -35,7 +35,6 @@ STATES_PERIOD_S = 10.0
 
 # Shows the user a text with the level "info", "warning" or "error". The control loop calls it too,
 # so it must not block.
-# too, so it must not block.
 Tell = Callable[[str, str], None]
 
 

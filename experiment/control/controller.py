@@ -1,4 +1,4 @@
-"""The shell around the machine: one loop that makes events of what happens and performs effects.
+"""The shell around the machine: turns occurrences into events, and performs the effects.
 
 Each turn gives everything that has arrived to the machine, writes it to the journal with one call,
 and only then performs the effects: `report()` returns after its row is in the journal.
@@ -6,7 +6,7 @@ and only then performs the effects: `report()` returns after its row is in the j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, assert_never
 
@@ -65,12 +65,12 @@ from holdfast.syncer.journal.journal import JournalFull
 from holdfast.syncer.uploader.lock import LockLost
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerParts:
-    """What the controller works with, made and opened."""
+    """The collaborators of the controller, ready for use."""
 
     tasks: RunTasks
     machine: Machine
@@ -88,7 +88,7 @@ class ControllerParts:
     full_row_of: Callable[[Trial], dict[str, Any]]
     history: Iterable[Change]
     show_line: Callable[[str, int, str, str], None]
-    warn: Callable[..., None]  # a text, and a level other than "warning"
+    warn: Callable[..., None]  # called with a text, and with a level other than "warning"
     on_retry: Callable[[Retry], None]
     prove: Callable[[], None]
 
@@ -103,7 +103,7 @@ class Controller:
         self.journal_writer = parts.journal_writer
         self._parts = parts
         self._run_tasks = parts.tasks
-        # Those that work for trials: they are cancelled before the processes end.
+        # The tasks that work for trials: cancelled before the processes end.
         self.tasks = parts.tasks.scope()
         self._inbox: list[tuple[Event, float]] = []
         self._turning = False
@@ -122,19 +122,14 @@ class Controller:
             fail=self._search_failed,
             warn=parts.warn,
             row_of=parts.full_row_of,
-            is_under_way=lambda: bool(
-                self.machine.placement.holds
-                or self.machine.placement.queue
-                or self.machine.placement.delayed
-                or self.machine.paused
-            ),
-            are_paused=lambda: bool(self.machine.paused) and not self.machine.search_waits,
+            may_report=lambda: bool(self.machine.placement.has_trials or self.machine.paused),
+            announces_wait=lambda: bool(self.machine.paused) and not self.machine.search_waits,
         )
         self.stopping = StopperThread(parts.stopper, row_of=parts.full_row_of)
         self._scheduler = UserThread("scheduler")
-        self.is_usurped = False
+        self.has_lost_ownership = False
         self.outcome: Finish | None = None
-        self.journal_writer.report_to(self._unkept)
+        self.journal_writer.report_to(self._on_journal_error)
 
     @property
     def fault(self) -> BaseException | None:
@@ -144,10 +139,9 @@ class Controller:
     # -- events in ----------------------------------------------------------------------------
 
     def post(self, event: Event) -> None:
-        """Handle an event now, with everything that it leads to in this turn.
+        """Handle an event now, with all events that follow from it.
 
-        To gather the events of all sockets in one later callback was tried: it saves a write when
-        many workers report at once, and costs each lock-step report 15% of its rate.
+        Collecting the events of all sockets would cost a single report 15% of its rate.
         """
         self._inbox.append((event, wall_time()))
         if not self._turning:
@@ -156,8 +150,8 @@ class Controller:
     def begin(self, events: Sequence[Event], overdue: Sequence[StopperAnswered] = ()) -> None:
         """Start with these events, and watch the time budget.
 
-        `overdue` are answers that the previous incarnation did not get. They count as given then;
-        their effects are not performed, since a restore does what is needed anyway.
+        `overdue` are answers of the stopper that the previous incarnation did not get. They are
+        recorded with its last time. Their effects are not performed: a restore performs its own.
         """
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
         self._search.begin(self.machine.trials.values(), resumed, self._parts.history)
@@ -174,11 +168,11 @@ class Controller:
             self.tasks.later(left_s, self.post, budget_spent(budget_s))
 
     def sweep(self) -> None:
-        """Remove superseded checkpoints that the previous incarnation, or uploader, left."""
+        """Remove superseded checkpoints that the previous incarnation or uploader left behind."""
         try:
             self._parts.prove()
         except LockLost as error:
-            self.usurped(str(error))
+            self.lose_ownership(str(error))
             return
         for trial in self.machine.trials.values():
             kept = self.machine.kept_of(trial.trial_id)
@@ -201,7 +195,7 @@ class Controller:
             self._turning = False
 
     def _record(self, batch: list[tuple[Event, float]]) -> list[Effect]:
-        """Decide, then write: only effects of events in the journal are performed."""
+        """Decide, then write. Returns the effects, which the caller may perform from then on."""
         machine = self.machine
         effects: list[Effect] = []
         changes: list[Change] = []
@@ -213,7 +207,7 @@ class Controller:
             records.append(pack(event, now, machine.answers))
             after = machine.trials.get(trial_id)
             if isinstance(event, Reported) and after is before:
-                # Its worker has not received the order to stop yet, and waits for an answer.
+                # Its attempt is over, but its worker does not know yet and waits for an answer.
                 self.pool.reply(event.trial_id, event.attempt, Verdict.STOP)
             changes.append((event, before, after))
             changes += others_moved(machine, trial_id)
@@ -228,11 +222,11 @@ class Controller:
         return effects
 
     def _refuse(self, batch: list[tuple[Event, float]], error: JournalFull) -> None:
-        """The disk is full: the reports of this batch raise, since their rows were not kept."""
+        """The disk is full: the reports of this batch raise, because their rows are not kept."""
         for event, _ in batch:
             if isinstance(event, Reported):
                 self.pool.refuse(event.trial_id, str(error))
-        self._run_tasks.fail(TuneError(str(error)))
+        self.end_with(str(error))
 
     # -- effects out --------------------------------------------------------------------------
 
@@ -244,10 +238,10 @@ class Controller:
                 self.pool.launch(effect)
             case Suggest():
                 self._search.ask(effect.index)
-            case Commit():
-                self._uploads().commit(self._spec(effect.trial_id), effect.checkpoint)
-            case Discard():
-                self._uploads().discard(self._spec(effect.trial_id), effect.checkpoint)
+            case Commit(trial_id=trial_id, checkpoint=record):
+                self._uploads().commit(self.machine.trials[trial_id].spec, record)
+            case Discard(trial_id=trial_id, checkpoint=record):
+                self._uploads().discard(self.machine.trials[trial_id].spec, record)
             case AskStopper():
                 self.tasks.start(self._ask_stopper(effect))
             case AskScheduler():
@@ -277,9 +271,6 @@ class Controller:
             self.uploads = self._parts.open_uploads(self)
         return self.uploads
 
-    def _spec(self, trial_id: str) -> TrialSpec:
-        return self.machine.trials[trial_id].spec
-
     def _reply(self, effect: Reply) -> None:
         answer = partial(self.pool.reply, effect.trial_id, effect.attempt, effect.verdict)
         trial = self.machine.trials[effect.trial_id]
@@ -292,10 +283,10 @@ class Controller:
             answer()
 
     def lose(self, trial_id: str, index: int, reason: str) -> None:
-        """A reported checkpoint is gone or broken: from now on no record names it."""
+        """Drop a reported checkpoint that is gone or broken: from now on no record names it."""
         trial = self.machine.trials[trial_id]
         record = next((known for known in trial.checkpoints if known.index == index), None)
-        if record is not None:  # else it is superseded already
+        if record is not None:  # otherwise it is superseded already
             self.warn(lost_notice(trial_id, index, reason), "loss")
             self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
             self._uploads().discard(trial.spec, record)
@@ -303,57 +294,54 @@ class Controller:
     # -- the user's code ----------------------------------------------------------------------
 
     def _search_failed(self, error: BaseException) -> None:
-        """Ends the run; at its end it is only a warning, so that the results are not lost."""
+        """End the run. If it has ended already, only warn, so that the results are kept."""
         if self._run_tasks.ended.done():
             self.warn(f"the search algorithm raised {named(error)}")
         else:
             self._run_tasks.fail(error)
 
-    async def search_told(self, deadline_s: float) -> str | None:
-        """Wait until the search algorithm has heard of everything. Returns a warning, or None."""
+    async def finish_search(self, deadline_s: float) -> str | None:
+        """Wait until the search algorithm has all results. Returns a warning, or None."""
         return await self._search.finish(deadline_s)
 
     async def _ask_stopper(self, effect: AskStopper) -> None:
         self.post(await self.stopping.ask(effect, self.machine.trials[effect.trial_id]))
 
     async def _ask_scheduler(self, effect: AskScheduler) -> None:
-        """An error in the user's functions ends the run, as one in a search algorithm does."""
+        """Ask the user's functions; an error in them ends the run, as in a search algorithm."""
         policy, proposer = self.machine.policy, self._parts.proposer
         assert policy is not None
-
-        def ask() -> Mapping[str, Any]:
-            return proposer.with_users_config(effect.question, policy.answer)
-
+        ask = partial(proposer.with_users_config, effect.question, policy.answer)
         answer = await self._scheduler.ask(ask)
         self.post(SchedulerAnswered(trial_id=effect.trial_id, answer=answer))
 
     # -- the end ------------------------------------------------------------------------------
 
     def interrupt(self, *, preempted: bool = False) -> None:
-        """Stop every trial so that it can be resumed; `preempted` ones may save first."""
+        """Stop every trial, to be resumed later. If `preempted`, trials may save first."""
         reason: EndReason = "preempted" if preempted else "interrupt"
         self.post(EndOrdered(reason=reason, message="interrupted"))
 
-    def usurped(self, text: str) -> None:
-        """Another incarnation owns the experiment: write nothing more there."""
-        self.is_usurped = True
+    def lose_ownership(self, text: str) -> None:
+        """Another incarnation owns the experiment: end, and write nothing more there."""
+        self.has_lost_ownership = True
         self.end_with(text)
 
     def end_with(self, text: str) -> None:
         """End the run with an error."""
         self._run_tasks.fail(TuneError(text))
 
-    def _unkept(self, error: BaseException) -> None:
-        """The journal cannot be kept, or an action that waited for its fsync has failed."""
+    def _on_journal_error(self, error: BaseException) -> None:
+        """The journal cannot be forced to the disk, or an action that waited for that failed."""
         if isinstance(error, LockLost):
-            self.usurped(str(error))
+            self.lose_ownership(str(error))
+        elif isinstance(error, StorageError):
+            self.end_with(str(error))
         else:
-            self._run_tasks.fail(
-                TuneError(str(error)) if isinstance(error, StorageError) else error
-            )
+            self._run_tasks.fail(error)
 
     def close(self) -> None:
-        """Ask nothing more: the processes end next."""
+        """Ask nothing more of user code, and cancel the tasks: the processes end next."""
         self.tasks.cancel()
         self._search.close()
         self.stopping.close()

@@ -90,8 +90,8 @@ class Ending:
             working.tracker_processes.close(position, self._tracker_s, trials)
         )
         unsaved = await self._flush(tracked)
-        if unheard := await controller.search_told(deadline_s):
-            self._tell(unheard, "warning")
+        if warning := await controller.finish_search(deadline_s):
+            self._tell(warning, "warning")
         await asyncio.wait([called, tracked])
         return unsaved
 
@@ -154,7 +154,7 @@ class Ending:
     async def _own_uploads(self) -> Uploads | None:
         """None if there are none, or another run owns the storage by now."""
         controller = self._working.controller
-        if controller.uploads is not None and controller.is_usurped:
+        if controller.uploads is not None and controller.has_lost_ownership:
             await controller.uploads.abandon()
             return None
         return controller.uploads

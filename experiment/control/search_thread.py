@@ -1,4 +1,4 @@
-"""The search algorithm in its own thread: it suggests trials and hears how they did, in order."""
+"""The thread of the search algorithm: asks it for trials, and passes it their results in order."""
 
 from __future__ import annotations
 
@@ -24,15 +24,19 @@ from holdfast.scheduler.events import (
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial
 
-# The most calls that are held in memory until a question that came before them is answered.
+# How many calls a replay holds back at most until an earlier question is answered.
 _MOST_UNHEARD = 1000
 
 
 class SearchThread:
-    """`row_of` gives the full row of a trial's newest report. `is_under_way` says whether a trial
-    may still report, so that it pays to ask a search again that suggested nothing; `are_paused`
-    whether trials are paused. `fail` hears what the user's code raises, `warn` why a search has
-    ended early."""
+    """Calls the search algorithm in its own thread.
+
+    `row_of` returns the full row of a trial's newest report. `may_report` says whether a trial may
+    still report: then a search that suggested nothing is asked again later. `announces_wait` says
+    whether the machine must know that the search waits, because it may have to resume paused
+    trials. `fail` is called with an exception of user code, `warn` with the reason why a search
+    ended early.
+    """
 
     def __init__(
         self,
@@ -43,16 +47,16 @@ class SearchThread:
         fail: Callable[[BaseException], None],
         warn: Callable[[str], None],
         row_of: Callable[[Trial], dict[str, Any]],
-        is_under_way: Callable[[], bool],
-        are_paused: Callable[[], bool],
+        may_report: Callable[[], bool],
+        announces_wait: Callable[[], bool],
     ) -> None:
         self._proposer = proposer
         self._post = post
         self._fail = fail
         self._warn = warn
         self._row_of = row_of
-        self._is_under_way = is_under_way
-        self._are_paused = are_paused
+        self._may_report = may_report
+        self._announces_wait = announces_wait
         self._user_thread = UserThread("search algorithm")
         self._asking = tasks.scope(fail=fail)
         self._telling: set[asyncio.Future[Any]] = set()
@@ -64,8 +68,7 @@ class SearchThread:
     def begin(
         self, trials: Iterable[Trial], resumed: Resumed | None, history: Iterable[Change]
     ) -> None:
-        """Get ready. On a restore `trials` are the earlier ones, and the search hears `history`
-        again."""
+        """Open the search. On a restore, replay `history` to it; `trials` are those that exist."""
         if self._proposer.searcher is None:
             return
         self._tell(self._proposer.open)
@@ -78,10 +81,10 @@ class SearchThread:
     def _retold(
         self, history: Iterable[Change], standing: Mapping[str, int], left: Iterable[Trial]
     ) -> Iterator[None]:
-        """Replay `history` step by step. Of the ends of a trial the search hears only that of the
-        attempt in `standing`. Trials in `left` will never run again.
+        """Replay `history` step by step, in the original order of questions and calls.
 
-        Calls that came after a question whose answer came later keep that order.
+        A trial may have ended several times: the search gets only the end of the attempt in
+        `standing`. Trials in `left` will never run again, so they end as failed.
         """
         held: deque[Callable[[], Any]] = deque()
         for event, before, after in history:
@@ -99,14 +102,14 @@ class SearchThread:
                 self._end_of(trial, failed=True)()
 
     def ask(self, index: int) -> None:
-        """Post trial number `index`, or that the search has ended."""
+        """Ask for trial number `index` and post the answer: a trial, or the end of the search."""
         if self._proposer.runs_user_code:
             self._asking.start(self._ask(index))
         else:
             self._answer(self._proposer.propose(index) or SearchEnded())
 
     def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
-        """Tell the search what happened to a trial: its report, its end."""
+        """Pass a report or the end of a trial to the search."""
         if self._proposer.searcher is None or before is None or before is after:
             return
         for statement in self._news_of(event, before, after):
@@ -118,16 +121,16 @@ class SearchThread:
             self.ask(index)
 
     async def finish(self, deadline_s: float) -> str | None:
-        """Wait until the search has heard everything. Returns a warning if it takes too long."""
-        told = None
+        """Wait until the search has all results. Returns a warning if it takes too long."""
+        warning = None
         if self._telling:
             _, left = await asyncio.wait(self._telling, timeout=deadline_s)
             if left:
-                told = (
+                warning = (
                     f"the search algorithm did not take in {len(left)} events in {deadline_s:g} s"
                 )
         self._user_thread.close()
-        return told
+        return warning
 
     def close(self) -> None:
         """Ask nothing more."""
@@ -136,7 +139,7 @@ class SearchThread:
 
     async def _ask(self, index: int) -> None:
         answer, seen, told_of = None, -1, 0
-        # What happened while it was thinking may change its answer.
+        # Results that arrived during the call may change its answer.
         while answer is None and self._news != seen:
             seen, told_of = self._news, self._told_of
             answer = await self._user_thread.ask(lambda: self._proposer.propose(index))
@@ -145,9 +148,9 @@ class SearchThread:
             self._answer(replace(answer, unheard=unheard))
         elif answer is not None:
             self._answer(answer)
-        elif self._is_under_way():
+        elif self._may_report():
             self._postponed = index
-            if self._are_paused():
+            if self._announces_wait():
                 self._post(SearchWaits())
         else:
             self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
@@ -164,7 +167,7 @@ class SearchThread:
         after: Trial | None,
         standing: Mapping[str, int] | None = None,
     ) -> Iterator[Callable[[], Any]]:
-        """The calls that a change leads to; given `standing`, only for ends that are in it."""
+        """The calls that a change leads to; with `standing`, only the ends that it lists."""
         searcher = self._proposer.searcher
         if searcher is None or before is None or after is None or before is after:
             return
@@ -205,11 +208,11 @@ def _tell_all_but(held: deque[Callable[[], Any]], count: int) -> None:
 
 
 def _nothing() -> None:
-    """In place of a call that is left out in a replay, so that the others keep their numbers."""
+    """Replaces a call that a replay leaves out, so that the others keep their numbers."""
 
 
 def pausing_of(before: Trial, after: Trial) -> str:
-    """The searcher's method for a trial that the scheduler has paused or resumed, or ""."""
+    """The searcher's method for a trial that was paused or resumed; "" for other changes."""
     was, is_paused = (trial.status is Status.PAUSED for trial in (before, after))
     if was == is_paused or after.status.is_final:
         return ""
@@ -227,6 +230,6 @@ def _stays_ended(trial: Trial, resumed: Resumed) -> bool:
 
 
 def _is_left(trial: Trial, resumed: Resumed) -> bool:
-    """Whether it was under way and is not resumed."""
+    """Whether the trial was unfinished and will not be resumed."""
     under_way = bool(trial.attempt) and not trial.status.is_final
     return under_way and trial.status is not Status.STOPPING and resumed.unfinished == "skip"

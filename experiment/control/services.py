@@ -126,7 +126,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
         tell=lambda text: tell(text, "warning"),
         tell_loss=lambda text: tell(text, "loss"),
         lost=controller.lose,
-        refused=controller.usurped,
+        refused=controller.lose_ownership,
         begins=plan.begins,
         is_remote=plan.remote is not None,
         sync_period_s=plan.sync.sync_period,

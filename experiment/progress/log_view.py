@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from holdfast.experiment.progress.error_log import pointer
-from holdfast.experiment.progress.reporters import text_table
+from holdfast.experiment.progress.plain_tables import text_table
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import (

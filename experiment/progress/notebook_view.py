@@ -10,7 +10,8 @@ from html import escape
 from typing import Any, TextIO
 
 from holdfast.experiment.progress.log_view import LogView
-from holdfast.experiment.progress.reporters import html_table, notebook_display, text_table
+from holdfast.experiment.progress.plain_tables import html_table, text_table
+from holdfast.experiment.progress.reporters import notebook_display
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import (

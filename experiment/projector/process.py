@@ -48,7 +48,6 @@ def main(channel: Channel) -> None:
             sweep_tree(Layout(Path(opening[1])))
     # Read nothing before the controller says how far the journal goes: otherwise an experiment
     # that follows another in the same directory could be mistaken for it.
-    # follows another in the same directory would else be taken for the other.
     first = channel.receive()
     if opening is None:
         return

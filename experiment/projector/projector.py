@@ -19,10 +19,12 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector import tensorboard
+from holdfast.experiment.projector.file_changes import INVISIBLE, apply, close_ended
+from holdfast.experiment.projector.pace import Pace
 from holdfast.experiment.projector.policy_log import PolicyLog
 from holdfast.experiment.projector.sweep import sweep_unnamed
 from holdfast.experiment.projector.trial_files import TrialFiles
-from holdfast.experiment.records.fold import Fold, failure_of, subject_of
+from holdfast.experiment.records.fold import Fold, subject_of
 from holdfast.experiment.records.snapshots import (
     LastRecord,
     Snapshot,
@@ -30,27 +32,16 @@ from holdfast.experiment.records.snapshots import (
     write_snapshot,
 )
 from holdfast.runtime.process_control import boot_id
-from holdfast.scheduler.events import (
-    CheckpointLost,
-    Event,
-    Recalled,
-    Suggested,
-)
+from holdfast.scheduler.events import Recalled
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.uploader.lock import LockLost
-from holdfast.trial.events import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Trial
 
 # Rows are written to the operating system at least this often, in bytes of the journal (0.1 s of
 # work), so that catching up with a long journal needs little memory.
-# (0.1 s of work), so that catching up with a long journal needs little memory.
 _FLUSH_BYTES = 1 << 20
-# Snapshots and repairs take at most a thirtieth of the time.
-_REST = 30
-# Events that do not change a trial's files.
-_INVISIBLE = (Committed, CheckpointLost)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,8 +89,8 @@ class Projector:
         self._saved: Position | None = None
         # Trials that were unfinished when the projector started to read.
         self._unswept: set[str] = set()
-        self._snapshots = _Pace(settings.snapshot_period_s, clock)
-        self._repairs = _Pace(settings.snapshot_period_s, clock, at_once=True)
+        self._snapshots = Pace(settings.snapshot_period_s, clock)
+        self._repairs = Pace(settings.snapshot_period_s, clock, at_once=True)
 
     @property
     def position(self) -> Position:
@@ -179,7 +170,7 @@ class Projector:
     def _save_between(self, fold: Fold) -> None:
         """Save while catching up, so that readers of the experiment, or the next projector, start
         here."""
-        self._close_ended(fold.machine)
+        close_ended(self._files, fold.machine)
         self._save(self._taken(fold, self._files.behind))
 
     def _save_rewritten(self, fold: Fold) -> None:
@@ -188,7 +179,7 @@ class Projector:
         The files of final trials are put in place. Later records make the files of their trials
         stale again.
         """
-        self._close_ended(fold.machine, forget=False)
+        close_ended(self._files, fold.machine, forget=False)
         self._files.settle_ended()
         self._save(self._taken(fold, self._files.behind))
 
@@ -198,7 +189,7 @@ class Projector:
         The state at the `end` is already known. The snapshot lists the trials whose files are not
         yet as at the end.
         """
-        self._close_ended(fold.machine, forget=False)
+        close_ended(self._files, fold.machine, forget=False)
         done = {
             trial_id
             for trial_id in self._files.settle_ended()
@@ -253,7 +244,7 @@ class Projector:
         fold = Fold(taken.machine, taken.position, taken.begun_at)
         for event, _, _ in fold.run(self._layout.journal, stop):
             subject = subject_of(event)
-            if subject and not isinstance(event, _INVISIBLE):
+            if subject and not isinstance(event, INVISIBLE):
                 stale.add(subject)
         stale |= _unfinished(fold.machine)
         # The earlier lines of a policy's log follow only from the records since the beginning.
@@ -294,7 +285,8 @@ class Projector:
             if isinstance(event, Recalled):
                 self._adopt(fold.machine, only)
             if trial_id is not None and (only is None or trial_id in only):
-                self._write(event, now, before, fold.machine.trials[trial_id], anew=anew)
+                after = fold.machine.trials[trial_id]
+                apply(self._files, event, now, before, after, anew=anew)
             self._log.take_in(event, fold.machine)
             read_bytes = fold.position.offset - flushed.offset
             if read_bytes >= _FLUSH_BYTES or fold.position.segment != flushed.segment:
@@ -305,7 +297,7 @@ class Projector:
         if anew:
             self._files.settle()
         self._write_log(anew=anew)
-        self._close_ended(fold.machine)
+        close_ended(self._files, fold.machine)
 
     def _adopt(self, machine: Machine, only: set[str] | None) -> None:
         """Take rows whose records are lost from the existing files."""
@@ -333,56 +325,6 @@ class Projector:
         except OSError as error:
             for trial_id in self._log.unwritten:
                 self._files.give_up(trial_id, error)
-
-    def _write(
-        self, event: Event, now: float, before: Trial | None, after: Trial, *, anew: bool
-    ) -> None:
-        """Update a trial's files after an event."""
-        files = self._files
-        if isinstance(event, Suggested):
-            files.create(after.spec, anew=anew)
-        if before is None or after is before:  # of an older attempt: the machine ignored it
-            return
-        if isinstance(event, Reported):
-            files.add_row(after, event)
-        elif isinstance(event, Saved):
-            files.mark(after, event.checkpoint.iteration)
-        elif isinstance(event, Started):
-            files.begin_attempt(after, now)
-        elif after.setbacks > before.setbacks or after.shrunk_until > before.shrunk_until:
-            files.fail(before, failure_of(event, before, after), now)
-        if after.status.is_final and not before.status.is_final:
-            files.end(after, now, forget=not anew)
-
-    def _close_ended(self, machine: Machine, *, forget: bool = True) -> None:
-        """End trials without their own event, such as waiting ones that the scheduler stops."""
-        for trial_id in self._files.alive:
-            trial = machine.trials[trial_id]
-            if trial.status.is_final:
-                self._files.end(trial, machine.now, forget=forget)
-
-
-class _Pace:
-    """Limits how often something is done, so that it takes at most a thirtieth of the time."""
-
-    def __init__(
-        self, period_s: float, clock: Callable[[], float], *, at_once: bool = False
-    ) -> None:
-        self._period_s = period_s
-        self._clock = clock
-        self._entered = 0.0
-        self.due_at = clock() + (0.0 if at_once else period_s)
-
-    @property
-    def is_due(self) -> bool:
-        return self._clock() >= self.due_at
-
-    def __enter__(self) -> None:
-        self._entered = self._clock()
-
-    def __exit__(self, *_: object) -> None:
-        now = self._clock()
-        self.due_at = now + max(self._period_s, _REST * (now - self._entered))
 
 
 def passed(journal: Path, position: Position) -> tuple[int, int]:

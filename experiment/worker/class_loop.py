@@ -64,11 +64,11 @@ def _steps(trainable: Trainable, session: Session) -> None:
                 _save(trainable, session) if wanted else None,
             )
         except TrialStopped:
-            wanted = session.job.checkpoint_at_end or session.is_to_save
+            wanted = session.job.checkpoint_at_end or session.must_save
             if wanted and saved_at < trainable.iteration:
                 session.save(_save(trainable, session))
             return
-        if session.is_to_save and saved_at < trainable.iteration:
+        if session.must_save and saved_at < trainable.iteration:
             session.save(_save(trainable, session))
             saved_at = trainable.iteration
 

@@ -132,7 +132,7 @@ class RankSession(Session):
                     return self._verdict(message)
         return self._verdict(None)
 
-    def _may_leave(self) -> bool:
+    def _leaves_once_saved(self) -> bool:
         return self._is_leaving
 
     def _try_gather(

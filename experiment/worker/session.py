@@ -1,4 +1,4 @@
-"""What user code sees from inside a trial: `report`, `get_checkpoint`, `get_context`."""
+"""One attempt at a trial, inside its worker: implements `report()` and `get_checkpoint()`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from holdfast.trial.errors import InvalidMetrics, TuneError
 
 # The files hold lines whole; a terminal is not helped by longer ones.
 LONGEST_LINE = 10_000
-# How long the end of the user's function waits for a report that a thread of it has begun.
+# How long to wait for a thread inside report() when the user's function has ended.
 _LAST_REPORT_S = 30.0
 
 _CONTINUE = ["reply", Verdict.CONTINUE.value]
@@ -44,7 +44,7 @@ class TrialStopped(SystemExit):
 
 
 class NotInTrial(TuneError):
-    """Something that only a trial's own process can do was called in one that it started."""
+    """A call works only in a trial's own process, and was made outside of it, or after its end."""
 
 
 class Session:
@@ -55,9 +55,9 @@ class Session:
         self.assignment = assignment
         self.iteration = assignment.iteration
         self.stopping = self.is_preempted = False
-        # Whether a class trainable is to save itself now.
-        self.is_to_save = False
-        # What the controller hears if the attempt ends now.
+        # Whether a class trainable must save itself now.
+        self.must_save = False
+        # The message that the controller gets if the attempt ends now.
         self.ending = "returned"
         self._sending = False
         self._transport = transport
@@ -82,12 +82,12 @@ class Session:
 
     @property
     def log_names(self) -> tuple[str, ...]:
-        """The files in the trial's directory that take what is printed to stdout and stderr."""
+        """The files in the trial's directory for stdout and stderr."""
         return self.job.log_names
 
     @property
     def staging_root(self) -> Path:
-        """Where checkpoints are put together: on the file system of the trial's directory."""
+        """The folder for staged checkpoints, on the file system of the trial's directory."""
         return self.trial_dir / STAGING
 
     @property
@@ -95,7 +95,7 @@ class Session:
         return self._clock.total_s
 
     def stop(self) -> None:
-        """The order to stop, in a signal handler: unwinds user code, but cuts no message."""
+        """Called by the handler of the order to stop: unwind user code, but cut no message."""
         self.stopping = True
         self.ending = "preempted" if self.is_preempted else "stopped"
         if not self._sending:
@@ -104,13 +104,13 @@ class Session:
     def preempt(self) -> None:
         """Called by the handler of SIGTERM: the machine, or this process, will be taken away.
 
-        The next report with a checkpoint ends the attempt, or the order to stop when the grace is
-        over.
+        The attempt ends with the next report that has a checkpoint, at the latest when the grace
+        is over.
         """
         self.is_preempted = True
         grace_s = self.job.preemption_grace_s
         text = f"holdfast: SIGTERM: this trial has {grace_s:g} s to report a checkpoint\n"
-        with suppress(OSError):  # a full disk must not end what is to save itself
+        with suppress(OSError):  # a full disk must not keep the trial from saving
             os.write(2, text.encode())
         timer = threading.Timer(grace_s, os.kill, (self._pid, process_control.STOP))
         timer.daemon = True
@@ -124,7 +124,7 @@ class Session:
     ) -> None:
         """Stage the checkpoint, send the row, wait until it is in the journal.
 
-        Threads of user code take turns: rows have an order, and each its own answer.
+        Threads of user code take turns, because rows have an order and each has its own answer.
         """
         self.check_is_here("report()")
         with self._reporting:
@@ -158,34 +158,34 @@ class Session:
             self._send(message)
         except WireError as error:
             raise InvalidMetrics(
-                f"the metrics are too large ({error}): keep what is no metric in a checkpoint"
+                f"the metrics are too large ({error}): store large data in a checkpoint"
             ) from error
         self.iteration += 1
         verdict = self._answer()
-        self.is_to_save = verdict in (Verdict.PAUSE, Verdict.SAVE)
+        self.must_save = verdict in (Verdict.PAUSE, Verdict.SAVE)
         if verdict not in (Verdict.CONTINUE, Verdict.SAVE):
             self.stopping = True
             raise TrialStopped("the trial was told to stop")
-        if self._may_leave() and self._newest != before:
+        if self._leaves_once_saved() and self._newest != before:
             self.stopping = True
             self.ending = "preempted"
-            raise TrialStopped("the trial was preempted, and has saved what it had")
+            raise TrialStopped("the trial was preempted and has reported a checkpoint")
 
-    def _may_leave(self) -> bool:
-        """Whether a checkpoint of this report is what the preempted attempt waits for."""
+    def _leaves_once_saved(self) -> bool:
+        """Whether the attempt ends with this report if it has a checkpoint, being preempted."""
         return self.is_preempted
 
     def save(self, checkpoint: Checkpoint) -> None:
-        """Hand over a checkpoint of the iteration that was reported last."""
+        """Send a checkpoint of the last reported iteration, without a row."""
         with self._reporting:
             record = self.stage(checkpoint, self.iteration)
             self._send(["saved", self.assignment.attempt, asdict(record)])
 
     def finish(self) -> None:
-        """The user's function has ended: what a thread of it reports later is refused.
+        """Called when the user's function has ended: later reports of its threads are refused.
 
-        One that is under way gets its answer first, so that its row comes before the end. After an
-        order to stop there is no such wait: the order ends that report, too.
+        A report that a thread has begun gets its answer first, so that its row precedes the end.
+        After an order to stop there is no such wait: the order ends that report, too.
         """
         if not self.stopping:
             self._reporting.wait(_LAST_REPORT_S)
@@ -212,7 +212,7 @@ class Session:
     ) -> CheckpointRecord:
         """Copy or rename the checkpoint's directory into the trial's.
 
-        Raises InvalidMetrics if it is no Checkpoint, StorageError if it cannot be read or copied.
+        Raises InvalidMetrics if it is not a Checkpoint, StorageError if it cannot be copied.
         """
         if not isinstance(checkpoint, Checkpoint):
             raise InvalidMetrics(
@@ -248,13 +248,13 @@ class Session:
 
     @property
     def is_sending(self) -> bool:
-        """Whether this thread is in the middle of a message, and was interrupted by a signal."""
+        """Whether this thread was interrupted by a signal in the middle of a message."""
         return self._sending and threading.get_ident() == self._thread
 
     def send_log(self, stream: str, lines: str) -> None:
-        """Show the controller what user code printed."""
+        """Send lines that user code printed to the controller."""
         if self.is_here:
-            with suppress(OSError):  # the controller is gone, and ends us; the file has the lines
+            with suppress(OSError):  # the controller is gone; the file has the lines
                 self._send(["log", stream, sendable(lines)])
 
     def staging_directory(self) -> Path:
@@ -266,16 +266,15 @@ class Session:
         return directory
 
     def checkpoint(self) -> Checkpoint | None:
-        """What this attempt resumes from, or since then the newest that it reported."""
+        """The newest checkpoint that this attempt reported, or else the one it resumes from."""
         return None if self._newest is None else Checkpoint(str(self.trial_dir / self._newest))
 
     def pass_over(self, index: int) -> None:
-        """Give no checkpoint this name, nor one of those before it."""
+        """Give later checkpoints a number above `index`."""
         self._next_checkpoint = max(self._next_checkpoint, index + 1)
 
     def _send(self, message: Message) -> None:
-        """In the trial's thread an order to stop waits: half a message would make nonsense of all
-        that follow."""
+        """Send a message whole: in the trial's thread, an order to stop takes effect after it."""
         if threading.get_ident() != self._thread:
             self._transport.send(message)
             return
@@ -295,7 +294,7 @@ class Session:
         if message == _CONTINUE:
             return Verdict.CONTINUE
         if message is None:
-            # Nobody is left to work for. The kernel ends us too; this is for where it cannot.
+            # The controller is gone. On Linux the kernel ends this process; elsewhere this does.
             os._exit(71)
         match message:
             case ["reply", str(verdict)]:
@@ -303,14 +302,14 @@ class Session:
             case ["refused", str(text)]:
                 raise TuneError(text)
             case _:
-                raise TuneError(f"not an answer to a report: {message!r:.100}")
+                raise TuneError(f"unexpected answer to a report: {message!r:.100}")
 
 
 _current: list[Session] = []
 
 
 def enter(session: Session) -> None:
-    """Make `session` the one that user code of this process speaks to."""
+    """Make `session` the session of user code in this process."""
     _current[:] = [session]
 
 
@@ -319,17 +318,17 @@ def leave() -> None:
 
 
 def running() -> Session | None:
-    """The session of this process, None outside of a trial."""
+    """The session of this process; None outside a trial."""
     return _current[0] if _current else None
 
 
 def current(caller: str) -> Session:
-    """Raises NotInTrial, naming `caller`."""
+    """The session of this process. Raises NotInTrial, naming `caller`, outside a trial."""
     session = running()
     if session is None:
         raise NotInTrial(
             f"{caller} works only inside a trial, in the function or class given to "
-            f"Tuner(...) and called by fit(). To run it here, with breakpoint() and all, call "
+            f"Tuner(...) and called by fit(). To debug it in this process, call "
             f"holdfast.init(local_mode=True) before fit()"
         )
     session.check_is_here(caller)

@@ -1,8 +1,8 @@
 """The controller's side of a trial that several workers train together.
 
-To its worker pool a group is one actor, to each of its ranks it is the host: it makes one trial's
-events of what the ranks report. Ranks start together and end together. After one has failed, the
-others have a moment to report what that did to them, so that the cause can be told from its
+To the worker pool a group is one actor; to the actors of its ranks it is the host. It merges the
+events of the ranks into those of one trial. Ranks start and end together. When one fails, the
+others have a moment to report their own errors, so that the cause can be told from its
 consequences.
 """
 
@@ -18,18 +18,18 @@ from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.hang_timer import GroupTimer
 from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
-from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, cause_of
+from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, RankFailures
 from holdfast.experiment.workers.rank_warnings import RankWarnings
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Reported, Returned, Started
 
-# How long the other ranks have to report what the end of one did to them.
+# How long the other ranks may report their errors after the first failure.
 _AFTERMATH_S = 0.3
 # From the start of the first rank to that of the last: they are forked one after the other.
 START_TIMEOUT_S = 60.0
@@ -57,8 +57,10 @@ class _RankHost:
 
 
 class WorkerGroup:
-    """Hosts one attempt, in a worker for each bundle after the coordinator's. `warn` shows the
-    user a text."""
+    """Runs one attempt in several workers, one for each bundle after the coordinator's.
+
+    `warn` shows the user a text.
+    """
 
     def __init__(
         self,
@@ -81,9 +83,10 @@ class WorkerGroup:
         self._started: dict[int, Started] = {}
         self._ended: set[int] = set()
         self._gone: dict[int, Exited] = {}
-        self._failures: list[tuple[int, Failure]] = []
-        self._is_ending = self._is_broken = self._is_told = False
-        self._is_preempting = self._has_refused = False
+        self._failures = RankFailures()
+        self._is_ending = False  # the ranks have the order to end
+        self._is_preempting = False  # the ranks have the order to save and leave
+        self._has_refused = False  # the last report of all ranks was refused
         self._timer = GroupTimer()
         self._actors: list[TrialActor] = []
         try:
@@ -97,7 +100,7 @@ class WorkerGroup:
                 actor.disown()
             raise
 
-    # -- what the worker pool orders --------------------------------------------------------------
+    # -- orders of the worker pool ----------------------------------------------------------------
 
     def reply(self, verdict: Verdict) -> None:
         if verdict is not Verdict.CONTINUE:
@@ -128,7 +131,7 @@ class WorkerGroup:
     def preempt(self) -> None:
         self._preempt_others(None)
 
-    # -- what the ranks say -------------------------------------------------------------------
+    # -- messages of the ranks -----------------------------------------------------------------
 
     def on_event(self, rank: int, event: Event) -> None:
         match event:
@@ -143,12 +146,12 @@ class WorkerGroup:
             case Exited():
                 self._on_exit(rank, event)
             case _:
-                raise ValueError(f"rank {rank} sent what no rank sends: {event!r:.100}")
+                raise ValueError(f"rank {rank} sent an unexpected event: {event!r:.100}")
 
     def _on_start(self, rank: int, event: Started) -> None:
-        """No rank begins before all are there."""
+        """No rank begins before all have started."""
         self._started[rank] = event
-        if self._is_broken:
+        if self._failures.ranks:
             return
         if len(self._started) == len(self._actors):
             self._timer.disarm()
@@ -179,7 +182,7 @@ class WorkerGroup:
                 raise ValueError("unknown")
 
     def _preempt_others(self, rank: int | None) -> None:
-        """All save together: the rank that is preempted may not be the one that saves."""
+        """Preempt all ranks: the one that got the SIGTERM may not be the one that saves."""
         if not self._is_preempting:
             self._is_preempting = True
             for other, actor in enumerate(self._actors):
@@ -187,22 +190,12 @@ class WorkerGroup:
                     actor.preempt()
 
     def _on_report(self, rank: int, event: Reported) -> None:
-        report = RankReport(
-            rank=rank,
-            iteration=event.iteration,
-            metrics=event.metrics,
-            timestamp=event.timestamp,
-            time_this_iter_s=event.time_this_iter_s,
-            time_total_s=event.time_total_s,
-            has_files=event.checkpoint is not None,
-            upload=event.checkpoint.upload if event.checkpoint else CheckpointUploadMode.ASYNC,
-        )
-        if not self._is_ending and not self._is_broken:
-            self._follow(self._barrier.reported(report))
+        if not self._is_ending and not self._failures.ranks:
+            self._follow(self._barrier.reported(RankReport.of(rank, event)))
 
     def _on_return(self, rank: int) -> None:
         self._ended.add(rank)
-        if self._is_broken:
+        if self._failures.ranks:
             return
         if not self._is_ending:
             self._follow(self._barrier.returned(rank))
@@ -235,8 +228,8 @@ class WorkerGroup:
             self._post_report(met, None)
 
     def _on_gathered(self, plain: object, clashes: dict[str, list[int]]) -> None:
-        """Raises ValueError for anything but a checkpoint of this report."""
-        if self._met is None or self._is_broken:
+        """Raises ValueError if it is not a checkpoint of this report."""
+        if self._met is None or self._failures.ranks:
             return
         record = claims.record(
             claims.checkpoint(plain),
@@ -254,8 +247,8 @@ class WorkerGroup:
         self._post_report(self._met, record)
 
     def _on_ungathered(self, text: str) -> None:
-        """The report has failed in all ranks; those that continue meet at the next one."""
-        if self._met is None or self._is_broken:
+        """The report raises in all ranks; those that continue meet at the next one."""
+        if self._met is None or self._failures.ranks:
             return
         self._timer.disarm()
         self._has_refused = True
@@ -285,10 +278,10 @@ class WorkerGroup:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
         self.host.post(Returned(trial_id=trial_id, attempt=attempt))
 
-    # -- waiting for each other ---------------------------------------------------------------
+    # -- ranks that wait for others -----------------------------------------------------------
 
     def awaited(self, now: float) -> RankWait | None:
-        """For which ranks the others wait at `now` (seconds since 1970), and since when."""
+        """The ranks that the others wait for, and how long at `now` (seconds since 1970)."""
         since, ranks = self._timer.since, self._barrier.missing
         if since is None or not ranks:
             return None
@@ -301,28 +294,27 @@ class WorkerGroup:
             self._timer.arm(timeout_s, self._give_up_waiting, since=wall_time())
 
     def _give_up_waiting(self) -> None:
-        waited_s = self._timeouts.barrier_timeout_s
         for rank in self._barrier.missing:
             self._actors[rank].hang(
-                f"has not reported for {waited_s:g} s while other ranks waited with their report "
-                f"{self._barrier.iteration + 1}"
+                f"has not reported for {self._timeouts.barrier_timeout_s:g} s while other ranks "
+                f"waited with their report {self._barrier.iteration + 1}"
             )
 
     def _watch_gathering(self) -> None:
-        """Rank 0 may hang as well, while all wait for it."""
+        """Give rank 0 a deadline, because all others wait for it."""
         timeout_s = self._timeouts.barrier_timeout_s
-        told = (
+        reason = (
             f"has not put the checkpoint of all ranks together for {timeout_s:g} s, while they "
             f"waited with their report {self._barrier.iteration + 1}"
         )
-        self._timer.arm(timeout_s, lambda: self._actors[0].hang(told))
+        self._timer.arm(timeout_s, lambda: self._actors[0].hang(reason))
 
     # -- the end ------------------------------------------------------------------------------
 
     def _on_exit(self, rank: int, event: Exited) -> None:
         self._gone[rank] = event
-        has_said = rank in self._ended or any(rank == other for other, _ in self._failures)
-        if not has_said and not self._is_ending:
+        is_explained = rank in self._ended or rank in self._failures.ranks
+        if not is_explained and not self._is_ending:
             pid = self._started[rank].pid if rank in self._started else None
             self._fail(rank, lost_worker(event.kind, event.cause, pid=pid))
         if len(self._gone) < len(self._actors):
@@ -339,21 +331,19 @@ class WorkerGroup:
         )
 
     def _fail(self, rank: int, failure: Failure) -> None:
-        """Remember it. The others report in a moment what it did to them."""
-        self._failures.append((rank, failure))
-        if self._is_broken:
-            return
-        self._is_broken = True
-        self._timer.disarm()
-        self._timer.arm(_AFTERMATH_S, self._break_up)
+        """Record the failure. After the first one, the others have a moment to report theirs."""
+        is_first = not self._failures.ranks
+        self._failures.add(rank, failure)
+        if is_first:
+            self._timer.disarm()
+            self._timer.arm(_AFTERMATH_S, self._break_up)
 
     def _break_up(self) -> None:
-        """Report what happened, once, and kill the ranks that are left."""
-        if self._failures and not self._is_told:
-            self._is_told = True
+        """Post the failure, if there is one, and kill the ranks that still run."""
+        hosts = {rank: started.hostname for rank, started in self._started.items()}
+        failure = self._failures.take(hosts, has_refused=self._has_refused)
+        if failure is not None:
             trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
-            hosts = {rank: started.hostname for rank, started in self._started.items()}
-            failure = cause_of(self._failures, hosts, has_refused=self._has_refused)
             self.host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
         for rank, actor in enumerate(self._actors):
             if rank not in self._gone:

@@ -1,4 +1,4 @@
-"""Of several ranks that failed, which was the cause."""
+"""Finds the cause among the failures of several ranks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,45 @@ from holdfast.trial.errors import Failure
 OUT_OF_STEP = "RanksOutOfStep"
 
 
+class RankFailures:
+    """The failures of one attempt's ranks, in the order of their reports."""
+
+    def __init__(self) -> None:
+        self._failures: list[tuple[int, Failure]] = []
+        self._is_taken = False
+
+    @property
+    def ranks(self) -> set[int]:
+        """The ranks that have failed."""
+        return {rank for rank, _ in self._failures}
+
+    def add(self, rank: int, failure: Failure) -> None:
+        self._failures.append((rank, failure))
+
+    def take(self, hosts: Mapping[int, str], *, has_refused: bool) -> Failure | None:
+        """The failure of the trial, as in `cause_of`; once, and None if no rank has failed."""
+        if self._is_taken or not self._failures:
+            return None
+        self._is_taken = True
+        return cause_of(self._failures, hosts, has_refused=has_refused)
+
+
 def cause_of(
     failures: Sequence[tuple[int, Failure]], hosts: Mapping[int, str], *, has_refused: bool = False
 ) -> Failure:
-    """The first cause on top, naming its rank, and below what the others said.
+    """The failure that is the cause, naming its rank, with those of other ranks below it.
 
-    A process that died is one: user code that raises because its peer is gone may be heard before.
-    With `has_refused` what befell rank 0 has failed the report of the others, who may be heard
-    before it, too.
+    The first one reported need not be the cause: user code that raises because a peer has died may
+    report before the death is known. With `has_refused`, an error in rank 0 has failed the report
+    of all ranks, and the others may report it first.
     """
 
-    def follows(told: tuple[int, Failure]) -> tuple[bool, bool]:
-        rank, failure = told
+    def is_consequence(ranked: tuple[int, Failure]) -> tuple[bool, bool]:
+        rank, failure = ranked
         return _may_follow(failure), has_refused and rank != 0
 
-    rank, first = min(failures, key=follows)
-    below = _below(first, [told for told in failures if told != (rank, first)])
+    rank, first = min(failures, key=is_consequence)
+    below = _below(first, [other for other in failures if other != (rank, first)])
     host = first.hostname or hosts.get(rank, "")
     return replace(
         first,
@@ -36,7 +59,7 @@ def cause_of(
 
 
 def _below(first: Failure, others: Sequence[tuple[int, Failure]]) -> str:
-    """Each thing that was said once: a bug in the loop is met by all ranks alike."""
+    """Each text once: a bug in the training loop fails all ranks alike."""
     ranks_by_text: dict[str, list[int]] = {}
     for rank, failure in others:
         is_same = _text(failure) == _text(first)
@@ -52,5 +75,5 @@ def _text(failure: Failure) -> str:
 
 
 def _may_follow(failure: Failure) -> bool:
-    """Whether it may be what the end of another rank did."""
+    """Whether the end of another rank may have caused it."""
     return failure.kind == "user" and failure.type_name != OUT_OF_STEP

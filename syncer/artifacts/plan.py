@@ -20,7 +20,6 @@ INDEX_NAME = ".stored.json"
 LISTING_NAME = ".artifacts.json"
 # A file that changed more recently than this may change again without different times: Linux keeps
 # them in steps of 4 ms, the coarsest file systems (FAT) in steps of 2 s.
-# they are kept in steps of 4 ms by Linux, and of 2 s by the coarsest file systems (FAT).
 SETTLED_AFTER_S = 2.0
 
 

@@ -217,7 +217,6 @@ class Upload:
         except AlreadyStored as error:
             # The manifest of a newer run, or of an older one that uploaded meanwhile, or our own
             # if the answer was lost.
-            # answer was lost.
             await self.storage.check(at_once=True)
             if await self.storage.read(marker) != content:
                 cause = "another run has uploaded its own meanwhile"

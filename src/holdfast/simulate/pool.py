@@ -13,7 +13,7 @@ from holdfast.simulate.agenda import Agenda
 from holdfast.simulate.cluster import Cluster
 from holdfast.simulate.curves import CurveFailed, metrics_of
 from holdfast.simulate.faults import Faults, Luck
-from holdfast.simulate.worker import SimulatedWorker, Training
+from holdfast.simulate.worker import SimulatedWorker, Training, curve_failed
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind
 from holdfast.trial.events import Adopted, Reported, Returned, Saved, Started
@@ -210,7 +210,7 @@ class SimulatedPool:
             worker.state, report = training.curve.step(worker.state, worker.config)
             metrics = None if report is None else metrics_of(report, training.metric)
         except Exception as error:
-            raise _failed(worker, error) from error
+            raise curve_failed(worker, error) from error
         if metrics is None:
             self._end(worker)
             return
@@ -342,11 +342,4 @@ class SimulatedPool:
         try:
             return self._training.curve.begin(worker.config)
         except Exception as error:
-            raise _failed(worker, error) from error
-
-
-def _failed(worker: SimulatedWorker, error: Exception) -> CurveFailed:
-    return CurveFailed(
-        f"the curve raised {type(error).__name__} in iteration {worker.iteration + 1} of "
-        f"trial {worker.trial_id} with {worker.config!r:.200}: {error}"
-    )
+            raise curve_failed(worker, error) from error

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.effects import Launch
-from holdfast.simulate.curves import Curve
+from holdfast.simulate.curves import Curve, CurveFailed
 from holdfast.trial.trial import Trial
 
 Cost = Callable[[dict[str, Any], int, Mapping[str, float]], float]
@@ -69,3 +69,11 @@ class SimulatedWorker:
         self.has_started = self.is_new = False
         self.trains = True
         self.is_gone = False
+
+
+def curve_failed(worker: SimulatedWorker, error: Exception) -> CurveFailed:
+    """The error of a simulation whose curve raised `error` for this worker."""
+    return CurveFailed(
+        f"the curve raised {type(error).__name__} in iteration {worker.iteration + 1} of "
+        f"trial {worker.trial_id} with {worker.config!r:.200}: {error}"
+    )

@@ -47,7 +47,7 @@ async def test_the_end_shows_how_much_of_the_journal_the_trials_files_have() -> 
         uploads=None,
         pool=nowhere,
         close=lambda: None,
-        search_told=nothing,
+        finish_search=nothing,
         machine=SimpleNamespace(ending=None, trials={}),
     )
     working: Any = SimpleNamespace(

@@ -87,6 +87,6 @@ def test_a_controller_has_nothing_removed_once_its_lock_is_lost_and_ends(tmp_pat
 
     controller = asyncio.run(sweep())
     assert uploads.swept == ["t_0"]
-    assert controller.is_usurped
+    assert controller.has_lost_ownership
     assert "it was removed" in str(controller.fault)
     lock.release()

@@ -63,8 +63,8 @@ class Stage:
             fail=self.fail,
             warn=print,
             row_of=lambda trial: dict(trial.row or {}),
-            is_under_way=lambda: True,
-            are_paused=lambda: False,
+            may_report=lambda: True,
+            announces_wait=lambda: False,
         )
 
     def post(self, event: Event) -> None:

@@ -129,7 +129,7 @@ async def test_what_storage_does_not_keep_is_a_loss_and_what_is_tried_again_is_n
         settings=SimpleNamespace(disk_deadline_s=10.0),
         begins=0,
     )
-    parts = ("journal_writer", "post", "lose", "usurped")
+    parts = ("journal_writer", "post", "lose", "lose_ownership")
     controller: Any = SimpleNamespace(**dict.fromkeys(parts))
     services.open_uploads(plan, controller, tell, free_tasks()).on_uploader(message)
     assert list(tell.by_level) == [level]
