@@ -215,6 +215,7 @@ class Result:
 
         return ResultPlots(self)
 
+    @short_errors
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
         """The checkpoint that was reported with the best `metric` (`a/b` for a nested one).
 

@@ -9,6 +9,7 @@ from holdfast.experiment.results.left import told_row
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.results.result import Result
+from holdfast.experiment.results.short_errors import short_errors
 from holdfast.trial.errors import TrialError
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status
@@ -69,6 +70,7 @@ class ResultGrid(Sequence[Result]):
     def __iter__(self) -> Iterator[Result]:
         return map(self._outcome.result, self._trials)
 
+    @short_errors
     def get_best_result(
         self,
         metric: str | None = None,
@@ -94,6 +96,7 @@ class ResultGrid(Sequence[Result]):
         metric, mode = self._outcome.goal(metric, mode)
         return self._outcome.best_result(metric, mode, scope, filter_nan_and_inf)
 
+    @short_errors
     def get_dataframe(
         self, filter_metric: str | None = None, filter_mode: str | None = None
     ) -> pandas.DataFrame:

@@ -328,6 +328,7 @@ MISTAKES = {
     "a metric": ("tune.TuneConfig(metric='b', mode='min')", "{}", "Did you mean|no such value"),
     "an object": ("None", "{'lock': threading.Lock()}", r"param_space\['lock'\] is a lock"),
     "resources": ("None", "{}", "no trial could ever start"),
+    "the best": ("None", "{}", "no trial reported a number 'los'"),
 }
 
 
@@ -346,7 +347,8 @@ def train(config):
 if __name__ == "__main__":
     trainable = tune.with_resources(train, {{"gpu": 1}}) if {mistake == "resources"} else train
     run = tune.RunConfig(storage_path={str(tmp_path)!r}, verbose=0)
-    tune.Tuner(trainable, param_space={space}, tune_config={tuning}, run_config=run).fit()
+    tuner = tune.Tuner(trainable, param_space={space}, tune_config={tuning}, run_config=run)
+    tuner.fit().get_best_result("los", "min")
 """
     done = run_script(source)
     assert done.returncode == 1
