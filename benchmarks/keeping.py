@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.syncer.stores.location import Location
-from tests.rig.fault_proxy import FaultProxy
-from tests.rig.ills import AtRandom, Ill, Plan, Well
+from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.faults.ills import AtRandom, Ill, Plan, Well
 from tests.rig.keeping import Held, run
 from tests.rig.s3_server import make_bucket, moto_server
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 from benchmarks.checkpoints import small_files
 from benchmarks.measure import OURS, REFERENCE, Bench, finish, script
 from benchmarks.rows import Goal, Row
-from tests.rig.fault_proxy import FaultProxy
+from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.s3_server import S3Server, make_bucket, moto_server
 
 _BUCKET = "bench"

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.rig.aftermath import Story, rows
-from tests.rig.bucket_stage import BucketStage
-from tests.rig.campaign import bucket_stage
-from tests.rig.faults import ROLES
-from tests.rig.ills import Ill
-from tests.rig.mishaps import (
+from tests.rig.faults.aftermath import Story, rows
+from tests.rig.faults.bucket_stage import BucketStage
+from tests.rig.faults.campaign import bucket_stage
+from tests.rig.faults.deaths import ROLES
+from tests.rig.faults.ills import Ill
+from tests.rig.faults.mishaps import (
     Crash,
     Expiry,
     Freeze,
@@ -29,7 +29,7 @@ from tests.rig.mishaps import (
     crashes,
     cuts,
 )
-from tests.rig.stage import EPOCHS, Stage, in_memory
+from tests.rig.faults.stage import EPOCHS, Stage, in_memory
 
 pytestmark = pytest.mark.process
 

@@ -13,8 +13,8 @@ import pytest
 from pyarrow.fs import FileSelector
 
 from holdfast import train, tune
-from tests.rig.fault_proxy import FaultProxy
-from tests.rig.ills import Ill, Request, Well
+from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.faults.ills import Ill, Request, Well
 from tests.rig.s3_server import S3Server
 
 

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from tests.rig import silent_disk
 from tests.rig.bench import Bench, epochs_of
+from tests.rig.faults import silent_disk
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process

@@ -13,7 +13,7 @@ from holdfast.syncer.errors import NotStored
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store
 from tests.rig import checker
-from tests.rig.fault_proxy import FaultProxy
+from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
 

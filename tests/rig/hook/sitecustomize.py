@@ -2,8 +2,8 @@
 
 import os
 
-from tests.rig import faults, powercut, silent_disk
+from tests.rig.faults import deaths, powercut, silent_disk
 
-faults.install(os.environ)
+deaths.install(os.environ)
 powercut.install(os.environ)
 silent_disk.install(os.environ)

@@ -27,7 +27,7 @@ from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.bucket import Bucket
-from tests.rig.fault_proxy import FaultProxy
+from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.s3_server import S3Server
 from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
 

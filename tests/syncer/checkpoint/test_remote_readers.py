@@ -34,7 +34,7 @@ from holdfast.syncer.errors import (
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.location import Location
-from tests.rig.fault_proxy import FaultProxy
+from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.usefixtures("temporary_folder")

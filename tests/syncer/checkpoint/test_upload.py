@@ -24,7 +24,7 @@ from holdfast.syncer.stores.s3.multipart import Multipart
 from holdfast.syncer.stores.s3.store import S3Store
 from holdfast.syncer.stores.store import PutResult, Store
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.fault_proxy import FaultProxy, Ill
+from tests.rig.faults.fault_proxy import FaultProxy, Ill
 from tests.rig.s3_server import S3Server
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.rig.fault_proxy import FaultProxy
-from tests.rig.ills import Aim, AtRandom, Ill, KeyExpires, Plan, Request, Some
+from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.faults.ills import Aim, AtRandom, Ill, KeyExpires, Plan, Request, Some
 from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.server

@@ -23,8 +23,8 @@ from holdfast.syncer.stores import preflight as preflights
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.preflight import preflight, preflight_when_ready
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, Store
-from tests.rig.fault_proxy import FaultProxy
-from tests.rig.ills import Ill, Some
+from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.faults.ills import Ill, Some
 from tests.rig.s3_server import S3Server
 from tests.rig.stores import Fault, FaultyStore, MemoryStore
 

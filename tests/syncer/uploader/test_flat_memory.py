@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.location import Location
-from tests.rig.fault_proxy import FaultProxy
-from tests.rig.ills import AtRandom, Ill
+from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.faults.ills import AtRandom, Ill
 from tests.rig.keeping import Held, open_sockets, run
 from tests.rig.s3_server import S3Server
 from tests.rig.stores import MemoryStore, Place, UnsteadyStore

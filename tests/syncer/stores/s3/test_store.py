@@ -23,8 +23,8 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.s3.client import BufferBudget
 from holdfast.syncer.stores.s3.multipart import Multipart, part_bytes
 from holdfast.syncer.stores.store import ObjectInfo, Store, allowance_s
-from tests.rig.fault_proxy import FaultProxy
-from tests.rig.ills import Ill, Some
+from tests.rig.faults.fault_proxy import FaultProxy
+from tests.rig.faults.ills import Ill, Some
 from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.anyio

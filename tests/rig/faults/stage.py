@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.rig import faults, powercut
-from tests.rig.aftermath import Aftermath, Story, acknowledged_rows, has_begun, rows
 from tests.rig.bench import Bench, workbench
-from tests.rig.mishaps import REMOVABLE, Crash, Cut, Refusal, Removal, Stop
+from tests.rig.faults import deaths, powercut
+from tests.rig.faults.aftermath import Aftermath, Story, acknowledged_rows, has_begun, rows
+from tests.rig.faults.mishaps import REMOVABLE, Crash, Cut, Refusal, Removal, Stop
 
 EPOCHS = 3
 _STOPPED_DEADLINE_S = "0.5"
@@ -39,7 +39,7 @@ class Stage:
         with self.bench(mirrored=mirrored) as bench:
             fault = _armed(bench)
             bench.start().succeeds()
-            return faults.counts(Path(fault.folder))
+            return deaths.counts(Path(fault.folder))
 
     def crash(self, crash: Crash) -> Story:
         """Cut a run there, go on with it, and hold what is left against what must be true."""
@@ -49,10 +49,10 @@ class Stage:
             )
             after = Aftermath(bench)
             after.ended(bench.start())
-            del bench.environ[faults.VARIABLE]
+            del bench.environ[deaths.VARIABLE]
             after.finishes(bench.start(**GOES_ON))
             after.holds(_trees(bench), bench.notes())
-            return after.story(crash, faults.fired(Path(fault.folder)))
+            return after.story(crash, deaths.fired(Path(fault.folder)))
 
     def stop(self, stop: Stop) -> Story:
         """Stop a process there: the run must come to a good end by itself."""
@@ -65,7 +65,7 @@ class Stage:
             after.checked["a run comes to a good end though a process of it was stopped"] += 1
             after.finishes(bench.start())
             after.holds(_trees(bench), bench.notes())
-            return after.story(stop, faults.fired(Path(fault.folder)))
+            return after.story(stop, deaths.fired(Path(fault.folder)))
 
     def remove(self, removal: Removal) -> Story:
         """Remove something from under a run: it says so, or has lost nothing. What was removed is
@@ -84,15 +84,15 @@ class Stage:
             else:
                 after.checked["a run that something was removed from says so"] += 1
                 after.says(("removed", "put in its place", "No such file"))
-            del bench.environ[faults.VARIABLE]
-            _put_back(faults.removed(Path(fault.folder)), Path(fault.removes))
+            del bench.environ[deaths.VARIABLE]
+            _put_back(deaths.removed(Path(fault.folder)), Path(fault.removes))
             goes_on = GOES_ON if has_begun(root) else {}
             # A checkpoint that was not there for a moment is dropped, and said to be. One that was
             # made in the place of the removed folder is in storage only, or lost with that place.
             after.finishes(bench.start(**goes_on), may_lose=True)
             notes = after.without_told_losses(bench.notes())
             after.holds(_trees(bench), notes, storage=bench.root)
-            return after.story(removal, faults.fired(Path(fault.folder)))
+            return after.story(removal, deaths.fired(Path(fault.folder)))
 
     @contextmanager
     def recorded(self) -> Iterator[powercut.Recording]:
@@ -184,17 +184,17 @@ def _put_back(aside: Path, place: Path) -> None:
         removed.replace(target)
 
 
-def _armed(bench: Bench, role: str = "script", at: int = 0, **how: Any) -> faults.Fault:
+def _armed(bench: Bench, role: str = "script", at: int = 0, **how: Any) -> deaths.Fault:
     """The fault that every process of the bench carries from now on; without `at` they only count.
     `how` are further fields of a Fault."""
-    fault = faults.Fault(
+    fault = deaths.Fault(
         folder=str(bench.folder / "counting"),
         roots=[str(bench.storage), str(bench.folder / "here")],
         role=role,
         at=at,
         **how,
     )
-    bench.environ |= faults.environ_for(fault)
+    bench.environ |= deaths.environ_for(fault)
     return fault
 
 

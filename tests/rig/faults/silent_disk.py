@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.rig import ROOT
-from tests.rig.faults import HOOK, role_here
+from tests.rig.faults.deaths import HOOK, role_here
 
 VARIABLE: Final = "HOLDFAST_TEST_SILENCE"
 GATE: Final = "disk"

@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Final
 
 from holdfast.dataclass import dataclass
-from tests.rig.ills import Aim, Ill, Plan, Request, Some, Well
+from tests.rig.faults.ills import Aim, Ill, Plan, Request, Some, Well
 
 __all__ = ["FaultProxy", "Ill", "Moment"]
 

@@ -373,7 +373,7 @@ def test_a_trainer_is_refused_where_it_means_nothing(tmp_path: Path) -> None:
 
 def test_the_first_format_is_read_without_trust_too(fit: Any, canary: Path) -> None:
     path = fit(stumbles, SPACE, stop=MaximumIterationStopper(9)).experiment_path
-    old = Path(__file__).parent.parent / "data" / "tuner-1" / "tuner.pkl"
+    old = Path(__file__).parents[2] / "data" / "tuner-1" / "tuner.pkl"
     shutil.copy(old, Path(path, "tuner.pkl"))
     with pytest.raises(NotTrusted, match=r"param_space"):
         tune.Tuner.restore(path, stumbles, trusted=False)

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from holdfast.dataclass import dataclass
 from tests.rig import ROOT
-from tests.rig.faults import HOOK
+from tests.rig.faults.deaths import HOOK
 
 VARIABLE: Final = "HOLDFAST_TEST_POWER"
 BOOT: Final = "HOLDFAST_TEST_BOOT"

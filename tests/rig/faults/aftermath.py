@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from tests.rig import checker
 from tests.rig.bench import Bench, results
-from tests.rig.mishaps import Mishap
+from tests.rig.faults.mishaps import Mishap
 from tests.rig.script import UserScript, acknowledged
 
 _LONGEST_S = 150.0

@@ -32,7 +32,7 @@ from tests.rig import ROOT
 
 VARIABLE: Final = "HOLDFAST_TEST_FAULT"
 ROLES: Final = ("script", "warm", "worker", "projector", "uploader")
-HOOK: Final = Path(__file__).parent / "hook"
+HOOK: Final = Path(__file__).parent.parent / "hook"
 _SLOT = struct.Struct("<Q")
 
 

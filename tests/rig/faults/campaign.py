@@ -1,7 +1,7 @@
 """A campaign of faults: runs are killed at each thing that they do, lose their power or their
 storage, and are gone on with; then an independent checker looks at what is there.
 
-`python -m tests.rig.campaign --help` runs a long one.
+`python -m tests.rig.faults.campaign --help` runs a long one.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from tests.rig.aftermath import Story
-from tests.rig.bucket_stage import BucketStage
-from tests.rig.mishaps import (
+from tests.rig.faults.aftermath import Story
+from tests.rig.faults.bucket_stage import BucketStage
+from tests.rig.faults.mishaps import (
     Crash,
     Kill,
     Mishap,
@@ -32,8 +32,8 @@ from tests.rig.mishaps import (
     stops,
     strikes,
 )
+from tests.rig.faults.stage import Stage, in_memory
 from tests.rig.s3_server import make_bucket, moto_server, rclone_server
-from tests.rig.stage import Stage, in_memory
 
 M = TypeVar("M", bound=Mishap)
 

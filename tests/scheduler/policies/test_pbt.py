@@ -17,7 +17,7 @@ from holdfast.trial.space import choice, grid_search, loguniform, uniform
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import TuneConfig
 from holdfast.tune.search.bohb import TuneBOHB
-from tests.scheduler.population import Play
+from tests.scheduler.policies.population import Play
 
 LR = {"lr": uniform(0.001, 2.0)}
 

@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import train, tune
 from holdfast.train import DataParallelTrainer, ScalingConfig
-from tests.fit.liar import RECORD, own_session, report
+from tests.fit.faults.liar import RECORD, own_session, report
 
 NAN, INF, HUGE = float("nan"), float("inf"), 10**18
 

@@ -19,7 +19,7 @@ from holdfast.scheduler.policies.bandit import (
 from holdfast.scheduler.policies.pb2 import PB2
 from holdfast.scheduler.policy import AskUser, CloneTrial
 from holdfast.trial.errors import InvalidConfig
-from tests.scheduler.population import Play
+from tests.scheduler.policies.population import Play
 
 SHARES = st.floats(0, 1)
 

@@ -14,7 +14,7 @@ import msgpack
 import pytest
 
 from holdfast import tune
-from tests.fit.liar import RECORD, own_session, report
+from tests.fit.faults.liar import RECORD, own_session, report
 
 FAILURE = {"kind": "user", "type_name": "E", "message": "m", "traceback": "t", "hostname": "h"}
 HUGE = 10**18

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, Final, assert_never
 
 from holdfast.dataclass import dataclass
-from tests.rig.aftermath import Aftermath, Story
 from tests.rig.bench import Bench
 from tests.rig.bucket import Bucket
-from tests.rig.fault_proxy import FaultProxy, Moment
-from tests.rig.ills import Aim, AtRandom, GoesSilent, Ill, KeyExpires, Plan, Some, Well
-from tests.rig.mishaps import (
+from tests.rig.faults.aftermath import Aftermath, Story
+from tests.rig.faults.fault_proxy import FaultProxy, Moment
+from tests.rig.faults.ills import Aim, AtRandom, GoesSilent, Ill, KeyExpires, Plan, Some, Well
+from tests.rig.faults.mishaps import (
     NEEDS_MD5,
     SILENT,
     Expiry,
@@ -29,9 +29,9 @@ from tests.rig.mishaps import (
     Storm,
     Strike,
 )
+from tests.rig.faults.stage import GOES_ON, Stage
 from tests.rig.s3_server import S3Server
 from tests.rig.script import LONGEST_S, Process, UserScript
-from tests.rig.stage import GOES_ON, Stage
 
 # The client's own deadlines, where nothing answers: else it would wait for a minute.
 _IMPATIENT: Final = "request_timeout=2&connect_timeout=2"

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from holdfast.dataclass import dataclass
-from tests.rig.faults import ROLES
-from tests.rig.ills import Aim, Ill
+from tests.rig.faults.deaths import ROLES
+from tests.rig.faults.ills import Aim, Ill
 
 EVERYONE: Final = ROLES
 # What the rules of a store that decides itself cannot be tried with, and the other way round.
