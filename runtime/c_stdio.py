@@ -1,4 +1,4 @@
-"""What C code prints in this process through its own buffers: `printf` of a native library."""
+"""Flushes the output of C code, which has its own buffers: `printf` in a native library."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class _Stdio(NamedTuple):
 
 
 def write_each_line() -> None:
-    """Let C code's stdout, which is buffered by blocks where it is a file, write each line."""
+    """Make C's stdout line-buffered; if it is a file, it is block-buffered by default."""
     if (stdio := _stdio()) is not None:
         stdio.setvbuf(stdio.stdout, None, _IOLBF, 0)
 
 
 def flush() -> None:
-    """Write what C code has printed. What stays in the buffers is written again by each fork."""
+    """Flush C's buffers. Otherwise each forked child would write their contents again."""
     if (stdio := _stdio()) is not None:
         stdio.fflush(None)
 
 
 @cache
 def _stdio() -> _Stdio | None:
-    """None where C's stdout is not found."""
+    """C's stdout and the functions for it; None if they are not found."""
     import ctypes
 
     try:

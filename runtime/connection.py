@@ -1,4 +1,4 @@
-"""The controller's end of a connection: on the event loop, never blocking."""
+"""The controller's end of a connection: runs on the event loop and never blocks."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import CHUNK_BYTES, readable
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 
-# How long the rest of a message may take that has begun to arrive.
+# The longest time between the first and the last byte of a message.
 REST_S = 60.0
-# A timer that fires so much after its time was held up, and cannot tell who else was.
+# If a timer fires this late, this process was suspended, and the others may have been, too.
 LATE_S = 1.0
-# Process, user and group of a sender, as the kernel adds them (`struct ucred`).
+# Process, user and group of a sender, from the kernel (`struct ucred`).
 _CRED = struct.Struct("iii")
 
 
 def _ask_who_sends(sock: socket.socket) -> bool:
-    """Have the kernel say whose the first bytes are (Linux). SO_PEERCRED would name the process
-    that has made the pair: this one."""
+    """Let the kernel name the sender of the first bytes (Linux). SO_PEERCRED would name the
+    process that created the socket pair, which is this one."""
     if sys.platform != "linux":
         return False
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    except OSError:  # some sandboxes have none
+    except OSError:  # some sandboxes do not support it
         return False
     return True
 
@@ -51,9 +51,10 @@ class Connection:
         largest: int = LARGEST_FRAME,
         rest_s: float = REST_S,
     ) -> None:
-        """`on_closed` is called once, on the loop, with the reason ("" where the end is plain).
+        """`on_closed` is called once, on the loop, with the reason; "" if the other end closed it.
 
-        Who stops in the middle of a message has `rest_s` seconds before it is given up.
+        If the other end stops in the middle of a message for `rest_s` seconds, the connection
+        ends.
         """
         sock.setblocking(False)
         self._socket = sock
@@ -72,7 +73,7 @@ class Connection:
         give_up_in_children(self)
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        """Send now what the socket takes, the rest when it has room. To a closed end: nothing.
+        """Send as much as the socket takes now, and the rest later. Ignored after the end.
 
         `fds` may be closed as soon as this returns.
         """
@@ -87,15 +88,16 @@ class Connection:
             self._unsent.append((data, [os.dup(fd) for fd in fds]))
 
     def drain(self) -> None:
-        """Take in what has arrived already, without waiting for the loop to see it."""
+        """Handle messages that have already arrived, without waiting for the loop."""
         while self.is_open and readable(self._socket.fileno(), 0):
             self._on_readable()
 
     def end(self) -> None:
-        """Take in what has arrived and be closed: another has seen that the other end is gone.
+        """Handle messages that have arrived, and close. Called if the other process is known to
+        have ended.
 
-        uvloop is silent about an end that left something unread: the kernel shows that as an error
-        of the socket, and libuv then watches it no more.
+        uvloop does not report the end of a process that left data unread: the kernel shows this as
+        an error of the socket, and libuv then stops watching it.
         """
         self.drain()
         self._end("")
@@ -112,7 +114,7 @@ class Connection:
             self._close()
 
     def give_up(self) -> None:
-        """Not through the loop: what the kernel watches for it, a child shares with its parent."""
+        """Close without the loop: a forked child shares the parent's epoll descriptor."""
         if self.is_open:
             self.is_open = False
             self._close()
@@ -131,7 +133,7 @@ class Connection:
         except BlockingIOError:
             return data, fds
         except OSError:
-            # The reader sees the end of the connection and tells.
+            # The reading side sees the end of the connection and reports it.
             return data[:0], ()
         return data[sent:], ()
 
@@ -161,7 +163,7 @@ class Connection:
                 if self.is_open:
                     self._on_message(message)
         except WireError as error:
-            # Raised by the decoder, or by the receiver of what is a frame but no message.
+            # Raised by the decoder, or by a receiver for a message that is not valid.
             self._end(str(error))
         if self._decoder.is_within:
             self._received += 1
@@ -175,7 +177,7 @@ class Connection:
         for level, kind, raw in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_CREDENTIALS and len(raw) >= 12:
                 self.peer_pid = _CRED.unpack_from(raw)[0]
-        # Once is enough, and what was sent before it ended can be read without.
+        # Once is enough. Messages that were already sent with credentials can be read with `recv`.
         self._is_asking = False
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 0)
         return data
@@ -185,8 +187,8 @@ class Connection:
         self._rest_timer = self._loop.call_at(due, self._look_for_rest, self._received, due)
 
     def _look_for_rest(self, received: int, due: float) -> None:
-        """Judge only after reading what has come. Where this loop itself was held up, as by a
-        machine that slept, the other end was too, and gets the whole time again."""
+        """Read what has arrived before judging. If this process was suspended, the other end may
+        have been, too, and gets the whole time again."""
         self._rest_timer = None
         was_late = self._loop.time() - due > LATE_S
         self.drain()

@@ -1,4 +1,4 @@
-"""What can go wrong between processes."""
+"""Errors of communication between processes."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from holdfast.errors import TuneError
 
 
 class RuntimeFault(TuneError):
-    """The base of all that this room raises."""
+    """Base class of the errors in `holdfast.runtime`."""
 
 
 class WireError(RuntimeFault):
-    """Bytes that are no frame: the other side is not one of ours, or is broken."""
+    """The other process sent invalid data, or stopped in the middle of a message."""
 
 
 class LaunchFailed(RuntimeFault):
-    """No worker can be started at all; carries what the process that tried said.
+    """No worker can be started.
 
-    `type_name`, `message` and `traceback` are those of the error there.
+    `type_name`, `message` and `traceback` describe the error in the process that tried.
     """
 
     def __init__(self, type_name: str, message: str, traceback: str = "") -> None:

@@ -1,5 +1,4 @@
-"""How a worker's process has ended, and whether the kernel killed it because it ran out of
-memory."""
+"""Explains a worker's exit: its status or signal, and whether memory ran out."""
 
 from __future__ import annotations
 
@@ -12,13 +11,14 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.runtime import process_control
 
-# What a shell, and what wraps a program in one, makes of a death by signal.
+# A shell reports a death by a signal as the status 128 + signal.
 _SHELL_BASE = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitCause:
-    """`cause` follows the words «the worker process»; `signum` is 0 where no signal ended it."""
+    """Why a worker ended. `cause` follows the words "the worker process"; `signum` is 0 if no
+    signal ended it."""
 
     cause: str
     signum: int = 0
@@ -26,11 +26,10 @@ class ExitCause:
 
 
 class KernelKills:
-    """How often the kernel has killed a process because memory ran out where this process is
-    (Linux).
+    """Counts the processes that the kernel has killed because memory ran out (Linux).
 
-    It counts for each control group, and where there is none for the machine. Elsewhere nothing
-    is known.
+    The counter is that of this process's control group, or of the machine if there is none. Other
+    systems have no counter.
     """
 
     def __init__(self, counters: Sequence[str | os.PathLike[str]] | None = None) -> None:
@@ -41,11 +40,11 @@ class KernelKills:
 
     @property
     def where(self) -> str:
-        """The files that are read, for people."""
+        """The files that are read, for messages."""
         return ", ".join(map(str, self._files))
 
     def take(self) -> bool:
-        """Whether there was one that has not been taken yet; each is taken once."""
+        """Whether the count has grown; each increment is returned once."""
         if self._total() <= self._seen:
             return False
         self._seen += 1
@@ -56,8 +55,8 @@ class KernelKills:
 
 
 def ending_of(status: int, kills: KernelKills, ours: str = "") -> ExitCause:
-    """What `os.waitpid` says of a worker. A SIGKILL is ours where `ours` says why we sent it, and
-    the kernel's where its count has grown."""
+    """The cause for a status from `os.waitpid`. `ours` is holdfast's reason for a SIGKILL, ""
+    without one; otherwise the kernel sent it if its count has grown."""
     code = os.waitstatus_to_exitcode(status)
     signum = -code if code < 0 else 0
     is_killed = signum == signal.SIGKILL or code == _SHELL_BASE + signal.SIGKILL
@@ -70,7 +69,7 @@ def ending_of(status: int, kills: KernelKills, ours: str = "") -> ExitCause:
 
 
 def _counters() -> list[Path]:
-    """Of the control groups that this process is in: version 2, version 1, else the machine's."""
+    """The counter of this process's control group (version 2 or 1), else the machine's."""
     try:
         lines = Path("/proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -79,7 +78,7 @@ def _counters() -> list[Path]:
     for line in lines:
         _, controllers, group = line.split(":", 2)
         for root, name in _mounts(controllers):
-            # In a container the group's path is that of the host, and its own group the root.
+            # In a container, the path of the group is the host's; its files are at the root.
             places += [Path(f"{root}{group}", name), Path(root, name)]
     readable = [path for path in places if _count(path) is not None]
     return readable[:1] or [Path("/proc/vmstat")]

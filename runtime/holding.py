@@ -1,4 +1,4 @@
-"""A file that a process holds as long as it lives, so that others can wait until all are gone."""
+"""A lock on a file that processes share as long as they live, so that others can wait for them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _held: list[int] = []
 
 
 def hold(path: str) -> None:
-    """Share the lock on a file until this process and all that it forks are gone; "" is no file.
+    """Share the lock on a file until this process and its forks have ended; "" means no file.
 
-    The descriptor is this process's own: what user code does with it gives up no other process's
-    share. What was held for a parent is let go. Where somebody has the file for itself, this
-    process was started for nobody any more, and ends.
+    The descriptor is opened anew: if user code closes it, other processes keep their locks. A lock
+    inherited from a parent is released. If another process holds the exclusive lock, the run is
+    over, and this process ends.
     """
     while _held:
         os.close(_held.pop())

@@ -1,6 +1,6 @@
-"""Where workers come from: the protocols that a launcher keeps to.
+"""The interface of launchers, which start worker processes.
 
-`holdfast.runtime.local_launcher` has the one for this machine.
+`holdfast.runtime.local_launcher` has the launcher for this machine.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from holdfast.runtime.wire import Message
 class WorkerHandle(Protocol):
     """The controller's handle of one worker process.
 
-    `pid` is 0 until the first message arrives, whose sender the kernel names. A message from its
-    parent for that alone would add 0.1 ms to each start.
+    `pid` is 0 until the first message arrives, whose sender the kernel names. Waiting for the
+    parent to report the pid would add 0.1 ms to each start.
     """
 
     name: str
@@ -26,49 +26,49 @@ class WorkerHandle(Protocol):
     def pid(self) -> int: ...
 
     def confirm(self, told: int) -> None:
-        """Raises ValueError if the worker has another pid than `told`."""
+        """Raise ValueError if `told` is not the worker's pid."""
 
     def send(self, message: Message) -> None: ...
 
     def kill(self, why: str) -> None:
-        """End it and everything that it started. `why` is reported as the cause."""
+        """Kill the worker and everything that it started. `why` is reported as the cause."""
 
     def signal(self, signum: int) -> None:
         """`process_control.STOP` asks the worker to clean up and exit."""
 
 
 class Listener(Protocol):
-    """Hears, on the loop, what happens to one worker."""
+    """Called on the loop with the messages and the exit of one worker."""
 
     def on_message(self, message: Message) -> None: ...
 
     def on_exit(self, ending: ExitCause) -> None:
         """The process and its process group are gone; on Linux also processes that it moved out of
-        the group, if SIGKILL ended them within 2 s. Called once, and last."""
+        the group, unless they survived SIGKILL for 2 s. Called once, as the last call."""
 
 
 class Launcher(Protocol):
-    """Starts worker processes somewhere, and says when they are gone."""
+    """Starts worker processes, and reports their exits."""
 
     async def open(self, entry: str, payload: bytes) -> str:
-        """Get ready to launch. Returns a notice for the user, mostly "".
+        """Prepare to launch workers. Returns a notice for the user, or "".
 
-        Raises LaunchFailed if what the workers share cannot be loaded.
+        Raises LaunchFailed if the data that workers share cannot be loaded.
         """
 
     def launch(self, name: str, listener: Listener) -> WorkerHandle:
-        """Never raises: `listener` hears of a worker that cannot be started as of an exit."""
+        """Start a worker. Never raises: a failure to start is reported as an exit."""
 
     def learn(self, modules: Sequence[str], took_s: float) -> None:
-        """A worker has imported these, in `took_s` at most. Have them ready for later workers,
-        where that is possible."""
+        """A worker has imported these modules, in at most `took_s`. The launcher may preload them
+        for later workers."""
 
     def processes(self) -> list[Watched]:
-        """The known processes that are alive."""
+        """The processes that are alive and whose pids are known."""
 
     def kill(self) -> None:
-        """Send SIGKILL to every process, and wait for none."""
+        """Send SIGKILL to every process, without waiting."""
 
     async def close(self) -> str:
-        """End every worker, and wait for a while until all are gone. Returns which processes
-        still exist after SIGKILL, mostly ""."""
+        """End every worker, and wait for a limited time. Returns a warning that names the
+        processes that survived SIGKILL, or ""."""

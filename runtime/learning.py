@@ -1,9 +1,9 @@
-"""What a worker imports between its fork and its first report, for the workers that come after it.
+"""Records the imports of a worker up to its first report, so that later workers can preload them.
 
-A worker's watch begins before user code does. It ends at the first report, or where user code
-changes the environment: what is imported from then on may depend on that, and a process that has
-not run the user's code would import something else. Only modules of installed distributions are
-noted: the user's own may do anything when they are imported, and are imported by the trial alone.
+The watch begins before user code runs. It ends at the first report, or when user code changes the
+environment, because later imports may depend on that change. Only modules of installed
+distributions are recorded: the import of the user's own modules may have side effects, so only
+trials import them.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any, Final
 
 from holdfast.runtime.provenance import CodeOrigin, origin_of
 
-# TensorFlow, which has the most, imports 3,200.
+# The largest library, TensorFlow, imports 3,200.
 MOST_MODULES: Final = 20_000
 LONGEST_NAME: Final = 200
 
-# What libraries set in their calls, and read when they are used, not when they are imported.
+# Variables that libraries set in calls, and do not read at their import.
 _OF_CALLS: Final = (b"PL_", b"ACCELERATE_", b"FSDP_", b"TORCHELASTIC_")
-# They start when they are imported what no fork survives.
+# Their import starts threads or connections that do not survive a fork.
 _NEVER: Final = frozenset({"mpi4py", "horovod"})
 _INSTALLED: Final = (CodeOrigin.STANDARD, CodeOrigin.DISTRIBUTION, CodeOrigin.HOLDFAST)
 
 
 class ImportWatch:
-    """One worker's: made before the fork, begun after it."""
+    """The watch of one worker: created before the fork, begun after it."""
 
     def __init__(self) -> None:
         self._known = frozenset(sys.modules)
@@ -41,16 +41,16 @@ class ImportWatch:
         self.began_s = 0.0
 
     def begin(self) -> None:
-        """From now on a change of the environment may end the watch: `os.environ` calls what
-        stands under these two names in `os`."""
+        """Begin. A change of the environment may end the watch: `os.environ` calls `os.putenv` and
+        `os.unsetenv`, which this replaces."""
         self.began_s = time.perf_counter()
         sys.meta_path.insert(0, self._order)
         os.putenv, os.unsetenv = self._put, self._unset
 
     def end(self) -> list[str]:
-        """The names of what was imported, in the order in which the imports began."""
+        """The names of the imported modules, in the order in which their imports began."""
         self._stop()
-        # With another path before the one that all workers begin with, names mean other modules.
+        # If user code put folders in front of the original path, names may mean other modules.
         if sys.path[: len(self._path)] != self._path:
             return []
         seen = self._seen or []
@@ -59,7 +59,7 @@ class ImportWatch:
     def _stop(self) -> None:
         if self._seen is None:
             os.putenv, os.unsetenv = self._setters
-            with suppress(ValueError):  # user code has taken it out
+            with suppress(ValueError):  # user code has removed it
                 sys.meta_path.remove(self._order)
             self._seen = [name for name in self._order.begun if name not in self._known]
 
@@ -79,10 +79,10 @@ class ImportWatch:
 
 
 class _Order:
-    """Stands before the finders of modules, finds none, and notes what is looked for, and when.
+    """A finder that finds nothing and records the order in which imports begin.
 
-    `sys.modules` has modules in the order in which they were complete. Imported in that order,
-    those that import each other in a circle would begin where they never have.
+    `sys.modules` has the order in which imports ended. Repeating imports in that order would start
+    circular imports at a different module.
     """
 
     def __init__(self) -> None:
@@ -96,20 +96,20 @@ _watches: list[ImportWatch] = []
 
 
 def watch_children() -> None:
-    """The workers that this process forks from now on note what they import."""
-    origin_of(os.__file__)  # what it looks up for that, it looks up here and not in each worker
+    """Make the workers that this process forks from now on record their imports."""
+    origin_of(os.__file__)  # fills its cache, so that workers need not
     _watches[:] = [ImportWatch()]
 
 
 def begin_watch() -> None:
-    """In a worker, before user code."""
+    """Called in a worker, before user code."""
     for watch in _watches:
         watch.begin()
 
 
 def end_watch() -> tuple[list[str], float] | None:
-    """What was imported up to here, and in how many seconds since the watch began. None where that
-    was nothing or was asked before, or nobody watches."""
+    """The modules imported so far, and the seconds since the watch began. None if there are none,
+    there is no watch, or this was called before."""
     if not _watches:
         return None
     watch = _watches.pop()
@@ -119,8 +119,7 @@ def end_watch() -> tuple[list[str], float] | None:
 
 
 def checked(names: object, took_s: object) -> tuple[list[str], float]:
-    """What a worker says that it has imported, and for how long it was watched. Raises ValueError
-    for what cannot be that."""
+    """Check a worker's message about its imports and their duration. Raises ValueError."""
     if not isinstance(took_s, float) or not 0 <= took_s < math.inf:
         raise ValueError(f"not a number of seconds: {took_s!r:.100}")
     if not isinstance(names, list) or len(names) > MOST_MODULES:
@@ -132,7 +131,7 @@ def checked(names: object, took_s: object) -> tuple[list[str], float]:
 
 
 def _is_name(name: object) -> bool:
-    """A dotted name, of something that is imported and not run."""
+    """Whether it is the dotted name of a module other than `__main__`."""
     if not isinstance(name, str) or len(name) > LONGEST_NAME or not name.isascii():
         return False
     parts = name.split(".")
@@ -140,8 +139,8 @@ def _is_name(name: object) -> bool:
 
 
 def _is_of_use(name: str, module: ModuleType | None) -> bool:
-    """Whether importing `name` elsewhere gives this module: it is no alias, no object that stands
-    for a module, and no part of the user's code."""
+    """Whether an import of `name` in another process gives this module: it is not an alias, not an
+    object in place of a module, and not part of the user's code."""
     spec = getattr(module, "__spec__", None)
     if getattr(spec, "name", None) != name or not _is_name(name):
         return False
@@ -154,8 +153,8 @@ def _is_of_use(name: str, module: ModuleType | None) -> bool:
 
 
 def _comes_with_an_import(frame: FrameType | None) -> bool:
-    """Whether the environment is changed by an installed module that is being imported, and so
-    wherever it is imported, or by holdfast itself, and so for every trial."""
+    """Whether the environment was changed by an import of an installed module, which does it in
+    every process, or by holdfast, which does it for every trial."""
     is_librarys = False
     while frame is not None:
         match origin_of(frame.f_code.co_filename):

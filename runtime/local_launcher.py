@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from holdfast.runtime import process_control
-from holdfast.runtime.connection import Connection
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
 from holdfast.runtime.launcher import Listener
-from holdfast.runtime.orphans import is_child
 from holdfast.runtime.process_exits import PATIENCE_S, happens, still_there, survives
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.warm.awaited_exit import exit_of
 from holdfast.runtime.warm.client import WarmClient
+from holdfast.runtime.warm.local_worker import LocalWorker
 from holdfast.runtime.warm.pending_launches import PendingLaunches
 from holdfast.runtime.warm.succession import Forker, Succession
-from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
+from holdfast.runtime.wire import Message
 
 _SPAWNS = "Forking is not safe ({reason}). Each worker starts a fresh interpreter, which is slower"
 
@@ -41,10 +38,11 @@ class LocalLauncher:
         workers_move: bool = False,
         held: str = "",
     ) -> None:
-        """Every process of this launcher holds `inherited_fds` open, and a shared lock on the file
-        `held`: whoever gets the exclusive lock knows that all are gone. Workers start in
-        `directory` and import from there first. `learns`: later workers find loaded what the first
-        ones imported. `workers_move`: each worker changes its working directory soon."""
+        """Every process of this launcher keeps `inherited_fds` open, and a shared lock on the file
+        `held`: a process that gets the exclusive lock knows that all of them have ended. Workers
+        start in `directory` and import from there first. `learns`: modules that the first workers
+        import are preloaded for later ones. `workers_move`: each worker changes its working
+        directory at its start."""
         self._tasks = tasks
         self._environ = dict(environ)
         self._inherited = tuple(inherited_fds)
@@ -56,7 +54,7 @@ class LocalLauncher:
         self._warm_client: WarmClient | None = None
         self._not_reaped: dict[WarmClient, Succession] = {}
         self._workers: dict[str, LocalWorker] = {}
-        self._left: dict[str, str] = {}  # what to tell of workers that still exist, by name
+        self._left: dict[str, str] = {}  # warnings about workers that survived SIGKILL, by name
         self._unborn: dict[str, socket.socket] = {}
         self._all_gone = asyncio.Event()
         self._all_gone.set()
@@ -123,10 +121,10 @@ class LocalLauncher:
         for worker in list(self._workers.values()):
             worker.kill("the run ended")
         for warm_client in self._not_reaped:
-            if warm_client.is_loading:  # it reads no order yet, and has no workers
+            if warm_client.is_loading:  # it has no workers, and does not read orders yet
                 warm_client.kill()
         if not await happens(self._all_gone, PATIENCE_S):
-            self.kill()  # the kernel kills workers with the warm parent that forked them
+            self.kill()  # if the warm parent dies, the kernel kills its workers
             await happens(self._all_gone, PATIENCE_S)
         for worker in list(self._workers.values()):
             self._leave(worker)
@@ -135,7 +133,7 @@ class LocalLauncher:
         return "; ".join(filter(None, [*self._left.values(), *(one.result() for one in closing)]))
 
     def _leave(self, worker: LocalWorker) -> None:
-        """Wait no more for a worker that was killed."""
+        """Stop waiting for a worker that was killed."""
         cause = "did not end when it was killed"
         if worker.pid and survives(worker.pid):
             told = still_there(worker.pid)
@@ -145,11 +143,11 @@ class LocalLauncher:
 
     @property
     def _succession(self) -> Succession | None:
-        """Of the newest warm parent, None where it is dead."""
+        """The successors of the newest warm parent; None if it is dead."""
         return None if self._warm_client is None else self._not_reaped.get(self._warm_client)
 
     def _start(self, worker: LocalWorker) -> str:
-        """Order the fork. Returns why that is impossible, mostly ""."""
+        """Order the fork, or postpone it. Returns an error message, or ""."""
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
@@ -162,7 +160,7 @@ class LocalLauncher:
         return ""
 
     def bear(self, worker: LocalWorker) -> None:
-        """Have it forked now, if that was postponed."""
+        """Order the worker's fork now, if it was postponed."""
         if worker.name in self._unborn:
             problem = self._fork(worker)
             if problem:
@@ -183,7 +181,7 @@ class LocalLauncher:
         return ""
 
     def _forker(self) -> Forker:
-        """Raises OSError."""
+        """The process that will fork the next worker. Raises OSError."""
         warm_client = self._warm_client
         if warm_client is None or not warm_client.is_open:
             if self._closing:
@@ -230,11 +228,11 @@ class LocalLauncher:
                 raise WireError(f"not a message of the warm parent: {message!r:.200}")
 
     def _was_successor(self, name: str) -> bool:
-        """Whether a successor, and not a worker, has ended or could not be started."""
+        """Whether the name in a message is a successor's, which has ended or failed to start."""
         return any(found.has_ended(name) for found in list(self._not_reaped.values()))
 
     def _on_lost(self, warm_client: WarmClient) -> None:
-        """Its process is dead. The kernel kills its children, which ends their connections."""
+        """The process has died. The kernel kills its children, which ends their connections."""
         self._not_reaped.pop(warm_client).close()
         self._lose(warm_client)
 
@@ -253,7 +251,7 @@ class LocalLauncher:
             self._all_gone.set()
 
     def await_exit(self, worker: LocalWorker, forker: Forker) -> None:
-        """Of a worker that was killed."""
+        """Wait for the exit of a worker that was killed, for a limited time."""
         self._tasks.start(
             exit_of(
                 lambda: worker.is_gone or worker.is_orphan,
@@ -268,90 +266,9 @@ class LocalLauncher:
         return any(worker.forker is forker for worker in self._workers.values())
 
     def on_closed(self, worker: LocalWorker) -> None:
-        """The connection to the worker has ended. Mostly its exit is reported a moment later."""
+        """Called when the connection to the worker has ended. Usually its exit is reported soon
+        after; an orphan's never is."""
         if worker.is_orphan and self._workers.get(worker.name) is worker:
             how = worker.forker.cause if worker.forker is not None else ""
             cause = f"was lost together with the process that started it{how and f', which {how}'}"
             self._forget(worker.name, ExitCause(cause=cause))
-
-
-class LocalWorker:
-    """A worker of a `LocalLauncher`."""
-
-    def __init__(self, name: str, listener: Listener, launcher: LocalLauncher) -> None:
-        self.name = name
-        self.killed = self._broken = ""
-        self.is_gone = False
-        self._told_pid = 0
-        self.is_orphan = False
-        self.forker: Forker | None = None
-        self._listener = listener
-        self._launcher = launcher
-        self._link: Connection | None = None
-
-    def connect(self, sock: socket.socket) -> None:
-        self._link = Connection(
-            sock, self._listener.on_message, self._on_closed, largest=LARGEST_FROM_WORKER
-        )
-
-    @property
-    def pid(self) -> int:
-        known = 0 if self._link is None else self._link.peer_pid
-        return known or self._told_pid
-
-    @property
-    def is_born(self) -> bool:
-        """Whether it has sent something, or its exit was reported."""
-        return bool(self.pid) or self.is_gone
-
-    def take_pid(self, told: int) -> None:
-        """Take the pid from its parent, or itself, if the kernel has not named the sender."""
-        if not self.pid and self.forker is not None and is_child(told, self.forker.pid):
-            self._told_pid = told
-
-    def confirm(self, told: int) -> None:
-        self.take_pid(told)
-        if told != self.pid:
-            raise ValueError(f"its pid is {self.pid}, and it says {told}")
-
-    def send(self, message: Message) -> None:
-        if self._link is not None:
-            self._link.send(message)
-
-    def kill(self, why: str) -> None:
-        is_first, self.killed = not self.killed, self.killed or why
-        self.signal(signal.SIGKILL)
-        if is_first and self.forker is not None:
-            self._launcher.await_exit(self, self.forker)
-
-    def signal(self, signum: int) -> None:
-        self._launcher.bear(self)  # one whose fork is postponed hears nothing
-        if self.forker is not None:
-            self.forker.send(["signal", self.name, signum])
-
-    def orphaned(self) -> None:
-        """Nobody will report the exit any more: the end of the connection counts as one."""
-        self.is_orphan = True
-        if self.pid:
-            process_control.kill_group(self.pid)
-        # A child that has left its group may hold the connection open: then it is forgotten.
-        alive = self._link is not None and self._link.is_open
-        loop = asyncio.get_running_loop()
-        loop.call_later(PATIENCE_S if alive else 0, self._launcher.on_closed, self)
-
-    def gone(self, ending: ExitCause) -> None:
-        """Read what it sent before it ended, since its exit may be heard of first. Then report."""
-        self.is_gone = True
-        if self._broken and self._broken not in ending.cause:
-            # It saw the end of the connection before it was killed.
-            ending = replace(ending, cause=f"{ending.cause}: {self._broken}")
-        if self._link is not None:
-            self._link.drain()
-            self._link.close()
-        self._listener.on_exit(ending)
-
-    def _on_closed(self, reason: str) -> None:
-        if reason:
-            self._broken = f"it can no longer be talked to ({reason})"
-            self.kill(self._broken)
-        self._launcher.on_closed(self)

@@ -1,11 +1,12 @@
-"""One value in one file, which any number of processes map into memory and read without a copy.
+"""Writes a value to a file that any number of processes can map and read without a copy.
 
     0   magic, format, number of buffers, length of the pickle, length of the file
     64  the pickle (protocol 5), then each buffer of it, all at multiples of 64 bytes
     at the end, offset and length of each buffer
 
-Buffers are what NumPy, Arrow, pandas and whatever else knows protocol 5 leave out of the pickle.
-Readers get them as views of the map: of the same memory in every process, and read-only.
+Buffers are the data that NumPy, Arrow, pandas and other libraries with support for protocol 5
+leave out of the pickle. Readers get them as read-only views of the map, so all processes share the
+same memory.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ _MAGIC = b"HOLDFAST"
 _FORMAT = 1
 _HEAD = struct.Struct("<8sIIQQ")
 _SPAN = struct.Struct("<QQ")
-# What whoever reads a value has to import first, and may be imported before a fork.
+# Packages that reading a value may import, and that are safe to import before a fork.
 _PACKAGES = frozenset({"numpy", "pandas", "pyarrow"})
-# A cache line, and what Arrow and the vector units of a CPU like best.
+# A cache line, and the alignment that Arrow and vector instructions work best with.
 ALIGNMENT = 64
 
 
 class BadObject(ValueError):
-    """The file holds no whole value of this format."""
+    """The file does not contain a complete value of this format."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pickled:
-    """A value ready to be written: its pickle, and the buffers that belong to it.
+    """A value ready to be written: its pickle and its buffers.
 
-    `packages` are those of NumPy, pandas and Arrow that reading it will import.
+    `packages` are those of NumPy, pandas and Arrow that reading it imports.
     """
 
     body: memoryview
@@ -48,7 +49,7 @@ class Pickled:
 
     @property
     def file_bytes(self) -> int:
-        """The size of the file that it makes."""
+        """The size of its file."""
         return self.table_at + len(self.buffers) * _SPAN.size
 
     @property
@@ -58,7 +59,7 @@ class Pickled:
 
     @property
     def offsets(self) -> list[int]:
-        """Where the pickle and each buffer begin."""
+        """The offsets of the pickle and of each buffer."""
         found, at = [], ALIGNMENT
         for part in (self.body, *self.buffers):
             found.append(at)
@@ -67,7 +68,7 @@ class Pickled:
 
 
 def pickled(value: object) -> Pickled:
-    """`value` by cloudpickle. Raises whatever a part of it raises that cannot be pickled."""
+    """Pickle `value` with cloudpickle. Raises what its parts raise if they cannot be pickled."""
     buffers: list[pickle.PickleBuffer] = []
     file, packages = io.BytesIO(), set[str]()
     _pickler(file, buffers.append, packages).dump(value)
@@ -79,9 +80,9 @@ def pickled(value: object) -> Pickled:
 
 
 def write(path: str, value: Pickled) -> None:
-    """Write a new file at `path`; it is complete when this returns, and gone when this raises.
+    """Write a new file at `path`; it is removed if this raises.
 
-    Raises OSError, for want of room before anything is written where the system can tell.
+    Raises OSError; if the system can tell that there is too little room, before it writes.
     """
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -95,9 +96,9 @@ def write(path: str, value: Pickled) -> None:
 
 
 def read(path: str) -> Any:
-    """The value; the buffers in it are views of the file, which may be unlinked meanwhile.
+    """Read the value. Its buffers are views of the file, which may be unlinked afterwards.
 
-    Raises OSError, BadObject, and what the value's own classes raise when it is unpickled.
+    Raises OSError, BadObject, and what the value's own classes raise when they are unpickled.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -109,7 +110,7 @@ def read(path: str) -> Any:
         os.close(fd)
     magic, version, count, body_bytes, file_bytes = _HEAD.unpack_from(whole)
     if (magic, version, file_bytes) != (_MAGIC, _FORMAT, size):
-        raise BadObject(f"{path} is not a whole object of format {_FORMAT}")
+        raise BadObject(f"{path} is not a complete object of format {_FORMAT}")
     spans = _SPAN.iter_unpack(whole[size - count * _SPAN.size :])
     buffers = [whole[at : at + length] for at, length in spans]
     return pickle.loads(whole[ALIGNMENT : ALIGNMENT + body_bytes], buffers=buffers)
@@ -119,7 +120,7 @@ def _pickler(file: Any, take: Any, packages: set[str]) -> Any:
     import cloudpickle
 
     class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """A part of an array takes only its own memory along, not that of the whole."""
+        """Pickles a part of an array without the memory of the whole array."""
 
         def reducer_override(self, value: Any) -> Any:
             package = type(value).__module__.partition(".")[0]
@@ -134,17 +135,17 @@ def _pickler(file: Any, take: Any, packages: set[str]) -> Any:
 
 
 def _has_gaps(array: Any) -> bool:
-    """Whether it is a view that leaves out some of the memory that it spans: no buffer, then."""
+    """Whether the array is a view that skips some of its memory, so it has no single buffer."""
     return not (array.flags.forc or array.dtype.hasobject)
 
 
 def _is_slice(array: Any) -> bool:
-    """Whether most of an Arrow array's buffers is outside of it."""
+    """Whether an Arrow array uses less than half of its buffers."""
     return bool(array.get_total_buffer_size() > 2 * array.nbytes + ALIGNMENT)
 
 
 def _compacted(array: Any) -> Any:
-    """The array by itself; Arrow's own pickle would have all of its buffers."""
+    """A copy of the array alone; Arrow's own pickle would contain the complete buffers."""
     import pyarrow as pa
 
     batch = pa.record_batch([array], names=["array"])
@@ -153,7 +154,7 @@ def _compacted(array: Any) -> Any:
         stream.write_batch(batch)
     with pa.ipc.open_stream(sink.getvalue()) as stream:
         copy = stream.read_next_batch().column(0)
-    # An extension type that is not registered would have come back as what it stores.
+    # An extension type that is not registered would become its storage type.
     return copy if copy.type == array.type else array
 
 
@@ -167,7 +168,7 @@ def _fill(fd: int, value: Pickled) -> None:
         _SPAN.pack(at, len(part)) for part, at in zip(value.buffers, offsets[1:], strict=True)
     ]
     _write_at(fd, b"".join(table), value.table_at)
-    # Where there are no buffers it ends with what fills up the pickle.
+    # Without buffers, the file ends with the padding of the pickle.
     os.ftruncate(fd, value.file_bytes)
 
 
@@ -179,7 +180,7 @@ def _write_at(fd: int, data: bytes | memoryview, at: int) -> None:
 
 
 def _reserve(fd: int, size: int) -> None:
-    """Have the room now: a page that is missing later would be a SIGBUS for who reads it."""
+    """Reserve the space now: readers would get SIGBUS if a page could not be allocated later."""
     reserve = getattr(os, "posix_fallocate", None)
     if reserve is None:
         return

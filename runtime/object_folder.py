@@ -1,9 +1,9 @@
-"""Where the objects of a process lie: a folder of its own, in memory or on the disk.
+"""The folder for a process's shared objects, in memory or on the disk.
 
     <root>/holdfast-objects-<user>/<process>-<random>/<object>
 
-The folder is locked for as long as its process lives, so that whoever finds one without a lock
-knows that nobody will need it any more, whatever has killed its process, and removes it.
+The process keeps the folder locked as long as it lives. So a folder without a lock belongs to a
+process that has ended, for whatever reason, and can be removed.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from holdfast.runtime.mapped import Pickled, write
 FOLDER = "HOLDFAST_OBJECTS_DIR"
 _MEMORY = "/dev/shm"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# Of a file system in memory this part is left to others, such as torch's data loaders.
+# One tenth of a file system in memory is left for other programs, such as torch's data loaders.
 _LEFT_OF_MEMORY = 10
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 class NoRoom(OSError):
-    """None of the places has room for an object; the message says how much each one had."""
+    """No place has room for an object; the message says how much each one had."""
 
 
 class ForeignFolder(OSError):
-    """The folder for objects is not this user's alone: what lies there could be anybody's."""
+    """Other users can write to the folder for objects, so its contents cannot be trusted."""
 
 
 class ObjectFolder:
-    """The objects that this process has put, in as many folders as there are places for them.
+    """The objects of this process: one folder in each place that has some of them.
 
-    One for each process: a child that was forked has none of its parent's.
+    Objects belong to one process: a forked child has none of its parent's.
     """
 
     def __init__(self, environ: Mapping[str, str]) -> None:
@@ -48,9 +48,9 @@ class ObjectFolder:
         self._folders: dict[str, tuple[str, int]] = {}
 
     def put(self, name: str, value: Pickled) -> str:
-        """Keep the value as a file that is complete once it has its name; returns its path.
+        """Write the value to a file, which gets its name when it is complete. Returns the path.
 
-        Raises OSError, NoRoom if no place has room for it.
+        Raises NoRoom if no place has room for it, or another OSError.
         """
         told = []
         for root in self._roots:
@@ -66,16 +66,16 @@ class ObjectFolder:
         raise NoRoom(errno.ENOSPC, f"it takes {value.file_bytes:,} bytes ({'; '.join(told)})")
 
     def close(self) -> None:
-        """Remove all objects. Who has mapped one keeps what it has mapped."""
+        """Remove all objects. Processes that have mapped one can still read it."""
         while self._folders:
             root, (folder, fd) = self._folders.popitem()
-            shutil.rmtree(folder, ignore_errors=True)  # the next run sweeps what is left
+            shutil.rmtree(folder, ignore_errors=True)  # the next run's sweep removes the rest
             os.close(fd)
-            with suppress(OSError):  # others have theirs there
+            with suppress(OSError):  # other processes have folders there
                 os.rmdir(_base(root))
 
     def forsake(self) -> None:
-        """In a forked child: leave everything to the parent, whose lock it is."""
+        """In a forked child: close the descriptors; the folders belong to the parent."""
         for _, fd in self._folders.values():
             os.close(fd)
         self._folders.clear()
@@ -90,7 +90,7 @@ class ObjectFolder:
 
 
 def roots(environ: Mapping[str, str]) -> Sequence[str]:
-    """Where objects may lie, the best place first."""
+    """The places for objects, the best one first."""
     if environ.get(FOLDER):
         return (os.path.abspath(os.path.expanduser(environ[FOLDER])),)
     disk = _temporary_folder()
@@ -100,21 +100,21 @@ def roots(environ: Mapping[str, str]) -> Sequence[str]:
 def _temporary_folder() -> str:
     try:
         return os.path.abspath(tempfile.gettempdir())
-    except FileNotFoundError:  # each is full, or cannot be written: putting something there tells
+    except FileNotFoundError:  # no folder is writable: the next write reports the error
         return "/tmp"
 
 
 def sweep(environ: Mapping[str, str]) -> None:
-    """Remove the objects of processes that have ended without doing it themselves."""
+    """Remove the objects of processes that ended without removing them."""
     for root in roots(environ):
         for folder in _folders(_base(root)):
-            with suppress(OSError):  # its process lives, or another has swept it away
+            with suppress(OSError):  # its process lives, or another process has removed it
                 fd = _locked(folder)
                 try:
                     shutil.rmtree(folder, ignore_errors=True)
                 finally:
                     os.close(fd)
-        with suppress(OSError):  # there are others, or there was none
+        with suppress(OSError):  # it is not empty, or does not exist
             os.rmdir(_base(root))
 
 
@@ -132,16 +132,16 @@ def _folders(base: str) -> Iterator[str]:
 
 
 def _check_own(base: str) -> None:
-    """Raises ForeignFolder where somebody else could have put something there."""
+    """Raise ForeignFolder if another user could have written to the folder."""
     found = os.lstat(base)
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
         raise ForeignFolder(
-            errno.EPERM, "it is not a folder that only this user can write to", base
+            errno.EPERM, "it must be a folder that only this user can write to", base
         )
 
 
 def _new_folder(root: str) -> tuple[str, int]:
-    """A folder, and the descriptor that holds its lock."""
+    """Create a folder. Returns its path and the descriptor that holds its lock."""
     base = _base(root)
     while True:
         with suppress(FileExistsError):
@@ -152,14 +152,15 @@ def _new_folder(root: str) -> tuple[str, int]:
             os.mkdir(folder, 0o700)
             fd = _locked(folder)
         except (FileNotFoundError, BlockingIOError):
-            continue  # a sweep took it for a dead one's between two steps
+            continue  # a sweep removed or locked it before this process had locked it
         if os.path.isdir(folder):
             return folder, fd
         os.close(fd)
 
 
 def _locked(folder: str) -> int:
-    """Raises BlockingIOError where another process, or another part of this one, has the lock."""
+    """Lock a folder. Raises BlockingIOError if another descriptor, here or elsewhere, has the
+    lock."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -179,7 +180,7 @@ def _free_bytes(root: str) -> int:
 
 
 def _memory_has_room(size: int, free: int) -> bool:
-    """Whether it leaves as much memory as it takes to those that will work with it."""
+    """Whether as much memory as the object takes is left for the processes that use it."""
     import psutil
 
     available = min(psutil.virtual_memory().available, _left_of_cgroup())
@@ -187,7 +188,7 @@ def _memory_has_room(size: int, free: int) -> bool:
 
 
 def _left_of_cgroup() -> float:
-    """Bytes that this container may still use; endless where nothing limits it."""
+    """The bytes of memory that this container may still use; infinite without a limit."""
     try:
         limit = (_CGROUP / "memory.max").read_text().strip()
         used = int((_CGROUP / "memory.current").read_text())

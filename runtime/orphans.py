@@ -1,9 +1,9 @@
-"""Processes that user code moved out of its worker's process group and left behind (Linux).
+"""Ends processes that user code moved out of its worker's process group and left behind (Linux).
 
 A worker, and the warm parent above it, adopts processes that would otherwise become children of
-init. So whatever a worker leaves is a child of the warm parent from the moment the worker ends,
-whatever its session, group or environment. Children there that are not workers get SIGTERM, and
-then SIGKILL. A system that does not list a process's children (macOS) shows none.
+init. So a process that a worker leaves behind becomes a child of the warm parent when the worker
+ends, whatever its session, group or environment. Children of the warm parent that are not workers
+get SIGTERM, and then SIGKILL. macOS does not list a process's children, so none are found there.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dataclasses import replace
 
 from holdfast.dataclass import dataclass
 
-# From SIGTERM to SIGKILL.
+# The time from SIGTERM to SIGKILL.
 GRACE_S = 1.0
-# After this they are left: they hang in the kernel, or run as another user.
+# After this time holdfast stops waiting: they hang in the kernel, or run as another user.
 PATIENCE_S = 2 * GRACE_S
 
 _CHUNK_BYTES = 1 << 16
@@ -27,9 +27,9 @@ _NOBODY: frozenset[int] = frozenset()
 
 
 def children(task: str = "thread-self") -> set[int]:
-    """The process ids of the children of this thread, or of another task, ended ones too."""
+    """The pids of the children of this thread, or of another task; includes zombies."""
     try:
-        # Bare descriptors: 7 µs for each worker that ends, where a file object makes it 10.
+        # Without a file object this takes 7 µs instead of 10, for each worker that ends.
         fd = os.open(f"/proc/{task}/children", os.O_RDONLY)
         try:
             data = b""
@@ -53,7 +53,7 @@ def is_child(pid: int, parent: int) -> bool:
 
 
 def descendants() -> set[int]:
-    """Children and their children, down to the last."""
+    """All descendants of this process."""
     found: set[int] = set()
     new = children()
     while new:
@@ -71,29 +71,30 @@ def _tasks(pid: int) -> list[str]:
 
 
 class Orphans:
-    """The children of this process that are no workers."""
+    """The children of this process that are not workers."""
 
     def __init__(self, workers: Iterable[int]) -> None:
-        """`workers` are the processes that are: others come and go."""
+        """`workers` are the pids of the workers; the caller changes it as they start and end."""
         self._workers = workers
         self._spared: set[int] = set()
         self._told: dict[int, _Told] = {}
 
     def spare_present(self) -> None:
-        """Spare those that exist now: the user's modules started them, for all trials."""
+        """Do not end the processes that exist now: the user's modules started them for all
+        trials."""
         self._spared = descendants()
 
     def spare_nobody(self) -> None:
         self._spared = set()
 
     def forget(self, pid: int) -> None:
-        """It was reaped: from now on another process may have its number."""
+        """Called when `pid` was reaped: another process may get the same pid."""
         self._spared.discard(pid)
         self._told.pop(pid, None)
 
     def end(self, now: float) -> frozenset[int]:
-        """Send new ones SIGTERM, and SIGKILL to those whose grace is over. Returns those that are
-        still there. Call it again when a child was reaped, and at `due_s`.
+        """Send SIGTERM to new orphans, and SIGKILL to those whose grace is over. Returns those
+        that still exist. Call it again when a child was reaped, and at `due_s`.
         """
         found = children().difference(self._workers, self._spared)
         if not found:  # nearly always
@@ -105,11 +106,12 @@ class Orphans:
 
     @property
     def due_s(self) -> float:
-        """When the next one's time is over; infinite if there is none."""
+        """When the grace of the next orphan is over; infinite if there is none."""
         return min((told.until for told in self._told.values()), default=math.inf)
 
     def _press(self, pid: int, now: float) -> _Told | None:
-        """None for one that SIGKILL has not ended in time: it is left."""
+        """Send the next signal if it is due. Returns None if SIGKILL has not ended the process in
+        time: holdfast then ignores it."""
         told = self._told.get(pid)
         if told is not None and now < told.until:
             return told
@@ -117,21 +119,22 @@ class Orphans:
             self._spared.add(pid)
             return None
         signum = signal.SIGTERM if told is None else signal.SIGKILL
-        with suppress(ProcessLookupError, PermissionError):  # gone, or another user's by now
+        with suppress(ProcessLookupError, PermissionError):  # it has ended, or changed its user
             os.kill(pid, signum)
         return _Told(signum=signum, until=now + GRACE_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Told:
-    """The last signal to an orphan, and until when it may take to end."""
+    """The last signal to an orphan, and the time by which it should have ended."""
 
     signum: int
     until: float
 
 
 def _is_outside(pid: int) -> bool:
-    """Not in this process's own group, which ends with it: modules start processes there."""
+    """Whether the process is outside this process's own group. Modules may start processes in that
+    group, which ends with this process."""
     try:
         return os.getpgid(pid) != os.getpgrp()
     except ProcessLookupError:
@@ -140,7 +143,7 @@ def _is_outside(pid: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Departure:
-    """A worker that has ended. Its exit is reported once those in `left` are gone."""
+    """A worker that has ended. Its exit is reported when the orphans in `left` are gone."""
 
     worker: str
     status: int
@@ -148,12 +151,13 @@ class _Departure:
     until: float
 
 
-# The name of a worker, "" for a process that is none, and how it ended.
+# The name of a worker ("" for another process), and its status.
 Ended = tuple[str, int]
 
 
 class Departures:
-    """Workers that have ended. Each exit is held back until what the worker started is gone."""
+    """Workers that have ended. Each exit is reported when everything that the worker started is
+    gone."""
 
     def __init__(
         self,
@@ -161,7 +165,7 @@ class Departures:
         collect: Callable[[], list[Ended]],
         tell: Callable[[str, int], None],
     ) -> None:
-        """`collect` reaps all that have ended."""
+        """`collect` reaps all children that have ended."""
         self._orphans = orphans
         self._collect = collect
         self._tell = tell
@@ -169,15 +173,16 @@ class Departures:
         self._here = _NOBODY
 
     def settle(self, now: float) -> None:
-        """Reap, end the orphans, and report the workers that left none.
+        """Reap children, end orphans, and report the workers that left no orphans.
 
-        A new orphan may be of any worker, or orphan, that has ended now. All of these wait for it.
+        A new orphan may come from any worker or orphan that has just ended, so all of these wait
+        for it.
         """
         ended = self._collect()
         here = self._orphans.end(now)
         while more := self._collect():
-            # Their orphans may be among those, but need not be yet. Once no other child has ended
-            # in between, all of theirs are there, and only theirs.
+            # More children have ended meanwhile, and their orphans may not be in `here` yet. When
+            # no further child has ended, `here` has exactly the orphans of these.
             ended += more
             here = self._orphans.end(now)
         if here or self._waiting:
@@ -190,7 +195,7 @@ class Departures:
 
     @property
     def due_s(self) -> float:
-        """When to settle again although no child has ended; infinite if none is left."""
+        """When to call `settle` although no child has ended; infinite if nothing is pending."""
         if not self._here and not self._waiting:  # nearly always
             return math.inf
         return min([self._orphans.due_s, *(one.until for one in self._waiting)])

@@ -1,4 +1,4 @@
-"""Every process has a parent, and no process outlives what it was started for."""
+"""Signals, process groups and the end of child processes with their parent."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 DEFAULT = int(signal.SIG_DFL)
 
-# Signals to a worker: to end, and to write its stacks and end. SIGTERM is left
-# to those outside who take a machine away, and the others to the user; both end a process that
-# has made no arrangements, without a core file. macOS has no real-time signals.
+# The signals to a worker: STOP to end, DUMP to write its stacks and end. SIGTERM is reserved for
+# preemption from outside, and other signals for the user. Without a handler, both end the process
+# without a core file. macOS has no real-time signals.
 STOP = int(signal.SIGRTMIN) + 4 if sys.platform == "linux" else int(signal.SIGUSR1)
 DUMP = int(signal.SIGRTMIN) + 5 if sys.platform == "linux" else int(signal.SIGUSR2)
 Handler = Callable[[int, FrameType | None], Any] | int
@@ -30,8 +30,8 @@ Handler = Callable[[int, FrameType | None], Any] | int
 def die_with_parent(parent_pid: int, signum: int = signal.SIGKILL) -> None:
     """Ask the kernel to signal this process when the thread that started it ends (Linux).
 
-    Elsewhere the end of the connection to the parent does the same, a little later. A parent that
-    is gone already ends this process at once.
+    Elsewhere this process ends a little later, with the connection to the parent. If the parent
+    has already ended, this process ends at once.
     """
     if sys.platform == "linux":
         _prctl()(_PR_SET_PDEATHSIG, signum)
@@ -40,13 +40,14 @@ def die_with_parent(parent_pid: int, signum: int = signal.SIGKILL) -> None:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of each descendant whose own parent ends (Linux); no child inherits it."""
+    """Become the parent of descendants whose own parent ends (Linux). Children do not inherit
+    this."""
     if sys.platform == "linux":
         _prctl()(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def load() -> None:
-    """Import what these two need, so that a forked child finds it loaded."""
+    """Import what `die_with_parent` and `adopt_orphans` need, so that forked children have it."""
     if sys.platform == "linux":
         _prctl()
 
@@ -67,8 +68,8 @@ def set_handler(signum: int, handler: Handler) -> None:
     _signal.signal(signum, handler)
 
 
-# By signal: the handler of this process, and that of its children. Never changed, only replaced:
-# another thread may fork at any time.
+# For each signal, the handler of this process and that of its children. The dict is replaced and
+# never modified, because another thread may fork at any time.
 _kept: dict[int, tuple[Handler, Handler]] = {}
 _mask = threading.local()
 
@@ -79,10 +80,10 @@ def _follow_forks() -> None:
 
 
 def set_own_handler(signum: int, handler: Handler, in_children: Handler = DEFAULT) -> None:
-    """`set_handler` for this process alone: a child that it forks has another, the default.
+    """Set a handler for this process only; forked children get `in_children`.
 
-    What is sent to such a child waits until that is so: Python forgets signals that a handler of
-    Python takes between fork() and the hooks that run after it.
+    Signals to a new child are blocked until its handler is set: Python loses signals that its
+    handlers receive between fork() and the hooks after it.
     """
     global _kept
     _follow_forks()
@@ -98,9 +99,9 @@ def end_own_handler(signum: int, handler: Handler) -> None:
 
 
 def take_back(signum: int) -> None:
-    """Set again what `set_own_handler` set last: a library has put one of its own in its place.
+    """Restore the handler of `set_own_handler`, if a library has replaced it.
 
-    For the main thread, as all handlers are.
+    Call it in the main thread, as Python requires for all handlers.
     """
     own = _kept.get(signum)
     if own is not None and _signal.getsignal(signum) is not own[0]:
@@ -117,20 +118,20 @@ def _let_go() -> None:
 
 def _disown() -> None:
     for signum, (handler, in_children) in _kept.items():
-        if _signal.getsignal(signum) is handler:  # else user code has one of its own
+        if _signal.getsignal(signum) is handler:  # otherwise user code has set its own
             set_handler(signum, in_children)
     _let_go()
 
 
 def set_blocked(signum: int, blocked: bool) -> None:
-    """Let the signal wait, or come, in this thread."""
+    """Block or unblock the signal in this thread."""
     _signal.pthread_sigmask(signal.SIG_BLOCK if blocked else signal.SIG_UNBLOCK, (signum,))
 
 
 def kill_group(pid: int, signum: int = signal.SIGKILL) -> None:
-    """Signal the process group that `pid` leads; one that is gone is fine."""
+    """Signal the process group that `pid` leads; does nothing if it has ended."""
     if pid <= 1:
-        raise ValueError(f"{pid} leads no group of ours: 0 would mean this process's own")
+        raise ValueError(f"{pid} is not a worker's process group: 0 means this process's own")
     try:
         os.killpg(pid, signum)
     except (ProcessLookupError, PermissionError):
@@ -141,7 +142,7 @@ _OURS = {STOP: "holdfast's order to stop", DUMP: "holdfast's order to show its s
 
 
 def describe_code(code: int) -> str:
-    """An exit code, negative where a signal ended the process, in words that follow «it»."""
+    """An exit code in words that follow "it"; negative codes are signals."""
     if code >= 0:
         return f"exited with status {code}"
     try:
@@ -153,7 +154,7 @@ def describe_code(code: int) -> str:
 
 
 def boot_id() -> str:
-    """What changes when the machine is started anew; empty where the system does not say."""
+    """An id that changes when the machine restarts; "" if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -163,10 +164,10 @@ def boot_id() -> str:
 def python_command(
     entry: str, arguments: Sequence[str], directory: str | None = None
 ) -> list[str]:
-    """How to start `module:function(arguments...)` in a fresh interpreter like this one.
+    """The command that runs `module:function(arguments...)` in a fresh interpreter like this one.
 
-    The import path is this process's own, made absolute: the child may change its directory.
-    Before it stands `directory`, where there is one.
+    The child gets this process's import path, made absolute because it may change its directory.
+    `directory` comes first in it.
     """
     import subprocess
 

@@ -1,4 +1,4 @@
-"""How the loop learns that a process has ended, and what it does where it does not."""
+"""Waits on the loop for the end of a process, and kills it if it does not end."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ PATIENCE_S = 5.0
 
 
 def on_end(process: subprocess.Popen[bytes], tell: Callable[[], None]) -> Callable[[], None]:
-    """Call `tell` on the loop once the process has ended; `process.poll()` then has its status.
+    """Call `tell` on the loop when the process has ended; `process.poll()` then has its status.
 
-    Returns what stops the watch. The end of a socket would not do: a child of the process may hold
-    it open.
+    Returns a function that stops the watch. The end of a socket is not enough, because a child of
+    the process may keep it open.
     """
     pidfd = _pidfd(process.pid)
     return _watch_thread(process, tell) if pidfd is None else _watch_pidfd(pidfd, tell)
 
 
 async def reaped(process: subprocess.Popen[bytes], patience_s: float | None = None) -> str:
-    """Wait for a process that has been asked to end. After `patience_s` seconds (`PATIENCE_S`)
-    kill it, and after as many more leave it. Returns what was done, "" where it just ended."""
+    """Wait for a process that was ordered to end. After `patience_s` seconds (default
+    `PATIENCE_S`) kill it, and after as many more stop waiting. Returns what was done; "" if it
+    ended by itself."""
     patience_s = PATIENCE_S if patience_s is None else patience_s
     if process.poll() is not None:
         return ""
@@ -44,14 +45,14 @@ async def reaped(process: subprocess.Popen[bytes], patience_s: float | None = No
 
 
 def leave(process: subprocess.Popen[bytes]) -> str:
-    """Wait no more for a process that SIGKILL has not ended. Returns what to tell of it."""
-    process.returncode = -signal.SIGKILL  # so that Popen waits for it no more
+    """Stop waiting for a process that survived SIGKILL. Returns a warning about it."""
+    process.returncode = -signal.SIGKILL  # so that Popen does not wait for it, either
     return still_there(process.pid)
 
 
 def still_there(pid: int) -> str:
-    """Of a process that SIGKILL has not ended: it hangs in the kernel, and runs no code of its own
-    any more. Follows the name of the process."""
+    """The warning about a process that survived SIGKILL, to follow the name of the process. It
+    hangs in the kernel and runs none of its own code any more."""
     return (
         f"(pid {pid}) still exists after SIGKILL. It hangs in the kernel, probably in a call to a "
         f"disk or network file system that does not answer. holdfast does not wait for it"
@@ -59,7 +60,7 @@ def still_there(pid: int) -> str:
 
 
 def survives(pid: int) -> bool:
-    """Whether the process, which is another than this one, still exists after SIGKILL."""
+    """Whether the process still exists after SIGKILL; not for this process."""
     import psutil
 
     try:
@@ -70,7 +71,7 @@ def survives(pid: int) -> bool:
 
 
 async def happens(event: asyncio.Event, within_s: float) -> bool:
-    """Whether the event is set within so many seconds."""
+    """Wait for the event. Returns False if it is not set within `within_s` seconds."""
     try:
         async with asyncio.timeout(within_s):
             await event.wait()
@@ -80,7 +81,7 @@ async def happens(event: asyncio.Event, within_s: float) -> bool:
 
 
 def _pidfd(pid: int) -> int | None:
-    """None where the kernel has none: macOS, Linux before 5.3, some sandboxes."""
+    """A pidfd; None if the system has none: macOS, Linux before 5.3, some sandboxes."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -107,7 +108,7 @@ def _watch_pidfd(pidfd: int, tell: Callable[[], None]) -> Callable[[], None]:
 def _watch_thread(
     process: subprocess.Popen[bytes], tell: Callable[[], None]
 ) -> Callable[[], None]:
-    """A daemon, unlike the threads of an executor: nothing waits for it if the process stays."""
+    """Watch in a daemon thread, which nothing waits for; executors join theirs at exit."""
     loop, told = asyncio.get_running_loop(), [tell]
 
     def ended() -> None:
@@ -116,7 +117,7 @@ def _watch_thread(
 
     def wait() -> None:
         process.wait()
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(ended)
 
     threading.Thread(target=wait, name="holdfast-exit", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Where code comes from: Python, an installed distribution, holdfast, or the user."""
+"""The origin of code: Python, an installed distribution, holdfast, or the user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class CodeOrigin(Enum):
 
 
 def origin_of(file: str) -> CodeOrigin:
-    """Of code by its file, as a code object or a module's `__spec__.origin` names it."""
+    """The origin of a file that a code object or a module's `__spec__.origin` names."""
     if file.startswith("<frozen importlib"):
         return CodeOrigin.IMPORTING
     if file in ("built-in", "frozen") or file.startswith("<frozen "):
@@ -29,8 +29,7 @@ def origin_of(file: str) -> CodeOrigin:
 
 
 def is_installed(package: str) -> bool:
-    """Whether the package or module of this name, which has no dot, is not the user's. Imports
-    nothing."""
+    """Whether the top-level package or module is not the user's. Imports nothing."""
     from importlib.util import find_spec
 
     try:
@@ -45,7 +44,7 @@ def is_installed(package: str) -> bool:
 
 @cache
 def _folders() -> tuple[tuple[tuple[str, ...], CodeOrigin], ...]:
-    """The most special ones first: distributions lie in a folder of Python's own."""
+    """The folders of each origin, inner folders first: distributions are inside Python's own."""
     import site
     import sysconfig
 

@@ -1,4 +1,4 @@
-"""A service whose process is started again when it dies, a limited number of times."""
+"""Restarts a service's process when it dies, a limited number of times."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ RESTARTS = 3
 
 
 class RestartingService:
-    """Talks to the service that runs now. `ended` is done once no other will follow.
+    """A service that is restarted after a failure. `ended` is done after its last end.
 
-    Messages to a process that died are lost: `again` sends the next one what still matters.
+    Messages to a process that died are lost. `again` is called after a restart, to send the
+    messages that still matter.
     """
 
     def __init__(
@@ -31,8 +32,8 @@ class RestartingService:
         given_up: Callable[[str], None],
         restarts: int = RESTARTS,
     ) -> None:
-        """`first` are the messages that every start begins with. `tell` hears of each restart,
-        `given_up` of the last death."""
+        """`first`: the messages that are sent after each start. `tell` is called with a message
+        for each restart, `given_up` when there will be no other restart."""
         self._name = name
         self._start = start
         self._first = tuple(first)
@@ -50,7 +51,7 @@ class RestartingService:
         return self._service.pid
 
     def processes(self) -> list[Watched]:
-        """The one that serves now, unless it is gone."""
+        """The current process, unless it has ended."""
         if self._service.is_gone:
             return []
         return [Watched(self._service.pid, f"the {self._name}", self.replace)]
@@ -59,7 +60,7 @@ class RestartingService:
         self._service.send(message)
 
     async def close(self) -> None:
-        """End it, wait for it for a while, and start no other."""
+        """End it, wait for a limited time, and do not restart it."""
         self._closing = True
         try:
             if left := await self._service.close():
@@ -68,12 +69,12 @@ class RestartingService:
             self._watching.cancel()
 
     def kill(self, why: str = "") -> None:
-        """Kill it, and start no other."""
+        """Kill it, and do not restart it."""
         self._closing = True
         self._service.kill(why)
 
     def replace(self, why: str) -> None:
-        """Kill the process that serves now; another one follows, as after any death."""
+        """Kill the current process; it is restarted as after any death."""
         self._service.kill(why)
 
     def _begin(self) -> BackgroundService:
@@ -91,7 +92,9 @@ class RestartingService:
                 return
             if not self._restarts_left:
                 self.ended.set_result(how)
-                self._given_up(f"the {self._name} {how} once more and is not started again")
+                self._given_up(
+                    f"the {self._name} {how}; it has failed too often and is not started again"
+                )
                 return
             self._restarts_left -= 1
             self._tell(f"the {self._name} {how}; it is started again and nothing is lost")

@@ -1,5 +1,7 @@
-"""Errors and values as text that fits into a message: whatever user code raises, its type gets
-through, and nobody waits for text that user code never finishes."""
+"""Makes text of errors and values for messages, even if user code raises or hangs meanwhile.
+
+An error is always reported with its type, and text that user code never finishes is left out.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,20 @@ import traceback
 from collections.abc import Callable
 from types import TracebackType
 
-# More than any person reads, and far less than a frame may have: one message and one traceback.
+# More than anyone reads, and much less than a frame with a message and a traceback may have.
 LONGEST_TEXT = 1 << 16
 _LONGEST_NAME = 256
-# What any `__str__` that ends takes, also on a machine that does a hundred other things.
+# Longer than any `__str__` takes that ends, even on a busy machine.
 PATIENCE_S = 10.0
-# Their text is made by Python itself, of what they were given.
+# Python itself makes the text of these types, from the value alone.
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
-# What built-in errors show besides their arguments: files, and whose attribute is not there.
+# Attributes that built-in errors show in addition to their arguments.
 _NAMED = ("filename", "filename2", "obj")
 _LONGEST_CHAIN = 100
 
 
 def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
-    """`text` with its middle left out where it is longer: both ends say what went wrong."""
+    """`text` without its middle if it is too long: both ends say what went wrong."""
     if len(text) <= longest:
         return text
     note = f"\n[... {len(text) - longest:,} characters left out ...]\n"
@@ -31,7 +33,7 @@ def shortened(text: str, longest: int = LONGEST_TEXT) -> str:
 
 
 def type_name(error: BaseException) -> str:
-    # Not what a metaclass of the user's says.
+    # Read it from `type`, because a user's metaclass may override `__qualname__`.
     return shortened(type.__dict__["__qualname__"].__get__(type(error)), _LONGEST_NAME)
 
 
@@ -41,7 +43,7 @@ def message_of(error: BaseException) -> str:
 
 
 def named(error: BaseException) -> str:
-    """`ValueError: what it says`."""
+    """The type and the message, as in `ValueError: message`."""
     return f"{type_name(error)}: {message_of(error)}"
 
 
@@ -51,7 +53,7 @@ def excerpt(value: object, longest: int = 80) -> str:
 
 
 def traceback_of(error: BaseException, begin: TracebackType | None) -> str:
-    """The traceback from `begin` on, with the errors that led to it, shortened."""
+    """The traceback from `begin` on, with its causes, shortened."""
     failed: list[str] = []
 
     def whole() -> str:
@@ -60,8 +62,8 @@ def traceback_of(error: BaseException, begin: TracebackType | None) -> str:
 
     text = _made(whole, "", is_ours=_is_plain(error), failed=failed)
     if failed:
-        # A chain of errors that is too deep, an attribute that raises, a `__str__` that does not
-        # end: its own frames remain.
+        # The chain of errors is too deep, an attribute raises, or a `__str__` does not end: show
+        # only the error's own frames.
         why = f"(the rest cannot be shown: {failed[0]})\n"
         what = type_name(error) if failed[0] == _endless() else named(error)
         text = "".join([*traceback.format_tb(begin), why, f"{what}\n"])
@@ -73,7 +75,7 @@ def _endless() -> str:
 
 
 def _is_plain(error: BaseException) -> bool:
-    """Whether no code of the user's makes the text of the error, or of those that led to it."""
+    """Whether the text of the error and its causes is made without user code."""
     chain: list[BaseException | None] = [error]
     for one in chain:
         if one is None:
@@ -91,10 +93,10 @@ def _is_plain(error: BaseException) -> bool:
 def _made(
     make: Callable[[], str], how: str, *, is_ours: bool, failed: list[str] | None = None
 ) -> str:
-    """What `make` returns; else why there is nothing, which `failed` takes too.
+    """The result of `make`; if it fails, the reason, which is also added to `failed`.
 
-    What may run code of the user's does so in a thread that nobody waits for in the end: no
-    signal would interrupt a lock that is never released.
+    Unless `is_ours`, it may run user code, so it runs in a thread that is abandoned after a while:
+    a signal could not interrupt a lock that is never released.
     """
     made: list[str] = []
     faults: list[str] = []
@@ -111,7 +113,7 @@ def _made(
         thread = threading.Thread(target=attempt, name="holdfast-safe-text", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # user code has used up all threads, or the interpreter ends
+        except RuntimeError:  # no thread can be started, or the interpreter is ending
             attempt()
         else:
             thread.join(PATIENCE_S)

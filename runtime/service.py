@@ -1,4 +1,4 @@
-"""A process, or a thread, that does slow work for the controller."""
+"""Services: processes or threads that do slow work for the controller."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.runtime.wire import Message
 
 
 class BackgroundService(Protocol):
-    """What the controller sees of a service, wherever it runs. All on the loop's thread."""
+    """The controller's interface to a service. Its methods are called in the loop's thread."""
 
     ended: asyncio.Future[str]
 
@@ -33,24 +33,24 @@ class BackgroundService(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended for good, or is not waited for any more."""
+        """Whether it has ended, or the controller has stopped waiting for it."""
 
     def send(self, message: Message) -> None: ...
 
     async def gone(self) -> str:
-        """Wait until it has ended for good. Returns how, in words; "" if it ended as it should."""
+        """Wait until it has ended. Returns the cause in words; "" if it ended normally."""
 
     async def close(self) -> str:
-        """End it, and wait for a while. Returns what the user should know, mostly ""."""
+        """End it, and wait for a limited time. Returns a warning for the user, or ""."""
 
     def kill(self, why: str = "") -> None:
-        """`why` is reported as the cause."""
+        """Kill it; `why` is reported as the cause."""
 
 
 class Service:
-    """A child process of the loop's thread, at the other end of a socket pair.
+    """A service in a child process, connected by a socket pair.
 
-    It ends when the connection ends, and the kernel kills it with this process.
+    It ends when the connection ends, and the kernel kills it if this process dies.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Service:
         self._link.send(message)
 
     async def gone(self) -> str:
-        """How the process ended, "" if well. After the end of its connection it gets 5 s."""
+        """Wait for the process, for 5 s after the end of its connection; then kill it."""
         done = await reaped(self._process)
         code = self._process.returncode
         if self._killed and code == -signal.SIGKILL:
@@ -98,7 +98,7 @@ class Service:
         return done or (process_control.describe_code(code) if code else "")
 
     async def close(self) -> str:
-        """End the connection and wait for the process, which gets 5 s to finish."""
+        """End the connection, and wait 5 s for the process; then kill it."""
         self._link.close()
         self._stop_watch()
         return await reaped(self._process)
@@ -126,12 +126,12 @@ def _start(
 
 
 class ThreadService:
-    """The same in a thread of this process, for objects that cannot be pickled."""
+    """A service in a thread of this process, for objects that cannot be pickled."""
 
     def __init__(
         self, serve: Callable[[Channel], None], on_message: Callable[[Message], None], *, name: str
     ) -> None:
-        """`serve` runs until it is done, or the connection ends."""
+        """`serve` must return when the connection ends."""
         self._loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[str] = self._loop.create_future()
         self._over = asyncio.Event()
@@ -155,31 +155,31 @@ class ThreadService:
         self._link.send(message)
 
     async def gone(self) -> str:
-        """A thread gets 5 s after the end of its connection."""
+        """Wait for the thread, for at most 5 s after the end of its connection."""
         if not await happens(self._over, PATIENCE_S):
             return "hangs, probably in a call to a disk or to storage, and is not waited for"
         return self._fault
 
     async def close(self) -> str:
-        """End the connection, and wait 5 s at most."""
+        """End the connection, and wait at most 5 s."""
         self._link.close()
         await happens(self._over, PATIENCE_S)
         return ""
 
     def kill(self, why: str = "") -> None:
-        """No thread can be killed: this one gets no more messages."""
+        """Send no more messages; a thread cannot be killed."""
         self._link.close()
         self._on_closed("")
 
     def _run(self, serve: Callable[[Channel], None], channel: Channel) -> None:
         try:
             serve(channel)
-        except BaseException as error:  # `gone` reports it: a thread has no caller
+        except BaseException as error:  # `gone` reports it
             self._fault = f"failed with {type_name(error)}: {message_of(error)}"
             traceback.print_exc()
         finally:
             channel.close()
-            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
@@ -192,7 +192,7 @@ class ThreadService:
 
 
 class Inherited:
-    """Descriptors that the controller has given to this process alone."""
+    """Descriptors that the controller passed to this process only, not to its children."""
 
     def __init__(self, descriptors: Sequence[int]) -> None:
         self._descriptors = descriptors
@@ -211,7 +211,7 @@ def main() -> None:
     fd, parent, *inherited = map(int, sys.argv[2:])
     process_control.die_with_parent(parent)
     ours = Inherited(inherited)
-    # SIGTERM may go to all processes of a job. This one ends with its connection.
+    # SIGTERM may go to all processes of a job. This process ends with its connection instead.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     module, function = entry.split(":")
     from importlib import import_module

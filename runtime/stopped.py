@@ -1,9 +1,8 @@
-"""Processes of ours that somebody has stopped (SIGSTOP) and does not continue.
+"""Continues or kills holdfast's processes that were stopped from outside (SIGSTOP).
 
-Whoever waits for one would wait forever. So holdfast continues it (SIGCONT), and kills it if it is
-stopped again. The kernel says which processes are stopped, so a slow process on a busy machine is
-never mistaken for one. A stop that does not last, as by a debugger or a batch system that suspends
-the whole job, is left alone.
+Other processes would wait for a stopped one forever. So holdfast continues it (SIGCONT), and kills
+it if it is stopped again. The kernel says which processes are stopped, so a process that is only
+slow is not affected. A short stop, or one of the whole job by a batch system, is left alone.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from holdfast.dataclass import dataclass
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import LATE_S
 
-# How often a deadline is divided by looks: each takes 20 us for each process.
+# The number of looks per deadline; each takes 20 µs per process.
 _LOOKS = 4
 _STOPPED = b"T"
 
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A process, what it is called, and how to end it, saying why."""
+    """A process, its name in messages, and a function that kills it for a reason."""
 
     pid: int
     name: str
@@ -34,10 +33,10 @@ class Watched:
 
 class StoppedWatch:
     """Continues processes that have been stopped for `deadline_s`, and kills those that are
-    stopped for as long once more. `tell` hears of each that is continued.
+    stopped for as long again. `tell` is called for each process that is continued.
 
-    There is no event for this: the kernel tells only the parent, by a signal whose handler is the
-    user's. So it looks now and then.
+    It polls, because the kernel informs only the parent, by SIGCHLD, whose handler belongs to the
+    user.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class StoppedWatch:
         self._continued: set[int] = set()
 
     async def keep_looking(self) -> None:
-        """Until it is cancelled; a deadline of 0 means never to look."""
+        """Look until cancelled; a deadline of 0 disables it."""
         loop = asyncio.get_running_loop()
         while self._deadline_s:
             due = loop.time() + self._deadline_s / _LOOKS
@@ -63,9 +62,9 @@ class StoppedWatch:
             self.look(due, loop.time())
 
     def look(self, due: float, now: float) -> None:
-        """`due` is when this look should have been, `now` when it is."""
+        """Look once. `due` is the planned time, `now` the actual one."""
         if now - due > LATE_S:
-            # This process was held up, perhaps stopped itself: so was everybody else.
+            # This process was suspended itself, and the others may have been, too.
             self._since.clear()
         stopped = {one.pid: one for one in self._watched() if self._is_stopped(one.pid)}
         self._since = {pid: self._since.get(pid, now) for pid in stopped}
@@ -75,7 +74,7 @@ class StoppedWatch:
 
     def _act_on(self, one: Watched) -> None:
         how = (
-            f"was stopped by somebody else (SIGSTOP) for {self._deadline_s:g} s "
+            f"was stopped from outside (SIGSTOP) for {self._deadline_s:g} s "
             f"(HOLDFAST_STOPPED_DEADLINE_S)"
         )
         if one.pid in self._continued:
@@ -88,7 +87,7 @@ class StoppedWatch:
 
 
 def is_stopped_now(pid: int) -> bool:
-    """Whether job control has stopped it; a debugger that looks into it does not count."""
+    """Whether a signal has stopped the process; a debugger does not count."""
     if pid == os.getpid():
         return False
     if sys.platform != "linux":
@@ -98,7 +97,8 @@ def is_stopped_now(pid: int) -> bool:
     except OSError:  # it has ended
         return False
     try:
-        # The name before the state may have anything in it, but for what follows its end.
+        # The program's name comes before the state and may contain anything, so search from the
+        # end.
         return os.read(fd, 512).rpartition(b") ")[2][:1] == _STOPPED
     except OSError:
         return False

@@ -1,4 +1,4 @@
-"""The tasks of a run. One group owns them all, and none outlives it."""
+"""The tasks of a run. One task group owns all of them, and no task outlives it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Work = Coroutine[Any, Any, R]
 class TaskScope:
     """Tasks that are cancelled together.
 
-    What one of them raises goes to `fail`. It cancels no other task: a run that has failed still
-    ends in order, and needs them for that.
+    An exception in a task is passed to `fail` and cancels no other task: a run that has failed
+    still needs them to end in order.
     """
 
     def __init__(
@@ -29,22 +29,22 @@ class TaskScope:
         self._is_cancelled = False
 
     def start(self, work: Work[R]) -> asyncio.Task[R | None]:
-        """Run `work` in a task, whose result is None where `work` failed."""
+        """Run `work` in a task, whose result is None if `work` raised."""
         task = self._own(self._performed(work))
-        # One that is cancelled before its first step would leave `work` unawaited.
+        # If the task is cancelled before its first step, `work` was never awaited.
         task.add_done_callback(lambda _: work.close())
         return task
 
     def later(self, seconds: float, act: Callable[..., object], *arguments: Any) -> None:
-        """Call `act` in so many seconds, unless the scope is cancelled before."""
+        """Call `act` after `seconds`, unless the scope is cancelled before."""
         self.start(_later(seconds, act, arguments))
 
     def scope(self, fail: Callable[[BaseException], None] | None = None) -> TaskScope:
-        """A part of these tasks, which may be cancelled before the others."""
+        """A scope inside this one, which can be cancelled separately."""
         return TaskScope(self._own, fail or self._fail)
 
     def cancel(self) -> None:
-        """Cancel these tasks, and each that is still started here."""
+        """Cancel the tasks of this scope, and every task that is started in it later."""
         self._is_cancelled = True
         for task in list(self._tasks):
             task.cancel()
@@ -62,17 +62,17 @@ class TaskScope:
             return await work
         except asyncio.CancelledError:
             raise
-        except BaseException as error:  # the owner decides; user code may even have called exit()
+        except BaseException as error:  # the owner decides, also if user code called exit()
             self._fail(error)
             return None
 
 
 class RunTasks(TaskScope):
-    """The task group of a run: `async with RunTasks() as tasks`. It cancels at its end what still
-    runs, and waits for it.
+    """The task group of a run: `async with RunTasks() as tasks`. At its end it cancels the tasks
+    that still run, and waits for them.
 
-    The first failure is the run's `fault`. `ended` is done once there is one, or `finish` was
-    called: the run has nothing more to work for.
+    The first failure is the run's `fault`. `ended` is done after a failure, or when `finish` was
+    called.
     """
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class RunTasks(TaskScope):
             self.ended.set_result(None)
 
     async def until(self, ready: asyncio.Future[R]) -> R:
-        """The result of `ready`; raises the fault that comes before it."""
+        """The result of `ready`; raises the run's fault if that comes first."""
         awaited: list[asyncio.Future[Any]] = [ready, self.ended]
         await asyncio.wait(awaited, return_when=asyncio.FIRST_COMPLETED)
         if self.fault is not None:
@@ -108,7 +108,7 @@ class RunTasks(TaskScope):
         traceback: TracebackType | None,
     ) -> None:
         self.cancel()
-        # Not told of `error`, the group does not wrap it.
+        # Without `error`, the group does not wrap it in an exception group.
         await self._group.__aexit__(None, None, None)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
-# What the numerical libraries read when they are imported.
+# The variables that numerical libraries read at their import.
 LIMITS = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -18,19 +18,20 @@ LIMITS = (
     "BLIS_NUM_THREADS",
     "TF_NUM_INTRAOP_THREADS",
 )
-# Of these, the ones that hold for who reads no other: a worker is given its own number there.
+# The variables that also apply to libraries without one of their own: a worker gets its number of
+# threads there.
 _GIVEN = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 _KEPT = "HOLDFAST_KEPT_"
 
 # From the kernel's include/linux/sched.h: the thread is in do_exit(), before it wakes its joiner.
 _PF_EXITING = 0x4
 
-# Threads by the names they give themselves, that hold no lock a forked child could wait for.
+# Names of threads that hold no lock that a forked child could wait for.
 FORK_SAFE = ("jemalloc_bg_thd",)
 
 
 def limit_imports(environ: MutableMapping[str, str]) -> None:
-    """Let libraries that are imported from now on start no threads; remember what was set."""
+    """Keep libraries that are imported from now on from starting threads; save the old limits."""
     for name in LIMITS:
         if name in environ:
             environ[_KEPT + name] = environ[name]
@@ -38,10 +39,10 @@ def limit_imports(environ: MutableMapping[str, str]) -> None:
 
 
 def release_limits(environ: MutableMapping[str, str], cpus: float) -> int:
-    """Give a worker its limits: what the user had set, else as many threads as it has CPUs.
+    """Set a worker's limits: those of the user, else as many threads as it has CPUs.
 
-    Returns the number of threads for the libraries that are loaded already. A worker that is
-    used for another trial calls it again: what the user had set is remembered.
+    Returns the number of threads for libraries that are already loaded. A worker that is reused
+    for another trial calls this again: the user's limits stay saved.
     """
     threads = max(1, int(cpus))
     for name in LIMITS:
@@ -58,7 +59,7 @@ def release_limits(environ: MutableMapping[str, str], cpus: float) -> int:
 
 @contextmanager
 def one_thread(environ: MutableMapping[str, str]) -> Iterator[None]:
-    """What is imported meanwhile starts no threads; afterwards the limits are as before."""
+    """Keep libraries that are imported inside this block from starting threads."""
     before = {name: environ.get(name) for name in LIMITS}
     environ.update(dict.fromkeys(LIMITS, "1"))
     try:
@@ -72,7 +73,7 @@ def one_thread(environ: MutableMapping[str, str]) -> Iterator[None]:
 
 
 def widen_loaded_pools(threads: int) -> None:
-    """Tell libraries that were imported with one thread how many they may use now."""
+    """Raise the number of threads in libraries that were imported with one thread."""
     if threads == 1:
         return
     torch = sys.modules.get("torch")
@@ -87,10 +88,10 @@ def widen_loaded_pools(threads: int) -> None:
 
 
 def unsafe_to_fork() -> list[str]:
-    """The names of native threads of this process that a fork might leave in the middle of a lock.
+    """The names of native threads that may hold a lock during a fork.
 
-    `threading.active_count()` does not see these: they are started by libraries. Empty on systems
-    that do not list them, where the platform's rule decides (see `fork_works`).
+    Libraries start them, so `threading.active_count()` does not count them. Empty on systems that
+    do not list threads; there `fork_works` decides.
     """
     own = str(os.getpid())
     tasks = Path("/proc/self/task")
@@ -101,9 +102,10 @@ def unsafe_to_fork() -> list[str]:
 
 
 def _running(task: Path) -> str:
-    """A thread's name; "" for one that has ended, or is past holding any lock on its way out.
+    """A thread's name; "" if it has ended, or is ending and holds no lock any more.
 
-    A thread that was joined stays in the list for a moment: the kernel wakes the joiner first.
+    A thread that was joined is still listed for a moment, because the kernel wakes the joiner
+    first.
     """
     try:
         name, _, rest = (task / "stat").read_text().partition(" (")[2].rpartition(") ")
@@ -114,14 +116,15 @@ def _running(task: Path) -> str:
 
 
 def fork_works() -> bool:
-    """macOS aborts a forked process that touches its frameworks; there every worker is spawned."""
+    """Whether the platform allows forks. macOS aborts a forked process that uses its
+    frameworks."""
     return sys.platform == "linux"
 
 
 def reseed_libraries() -> None:
-    """Forked children begin with equal generators: give NumPy's and torch's global ones new seeds.
+    """Reseed the global generators of NumPy and torch, which are equal in all forked children.
 
-    Python reseeds its own `random` after a fork by itself.
+    Python reseeds its own `random` after a fork.
     """
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:

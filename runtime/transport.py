@@ -1,4 +1,4 @@
-"""One end of a connection, for code that may block: a worker's."""
+"""The worker's end of a connection: blocking calls on a socket."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from holdfast.forked import give_up_in_children
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 
-# Below the size from which malloc asks the kernel for pages of their own: 256 KiB here meant four
-# more system calls and a flush of every core's TLB for each message, and a third of the rate.
+# Smaller than the allocations that malloc maps separately: with 256 KiB, each message took four
+# more system calls and a TLB flush on every core, and the rate dropped to a third.
 CHUNK_BYTES = 1 << 16
 _LATE_S = 1.0
 
 
 def readable(fd: int, timeout_s: float) -> bool:
-    """`poll`, since `select` refuses descriptors above 1,023."""
+    """Whether `fd` becomes readable in time. Uses `poll`: `select` refuses descriptors above
+    1,023."""
     poll = select.poll()
     poll.register(fd, select.POLLIN)
     return bool(poll.poll(timeout_s * 1000))
@@ -30,7 +31,8 @@ class Transport(Protocol):
     """One end of a connection, for code that may block."""
 
     def send(self, message: Message) -> None:
-        """Raises ConnectionError when the other end is gone, WireError for a message too large."""
+        """Raises ConnectionError if the other end is gone, WireError if the message is too
+        large."""
 
     def receive(self, timeout_s: float | None = None) -> Message | None:
         """The next message; None at the end of the connection. Raises TimeoutError."""
@@ -52,15 +54,15 @@ class Channel:
         largest_sent: int = LARGEST_FRAME,
         rest_s: float | None = None,
     ) -> None:
-        """`largest` and `largest_sent` are the bytes that a frame may have, each way. `rest_s` is
-        how long the rest of a frame may take; None for as long as the other end is there."""
+        """`largest` and `largest_sent` limit the bytes of a received and a sent frame. `rest_s`
+        limits the time between the first and the last byte of a frame; None for no limit."""
         self._fd = fd
         self._rest_s = rest_s
         self._largest_sent = largest_sent
         self._decoder = Decoder(largest)
         self._waiting: deque[Message] = deque()
         self._sending = threading.Lock()
-        # A child must neither speak for its parent nor keep the connection open.
+        # A forked child must neither send on the connection nor keep it open.
         give_up_in_children(self)
 
     def fileno(self) -> int:
@@ -98,7 +100,8 @@ class Channel:
         return self._waiting.popleft()
 
     def _await_rest(self, rest_s: float) -> None:
-        """Raises WireError. Who was held up itself, as by a machine that slept, waits again."""
+        """Wait for the rest of a frame. If this process was suspended itself, it waits the whole
+        time again. Raises WireError."""
         began = time.monotonic()
         while not readable(self._fd, rest_s):
             began, before = time.monotonic(), began
@@ -108,7 +111,7 @@ class Channel:
                 )
 
     def close(self) -> None:
-        """Calls after the first do nothing."""
+        """Close the connection; further calls have no effect."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)

@@ -1,6 +1,6 @@
 """Frames: a length (u32, big-endian) and a MessagePack list whose first item names the message.
 
-No socket in here: bytes go in, messages come out, and the other way round.
+This module uses no socket: it converts between bytes and messages.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ Message = list[Any]
 
 _LENGTH = struct.Struct(">I")
 LARGEST_FRAME = (1 << 32) - 1
-# What a worker may send: metrics, a traceback, a line of text. A larger frame is a mistake or an
-# attack, and must not make the controller allocate it.
+# The largest frame from a worker (metrics, a traceback, a line of text). A larger one is a mistake
+# or an attack, and the controller must not allocate memory for it.
 LARGEST_FROM_WORKER = 1 << 26
 
 _pack = msgpack.Packer(use_bin_type=True).pack
 
 
 def encode(message: Message) -> bytes:
-    """Raises WireError for a message of 4 GiB or more, TypeError for values with no plain form."""
+    """Raises WireError for a message of 4 GiB or more, TypeError for values that are not plain."""
     body: bytes = _pack(message)
     if len(body) > LARGEST_FRAME:
         raise WireError(f"a message of {len(body)} bytes does not fit into a frame (4 GiB)")
@@ -32,7 +32,7 @@ def encode(message: Message) -> bytes:
 
 
 class Decoder:
-    """Collects bytes and gives back the messages that are complete."""
+    """Collects bytes and returns complete messages."""
 
     def __init__(self, largest: int = LARGEST_FRAME) -> None:
         self._largest = largest
@@ -49,7 +49,7 @@ class Decoder:
         Raises WireError for a frame that is too long or is not a MessagePack list.
         """
         if not self._buffer and len(data) >= 4:
-            # Nearly always one whole frame arrives at once: no copy then.
+            # Usually exactly one frame arrives, which needs no copy.
             (length,) = _LENGTH.unpack_from(data)
             if len(data) == length + 4 and length <= self._largest:
                 return [self._decode(data[4:])]
@@ -62,7 +62,7 @@ class Decoder:
         while len(buffer) - start >= 4:
             (length,) = _LENGTH.unpack_from(buffer, start)
             if length > self._largest:
-                raise WireError(f"a frame of {length} bytes, allowed are {self._largest}")
+                raise WireError(f"a frame of {length} bytes; at most {self._largest} are allowed")
             end = start + 4 + length
             if len(buffer) < end:
                 break
@@ -75,7 +75,7 @@ class Decoder:
         try:
             message = msgpack.unpackb(body, strict_map_key=False)
         except (ValueError, TypeError) as error:  # TypeError: a key that is a list or a map
-            raise WireError(f"a frame of {len(body)} bytes is no MessagePack: {error}") from error
+            raise WireError(f"a frame of {len(body)} bytes is not MessagePack: {error}") from error
         if not isinstance(message, list) or not message or not isinstance(message[0], str):
             raise WireError(f"a frame must hold a list that begins with a name: {message!r:.100}")
         return message

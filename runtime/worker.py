@@ -1,7 +1,5 @@
-"""A worker's process: what runs in it, and how it ends.
-
-It ends as an interpreter does, but for taking everything apart.
-"""
+"""A worker's process: runs its entry, and ends like an interpreter, but without tearing down
+modules and objects."""
 
 from __future__ import annotations
 
@@ -23,19 +21,19 @@ from holdfast.runtime import c_stdio, learning
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
 
-# The exit status of a worker that failed outside of what it was to run (EX_SOFTWARE).
+# The exit status of a worker that failed outside the entry (EX_SOFTWARE).
 FAULT = 70
-# Longer than the controller waits for us: a script that is suspended (Ctrl-Z) goes on some time.
+# Longer than the controller waits for a worker: a suspended script (Ctrl-Z) resumes some time.
 _REST_S = 600.0
-# MLflow registers when it is imported that the active run is to end: one that user code starts
-# and leaves open would seem to run for ever.
+# At its import, MLflow registers a function that ends the active run. Without it, a run that user
+# code starts and leaves open would seem to run forever.
 _OF_LIBRARIES = (("mlflow", "end_run"),)
 _BUFFERED = frozenset({io.TextIOWrapper, io.BufferedWriter, io.BufferedRandom})
 
 
 @dataclass(frozen=True, slots=True)
 class ExitFunction:
-    """What a module registered when it was imported: each worker does so at its end, too."""
+    """A function that a module registered with `atexit` at its import; each worker calls it."""
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
@@ -46,13 +44,13 @@ class ExitFunction:
 
 
 class WorkerEntry(Protocol):
-    """What runs in a worker."""
+    """The code that runs in a worker."""
 
     def prepare(self, payload: bytes) -> None:
-        """Load what all workers share."""
+        """Load the data that all workers share."""
 
     def run(self, channel: Channel) -> None:
-        """Be one worker, until there is nothing left to do."""
+        """Run one worker until its work is done."""
 
 
 def find_entry(name: str) -> WorkerEntry:
@@ -61,20 +59,21 @@ def find_entry(name: str) -> WorkerEntry:
     return entry
 
 
-# Files that user's modules have open: once they are frozen, the collector shows them no more.
+# The files that the user's modules have opened. After `gc.freeze()` the collector does not list
+# them.
 Inheritance = Sequence["weakref.ref[IO[Any]]"]
 
 
 def bequeath() -> Inheritance:
     """The open files of this process, for the workers that will be forked from it.
 
-    What is in their buffers is written now: each worker would write it once more.
+    This flushes their buffers: otherwise each worker would write the contents again.
     """
     files = _open_files()
     _flush(files)
     c_stdio.flush()
     streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
-    # With their buffers; a worker flushes them in any case, and twice would take it 0.1 ms.
+    # A worker flushes the standard streams in any case; flushing them twice would take 0.1 ms.
     standard = [*streams, *gc.get_referents(*streams)]
     return [weakref.ref(file) for file in files if file not in standard]
 
@@ -87,13 +86,13 @@ def be_worker(
 ) -> NoReturn:
     """Run `entry` in this process over the socket `fd`, then end without returning.
 
-    `exit_functions` are those of modules that this worker would else have imported itself.
+    `exit_functions` are those that preloaded modules registered at their import.
     """
     status = FAULT
     _forget_exit_functions()
     for found in exit_functions:
         found.register()
-    # Programs that user code starts have no business with it, and would keep it open.
+    # Programs that user code starts would keep it open.
     os.set_inheritable(fd, False)
     learning.begin_watch()
     try:
@@ -102,33 +101,33 @@ def be_worker(
     except SystemExit as stop:
         status = exit_status(stop)
     except BaseException:
-        # Nobody above us is left to be told but the trial's stderr.
+        # The entry has failed to report the error, so it goes to the trial's stderr.
         traceback.print_exc()
     finally:
         _leave(status, inheritance)
 
 
 def _forget_exit_functions() -> None:
-    """What was registered before the fork is the warm parent's to do, at its own end: but for what
-    a library registers when it is imported, for what user code begins with it.
+    """Remove the exit functions that were registered before the fork: the warm parent calls them
+    at its own end. Exceptions are those of `_OF_LIBRARIES`, which clean up after user code.
 
-    `weakref.finalize`, which temporary directories use, registers itself only once: it is made to
-    do so again when user code first needs it.
+    `weakref.finalize`, which temporary directories use, registers itself only once. Here it is
+    reset, so that it registers itself again at its next use.
     """
     atexit._clear()
     for module, name in _OF_LIBRARIES:
         function = getattr(sys.modules.get(module), name, None)
-        if callable(function):  # else it is a module of the user's that is called so
+        if callable(function):  # otherwise the user has a module of this name
             atexit.register(function)
     weakref.finalize._registry.clear()  # type: ignore[attr-defined]
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
 
 
 def _leave(status: int, inheritance: Inheritance) -> NoReturn:
-    """End this process with `status`, having done what an interpreter does at its end.
+    """End this process with `status`, after the steps of an interpreter's end.
 
-    First the threads, whose executors tell their processes to end, then what was registered, then
-    the files that are still open.
+    It first joins the threads (executors end their processes there), then calls exit functions,
+    then flushes open files.
     """
     try:
         threading._shutdown()  # type: ignore[attr-defined]
@@ -142,21 +141,21 @@ def _leave(status: int, inheritance: Inheritance) -> NoReturn:
 
 
 def _open_files() -> list[IO[Any]]:
-    """The files with a buffer that the collector sees.
+    """The buffered files that the garbage collector lists.
 
-    In a worker it has not many objects to look through, since those of the warm parent are
-    frozen: this takes 0.02 ms, and 0.6 ms where the trial itself has imported numpy.
+    In a worker it lists few objects, because those of the warm parent are frozen: this takes 0.02
+    ms, and 0.6 ms if the trial itself has imported numpy.
     """
     return [found for found in gc.get_objects() if type(found) in _BUFFERED]
 
 
 def _flush(files: Iterable[IO[Any]]) -> None:
-    """Write what is in the buffers of `files`, and of what is printed to."""
+    """Flush `files` and the standard streams."""
     streams: tuple[Any, ...] = (sys.__stdout__, sys.__stderr__, sys.stdout, sys.stderr)
     for file in (*files, *streams):
         try:
             file.flush()
         except Exception:
-            # It is closed, or the disk is full, or a stream is None or what the user put there,
-            # which may raise anything.
+            # It is closed, the disk is full, or the user has replaced the stream by None or by an
+            # object that may raise anything.
             continue

@@ -1,4 +1,4 @@
-"""A worker that was killed, and whose exit is not heard of: its parent performs the order."""
+"""Waits for the exit of a worker that was killed, and for the parent that should report it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.runtime.stopped import Watched, is_stopped_now
 from holdfast.runtime.warm.pending_launches import ANSWER_S, PendingLaunches
 from holdfast.runtime.warm.succession import Forker
 
-# By then a parent that does not answer has been killed, and its workers with it.
+# Before this time, a parent that does not answer has been killed, and its workers with it.
 LEFT_AFTER_S = ANSWER_S + 3 * PATIENCE_S
 
 
@@ -25,9 +25,9 @@ async def exit_of(
 ) -> None:
     """Wait until the worker `is_gone`. `forker` is the process that forked it.
 
-    Kills parents that somebody has stopped, and a `forker` that answers nothing for `ANSWER_S`:
-    the kernel then kills what they have forked. Where the forker answers, the worker itself hangs
-    in the kernel: after `LEFT_AFTER_S` calls `leave`, and nobody waits for it any more.
+    Kills parents that were stopped (SIGSTOP), and a `forker` that does not answer for `ANSWER_S`:
+    the kernel then kills the workers that they have forked. If the forker answers, the worker
+    itself hangs in the kernel: this calls `leave` after `LEFT_AFTER_S` and stops waiting.
     """
     loop = asyncio.get_running_loop()
     since, is_asked = loop.time(), False
@@ -37,11 +37,11 @@ async def exit_of(
         if is_gone():
             return
         now = loop.time()
-        if now - due > LATE_S:  # this process was held up, and so may they have been
+        if now - due > LATE_S:  # this process was suspended, and the others may have been, too
             since = now
         stopped = [one for one in parents() if is_stopped_now(one.pid)]
         for one in stopped:
-            one.kill("it was stopped by somebody else (SIGSTOP) and could end no worker")
+            one.kill("it was stopped from outside (SIGSTOP) and could not end its workers")
         if not (stopped or is_asked):
             is_asked = True
             launches.ask(forker)

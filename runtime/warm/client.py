@@ -1,4 +1,4 @@
-"""The controller's side of a warm parent: one process, from its start until it is reaped."""
+"""The controller's handle of a warm parent, from its start until it is reaped."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from holdfast.runtime.wire import Message
 
 
 class WarmClient:
-    """A warm parent that was started (`holdfast.runtime.warm.parent` lists the messages).
+    """A warm parent's process (`holdfast.runtime.warm.parent` lists its messages).
 
-    `loaded` becomes its answer to the load: ["ready", ...], ["refused", ...] or, if it died
-    before, ["lost", how].
+    `loaded` is a future of its answer to "load": ["ready", ...], ["refused", ...] or, if it died
+    before answering, ["lost", how].
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class WarmClient:
         self._on_message = on_message
         self._on_lost = on_lost
         self._reason = ""
-        # How it ended, once it has.
+        # How the process ended; "" before that.
         self.cause = ""
         self._gone = asyncio.Event()
         self._is_loading = True
@@ -68,14 +68,13 @@ class WarmClient:
         return self._process.pid
 
     def kill(self, why: str = "") -> None:
-        """Kill the process, and with it what the user's modules started at their import."""
+        """Kill the process, and the processes that the user's modules started at their import."""
         self._reason = self._reason or (why and f"was killed by holdfast: {why}")
         if not self._gone.is_set():
             process_control.kill_group(self._process.pid)
 
     async def close(self) -> str:
-        """Let the process end by itself, and wait. Returns a warning if not even SIGKILL ends it,
-        else ""."""
+        """Order the process to end, and wait. Returns a warning if it survives SIGKILL, or ""."""
         self._link.send(["end"])
         self._link.close()
         if await happens(self._gone, PATIENCE_S):
@@ -98,7 +97,7 @@ class WarmClient:
             self.loaded.set_result(answer)
 
     def _on_closed(self, reason: str) -> None:
-        """Without a connection the process is of no use. Its death is reported when it comes."""
+        """Kill the process, which cannot be used without a connection. `_on_death` reports it."""
         self._reason = self._reason or reason
         self.kill()
 
@@ -106,7 +105,7 @@ class WarmClient:
         self._link.drain()
         self._link.close()
         self.kill()
-        if self._process.poll() is None:  # a debugger holds it
+        if self._process.poll() is None:  # a debugger keeps it from being reaped
             leave(self._process)
         self._gone.set()
         self.cause = self._reason or process_control.describe_code(self._process.returncode)

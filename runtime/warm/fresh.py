@@ -1,4 +1,4 @@
-"""Workers in fresh interpreters, where a fork is not safe. Each imports everything anew."""
+"""Starts workers as fresh interpreters if forking is not safe. Each repeats all imports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ class FreshInterpreters:
         self._payload.flush()
 
     def start(self, fd: int) -> int:
-        """The pid of a worker that talks over `fd`, and leads a group. Raises OSError."""
+        """Start a worker that uses the socket `fd` and leads a process group. Returns its pid.
+
+        Raises OSError.
+        """
         payload = self._payload.fileno()
         command = process_control.python_command(
             "holdfast.runtime.warm.fresh:main",
@@ -36,17 +39,17 @@ class FreshInterpreters:
         process = subprocess.Popen(
             command, pass_fds=(fd, payload, *self._inherited), process_group=0
         )
-        process.returncode = 0  # the warm parent reaps it, as it does every worker
+        process.returncode = 0  # the warm parent reaps it like every worker
         return process.pid
 
 
 def main() -> NoReturn:
-    """Main function of such a worker."""
+    """Main function of a worker in a fresh interpreter."""
     name, fd, payload, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     process_control.die_with_parent(parent)
     hold(sys.argv[5])
     process_control.adopt_orphans()
-    # The environment is the warm parent's, with its limits.
+    # The environment is the warm parent's, including its limits for threads.
     entry = find_entry(name)
     with children_end_here():
         entry.prepare(os.pread(payload, os.fstat(payload).st_size, 0))

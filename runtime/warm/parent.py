@@ -1,25 +1,29 @@
-"""The warm parent: a process with one thread that has imported the user's modules and forks.
+"""The warm parent: a process with one thread that imports the user's modules and forks workers.
 
-It speaks with the controller over one socket:
+It talks to the controller over one socket:
 
     controller: ["load", entry, payload, learns]  ["signal", worker, n]  ["ping", n]  ["end"]
-                ["fork", worker] and with it a file descriptor
-                ["succeed", successor] and with it a file descriptor  ["preload", modules, folder]
+                ["fork", worker] and a file descriptor
+                ["succeed", successor] and a file descriptor  ["preload", modules, folder]
     here:       ["ready", spawns, why]  ["refused", type, message, traceback]
                 ["forked", worker, pid]  ["failed", worker, why]  ["exited", worker, status]
                 ["pong", n]
                 ["importing", module]  ["left", module, why]  ["unfit", module, why]
 
-`entry` is `module:attribute`, an object with `prepare(payload)`, called once here, and
-`run(channel)`, called in each worker. An exit is reported when everything that the worker started
-is gone (`holdfast.runtime.orphans`). When the connection or the controller ends, this process
-kills every worker's process group, waits for the rest of what they started, and ends. If a fork
-would not be safe, workers are fresh interpreters, which is slower, and "ready" says why.
+`entry` is `module:attribute`, an object with `prepare(payload)`, which is called once here, and
+`run(channel)`, which is called in each worker. If forking is not safe, each worker is a fresh
+interpreter, which is slower, and "ready" says why. "exited" is sent when the worker and everything
+that it started are gone (`holdfast.runtime.orphans`). When the connection or the controller ends,
+this process kills every worker's process group, waits for the remaining orphans, and ends.
 
-A successor is a fork of this process that serves as it does, over a socket of its own. It imports
-in the background what the first workers have imported, and then forks the next ones
-(`holdfast.runtime.warm.succession`). To this process it is a worker like the others. If `learns`
-is true, workers note what they import (`holdfast.runtime.learning`).
+After a worker's SIGKILL: `children.py` reaps it, this process sends "exited", the launcher and the
+trial's actor turn that into an event, and `on_exit` in `scheduler/failing.py` decides about the
+trial. docs/design.md lists the steps.
+
+A successor is a fork of this process that serves in the same way, over its own socket. It imports
+in the background the modules that the first workers imported, and then forks the next workers
+(`holdfast.runtime.warm.succession`). This process treats it like a worker. If `learns` is true,
+workers record their imports (`holdfast.runtime.learning`).
 """
 
 from __future__ import annotations
@@ -29,13 +33,11 @@ import atexit
 import errno
 import functools
 import gc
-import math
 import os
 import select
 import signal
 import socket
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -44,10 +46,10 @@ from typing import Any, NoReturn
 from holdfast.forked import children_end_here
 from holdfast.runtime import learning, process_control, threads
 from holdfast.runtime.holding import hold
-from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
 from holdfast.runtime.safe_text import message_of, traceback_of
 from holdfast.runtime.transport import CHUNK_BYTES
 from holdfast.runtime.warm import preloading
+from holdfast.runtime.warm.children import Children
 from holdfast.runtime.warm.fresh import FreshInterpreters
 from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
@@ -60,7 +62,7 @@ from holdfast.runtime.worker import (
     find_entry,
 )
 
-# Stands for a descriptor that was sent and could not be received: too many are open here.
+# In place of a descriptor that could not be received, because too many are open here.
 _NO_FD = -1
 
 
@@ -68,18 +70,15 @@ class WarmParent:
     def __init__(
         self, sock: socket.socket, controller: int, inherited: Sequence[int], held: str = ""
     ) -> None:
-        """`controller` is the process that started this one; `inherited` go to every worker, and
-        each holds the file `held` (see `holdfast.runtime.holding`)."""
+        """`controller` is the pid of the process that started this one. Every worker inherits the
+        descriptors `inherited` and holds the file `held` (`holdfast.runtime.holding`)."""
         self._socket = sock
         self._controller = controller
         self._inherited = inherited
         self._held = held
-        self._waker, self._wakes = socket.socketpair()
         self._decoder = Decoder()
         self._fds: list[int] = []
-        self._workers: dict[int, str] = {}
-        self._orphans = Orphans(self._workers)
-        self._departures = Departures(self._orphans, self._collect, self._tell_exit)
+        self.children = Children(self._tell_exit)
         self._inheritance: Inheritance = ()
         self._exit_functions: list[ExitFunction] = []
         self._entry: WorkerEntry | None = None
@@ -87,67 +86,38 @@ class WarmParent:
         self._ended = self._forsaken = False
 
     def serve(self) -> bool:
-        """Obey until the order to end, or until the controller is gone; then end every worker.
+        """Perform orders until "end", or until the controller is gone; then end every worker.
 
-        Returns whether there was such an order.
+        Returns whether there was an order to end.
         """
-        for end in (self._waker, self._wakes):
-            end.setblocking(False)
-        self._await_children()
+        self.children.watch()
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        poll.register(self._waker, select.POLLIN)
+        poll.register(self.children.waker, select.POLLIN)
         try:
             while not (self._ended or self._forsaken):
                 self._turn(poll)
         except ConnectionError:
             return False
         finally:
-            for pid in list(self._workers):
-                process_control.kill_group(pid)
-            self._outlive()
+            self.children.end()
         return self._ended
 
-    def _await_children(self) -> None:
-        signal.signal(signal.SIGCHLD, _ignore)
-        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
-
-    def outlive_all(self) -> None:
-        """Also end what the user's modules moved out of this group at their import."""
-        self._orphans.spare_nobody()
-        self._outlive()
-
-    def _outlive(self) -> None:
-        """Wait until workers and orphans are gone, for `PATIENCE_S` at most."""
-        poll = select.poll()
-        poll.register(self._waker, select.POLLIN)
-        now = time.monotonic()
-        deadline = now + PATIENCE_S
-        while now < deadline:
-            self._collect()
-            if not self._orphans.end(now) and not self._workers:
-                return
-            poll.poll(_ms_until(min(deadline, self._orphans.due_s)))
-            with suppress(BlockingIOError):  # it is time, but no child has ended
-                self._waker.recv(4096)
-            now = time.monotonic()
-
     def _turn(self, poll: select.poll) -> None:
-        ready = poll.poll(_ms_until(self._departures.due_s))
+        ready = poll.poll(self.children.ms_until_due)
         for fd, _ in ready:
-            if fd == self._waker.fileno():
-                self._waker.recv(4096)
-                self._departures.settle(time.monotonic())
+            if fd == self.children.waker.fileno():
+                self.children.settle()
             else:
                 self._listen()
         if not ready:
-            self._departures.settle(time.monotonic())
+            self.children.settle()
 
     def _forsake(self, *_: Any) -> None:
         """SIGTERM: the kernel sends it when the controller has died.
 
         It may also go to all processes of a job. Then the controller decides about the workers,
-        which may want to save what they have.
+        so that trials can save.
         """
         self._forsaken = os.getppid() != self._controller
 
@@ -157,7 +127,7 @@ class WarmParent:
         data, ancillary, flags, _ = self._socket.recvmsg(CHUNK_BYTES, space)
         if not data:
             raise ConnectionResetError("the controller is gone")
-        # The kernel ends a read behind bytes that came with descriptors, and one comes at a time.
+        # The kernel ends a read after bytes that came with a descriptor, and each message has one.
         for level, kind, raw in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self._fds += array.array("i", raw)
@@ -177,22 +147,13 @@ class WarmParent:
             case ["succeed", str(successor)]:
                 self._start(successor, self._fds.pop(0), self._bear_successor)
             case ["signal", str(worker), int(signum)]:
-                for pid, name in self._workers.items():
-                    if name == worker:
-                        self._signal(pid, signum)
+                self.children.signal(worker, signum)
             case ["ping", int(token)]:
                 self._tell(["pong", token])
             case ["end"]:
                 self._ended = True
             case _:
                 raise ValueError(f"not an order: {message!r:.200}")
-
-    def _signal(self, pid: int, signum: int) -> None:
-        # An order to end goes to the worker, which cleans up; SIGKILL goes to its whole group.
-        if signum == signal.SIGKILL:
-            process_control.kill_group(pid)
-        else:
-            os.kill(pid, signum)
 
     def _tell(self, message: Message) -> None:
         self._socket.sendall(encode(message))
@@ -206,7 +167,7 @@ class WarmParent:
             if learns and self._fresh is None:
                 learning.watch_children()
         except BaseException as error:
-            # The controller ends the experiment with it.
+            # The controller ends the experiment with this error.
             text = traceback_of(error, error.__traceback__)
             self._tell(["refused", type(error).__name__, message_of(error), text])
             return
@@ -214,26 +175,27 @@ class WarmParent:
         self._tell(["ready", self._fresh is not None, ", ".join(unsafe)])
 
     def _settle(self, name: str, payload: bytes) -> list[str]:
-        """Get ready for workers; the names of the threads that forbid forking them."""
+        """Prepare for workers. Returns the names of threads that make forking unsafe."""
         process_control.load()
         self._freeze()
         unsafe = threads.unsafe_to_fork()
         if unsafe or not threads.fork_works():
             self._fresh = FreshInterpreters(name, payload, self._inherited, self._held)
-        # From here on this process has workers to end, for which SIGKILL would leave no time.
+        # From now on the kernel sends SIGTERM when the controller dies: this process must end its
+        # workers, and SIGKILL would leave no time for that.
         signal.signal(signal.SIGTERM, self._forsake)
         process_control.die_with_parent(self._controller, signal.SIGTERM)
         return unsafe
 
     def _freeze(self) -> None:
-        """Keep what is here now for all workers."""
-        self._orphans.spare_present()
+        """Keep the current objects and processes for all workers."""
+        self.children.spare_present()
         gc.collect()
         self._inheritance = bequeath()
         gc.freeze()
 
     def _preload(self, names: Sequence[str], directory: str) -> None:
-        """Answers "ready", or "unfit": then this process is of no use."""
+        """Import modules. Answers "ready", or "unfit" if this process cannot fork workers now."""
         try:
             self._exit_functions += preloading.preload(
                 names,
@@ -244,7 +206,7 @@ class WarmParent:
         except preloading.UnsafeToFork as unfit:
             self._tell(["unfit", unfit.module, str(unfit)])
             return
-        self._await_children()  # as the modules may have signal handlers of their own
+        self.children.watch()  # again, because modules may have set signal handlers
         signal.signal(signal.SIGTERM, self._forsake)
         self._freeze()
         learning.watch_children()
@@ -259,12 +221,13 @@ class WarmParent:
         finally:
             if fd != _NO_FD:
                 os.close(fd)
-        self._workers[pid] = worker
-        # So one that is stopped before its first message can be found, too.
+        self.children.add(pid, worker)
+        # With the pid, the controller can find a worker that is stopped before its first message.
         self._tell(["forked", worker, pid])
 
     def _bear(self, fd: int) -> int:
-        """Raises OSError if there is no room for a process, or nothing to run in it."""
+        """Start a worker. Raises OSError if there is no room for a process, or nothing was
+        loaded."""
         if fd == _NO_FD:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if self._entry is None:
@@ -274,15 +237,15 @@ class WarmParent:
         return self._fork(functools.partial(self._become_worker, fd, self._entry))
 
     def _bear_successor(self, fd: int) -> int:
-        """Raises OSError as `_bear` does, and if nothing is forked here."""
+        """Fork a successor. Raises OSError like `_bear`, and if workers are not forked."""
         if fd == _NO_FD or self._entry is None or self._fresh is not None:
-            raise OSError("nothing is forked here")
+            raise OSError("workers are not forked here")
         return self._fork(functools.partial(self._become_successor, fd, self._entry))
 
     def _fork(self, become: Callable[[int], NoReturn]) -> int:
-        """`become` is what the child does. It gets the parent's pid."""
+        """Fork a child that calls `become` with the parent's pid."""
         parent = os.getpid()
-        # Between the fork and the worker's own handlers it would only set a flag here.
+        # Until the child has its own handlers, SIGTERM would run this process's handler there.
         process_control.set_blocked(signal.SIGTERM, True)
         try:
             pid = os.fork()
@@ -290,7 +253,7 @@ class WarmParent:
                 become(parent)
         finally:
             process_control.set_blocked(signal.SIGTERM, False)
-        # Both sides set the group, so that neither can be too late to signal it.
+        # Both processes set the group: either may be the first to use it.
         with suppress(PermissionError, ProcessLookupError):
             os.setpgid(pid, pid)
         return pid
@@ -313,7 +276,8 @@ class WarmParent:
             os._exit(FAULT)
 
     def _become_successor(self, fd: int, entry: WorkerEntry, parent: int) -> NoReturn:
-        """It dies with this process, and its workers with it; this one adopts what they leave."""
+        """The kernel kills the successor with this process, and its workers with it. This process
+        adopts the orphans that they leave."""
         status = FAULT
         try:
             os.setpgid(0, 0)
@@ -334,42 +298,16 @@ class WarmParent:
             os._exit(status)
 
     def _close(self) -> None:
-        for private in (self._socket, self._waker, self._wakes):
-            private.close()
-
-    def _collect(self) -> list[Ended]:
-        """Reap all that have ended."""
-        ended: list[Ended] = []
-        with suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    break
-                worker = self._workers.pop(pid, "")
-                if worker:
-                    # What the worker started must not outlive it.
-                    process_control.kill_group(pid)
-                else:
-                    self._orphans.forget(pid)
-                ended.append((worker, status))
-        return ended
+        self._socket.close()
+        self.children.close()
 
     def _tell_exit(self, worker: str, status: int) -> None:
         self._tell(["exited", worker, status])
 
 
-def _ms_until(due_s: float) -> float | None:
-    """For `poll`, to which None means forever."""
-    return None if due_s == math.inf else 1000 * max(0.0, due_s - time.monotonic())
-
-
-def _ignore(*_: Any) -> None:
-    """SIGCHLD needs a handler for the wake-up socket to be written to."""
-
-
 def main() -> None:
-    """Main function of the warm parent: `argv` holds the file that it and its workers hold, the
-    socket's descriptor, and the parent."""
+    """Main function of the warm parent. `argv` has the file that it and its workers hold, the
+    socket's descriptor, the parent's pid, and the inherited descriptors."""
     held = sys.argv[1]
     fd, parent, *inherited = map(int, sys.argv[2:])
     process_control.die_with_parent(parent)
@@ -379,9 +317,9 @@ def main() -> None:
     sock = socket.socket(fileno=fd)
     sock.set_inheritable(False)
     warm = WarmParent(sock, parent, inherited, held)
-    # Registered first, it is done last: modules may end by themselves what they started.
-    atexit.register(warm.outlive_all)
+    # Registered first, so it runs last: modules may end the processes that they started.
+    atexit.register(warm.children.end_all)
     if not warm.serve():
-        warm.outlive_all()
-        # End what the user's modules started at their import, and this process with it.
+        warm.children.end_all()
+        # End the processes that the user's modules started at their import, and this one.
         process_control.kill_group(os.getpid())

@@ -1,8 +1,8 @@
-"""Workers that were ordered and have not been heard of: their parent is asked whether it answers.
+"""Asks a warm parent whether it still answers, if a worker that it should fork stays silent.
 
-A worker may be silent for long while a fresh interpreter imports what it needs. Its parent only
-forks and obeys, so it answers at once, unless it hangs in the kernel or in a lock that a module of
-the user's has left. It is asked only while a launch is pending.
+A worker may be silent for a long time, because a fresh interpreter repeats all imports. The parent
+only performs orders, so it answers at once, unless it hangs in the kernel or in a lock that one of
+the user's modules has left locked.
 """
 
 from __future__ import annotations
@@ -14,23 +14,25 @@ from collections.abc import Callable
 from holdfast.runtime.connection import LATE_S
 from holdfast.runtime.warm.succession import Forker
 
-# From an order to the question, and from the question to the end of who does not answer.
+# The time from an order to the question, and from the question to a kill without an answer.
 ANSWER_S = 60.0
 
 
 class PendingLaunches:
+    """The workers that were ordered and are not known to exist yet."""
+
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._tokens = itertools.count(1)
         self._asked: dict[int, Forker] = {}
 
     def ordered(self, forker: Forker, is_born: Callable[[], bool]) -> None:
-        """`forker` has the order to fork a worker. `is_born` once the worker is heard of."""
+        """`forker` has the order to fork a worker; `is_born()` says whether it exists."""
         due = self._loop.time() + ANSWER_S
         self._loop.call_at(due, self._ask, forker, is_born, due)
 
     def answered(self, token: int) -> None:
-        """It answers, so the worker will be heard of in its own time."""
+        """The forker has answered, so it will report the worker later."""
         self._asked.pop(token, None)
 
     def _ask(self, forker: Forker, is_born: Callable[[], bool], due: float) -> None:
@@ -42,7 +44,7 @@ class PendingLaunches:
         self.ask(forker)
 
     def ask(self, forker: Forker) -> None:
-        """Have it answer within `ANSWER_S`; one that does not is killed."""
+        """Send a question to `forker`, and kill it if it does not answer within `ANSWER_S`."""
         token = next(self._tokens)
         self._asked[token] = forker
         forker.send(["ping", token])
@@ -60,8 +62,8 @@ class PendingLaunches:
             self._await(token)
             return
         del self._asked[token]
-        forker.kill(f"it answered nothing for {ANSWER_S:g} s")
+        forker.kill(f"it did not answer for {ANSWER_S:g} s")
 
     def _was_held_up(self, due: float) -> bool:
-        """Whether this process itself was held up: then the others may have been, too."""
+        """Whether this process itself was suspended: the others may have been, too."""
         return self._loop.time() - due > LATE_S

@@ -1,8 +1,8 @@
-"""Importing what trials will import, in a process that is to be forked for them.
+"""Imports the modules that trials will need, in a process from which their workers are forked.
 
-That process was itself forked for this: whatever an import does to it, nobody else has it. It
-only imports, and calls nothing. An import that leaves behind what workers must not share makes it
-unfit.
+The process was forked for this purpose, so side effects of an import affect no other process. It
+only imports modules and calls none of their functions. If an import leaves something behind that
+workers must not share, the process is not used.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from holdfast.runtime.orphans import children
 from holdfast.runtime.provenance import is_installed
 from holdfast.runtime.worker import ExitFunction
 
-# Who registers one of these functions for its end has made files that all workers would share, and
-# the first to end would remove.
+# A module that registers an exit function of one of these has created files. All workers would
+# share the files, and the first one to end would remove them.
 _REMOVERS = frozenset({"os", "posix", "shutil", "tempfile"})
 _installed = cache(is_installed)
 
 
 class UnsafeToFork(Exception):
-    """Forking this process would not be safe any more. `module` is the import that did it."""
+    """The import of `module` has made forking this process unsafe."""
 
     def __init__(self, module: str, why: str) -> None:
         super().__init__(why)
@@ -46,11 +46,11 @@ def preload(
     begins: Callable[[str], None],
     fails: Callable[[str, str], None],
 ) -> list[ExitFunction]:
-    """Import what is installed of `names`; what cannot be imported is left to the trials.
+    """Import those modules of `names` that are installed; skip those whose import fails.
 
-    `directory` is the working directory for it, "" for this process's own: some modules look for
-    their settings there. `begins` is told each module whose import begins, since it may never end,
-    and `fails` why one could not be imported. Raises UnsafeToFork.
+    `directory` is the working directory meanwhile, because some modules read settings there; ""
+    means this process's own. `begins` is called before each import, which may never end, and
+    `fails` with the reason if one fails. Raises UnsafeToFork.
     """
     before = _Traces.now()
     with ExitStack() as stack:
@@ -66,7 +66,7 @@ def preload(
                 with children_end_here():
                     import_module(name)
             except (Exception, SystemExit) as error:
-                # The trial that imports it sees what it means.
+                # A trial that imports the module gets the error itself.
                 fails(name, type(error).__name__)
             harm = _harm(before, registered)
             if harm:
@@ -76,7 +76,7 @@ def preload(
 
 @dataclass(frozen=True, slots=True)
 class _Traces:
-    """What an import may leave behind in this process."""
+    """The side effects of imports on this process."""
 
     open_files: frozenset[str]
     children: frozenset[int]
@@ -90,7 +90,7 @@ class _Traces:
 
 
 def _harm(before: _Traces, registered: Iterable[ExitFunction]) -> str:
-    """Why workers must not share what was imported, "" where nothing speaks against it."""
+    """The reason why workers must not be forked after this import; "" if they may."""
     unsafe = threads.unsafe_to_fork()
     if unsafe:
         return f"it started the thread {', '.join(unsafe)}"
@@ -110,9 +110,9 @@ def _removes_files(function: Callable[..., Any]) -> bool:
 
 
 def _connections() -> Iterator[str]:
-    """What is open here and is no plain file: sockets, pipes, a GPU whose driver has started."""
+    """Open descriptors other than files and folders: sockets, pipes, devices such as a GPU."""
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # the one that listed the folder is closed
+        with suppress(OSError):  # the descriptor that listed this folder is closed
             mode = os.fstat(int(name)).st_mode
             if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
                 target = os.readlink(f"/proc/self/fd/{name}")
@@ -125,7 +125,7 @@ _PLAIN_DEVICES = frozenset({"/dev/null", "/dev/zero", "/dev/random", "/dev/urand
 
 @contextmanager
 def _exit_functions() -> Iterator[list[ExitFunction]]:
-    """Collects what is registered with `atexit` meanwhile."""
+    """Collect the functions that are registered with `atexit` inside this block."""
     registered: list[ExitFunction] = []
     register = atexit.register
 
@@ -142,8 +142,8 @@ def _exit_functions() -> Iterator[list[ExitFunction]]:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """What modules print when they are imported is in the output of the trial that did so first:
-    it does not come out of nowhere a second time."""
+    """Discard output. The first trial that imported the modules has their output in its files; a
+    second copy would belong to no trial."""
     _flush()
     kept = [(fd, os.dup(fd)) for fd in (1, 2)]
     null = os.open(os.devnull, os.O_WRONLY)

@@ -1,10 +1,9 @@
 """The warm parent's successors: forks of it that have imported what the first workers imported.
 
-A successor is forked, rather than started, so that the user's modules are there without being
-imported once more, and their data in memory once. It imports in the background, while the warm
-parent continues to fork and to obey; once it is ready, it forks the next workers. An import that
-hangs, crashes or leaves threads behind costs the successor alone: another is made without that
-module.
+A successor is forked, not started, so the user's modules are not imported again and their data is
+in memory only once. It imports in the background, while the warm parent continues to fork and to
+perform orders; when it is ready, it forks the next workers. If an import hangs, crashes or leaves
+threads behind, only the successor is lost: another one is made without that module.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from holdfast.runtime.connection import Connection
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 
-# Made one after the other: for what later trials import that the first ones did not, and instead
-# of those that were unfit.
+# Successors are made one after the other: for further imports of later trials, and to replace
+# successors that failed.
 MOST_SUCCESSORS: Final = 4
-# One import may take so long before its successor is given up.
+# The time after which an import has failed and its successor is killed.
 IMPORT_PATIENCE_S: Final = 120.0
-# Workers wait for the first successor as they would for their own imports: at most for twice what
-# those have taken, and within these limits. So an import that hangs holds up a run once.
+# Workers wait for the first successor at most twice as long as the first worker took for its
+# imports, within these limits. So an import that hangs delays a run only once.
 WAIT_S: Final = (1.0, 30.0)
 
 _numbers = itertools.count(1)
@@ -35,9 +34,9 @@ _log = logging.getLogger(__name__)
 
 
 class Forker(Protocol):
-    """Forks workers on order: a warm parent, or a successor of it.
+    """A process that forks workers on order: a warm parent, or one of its successors.
 
-    `cause` is how it ended, once it has, for what follows the words «it was lost»."""
+    `cause` says how it ended, "" before that; it follows the words "it was lost"."""
 
     cause: str
 
@@ -49,7 +48,7 @@ class Forker(Protocol):
 
     @property
     def is_loading(self) -> bool:
-        """Whether it hears no order yet."""
+        """Whether it does not read orders yet."""
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None: ...
 
@@ -57,7 +56,7 @@ class Forker(Protocol):
 
 
 class Successor:
-    """The controller's side of one. The warm parent tells of its end."""
+    """The controller's handle of a successor. The warm parent reports its end."""
 
     def __init__(
         self, name: str, parent: Forker, modules: Sequence[str], directory: str, on_message: Heard
@@ -66,7 +65,7 @@ class Successor:
         self.name = name
         self.is_ready = False
         self.cause = ""
-        # The import under way: the one to blame if nothing more is heard.
+        # The current import, which is to blame if the successor dies or hangs.
         self.importing = ""
         self._parent = parent
         self._heard = on_message
@@ -86,7 +85,7 @@ class Successor:
 
     @property
     def pid(self) -> int:
-        """0 before it has said anything."""
+        """0 before its first message."""
         return self._link.peer_pid
 
     @property
@@ -98,7 +97,7 @@ class Successor:
         self._parent.send(["signal", self.name, signal.SIGKILL])
 
     def ended(self) -> None:
-        """It is dead, and so are its workers. What it said before is taken in now."""
+        """Called after its death, which also kills its workers. Reads its last messages."""
         self._link.drain()
         self.close()
 
@@ -130,7 +129,7 @@ class Successor:
                 self._heard(self, message)
 
     def _on_closed(self, reason: str) -> None:
-        """Without a connection it is of no use."""
+        """Kill the process, which cannot be used without a connection."""
         self.kill()
 
 
@@ -138,7 +137,7 @@ Heard = Callable[[Successor, Message], None]
 
 
 class Succession:
-    """The successors of one warm parent, of which the newest that is ready forks the workers."""
+    """The successors of one warm parent. The newest one that is ready forks the workers."""
 
     def __init__(
         self,
@@ -149,9 +148,9 @@ class Succession:
         *,
         directory: str,
     ) -> None:
-        """`on_message` hears what successors report of workers, `on_lost` of each successor that
-        died, `on_settled` that none is awaited any more. They import in `directory`, "" for the
-        warm parent's own."""
+        """`on_message` gets the messages of successors about workers, `on_lost` each successor
+        that died. `on_settled` is called when workers need not wait for a successor any more.
+        Successors import in `directory`; "" means the warm parent's own."""
         self._parent = parent
         self._on_message = on_message
         self._on_lost = on_lost
@@ -165,18 +164,18 @@ class Succession:
 
     @property
     def forker(self) -> Forker:
-        """Who forks the next worker."""
+        """The process that forks the next worker."""
         ready = self._open()
         return ready[-1] if ready else self._parent
 
     @property
     def is_awaited(self) -> bool:
-        """Whether workers had better wait for the first successor."""
+        """Whether workers should wait for the first successor."""
         return self._waiting is not None
 
     def learn(self, modules: Iterable[str], took_s: float) -> None:
-        """A worker has imported these, in `took_s` at most. What several say while a successor is
-        made waits for the next: most of it is what the first of them has said."""
+        """Record the imports of a worker, which took at most `took_s`. Imports that are reported
+        while a successor is being made are left for the next one: most workers report the same."""
         new = [name for name in modules if name not in self._modules and self._may(name)]
         self._modules.update(dict.fromkeys(new))
         if new and not self._prepares():
@@ -188,7 +187,7 @@ class Succession:
                 self._waiting = loop.call_later(wait_s, self._settle)
 
     def has_ended(self, name: str) -> bool:
-        """The warm parent tells of an exit: whether it was a successor's."""
+        """Handle the exit of a process that the warm parent reports, if it is a successor's."""
         successor = self._successors.pop(name, None)
         if successor is None:
             return False
@@ -208,13 +207,13 @@ class Succession:
         ]
 
     def retire(self, has_workers: Callable[[Forker], bool]) -> None:
-        """End those that fork no more and have no workers."""
+        """End the replaced successors that have no workers left."""
         for older in self._open()[:-1]:
             if not has_workers(older):
                 older.send(["end"])
 
     def close(self) -> None:
-        """The warm parent is dead or ends, and they with it."""
+        """Called when the warm parent ends, and all successors with it."""
         while self._successors:
             _, successor = self._successors.popitem()
             successor.ended()
@@ -237,10 +236,10 @@ class Succession:
         return not any(f"{name}.".startswith(refused) for refused in self._refused)
 
     def _blame(self, module: str) -> None:
-        """Make another without the module that this one died of, which others may import too:
-        the last one has only what was imported before that went wrong."""
+        """Make another successor without the module that failed. The last one imports only the
+        modules before it, because others may import the failed module, too."""
         if not module:
-            return  # it died of something else, such as a lack of memory
+            return  # it died for another reason, such as a lack of memory
         self._refused.add(f"{module}.")
         before = itertools.takewhile(lambda name: name != module, self._modules)
         kept = list(before if self._made == MOST_SUCCESSORS - 1 else self._modules)

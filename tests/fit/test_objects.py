@@ -354,5 +354,5 @@ def test_a_reference_of_another_machine_says_so() -> None:
 def test_a_damaged_object_is_lost_and_not_half_there() -> None:
     ref = holdfast.put(NUMBERS)
     os.truncate(ref.path, 1000)
-    with pytest.raises(holdfast.ObjectLost, match="not a whole object"):
+    with pytest.raises(holdfast.ObjectLost, match="not a complete object"):
         holdfast.get(ref)

@@ -119,7 +119,7 @@ async def test_rubbish_ends_the_connection_and_says_why(ends: Ends) -> None:
     ends.write(["good"])
     assert await ends.message() == ["good"]
     ends.other.sendall(b"\x00\x00\x00\x01\xc1")
-    assert "no MessagePack" in await ends.reason()
+    assert "is not MessagePack" in await ends.reason()
     assert not ends.link.is_open
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from holdfast.runtime import local_launcher as launcher_module
 from holdfast.runtime.errors import LaunchFailed
-from holdfast.runtime.local_launcher import LocalLauncher, LocalWorker
+from holdfast.runtime.local_launcher import LocalLauncher
+from holdfast.runtime.warm.local_worker import LocalWorker
 from holdfast.runtime.wire import LARGEST_FROM_WORKER
 from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard, Lifeline, count_fds, wait_for_end

@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from holdfast.runtime import local_launcher as launcher_module
-from holdfast.runtime.local_launcher import LocalLauncher, LocalWorker
+from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.orphans import Departures, Orphans, children
+from holdfast.runtime.warm.local_worker import LocalWorker
 from tests.rig.processes import Heard, Lifeline, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]

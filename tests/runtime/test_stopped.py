@@ -259,7 +259,7 @@ async def test_a_warm_parent_that_answers_nothing_is_ended(
     parent = Parent()
     PendingLaunches().ordered(parent, lambda: False)
     async with asyncio.timeout(PATIENCE_S):
-        assert await parent.killed == "it answered nothing for 0.02 s"
+        assert await parent.killed == "it did not answer for 0.02 s"
     assert parent.sent == [["ping", 1]]
 
 
@@ -303,4 +303,4 @@ async def test_a_real_warm_parent_that_hangs_is_ended_and_its_workers_are_told(
     os.kill(parent.pid, signal.SIGSTOP)
     heard = Heard()
     launcher.launch("w", heard)
-    assert "which was killed by holdfast: it answered nothing for 0.05 s" in await heard.exit()
+    assert "which was killed by holdfast: it did not answer for 0.05 s" in await heard.exit()

@@ -132,5 +132,5 @@ def test_rubbish_is_refused(raw: tuple[Channel, socket.socket]) -> None:
 def test_a_frame_over_the_limit_is_refused(raw: tuple[Channel, socket.socket]) -> None:
     channel, other = raw
     other.sendall(encode(["long", "x" * 1000]))
-    with pytest.raises(WireError, match="allowed are 1000"):
+    with pytest.raises(WireError, match="at most 1000 are allowed"):
         channel.receive()

@@ -60,7 +60,7 @@ def test_a_frame_that_is_too_large_is_refused_when_its_length_is_known(chunk: in
     assert decoder.feed(encode(["echo", 123])) == [["echo", 123]]
     data = encode(["echo", "12345"])
     pieces = [data[start : start + chunk] for start in range(0, len(data), chunk)]
-    with pytest.raises(WireError, match="a frame of 12 bytes, allowed are 10"):
+    with pytest.raises(WireError, match="a frame of 12 bytes; at most 10 are allowed"):
         [decoder.feed(piece) for piece in pieces]
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import psutil
 import pytest
 
-from holdfast.runtime.local_launcher import LocalLauncher, LocalWorker
+from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.warm import succession
+from holdfast.runtime.warm.local_worker import LocalWorker
 from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import Heard, Lifeline, wait_for_end
 

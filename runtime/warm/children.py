@@ -1,0 +1,124 @@
+"""The child processes of a warm parent: its workers, and the orphans that workers leave behind.
+
+This is the first step after a worker's death, such as by SIGKILL: `Children._collect` reaps it and
+kills the rest of its process group. The last step is the machine's, in `scheduler/failing.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from holdfast.runtime import process_control
+from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
+
+
+class Children:
+    """The children of this process; `waker` is readable when one of them has ended."""
+
+    def __init__(self, tell_exit: Callable[[str, int], None]) -> None:
+        """`tell_exit` is called with a worker and its exit status, when everything that the worker
+        started is gone."""
+        self.waker, self._wakes = socket.socketpair()
+        for end in (self.waker, self._wakes):
+            end.setblocking(False)
+        self._workers: dict[int, str] = {}
+        self._orphans = Orphans(self._workers)
+        self._departures = Departures(self._orphans, self._collect, tell_exit)
+
+    def watch(self) -> None:
+        """Make the end of a child wake `waker`."""
+        signal.signal(signal.SIGCHLD, _ignore)
+        signal.set_wakeup_fd(self._wakes.fileno(), warn_on_full_buffer=False)
+
+    def add(self, pid: int, worker: str) -> None:
+        self._workers[pid] = worker
+
+    def spare_present(self) -> None:
+        """Do not end the processes that exist now: the user's modules have started them."""
+        self._orphans.spare_present()
+
+    def signal(self, worker: str, signum: int) -> None:
+        """Send a signal to a worker. SIGKILL goes to its whole process group."""
+        for pid, name in self._workers.items():
+            if name == worker:
+                if signum == signal.SIGKILL:
+                    process_control.kill_group(pid)
+                else:
+                    os.kill(pid, signum)
+
+    @property
+    def ms_until_due(self) -> float | None:
+        """Milliseconds until `settle` must be called although no child has ended; None for
+        never."""
+        return _ms_until(self._departures.due_s)
+
+    def settle(self) -> None:
+        """Reap the children that have ended, end orphans, and report exits."""
+        with suppress(BlockingIOError):  # it is due, but no child has ended
+            self.waker.recv(4096)
+        self._departures.settle(time.monotonic())
+
+    def end(self) -> None:
+        """Kill all workers, and wait for them and for orphans, for `PATIENCE_S` at most."""
+        for pid in list(self._workers):
+            process_control.kill_group(pid)
+        self._outlive()
+
+    def end_all(self) -> None:
+        """Like `end`, and also end the processes that the user's modules have moved out of this
+        process group at their import."""
+        self._orphans.spare_nobody()
+        self._outlive()
+
+    def close(self) -> None:
+        """In a forked child: close what belongs to the parent."""
+        self.waker.close()
+        self._wakes.close()
+
+    def _outlive(self) -> None:
+        poll = select.poll()
+        poll.register(self.waker, select.POLLIN)
+        now = time.monotonic()
+        deadline = now + PATIENCE_S
+        while now < deadline:
+            self._collect()
+            if not self._orphans.end(now) and not self._workers:
+                return
+            poll.poll(_ms_until(min(deadline, self._orphans.due_s)))
+            with suppress(BlockingIOError):  # it is due, but no child has ended
+                self.waker.recv(4096)
+            now = time.monotonic()
+
+    def _collect(self) -> list[Ended]:
+        """Reap all children that have ended."""
+        ended: list[Ended] = []
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+                if pid == 0:
+                    break
+                worker = self._workers.pop(pid, "")
+                if worker:
+                    # The processes that the worker started must not outlive it.
+                    process_control.kill_group(pid)
+                else:
+                    self._orphans.forget(pid)
+                ended.append((worker, status))
+        return ended
+
+
+def _ms_until(due_s: float) -> float | None:
+    """The timeout for `poll`; None means forever."""
+    return None if due_s == math.inf else 1000 * max(0.0, due_s - time.monotonic())
+
+
+def _ignore(*_: Any) -> None:
+    """The kernel writes to the wake-up socket only if SIGCHLD has a handler."""
