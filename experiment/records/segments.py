@@ -20,7 +20,7 @@ from holdfast.syncer.journal.segment import (
     check_magic,
     first_record,
     is_torn,
-    last_word,
+    newest_takeover,
     takeovers,
 )
 from holdfast.syncer.journal.stretches import segment_size
@@ -129,7 +129,7 @@ def look(journal: Path) -> tuple[Segment, ...]:
     """Read every segment. Raises OSError."""
     known = segments(journal)
     again = list(takeovers(journal, known))
-    return tuple(_look_at(journal, number, last_word(number, again)) for number in known)
+    return tuple(_look_at(journal, number, newest_takeover(number, again)) for number in known)
 
 
 def chapters(found: Sequence[Segment]) -> list[Chapter]:

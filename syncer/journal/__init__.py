@@ -1,4 +1,7 @@
-"""The journal: records in numbered segments, each with a checksum, durable once flushed.
+"""The journal: records with checksums, in numbered segments.
+
+A record is *written* when `append` has passed it to the kernel: no death of a process loses it. It
+is *forced to the disk* when an fsync has confirmed it: no power cut loses it.
 
 Start reading at `journal.py`, which appends. `reading.py` reads the records, `cutting.py` cuts off
 damaged bytes, `segment.py` is the format of one file, `stretches.py` the parts of a segment in

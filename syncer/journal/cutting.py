@@ -1,4 +1,4 @@
-"""Cutting damaged bytes off the journal; they are kept in a file next to their segment."""
+"""Cuts damaged bytes off the journal, and keeps them in a file next to their segment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.files.durable import fsync_dir, fsync_path, write_atomic
 from holdfast.syncer.files.regular import open_regular, read_regular
 from holdfast.syncer.journal.reading import begins_at, read_segment
-from holdfast.syncer.journal.segment import last_word, segment_name, takeovers
+from holdfast.syncer.journal.segment import newest_takeover, segment_name, takeovers
 from holdfast.syncer.journal.stretches import SegmentFile
 
 
@@ -31,7 +31,7 @@ class DamagedTail:
 
 
 def seal(directory: Path, known: list[int]) -> tuple[list[int], list[DamagedTail]]:
-    """Cut off everything after the first unreadable byte. Returns the sound segments.
+    """Cut off everything after the first unreadable byte. Returns the remaining segments.
 
     Raises OSError.
     """
@@ -40,7 +40,7 @@ def seal(directory: Path, known: list[int]) -> tuple[list[int], list[DamagedTail
         path = directory / segment_name(number)
         follows = at == 0 or known[at - 1] == number - 1
         end = _sound_end(directory, number)
-        over = last_word(number, again)
+        over = newest_takeover(number, again)
         size = path.stat().st_size if over is None else over.limit(number)
         if follows and end and (end == size or (over and end >= (size or 0))):
             continue
@@ -52,7 +52,8 @@ def seal(directory: Path, known: list[int]) -> tuple[list[int], list[DamagedTail
 
 
 def _sound_end(directory: Path, number: int) -> int:
-    """Where the last whole record ends, or the first would start; 0 if the header is damaged."""
+    """The end of the last complete record, or of the header if there is none; 0 if the header is
+    damaged."""
     with SegmentFile(directory, number) as file:
         end = begins_at(file, directory / segment_name(number))
     for _, after in read_segment(directory, number):
@@ -61,10 +62,9 @@ def _sound_end(directory: Path, number: int) -> int:
 
 
 def cut_off(path: Path, offset: int) -> DamagedTail:
-    """Move the bytes of a segment from `offset` on to a file of their own.
+    """Move the bytes of a segment from `offset` on to a separate file.
 
-    They are durable there before they leave the segment, so a crash in between leaves both. Raises
-    OSError.
+    They are forced to the disk there before they are removed from the segment. Raises OSError.
     """
     data = read_regular(path)[offset:]
     aside = name_aside(path, offset, data)
@@ -80,7 +80,7 @@ def cut_off(path: Path, offset: int) -> DamagedTail:
 
 
 def name_aside(path: Path, offset: int, data: bytes) -> Path:
-    """A free name for these bytes, or that of a file that has them already."""
+    """A name for these bytes: an unused one, or that of a file that already has them."""
     for number in count(1):
         ending = f"-{number}" if number > 1 else ""
         aside = path.with_name(f"{path.stem}.cut-{offset}{ending}")

@@ -1,4 +1,4 @@
-"""Flushes the journal to the disk, and checks that its file still has its name."""
+"""Forces the journal to the disk, and checks that its file still has its name."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class JournalGone(StorageError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsynced:
-    """Records up to `position` that may not be on the disk yet.
+    """The records up to `position` that may not be forced to the disk yet.
 
-    `current` is the open segment, `is_changed` whether it was written to since its last flush.
-    `renewed`: it repeats the ends of others, which are cut off once it is durable.
+    `current` is the open segment, `is_changed` whether it was written to since its last fsync.
+    `renewed`: it has copies of the ends of earlier segments, which are cut off after the fsync.
     """
 
     position: Position
@@ -33,10 +33,10 @@ class Unsynced:
     renewed: Takeover | None = None
 
     def force(self) -> Position:
-        """Make the records survive a power cut. Blocks: call it in a thread.
+        """Force the records to the disk. Blocks: call it in a thread.
 
-        Raises OSError, after which the records count as not written (see `Journal.write_again`),
-        except NoAnswer, because another file would get no answer either. Raises JournalGone.
+        After an OSError the records must be written again (`Journal.write_again`), except after
+        NoAnswer, because another file would get no answer either. Raises JournalGone.
         """
         has_sealed = bool(self.sealed)
         while self.sealed:
@@ -56,7 +56,7 @@ class Unsynced:
 
 
 def _check_there(path: Path, descriptor: int) -> None:
-    """Raise JournalGone if the name belongs to another file, or to none."""
+    """Raise JournalGone if `path` is another file, or does not exist."""
     held = os.fstat(descriptor)
     try:
         found = os.stat(path)
@@ -76,9 +76,9 @@ def _check_there(path: Path, descriptor: int) -> None:
 
 
 def _cut_off(directory: Path, renewed: Takeover) -> None:
-    """Cut off the parts that the new segment repeats.
+    """Cut off the originals of the records that the new segment has copies of.
 
-    Readers give the same result with or without them, so errors are ignored.
+    Readers skip them anyway, so errors are ignored.
     """
     for piece in renewed.pieces:
         with suppress(OSError):

@@ -1,7 +1,7 @@
-"""head.json: the published part of an experiment, checked before a name in it becomes a path.
+"""head.json names the published part of an experiment. Its names are checked before use.
 
-Format 1 names whole segments; format 2 names stretches of them
-(`holdfast.syncer.journal.stretches`), of which a whole segment is one.
+Format 1 names whole segments. Format 2 names stretches of them
+(`holdfast.syncer.journal.stretches`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def stretches_of(head: Mapping[str, Any]) -> list[Stretch]:
 
 
 def is_segment(name: object) -> bool:
-    """Whether this can be the name of a segment of the journal, or of a part of one."""
+    """Whether this can be the name of a segment of the journal, or of a stretch of one."""
     return type(name) is str and place_of(name) is not None
 
 

@@ -1,12 +1,13 @@
-"""The journal: an append-only list of records, complete or absent, in numbered segments.
+"""The journal: an append-only list of records in numbered segments.
 
 A record is `length (u32) | crc32 (u32) | payload`, little-endian; a segment begins with eight
-bytes of magic and version. `append` is one `write` for all the records of a turn of the loop: when
-it returns, no death of a process loses them. `sync` makes them survive a power cut. When the
-journal is next opened for writing, a torn end left by a crash is cut off and reported.
+bytes of magic and version. `append` writes all records of a turn of the loop to the kernel with
+one `write`: when it returns, no death of a process loses them. `sync` forces them to the disk:
+when it returns, no power cut loses them. If a crash leaves an incomplete record at the end, it is
+cut off and reported when the journal is next opened for writing.
 
-Records that may not be on the disk yet stay in memory: after a failed fsync they are written to
-another segment (`holdfast.syncer.journal.segment`), because the kernel may have dropped them.
+Records stay in memory until they are forced to the disk. After a failed fsync the kernel may have
+dropped them, so they are written again, to another segment (`holdfast.syncer.journal.segment`).
 """
 
 from __future__ import annotations
@@ -67,11 +68,10 @@ __all__ = [
     "segments",
 ]
 
-# The size at which the next segment begins: the most that a publication uploads again, and a
-# handful of files for a million rows.
-# a million rows.
+# The size at which the next segment begins: the most that a publication uploads again. A million
+# rows make a handful of files.
 SEGMENT_BYTES = 1 << 24
-# Records that wait for an fsync are in memory, which a disk that does not answer must not fill.
+# The limit of records in memory that wait for an fsync, if the disk does not answer.
 _LARGEST_UNFORCED = 1 << 28
 
 
@@ -90,10 +90,10 @@ class Journal:
         begins: int = 0,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        """Open for appending, and cut off a torn end (see `cuts`).
+        """Open for appending, and cut off incomplete records (see `cuts`).
 
-        `fresh` begins a new segment even if the last one is intact. Segments before `begins`
-        belong to earlier experiments: damage there does not affect this one.
+        `fresh`: begin a new segment even if the last one is intact. Segments before `begins`
+        belong to earlier experiments, so damage there does not affect this one.
         """
         self.directory = directory
         self.cuts: list[DamagedTail] = []
@@ -104,7 +104,7 @@ class Journal:
         self._sealed: deque[tuple[int, int]] = deque()
         self._unforced: deque[tuple[Position, bytes]] = deque()
         self._unforced_bytes = 0
-        # Records before this position that were not flushed are no longer in memory.
+        # Records before this position are no longer in memory, even if they were not forced.
         self._forgotten = START
         self._renewed: Takeover | None = None
         self._number, self._fd, self._size = -1, -1, 0
@@ -114,7 +114,7 @@ class Journal:
                 self.cuts += seal(directory, [number])[1]
         sound, cuts = seal(directory, [number for number in known if number >= begins])
         self.cuts += cuts
-        # Their writer may have been killed before they were on the disk.
+        # Their writer may have been killed before it forced them to the disk.
         for number in sound:
             fsync_path(directory / segment_name(number))
         fsync_dir(directory)
@@ -128,13 +128,13 @@ class Journal:
 
     @property
     def position(self) -> Position:
-        """The end, where the next record will start."""
+        """The position after the last record."""
         return Position(self._number, self._size)
 
     def append(self, payloads: Iterable[bytes]) -> Position:
-        """Write all payloads with one call and return the position after them.
+        """Write all payloads to the kernel with one call; return the position after them.
 
-        Raises JournalFull if the disk accepts no more: then none of them is in the journal.
+        Raises JournalFull if the disk accepts no more; then the journal has none of them.
         """
         if self._size >= self._segment_bytes:
             with suppress(JournalFull):  # the current segment still accepts records
@@ -146,7 +146,7 @@ class Journal:
             while written < len(data):
                 written += os.write(self._fd, data[written:])
         except OSError as error:
-            with suppress(OSError):  # a torn end is cut off when the journal is next opened
+            with suppress(OSError):  # the next opening cuts off an incomplete record
                 os.ftruncate(self._fd, self._size)
             raise JournalFull(
                 "append to the journal",
@@ -164,10 +164,10 @@ class Journal:
         return self.position
 
     def unsynced(self) -> Unsynced:
-        """The records for a sync: collected by the writer, flushed in any thread.
+        """The records to force to the disk. The writer calls this; any thread may then call
+        `Unsynced.force`.
 
-        If the thread looked up the descriptor itself, it might already be that of the next
-        segment.
+        If that thread looked up the descriptor itself, it might get the next segment's.
         """
         sealed, self._sealed = self._sealed, deque()
         renewed, self._renewed = self._renewed, None
@@ -182,25 +182,25 @@ class Journal:
         )
 
     def forced(self, position: Position) -> None:
-        """Everything before `position` is on the disk: drop it from memory."""
+        """Drop the records before `position`, which were forced to the disk, from memory."""
         while self._unforced and self._unforced[0][0] < position:
             self._unforced_bytes -= len(self._unforced.popleft()[1])
         if position >= self._forgotten:
             self._forgotten = START
 
     def write_again(self, failed: Unsynced) -> None:
-        """Begin a segment that repeats all records that may not be on the disk.
+        """Begin a segment with copies of all records that were not forced to the disk.
 
         After a failed fsync the kernel may have dropped pages that it could not write, and the
-        next fsync does not report that. The new segment appears complete under its name: until the
-        next sync it survives the death of any process, like the records that it repeats. Raises
-        OSError, or JournalFull if the records are no longer in memory.
+        next fsync does not report that. The new segment is renamed into place when its copies are
+        written, so no death of a process loses them; the next `sync` forces them to the disk.
+        Raises OSError, or JournalFull if the records are no longer in memory.
         """
         if self._forgotten != START:
             raise JournalFull(
                 "keep the journal",
                 str(self.directory),
-                f"more than {_LARGEST_UNFORCED >> 20} MiB waited to be flushed to the disk",
+                f"more than {_LARGEST_UNFORCED >> 20} MiB waited for an fsync",
             )
         pieces = self._pieces()
         number = self._number + 1
@@ -227,8 +227,7 @@ class Journal:
         return pieces or [RecordSpan(self._number, self._size, 0)]
 
     def _place(self, number: int, data: bytes) -> int:
-        """Write a segment that appears under its name only when it is complete; return its
-        descriptor."""
+        """Write a segment under a temporary name and rename it; return its descriptor."""
         temporary = self.directory / f"{TEMPORARY}{unique()}"
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o644)
@@ -242,7 +241,7 @@ class Journal:
         return descriptor
 
     def sync(self) -> Position:
-        """Make everything appended so far survive a power cut. Blocks.
+        """Force everything that was appended to the disk. Blocks.
 
         Raises OSError if the disk failed twice or does not answer, or JournalGone.
         """
@@ -258,11 +257,11 @@ class Journal:
         return position
 
     def rotate(self) -> int:
-        """Seal the segment, begin the next one and return the sealed one's number.
+        """Seal the segment, begin the next one, and return the number of the sealed one.
 
         A segment without records is not sealed; then the number is that of the previous one. Does
-        not wait for the disk: the sealed segment is durable after the next `sync`. Raises
-        JournalFull if there is no space for another segment; then this one is not sealed.
+        not wait for the disk: the next `sync` forces the sealed segment to it. Raises JournalFull
+        if there is no space for another segment; then this one is not sealed.
         """
         number, sealed = self._number, self._fd
         if self._size == len(MAGIC):
@@ -280,8 +279,8 @@ class Journal:
         return number
 
     def _give_up(self, path: Path, number: int, fd: int) -> None:
-        """Continue in segment `number` with the descriptor `fd`, because the next one could not be
-        created."""
+        """Continue in segment `number` with the descriptor `fd`, because creating the next segment
+        failed."""
         if self._fd != fd:
             os.close(self._fd)
             path.unlink(missing_ok=True)
@@ -296,7 +295,7 @@ class Journal:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close without a sync: records that could not be flushed are known to be lost."""
+        """Close without a sync, because the records could not be forced to the disk."""
         descriptors = [*(descriptor for _, descriptor in self._sealed), self._fd]
         self._sealed.clear()
         self._fd = -1

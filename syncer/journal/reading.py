@@ -1,4 +1,4 @@
-"""Reading the journal: its segments, and the whole records in them, in order."""
+"""Reads the journal: its segments, and their complete records, in order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.syncer.journal.segment import (
     Position,
     check_magic,
     first_record,
-    last_word,
+    newest_takeover,
     segment_name,
     takeovers,
 )
@@ -39,9 +39,9 @@ def segments(directory: Path) -> list[int]:
 def read_segment(
     directory: Path, number: int, offset: int = 0, size: int | None = None
 ) -> Iterator[tuple[bytes, int]]:
-    """Payload and end offset of each record of one segment, up to the first that is not whole.
+    """Payload and end offset of each record of a segment, up to the first incomplete one.
 
-    `size` limits how many bytes of the file are read. One block of it is in memory at a time.
+    Reads at most `size` bytes, one block at a time.
     """
     with SegmentFile(directory, number) as file:
         if offset < len(MAGIC):
@@ -54,7 +54,7 @@ def read_segment(
 
 
 def begins_at(file: SegmentFile, path: Path) -> int:
-    """Where the first record of an event starts; 0 if the header is damaged."""
+    """The offset of the first event's record; 0 if the header is damaged."""
     start = file.read(len(MAGIC))
     if not check_magic(start, path):
         return 0
@@ -66,7 +66,7 @@ def begins_at(file: SegmentFile, path: Path) -> int:
 
 
 def _records(file: SegmentFile, offset: int, end: int) -> Iterator[tuple[bytes, int]]:
-    """Each whole record between two offsets, up to the first bad one."""
+    """The records between two offsets, up to the first that is not valid."""
     crc32, unpack, size = zlib.crc32, HEADER.unpack_from, HEADER.size
     data, at = b"", 0
     while end - offset > size:
@@ -76,7 +76,7 @@ def _records(file: SegmentFile, offset: int, end: int) -> Iterator[tuple[bytes, 
             payload = data[at + size : at + size + length]
             if len(payload) < length:
                 break
-            # Nothing but zeros, which a power cut leaves on some file systems, has a valid CRC.
+            # Zeros, which a power cut leaves on some file systems, have a valid CRC: check length.
             if not length or crc32(payload) != crc:
                 return
             at += size + length
@@ -96,8 +96,8 @@ def read(
 ) -> Iterator[tuple[bytes, Position]]:
     """Payload and end position of each record from `start` to `stop`.
 
-    Reading ends at the first record that is not whole, even if later segments follow: records
-    after a gap need not follow from those before it.
+    Reading ends at the first incomplete record, even if later segments exist, because records
+    after a gap may depend on missing ones.
     """
     last = None if stop is None else stop.segment
     known = [n for n in segments(directory) if n >= start.segment and (last is None or n <= last)]
@@ -106,7 +106,7 @@ def read(
         start = over.found(start) or start
     expected = None
     for number in known:
-        over_it = last_word(number, again)
+        over_it = newest_takeover(number, again)
         if number < start.segment or (over_it and over_it.begins.segment < number):
             continue
         if expected is not None and number != expected:
@@ -115,7 +115,7 @@ def read(
         limit = over_it.begins.offset if over_it else None
         size = stop.offset if stop is not None and number == stop.segment else limit
         offset = start.offset if number == start.segment else 0
-        end = max(offset, len(MAGIC))  # a segment may be sealed before it has a record
+        end = max(offset, len(MAGIC))  # a sealed segment may have no records
         for payload, end in read_segment(directory, number, offset, size):
             yield payload, Position(number, end)
         if end < (segment_size(directory, number) if size is None else limit or 0):
@@ -123,7 +123,7 @@ def read(
 
 
 def readable_end(directory: Path, start: Position = START) -> Position:
-    """Where `read` from `start` ends; bytes after that cannot be relied on. Reads everything."""
+    """The position at which `read` from `start` ends. Reads everything."""
     end = start
     for _, position in read(directory, start):
         end = position

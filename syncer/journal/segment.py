@@ -1,10 +1,9 @@
-"""One segment of the journal as a file: its name, its first bytes, and the records that it
-repeats.
+"""The format of a segment, which is one file of the journal.
 
-Format 1: eight bytes of magic and version, then records. Format 2 is written after a failed fsync:
-its first record is a table of the records that it repeats, then come these records again, then new
-ones. Linux drops pages that it could not write, so their records count as never written; but a
-reader may have read them, and must not read them twice.
+Format 1 has eight bytes of magic and version, then records. Format 2 is written after a failed
+fsync, because Linux may have dropped the pages that it could not write. Its first record is a
+table of the records that were not forced to the disk. Then come copies of these records, and then
+new ones. With the table, a reader that has already read the originals does not read the copies.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class NewerFormat(StorageRefused):
 
 @dataclass(frozen=True, slots=True, order=True)
 class Position:
-    """A position between two records: `offset` bytes into segment number `segment`."""
+    """A position between two records, at `offset` in the segment number `segment`."""
 
     segment: int = 0
     offset: int = 0
@@ -52,10 +51,10 @@ class RecordSpan:
 
 @dataclass(frozen=True, slots=True)
 class Takeover:
-    """Segment `number` repeats all records of the `pieces`, in order, from `base` on.
+    """The table of segment `number`, which has copies of the records in `pieces`.
 
-    From the first piece on, all records are read from there, also by a reader that has already
-    read some of them.
+    The copies are in the order of the pieces and begin at the offset `base`. All readers skip the
+    originals and read the copies; `found` says where a reader of the originals continues.
     """
 
     number: int
@@ -67,11 +66,11 @@ class Takeover:
         return Position(self.pieces[0].segment, self.pieces[0].offset)
 
     def found(self, at: Position) -> Position | None:
-        """The position in the new segment of a reader that has reached `at`; None outside the
+        """The position among the copies that corresponds to `at`; None if that is outside the
         pieces."""
         passed = self.base
         for piece in self.pieces:
-            # A reader may be at an offset before the magic of a segment.
+            # A reader that begins a segment may be at offset 0, before the magic.
             offset = max(at.offset, len(MAGIC))
             if at.segment == piece.segment and 0 <= offset - piece.offset <= piece.length:
                 return Position(self.number, passed + offset - piece.offset)
@@ -79,7 +78,7 @@ class Takeover:
         return None
 
     def limit(self, number: int) -> int | None:
-        """How many bytes of the segment `number` still count; None for all."""
+        """The number of bytes of the segment `number` that are still read; None for all."""
         first = self.begins
         if number == first.segment:
             return first.offset
@@ -95,17 +94,17 @@ def framed(payload: bytes) -> bytes:
 
 
 def start_of(number: int, pieces: Sequence[RecordSpan]) -> tuple[bytes, Takeover]:
-    """The first bytes of a segment that repeats these pieces."""
+    """The first bytes of a segment with copies of these pieces: the magic and the table."""
     rows = [[piece.segment, piece.offset, piece.length] for piece in pieces]
     data = _TAKES_OVER + framed(msgpack.packb({"takes_over": rows}))
     return data, Takeover(number, len(data), tuple(pieces))
 
 
 def check_magic(data: bytes, path: Path) -> bool:
-    """Whether a segment may begin like this. Raises NewerFormat if a newer version wrote it.
+    """Whether the magic is valid. Raises NewerFormat if a newer version wrote the segment.
 
-    If an event follows, as in format 1, only the format byte is damaged: every later format begins
-    with another kind of record.
+    Only format 1 begins with the record of an event. So if one follows an unknown format byte,
+    that byte is damaged.
     """
     if data[: len(_MAGIC)] != _MAGIC or len(data) < len(MAGIC):
         return False
@@ -144,7 +143,7 @@ def _begins_with_event(path: Path) -> bool:
 def first_record(data: bytes) -> int:
     """The offset of the first event's record in a segment that begins with `data`.
 
-    0 if the segment repeats others and its table is torn.
+    0 if the segment has a table that is incomplete.
     """
     if data[: len(MAGIC)] == MAGIC:
         return len(MAGIC)
@@ -157,7 +156,7 @@ def first_record(data: bytes) -> int:
 
 
 def takeover_of(directory: Path, number: int) -> Takeover | None:
-    """The records that the segment repeats; None for most. Raises NewerFormat, OSError."""
+    """The segment's table; None if it has none, as most. Raises NewerFormat, OSError."""
     path = directory / segment_name(number)
     with open_regular(path) as file:
         magic = file.read(len(MAGIC))
@@ -177,7 +176,7 @@ def takeover_of(directory: Path, number: int) -> Takeover | None:
 
 
 def _pieces(table: bytes, number: int) -> tuple[RecordSpan, ...]:
-    """The pieces in the table; empty if it is invalid: then the segment repeats nothing."""
+    """The pieces in a table; empty if it is not valid, and then the segment counts as new."""
     try:
         rows = msgpack.unpackb(table)["takes_over"]
         pieces = tuple(RecordSpan(*row) for row in rows)
@@ -190,23 +189,27 @@ def _pieces(table: bytes, number: int) -> tuple[RecordSpan, ...]:
 
 
 def takeovers(directory: Path, numbers: Iterable[int]) -> Iterator[Takeover]:
-    """Those of these segments that repeat others, in order. Raises NewerFormat."""
+    """The tables of these segments, in order. Raises NewerFormat."""
     for number in numbers:
         found = takeover_of(directory, number)
         if found is not None:
             yield found
 
 
-def last_word(number: int, known: Sequence[Takeover]) -> Takeover | None:
-    """The segment in which to continue after the valid part of this one; None for the next one."""
+def newest_takeover(number: int, known: Sequence[Takeover]) -> Takeover | None:
+    """The newest table with pieces of the segment `number`, or of segments before and after it.
+
+    Readers read the segment up to the table's `limit` and continue with the copies. None: they
+    read the whole segment and continue with the next one.
+    """
     over = [one for one in known if one.limit(number) is not None]
     return over[-1] if over else None
 
 
 def is_torn(path: Path, offset: int) -> bool:
-    """Whether a crash during a write explains the segment's content from `offset` on.
+    """Whether a crash during a write explains the bytes from `offset` on.
 
-    Then there is less than a record, or only zeros, and no complete record after it.
+    They are then an incomplete record, or zeros, without a complete record after that.
     """
     with open_regular(path) as file:
         file.seek(offset)

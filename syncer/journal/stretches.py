@@ -1,11 +1,13 @@
-"""A segment of the journal in storage: as consecutive stretches.
+"""A segment of the journal in storage: one object for each of its consecutive stretches.
 
-Object stores cannot append. So each addition to a segment is a separate object: `000003+8192.log`
-begins at offset 8192; the stretch at offset 0 is `000003.log`, which is also the name of the
-segment on this machine. Small stretches are uploaded again as part of a longer one. It has the
-name of the first of them and begins with the same bytes, so a reader with an older head still
-finds what that names: the first `size` bytes. Lengths at least halve from one stretch to the next,
-so a segment has few of them, and each byte is uploaded a few times.
+Object stores cannot append, so each addition to a segment is a new object. `000003+8192.log` has
+the bytes of segment 3 from offset 8192 on; `000003.log` has those from offset 0 on, and is also
+the name of the whole segment on this machine.
+
+Small stretches are merged: they are uploaded again as one object, which replaces the first of
+them and begins with the same bytes. So a reader with an older head, which names the first `size`
+bytes, can still read those. Each stretch is at most half as long as the one before it. So a
+segment has few stretches, and each byte is uploaded a few times.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.files.durable import fsync_file, write_all
 from holdfast.syncer.files.regular import open_regular, regular_descriptor
 
-# Longer stretches are not uploaded again, and no longer one is made.
+# The largest merged stretch; longer stretches are not merged.
 LARGEST_PUT: Final = 32 << 20
 _BLOCK = 1 << 20
 _NAME = re.compile(r"([0-9]{6,12})(?:\+([0-9]{1,15}))?\.log")
@@ -30,7 +32,7 @@ _NAME = re.compile(r"([0-9]{6,12})(?:\+([0-9]{1,15}))?\.log")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Bytes of a segment from the offset `start` on. `crc32` is None if not known."""
+    """`size` bytes of a segment from the offset `start` on. `crc32` is None if not known."""
 
     segment: int
     start: int
@@ -46,13 +48,13 @@ class Stretch:
         return stretch_name(self.segment, self.start)
 
     def is_of(self, data: bytes) -> bool:
-        """Whether these bytes begin with the stretch."""
+        """Whether `data` begins with the bytes of the stretch."""
         known = data[: self.size]
         crc32 = self.crc32
         return len(known) == self.size and (crc32 is None or zlib.crc32(known) == crc32)
 
     def plain(self) -> dict[str, Any]:
-        """The entry of a head."""
+        """The stretch's entry in a head."""
         return {"name": self.name, "size": self.size, "crc32": self.crc32}
 
 
@@ -67,7 +69,7 @@ def place_of(name: str) -> tuple[int, int] | None:
 
 
 def stretch_of(entry: Mapping[str, Any]) -> Stretch:
-    """The stretch of an entry of a head, as `parse_head` returns it."""
+    """The stretch for an entry of a head, as `parse_head` returns it."""
     place = place_of(entry["name"])
     if place is None:
         raise ValueError(f"{entry['name']!r:.100} is not the name of a part of the journal")
@@ -75,10 +77,10 @@ def stretch_of(entry: Mapping[str, Any]) -> Stretch:
 
 
 def next_start(published: Sequence[Stretch], end: int, *, is_complete: bool) -> int | None:
-    """The start of the next object to upload after the `published` stretches, which ends at `end`;
-    None if there is none.
+    """Where the next object to upload begins, after the `published` stretches; None if there is
+    nothing to upload. The object ends at `end`, the end of the segment so far.
 
-    `is_complete`: the segment will not grow, so all of it becomes one object.
+    `is_complete`: the segment will not grow, so all its stretches are merged.
     """
     start = published[-1].end if published else 0
     becomes_one = is_complete and end <= LARGEST_PUT
@@ -94,14 +96,14 @@ def next_start(published: Sequence[Stretch], end: int, *, is_complete: bool) -> 
 
 
 def read_stretch(journal: Path, segment: int, start: int, size: int) -> bytes:
-    """Bytes of a segment, fewer at its end. Raises OSError."""
+    """Read `size` bytes of a segment, fewer at its end. Raises OSError."""
     with SegmentFile(journal, segment) as file:
         file.seek(start)
         return file.read(size)
 
 
 def is_here(journal: Path, stretch: Stretch) -> bool:
-    """Whether the journal on this machine has these bytes. Raises OSError."""
+    """Whether the journal on this machine has the bytes of the stretch. Raises OSError."""
     try:
         data = read_stretch(journal, stretch.segment, stretch.start, stretch.size)
     except FileNotFoundError:
@@ -121,10 +123,10 @@ def segment_size(journal: Path, segment: int) -> int:
 
 
 def join_stretches(journal: Path) -> None:
-    """Join the stretches of each segment into one file, as a writer needs it.
+    """Join the stretches of each segment into one file, for a writer.
 
-    Used after a download, and for a directory that served as storage and is continued in place. A
-    crash at any moment leaves the old bytes. Raises OSError.
+    Needed after a download, and for a directory that served as storage and is continued in place.
+    A crash at any moment loses no bytes. Raises OSError.
     """
     names = os.listdir(journal)
     later = (place for place in map(place_of, names) if place is not None and place[1])
@@ -144,7 +146,7 @@ def join_stretches(journal: Path) -> None:
 
 
 class SegmentFile:
-    """The bytes of a segment: of its file, and of the stretches that follow it, as in storage.
+    """Reads a segment as one file, whether its stretches are joined or not.
 
     Raises OSError if there is none.
     """
@@ -178,7 +180,7 @@ class SegmentFile:
     def _open_next(self, start: int) -> bool:
         """Open the stretch that begins here; return whether there is one."""
         if start == self._start:
-            return False  # this one is empty and would follow itself forever
+            return False  # the current stretch is empty, so the next would be itself
         try:
             following = _opened(self._journal, self._segment, start)
         except FileNotFoundError:

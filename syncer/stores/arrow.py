@@ -1,15 +1,14 @@
 """A store over any pyarrow filesystem, those that wrap fsspec included.
 
-Blocking calls run in threads. `pyarrow.fs.copy_files` is not used: from pyarrow 19 to 26 it
-reports success when a part of an upload was refused and no object exists. Streams raise; the size
-of what they stored is looked at all the same.
+Blocking calls run in threads. `pyarrow.fs.copy_files` is not used: in pyarrow 19 to 26 it reports
+success if a part of an upload was refused and no object exists. Streams raise an error then, and
+the size of each object is checked as well.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -25,6 +24,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, is_leftover, unique, write_all
+from holdfast.syncer.stores.abandoned import AbandonedChanges
 from holdfast.syncer.stores.filesystems import (
     remover_of_empty,
     renames_cheaply,
@@ -62,13 +62,13 @@ class ArrowStore(PutsAtOnce):
         self._fs, path = without_prefix(filesystem, root)
         self._root = path.rstrip("/")
         self._where = redact(where) or f"{filesystem.type_name}:{root.rstrip('/')}"
-        # Where it is one cheap step, readers never see a half written object.
+        # With a cheap rename, readers never see an object that is partly written.
         self._renames = renames_cheaply(self._fs)
         self._remove_empty = remover_of_empty(self._fs)
         self._fsspec = wrapped_fsspec(self._fs)
         self._folder_attempts = 1 if self._remove_empty is None else FOLDER_ATTEMPTS
         self._slots = asyncio.Semaphore(_THREADS)
-        self._given_up: set[str] = set()
+        self._abandoned = AbandonedChanges()
 
     @property
     def where(self) -> str:
@@ -112,7 +112,7 @@ class ArrowStore(PutsAtOnce):
                 raise NotStored("copy", source.key, "there is no such object")
             if self._remove_empty is not None:
                 self._make_folder_of(target)
-            # fsspec's `copy`, which pyarrow would call, takes a name for a pattern, as `rm` does.
+            # pyarrow would call fsspec's `copy`, which treats a name as a pattern, like `rm`.
             if self._fsspec is not None:
                 self._fsspec.cp_file(origin, target)
             else:
@@ -144,7 +144,7 @@ class ArrowStore(PutsAtOnce):
             got = await self._call("get", key, perform, allowance_s(size))
             if got == size:
                 return got
-            # It broke off, or was put anew, longer, after its size was asked for.
+            # The transfer ended early, or the object was replaced after its size was read.
         raise StorageUnavailable("get", self._shown(key), f"{got} of {size} bytes came")
 
     async def read(self, key: str) -> bytes:
@@ -173,8 +173,8 @@ class ArrowStore(PutsAtOnce):
             except NotStored:
                 return
             except StorageError as error:
-                # Drivers answer with many kinds of error for what is not there.
-                if key in self._given_up or await self.head(key) is not None:
+                # Drivers report a missing object by many kinds of errors.
+                if key in self._abandoned or await self.head(key) is not None:
                     failures[key] = error
 
         wanted = list(keys)
@@ -188,10 +188,10 @@ class ArrowStore(PutsAtOnce):
         await self._change("delete", key, lambda: self._delete(path), LOOKUP_S)
 
     async def close(self) -> None:
-        """The filesystem belongs to the location; nothing of ours is open."""
+        """Does nothing: the filesystem belongs to the location."""
 
     async def _prune(self, folders: set[str]) -> None:
-        """Remove those that the deletion left empty, where they are more than a part of a name."""
+        """Remove folders that the deletion left empty, if the filesystem has real folders."""
         remove = self._remove_empty
         if remove is not None and folders:
             perform = partial(prune, folders, self._root, remove)
@@ -206,30 +206,10 @@ class ArrowStore(PutsAtOnce):
     async def _change(
         self, operation: str, key: str, perform: Callable[[], R], deadline_s: float
     ) -> R:
-        """After one that was given up, and may still come through, none may overtake it."""
-        began, ended = threading.Event(), threading.Event()
-
-        def run() -> R:
-            began.set()
-            try:
-                return perform()
-            finally:
-                ended.set()
-                self._given_up.discard(key)
-
-        self._check_not_given_up(operation, key)
-        try:
+        """Change an object, unless an earlier change of it may still take effect."""
+        self._abandoned.check(operation, key, self._shown(key))
+        with self._abandoned.tracked(key, perform) as run:
             return await self._call(operation, key, run, deadline_s)
-        finally:
-            if began.is_set() and not ended.is_set():
-                self._given_up.add(key)
-                if ended.is_set():
-                    self._given_up.discard(key)
-
-    def _check_not_given_up(self, operation: str, key: str) -> None:
-        if key in self._given_up:
-            cause = "an earlier change of it was given up and may still come through"
-            raise StorageUnavailable(operation, self._shown(key), cause)
 
     async def _call(
         self,
@@ -239,17 +219,17 @@ class ArrowStore(PutsAtOnce):
         deadline_s: float | None = None,
     ) -> R:
         try:
-            # Past the deadline the thread is left to itself.
+            # After the deadline the thread is abandoned.
             async with asyncio.timeout(deadline_s or LOOKUP_S), self._slots:
                 return await threads.call(perform)
-        except Exception as error:  # a filesystem raises what its driver does: we raise ours
+        except Exception as error:  # each driver raises its own types
             raise self._translated(error, operation, key) from error
 
     def _translated(self, error: Exception, operation: str, key: str) -> StorageError:
         return translated(error, operation, self._shown(key) if key else self._where)
 
     def _into_place(self, path: str, make: Callable[[str], int]) -> int:
-        """Make the object, under another name first where a rename is one cheap step."""
+        """Create the object; if renames are cheap, under a temporary name first."""
         if not self._renames:
             return make(path)
         folder = path.rpartition("/")[0]
@@ -269,7 +249,7 @@ class ArrowStore(PutsAtOnce):
                 stream.write(source)
             return len(source)
         with open(source, "rb", buffering=0) as file:
-            # What is there now: a log may grow all the while.
+            # The size is fixed now, because a log may grow during the upload.
             size = left = os.fstat(file.fileno()).st_size
             with self._open_for_writing(path) as stream:
                 while chunk := file.read(min(left, _CHUNK_BYTES)):
@@ -280,7 +260,7 @@ class ArrowStore(PutsAtOnce):
         return size
 
     def _open_for_writing(self, path: str) -> Any:
-        # pyarrow's default would gzip whatever is named *.gz.
+        # By default, pyarrow would compress files named *.gz.
         create = partial(self._fs.open_output_stream, path, compression=None)
         for _ in range(self._folder_attempts):
             with suppress(FileNotFoundError):
@@ -297,7 +277,7 @@ class ArrowStore(PutsAtOnce):
             return bytes(stream.read())
 
     def _download(self, path: str, target: Path, size: int) -> int:
-        """How many bytes came; `target` is left as it is where they are more or fewer."""
+        """Download the object and return its size; replaces `target` only if that is `size`."""
         temporary = target.parent / f"{TEMPORARY}{unique()}"
         got = 0
         try:
@@ -315,8 +295,8 @@ class ArrowStore(PutsAtOnce):
         return got
 
     def _delete(self, path: str) -> None:
-        # fsspec's `rm`, which pyarrow would call, takes a * or [1] in a name for a pattern, and
-        # deletes whatever matches.
+        # pyarrow would call fsspec's `rm`, which treats a * or [1] in a name as a pattern and
+        # deletes everything that matches.
         if self._fsspec is not None:
             self._fsspec.rm_file(path)
         else:
@@ -342,7 +322,7 @@ class ArrowStore(PutsAtOnce):
         return sorted(entries, key=lambda entry: entry.key)
 
     def _forget_listings(self) -> None:
-        """fsspec filesystems remember listings; another process may have written since."""
+        """Clear fsspec's cache of listings, because other processes may have written since."""
         if self._fsspec is not None:
             self._fsspec.invalidate_cache()
 

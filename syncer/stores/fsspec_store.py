@@ -147,11 +147,11 @@ class FsspecStore(ArrowStore):
         becomes shorter meanwhile, an error names the first that is left."""
         all_keys, first = frozenset(keys), keys[0]
         for key in keys:
-            self._check_not_given_up(operation, key)
+            self._abandoned.check(operation, key, self._shown(key))
         try:
             async with asyncio.timeout(deadline_s), self._slots:
-                self._given_up |= all_keys
-                return await perform(lambda: self._given_up.difference_update(all_keys))
+                self._abandoned.add(all_keys)
+                return await perform(lambda: self._abandoned.remove(all_keys))
         except Exception as error:  # a filesystem raises what its driver does: we raise ours
             raise self._translated(error, operation, next(iter(keys), first)) from error
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import datetime
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -148,45 +145,6 @@ async def make_bucket(s3: Any, bucket: str, region: str | None) -> None:
         elsewhere = region not in {None, "", "us-east-1"}
         where = {"CreateBucketConfiguration": {"LocationConstraint": region}} if elsewhere else {}
         await s3.create_bucket(Bucket=bucket, **where)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Body:
-    """The bytes of one request, and their MD5."""
-
-    data: bytes | memoryview
-    digest: bytes
-
-    @property
-    def content_md5(self) -> str:
-        return base64.b64encode(self.digest).decode()
-
-
-def read_body(
-    source: bytes | Path, start: int, size: int, buffer: memoryview | None = None
-) -> Body:
-    """Read and hash a stretch of the source, of a file into the buffer if there is one.
-
-    Raises OSError; EOFError if the file got shorter.
-    """
-    data: bytes | memoryview
-    if isinstance(source, bytes):
-        data = source if size == len(source) else memoryview(source)[start : start + size]
-    else:
-        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            data = _read(descriptor, start, size, buffer)
-        finally:
-            os.close(descriptor)
-    if len(data) != size:
-        raise EOFError("the file became shorter while it was uploaded")
-    return Body(data=data, digest=hashlib.md5(data, usedforsecurity=False).digest())
-
-
-def _read(descriptor: int, start: int, size: int, buffer: memoryview | None) -> bytes | memoryview:
-    if buffer is None:
-        return os.pread(descriptor, size, start)
-    return buffer[: os.preadv(descriptor, [buffer], start)]
 
 
 class BufferBudget:

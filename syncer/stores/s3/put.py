@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageUnavailable
-from holdfast.syncer.stores.s3.client import Body
+from holdfast.syncer.stores.s3.body import Body
 from holdfast.syncer.stores.s3.errors import code_and_status
 from holdfast.syncer.stores.s3.multipart import (
     MULTIPART_FROM_BYTES,

@@ -1,4 +1,4 @@
-"""A store in an S3 bucket, over aiobotocore; how bytes come there is told in `s3_put`."""
+"""A store in an S3 bucket, over aiobotocore. `put.py` and `multipart.py` send the bytes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,10 @@ from holdfast.syncer.errors import (
     StorageError,
     StorageRefused,
     StorageUnavailable,
-    from_os_error,
 )
 from holdfast.syncer.files.durable import is_leftover
-from holdfast.syncer.stores.s3.client import (
-    Body,
-    BufferBudget,
-    make_bucket,
-    open_direct,
-    read_body,
-)
+from holdfast.syncer.stores.s3.body import Body, from_source, read_body, read_source
+from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket, open_direct
 from holdfast.syncer.stores.s3.delete import Deletion
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translated
 from holdfast.syncer.stores.s3.get import download
@@ -44,7 +38,6 @@ from holdfast.syncer.stores.s3.pages import (
     Listing,
     entry_of,
     listed,
-    odd_answer,
 )
 from holdfast.syncer.stores.s3.put import (
     COPIED_PART_BYTES,
@@ -56,6 +49,7 @@ from holdfast.syncer.stores.s3.put import (
     is_etag_of,
     put_whole,
 )
+from holdfast.syncer.stores.s3.unfinished import UnfinishedUploads
 from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
     LOOKUP_S,
@@ -71,13 +65,12 @@ from holdfast.syncer.stores.store import (
 R = TypeVar("R")
 
 _IN_FLIGHT_BYTES = 64 << 20
-_READ_INLINE_BYTES = 64 << 10
 
 
 class S3Store:
-    """Objects below `prefix` in a bucket. The client is made by the first operation.
+    """Objects below `prefix` in a bucket. The first operation creates the client.
 
-    `options` are those of an S3 URI (`s3_options`), credentials among them.
+    `options` are those of an S3 URI (`options.py`), including credentials.
     """
 
     def __init__(
@@ -95,8 +88,7 @@ class S3Store:
         self._budget = BufferBudget(_IN_FLIGHT_BYTES)
         self._buffers = Buffers()
         self._etags = Etags()
-        # What was begun and may be continued: ids of uploads by key.
-        self._begun: dict[str, str] = {}
+        self._unfinished = UnfinishedUploads(self._prefix, self._where, self._abort)
 
     @property
     def where(self) -> str:
@@ -118,7 +110,7 @@ class S3Store:
         create_only: bool = False,
         resumable: bool = False,
     ) -> PutResult:
-        size = self._told(key, lambda: source_size(source))
+        size = from_source(lambda: source_size(source), self._shown(key))
         is_large = size >= MULTIPART_FROM_BYTES
         condition: Mapping[str, str] = {}
         if create_only:
@@ -130,7 +122,8 @@ class S3Store:
             return await self._put_in_parts(key, source, size, condition, resumable)
         async with self._budget.take(size):
             with self._buffers.lent(size) as buffer:
-                body = await self._local(key, size, lambda: read_body(source, 0, size, buffer))
+                read = partial(read_body, source, 0, size, buffer)
+                body = await read_source(read, size, self._shown(key))
                 if condition and self._honours_conditions is None:
                     return await self._put_probing(key, body, condition)
                 return await self._put_whole(key, body, condition)
@@ -145,7 +138,7 @@ class S3Store:
         )
 
     async def _put_probing(self, key: str, body: Body, condition: Mapping[str, str]) -> PutResult:
-        """Put an object that is new, and the same once more: some servers just overwrite it."""
+        """Put a new object, and then put it again to find out whether the server refuses that."""
         try:
             stored = await self._put_whole(key, body, condition)
         except AlreadyStored:
@@ -161,7 +154,7 @@ class S3Store:
             self._honours_conditions = False
         except AlreadyStored:
             self._honours_conditions = True
-        except StorageError:  # it is put; what the server does is found out the next time
+        except StorageError:  # the object is stored; the next put will probe again
             pass
         return stored
 
@@ -174,7 +167,9 @@ class S3Store:
         resumable: bool,
     ) -> PutResult:
         async def read(start: int, n: int, buffer: memoryview) -> Body:
-            return await self._local(key, n, lambda: read_body(source, start, n, buffer))
+            return await read_source(
+                partial(read_body, source, start, n, buffer), n, self._shown(key)
+            )
 
         call = self._caller("put", key)
         upload = Multipart(
@@ -185,13 +180,13 @@ class S3Store:
             condition=condition,
             size=size,
             each=part_bytes(size),
-            begun=self._begun.pop(key, None) if resumable else None,
-            leave=partial(self._begun.__setitem__, key) if resumable else None,
+            begun=self._unfinished.take(key) if resumable else None,
+            leave=partial(self._unfinished.leave, key) if resumable else None,
         )
         try:
             return await upload.upload()
         except (KeyError, TypeError) as error:
-            cause = f"an answer of the storage is not what S3 answers ({error!r})"
+            cause = f"the storage sent an answer that S3 would not send ({error!r})"
             raise StorageUnavailable("put", self._shown(key), cause, ODD) from error
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
@@ -216,40 +211,29 @@ class S3Store:
                 return str(answer["ETag"]).strip('"')
 
             etag = await call(copied, allowance_s(source.size))
-        except AlreadyStored as error:  # the condition on the source is not fulfilled
+        except AlreadyStored as error:  # the source has another ETag
             cause = "another object is there now"
             raise NotStored("copy", self._shown(source.key), cause) from error
         return PutResult(size=source.size, etag=etag)
 
     async def holds(self, entry: ObjectInfo, source: Path) -> bool:
-        size = self._told(entry.key, lambda: source_size(source))
+        size = from_source(lambda: source_size(source), self._shown(entry.key))
         etag = entry.etag
         if etag is None or entry.size != size:
             return False
-        return await self._local(entry.key, size, lambda: is_etag_of(etag, source, size))
+        compare = partial(is_etag_of, etag, source, size)
+        return await read_source(compare, size, self._shown(entry.key))
 
     async def unfinished(self, prefix: str = "") -> list[str]:
         try:
             uploads = await self._listed(prefix, UPLOADS)
-        except (StorageRefused, NotStored):  # what may not be listed cannot be continued
+        except (StorageRefused, NotStored):  # without permission to list, nothing is continued
             return []
-        for upload in uploads:
-            name, upload_id = upload.get("Key"), upload.get("UploadId")
-            if not isinstance(name, str) or not name.startswith(self._prefix) or not upload_id:
-                text = f"an upload of {name!r:.100}, which is not in this folder"
-                raise odd_answer(self._where, text)
-            key = name.removeprefix(self._prefix)
-            older = self._begun.get(key)
-            if older is not None and older != upload_id:
-                await self._abort(key, older)
-            self._begun[key] = upload_id
-        below = folder_prefix(prefix)
-        return sorted(key for key in self._begun if key.startswith(below))
+        await self._unfinished.add(uploads)
+        return self._unfinished.keys(prefix)
 
     async def abandon(self, prefix: str = "") -> None:
-        below = folder_prefix(prefix)
-        for key in [key for key in self._begun if key.startswith(below)]:
-            await self._abort(key, self._begun.pop(key))
+        await self._unfinished.abandon(prefix)
 
     async def _abort(self, key: str, upload_id: str) -> None:
         await abort(self._caller("abort", key), {**self._place(key), "UploadId": upload_id})
@@ -258,7 +242,7 @@ class S3Store:
         place = self._place(key)
         for attempt in range(1, DOWNLOAD_ATTEMPTS + 1):
             try:
-                # botocore retries requests, not bodies that break off.
+                # botocore retries requests, but not bodies that end early.
                 return await self._call("get", key, lambda s3: download(s3, place, target), None)
             except StorageUnavailable:
                 if attempt == DOWNLOAD_ATTEMPTS:
@@ -279,13 +263,13 @@ class S3Store:
         entries: dict[str, ObjectInfo] = {}
         for item in await self._listed(prefix, OBJECTS):
             entry = self._entry(item)
-            # Consoles and other tools make empty objects named like folders.
+            # Consoles and other tools create empty objects that stand for folders.
             if not item["Key"].endswith("/") and (leftovers or not is_leftover(entry.name)):
                 entries[entry.key] = entry
         return [entries[key] for key in sorted(entries)]
 
     async def _listed(self, prefix: str, kind: Listing) -> Sequence[Mapping[str, Any]]:
-        """All that the bucket has of a kind in this folder and below."""
+        """List the entries of this kind in the folder and below."""
 
         async def ask(query: dict[str, Any]) -> Mapping[str, Any]:
             return await self._call(
@@ -342,7 +326,7 @@ class S3Store:
         try:
             async with asyncio.timeout(deadline_s):
                 return await request(await self._opened())
-        except Exception as error:  # whatever botocore and aiohttp raise; the caller is told
+        except Exception as error:  # botocore and aiohttp raise many types
             raise translated(error, operation, self._shown(key), self._secrets) from error
 
     def _caller(self, operation: str, key: str) -> PartRequest:
@@ -350,24 +334,6 @@ class S3Store:
             return await self._call(operation, key, request, deadline_s)
 
         return call
-
-    async def _local(self, key: str, size: int, perform: Callable[[], R]) -> R:
-        """Read what is to be put. In a thread if it is much: 8 MiB take 15 ms, and 64 KiB 0.2,
-        which is what the way into a thread and back takes too."""
-        if size <= _READ_INLINE_BYTES:
-            return self._told(key, perform)
-        import anyio.to_thread
-
-        return await anyio.to_thread.run_sync(lambda: self._told(key, perform))
-
-    def _told(self, key: str, perform: Callable[[], R]) -> R:
-        """Perform on the local source, with its errors told as ours."""
-        try:
-            return perform()
-        except EOFError as error:
-            raise StorageUnavailable("put", self._shown(key), str(error)) from error
-        except OSError as error:
-            raise from_os_error(error, "put", self._shown(key)) from error
 
     def _entry(self, item: Mapping[str, Any]) -> ObjectInfo:
         return entry_of(item, self._prefix, self._where)

@@ -264,7 +264,7 @@ def test_what_is_too_much_for_the_memory_cannot_be_written_again(
     journal = begun(folder)
     journal.append(numbered(*range(4, 20)))
     fails()
-    with pytest.raises(JournalFull, match="waited to be flushed"):
+    with pytest.raises(JournalFull, match="waited for an fsync"):
         journal.sync()
     journal.sync()
     journal.append(numbered(20))

@@ -204,9 +204,9 @@ async def test_after_a_batch_that_was_given_up_no_put_of_its_files_overtakes_it(
     await asyncio.to_thread(there.stalled.wait)
     batch.cancel()
     await asyncio.wait([batch])
-    with pytest.raises(StorageUnavailable, match="may still come through"):
+    with pytest.raises(StorageUnavailable, match="may still take effect"):
         await store.put("0002", b"newer")
-    with pytest.raises(StorageUnavailable, match="may still come through"):
+    with pytest.raises(StorageUnavailable, match="may still take effect"):
         await store.put_batch(sources, for_s=60, stored=lambda *_: None)
     ends[0]()
     monkeypatch.undo()

@@ -1,0 +1,78 @@
+"""The bodies of requests: bytes from memory or a local file, with their MD5."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from holdfast.dataclass import dataclass
+from holdfast.syncer.errors import StorageUnavailable, from_os_error
+
+R = TypeVar("R")
+
+_READ_INLINE_BYTES = 64 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Body:
+    """The bytes of one request, and their MD5."""
+
+    data: bytes | memoryview
+    digest: bytes
+
+    @property
+    def content_md5(self) -> str:
+        return base64.b64encode(self.digest).decode()
+
+
+def read_body(
+    source: bytes | Path, start: int, size: int, buffer: memoryview | None = None
+) -> Body:
+    """Read and hash a stretch of the source, of a file into the buffer if there is one.
+
+    Raises OSError; EOFError if the file got shorter.
+    """
+    data: bytes | memoryview
+    if isinstance(source, bytes):
+        data = source if size == len(source) else memoryview(source)[start : start + size]
+    else:
+        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = _read(descriptor, start, size, buffer)
+        finally:
+            os.close(descriptor)
+    if len(data) != size:
+        raise EOFError("the file became shorter while it was uploaded")
+    return Body(data=data, digest=hashlib.md5(data, usedforsecurity=False).digest())
+
+
+def _read(descriptor: int, start: int, size: int, buffer: memoryview | None) -> bytes | memoryview:
+    if buffer is None:
+        return os.pread(descriptor, size, start)
+    return buffer[: os.preadv(descriptor, [buffer], start)]
+
+
+async def read_source(perform: Callable[[], R], size: int, where: str) -> R:
+    """Call `perform`, which reads `size` bytes of the local source; in a thread if there are many.
+
+    8 MiB take 15 ms. 64 KiB take 0.2 ms, as long as a change of threads. Raises StorageError.
+    """
+    if size <= _READ_INLINE_BYTES:
+        return from_source(perform, where)
+    import anyio.to_thread
+
+    return await anyio.to_thread.run_sync(lambda: from_source(perform, where))
+
+
+def from_source(perform: Callable[[], R], where: str) -> R:
+    """Call `perform`, which reads the local source, and translate its errors to StorageError."""
+    try:
+        return perform()
+    except EOFError as error:
+        raise StorageUnavailable("put", where, str(error)) from error
+    except OSError as error:
+        raise from_os_error(error, "put", where) from error
