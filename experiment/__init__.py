@@ -7,14 +7,14 @@ The folders are layers. Each may import those after it in this list, and none be
 * `start`: turns a request into an experiment that is ready to run
 * `control`: the run itself
 * `workers`: the controller's side of the worker processes
-* `trackers`: W&B, MLflow and the like
+* `trackers`: W&B, MLflow and other trackers
 * `browse` and `doctor`: read and repair experiments from outside
-* `uploads`: the way from a report to the uploader
+* `uploads`: the controller's side of the uploader process
 * `results`: `Result`, `ResultGrid` and analysis
 * `progress`: the output of a run
 * `projector`: result.json, progress.csv and TensorBoard
 * `callbacks`: users' hooks
-* `worker`: the code inside a worker's process
+* `worker`: the code inside the worker processes
 * `records`: journal, snapshots and recovery
 * `user_objects`: pickles
 * `folder`: the names of files

@@ -189,7 +189,7 @@ class Controller:
                     self._perform(effect)
         except JournalFull as error:
             self._refuse(batch, error)
-        except Exception as error:  # a bug in holdfast: fit() raises it, and keeps what there is
+        except Exception as error:  # a bug in holdfast: fit() raises it
             self._run_tasks.fail(error)
         finally:
             self._turning = False
@@ -266,7 +266,8 @@ class Controller:
                 assert_never(effect)
 
     def _uploads(self) -> Uploads:
-        """Without remote storage, the uploader starts with the first checkpoint."""
+        """The uploads, opened now if there are none: with local storage, at the first
+        checkpoint."""
         if self.uploads is None:
             self.uploads = self._parts.open_uploads(self)
         return self.uploads

@@ -1,7 +1,7 @@
 """The debug mode: trials run one after the other in the thread that called `fit()`.
 
-`breakpoint()`, profilers and coverage work then as in any script. Nothing is isolated: a crash of
-the trial is a crash of the script, and the experiment can be restored after it.
+So `breakpoint()`, profilers and coverage work as in any script. Nothing is isolated: if the trial
+crashes, the script crashes. The experiment can then be restored.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _HEARD_S = 5.0
 
 
 class InlineLauncher:
-    """A launcher whose workers are turns of the calling thread."""
+    """A launcher that runs each worker in the calling thread."""
 
     def __init__(self) -> None:
         self._waiting: queue.SimpleQueue[tuple[InlineWorker, socket.socket]] = queue.SimpleQueue()
@@ -47,7 +47,7 @@ class InlineLauncher:
         return worker
 
     def learn(self, modules: Sequence[str], took_s: float) -> None:
-        """They are here from then on."""
+        """Does nothing: modules stay imported in this process."""
 
     def processes(self) -> list[Watched]:
         return []
@@ -56,11 +56,12 @@ class InlineLauncher:
         """A trial that runs in the calling thread cannot be killed."""
 
     async def close(self) -> str:
-        """Nothing of its own is left: each trial ended before `work` returned."""
+        """Does nothing: each trial has ended when `work` returns."""
         return ""
 
     def work(self, run: Run) -> bool:
-        """Run the next trial, here, or wait a moment for one; whether the experiment has ended."""
+        """Run the next trial in this thread, or wait a moment for one. True once the experiment
+        has ended."""
         try:
             worker, sock = self._waiting.get(timeout=_REFRESH_S)
         except queue.Empty:
@@ -72,7 +73,7 @@ class InlineLauncher:
             with applied_here(run.plan.environment):
                 host.run(channel)
         except KeyboardInterrupt:
-            # First the order to stop, then the end of the trial: it did not fail.
+            # Send the order to stop first, so that the trial does not count as failed.
             run.interrupt()
             worker.told_to_stop.wait(_HEARD_S)
             raise
@@ -104,16 +105,17 @@ class InlineWorker:
         self._link.send(message)
 
     def kill(self, why: str) -> None:
-        """A thread cannot be killed: as with a signal."""
+        """Send the order to stop, because a thread cannot be killed."""
         self.told_to_stop.set()
 
     def signal(self, signum: int) -> None:
-        """Nobody can interrupt the thread but the user; the next `report()` tells it to stop."""
+        """Does nothing: only the user can interrupt the thread. The next `report()` stops the
+        trial."""
         self.told_to_stop.set()
 
     def end(self) -> None:
-        """Its turn is over: called in the thread that had it."""
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        """Called by the thread when the trial has ended."""
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._link.end)
 
     def _on_closed(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""The end of a run: its processes and threads end in order, and each step has a deadline."""
+"""Ends a run: its processes and threads end in order, and each step has a deadline."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from holdfast.runtime.tasks import RunTasks
 from holdfast.syncer.files import threads
 
 _FLUSH_AFTER_FAULT_S = 5.0
-# After SIGKILL to everything: how long processes may take to be gone, and the disk to answer.
+# How long processes may take to exit after SIGKILL to all, and the disk to answer.
 _KILLED_WITHIN_S = 1.0
 _DISK_S = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Working:
-    """What works for a run. Its uploads are the controller's."""
+    """The parts of a run that must be ended. Its uploads are the controller's."""
 
     tasks: RunTasks
     launcher: Launcher
@@ -49,7 +49,7 @@ class Working:
 
 
 class Ending:
-    """`finish`, or `kill`, which may also follow in the middle of `finish`."""
+    """Call `finish`, or `kill`, which may also interrupt `finish`."""
 
     def __init__(
         self,
@@ -62,16 +62,17 @@ class Ending:
         self._tell, self._show_phase = tell, show_phase
         self._steps = working.tasks.scope()
         fault, ending = working.controller.fault, working.controller.machine.ending
-        # After a fault everything is on this disk, and a restore uploads what waits.
+        # After a fault, do not wait for storage: everything is on this disk, and a restore uploads
+        # it.
         most_s = float("inf") if fault is None else _FLUSH_AFTER_FAULT_S
         self._flush_s = min(plan.settings.flush_deadline_s, most_s)
         self._tracker_s = min(plan.settings.tracker_deadline_s, most_s)
-        # After Ctrl-C a line has said how long the end takes.
+        # After Ctrl-C, `fit()` has already printed how long the end may take.
         is_interrupted = ending is not None and ending.reason in ("interrupt", "preempted")
         self._is_patient = fault is None and not is_interrupted
 
     async def finish(self) -> list[str]:
-        """End every process, then flush. Returns what is not in storage."""
+        """End every process, then flush. Returns the files that are not in storage."""
         working, settings = self._working, self._plan.settings
         controller, journal_writer = working.controller, working.journal_writer
         if not self._is_patient:
@@ -81,7 +82,7 @@ class Ending:
         if left := await working.launcher.close():
             self._tell(left, "warning")
         controller.pool.close()
-        self._show_phase("writing what is left to be written")
+        self._show_phase("writing the remaining files")
         deadline_s = settings.callback_deadline_s
         called = self._steps.start(threads.call(lambda: working.callbacks.close(deadline_s)))
         trials = controller.machine.trials.values()
@@ -96,8 +97,10 @@ class Ending:
         return unsaved
 
     async def kill(self) -> list[str]:
-        """Send SIGKILL to every process now. The journal keeps what it has, and a restore uploads
-        the rest. Returns what is not in storage."""
+        """Send SIGKILL to every process. Returns the files that are not in storage.
+
+        The journal keeps its records, and a restore uploads the rest.
+        """
         working = self._working
         uploads = working.controller.uploads
         unsaved = [] if uploads is None else uploads.waiting()
@@ -124,8 +127,10 @@ class Ending:
         return unsaved
 
     async def _flush(self, tracked: asyncio.Task[Any]) -> list[str]:
-        """Complete storage, the trials' files and the journal, in an order in which none names
-        what another lacks."""
+        """Complete storage, the trials' files and the journal, in this order.
+
+        So none of them names something that another one lacks.
+        """
         journal_writer, uploads = self._working.journal_writer, await self._own_uploads()
         is_remote, loop = self._plan.remote is not None, asyncio.get_running_loop()
         flush_by = loop.time() + self._flush_s
@@ -133,7 +138,7 @@ class Ending:
             if is_remote:
                 self._show_phase(f"waiting for storage, {self._flush_s:g} s at most")
             await uploads.drain(self._flush_s, is_patient=self._is_patient)
-            # Checkpoints that the last commits superseded are removed after this fsync.
+            # The last commits may have superseded checkpoints: they are removed after this fsync.
             await journal_writer.sync()
         is_written = await journal_writer.finish(self._flush_s, self._show_written)
         trials = self._working.controller.machine.trials.values()
@@ -142,17 +147,17 @@ class Ending:
         unsaved: list[str] = []
         if uploads is not None:
             left_s = flush_by - loop.time()
-            await tracked  # it lists what was not delivered, in files that are persisted too
+            await tracked  # it lists undelivered reports in files, which are persisted too
             if is_remote:
                 uploads.publish()
-            # With progress the whole time again: 20,000 small files take longer than a minute.
+            # Each progress restarts the deadline: 20,000 small files take longer than a minute.
             left_s = self._flush_s if self._is_patient else max(1.0, left_s)
             unsaved = await uploads.close(left_s, is_patient=self._is_patient)
         await journal_writer.close()
         return unsaved
 
     async def _own_uploads(self) -> Uploads | None:
-        """None if there are none, or another run owns the storage by now."""
+        """The uploads; None if there are none, or if another run owns the storage by now."""
         controller = self._working.controller
         if controller.uploads is not None and controller.has_lost_ownership:
             await controller.uploads.abandon()
@@ -161,4 +166,4 @@ class Ending:
 
     def _show_written(self, done: int, total: int) -> None:
         share = 100 * done // max(1, total)
-        self._show_phase(f"writing result.json and the like: {share}% of the journal")
+        self._show_phase(f"writing result.json and similar files: {share}% of the journal")

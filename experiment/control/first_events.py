@@ -1,4 +1,4 @@
-"""What a run begins with: on a restore, first the checkpoints that are gone or were found."""
+"""The first events of a run. A restore begins with the checkpoints that are lost or were found."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from holdfast.syncer.journal.journal import Position
 
 
 def first_events(plan: RunPlan, tell: Tell) -> list[Event]:
-    """The events that the journal gets before anything else. `tell` hears of each checkpoint."""
+    """The events to post before all others. `tell` is called with a message about each
+    checkpoint."""
     if isinstance(plan.first, Begun):
         return [plan.first]
     lost = list(

@@ -1,4 +1,4 @@
-"""What the machine has for trials: detected, or as `holdfast.init` says."""
+"""The resources for trials: detected, or as given to `holdfast.init`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineResources:
-    """Totals by resource name, the names of the GPUs, and what surrounds every worker."""
+    """Totals by resource name, the names of the GPUs, and the environment of every worker."""
 
     total: Mapping[str, float]
     gpu_names: tuple[str, ...] = ()
@@ -38,15 +38,15 @@ def init(
     local_mode: bool = False,
     ignore_reinit_error: bool = False,
 ) -> None:
-    """Say what trials may use; without this call the machine's own CPUs and GPUs are detected.
+    """Set the resources of trials; without this call the machine's own CPUs and GPUs are detected.
 
-    `resources` are custom ones by name. Of `runtime_env={"env_vars": {...}, "working_dir": ...}`
-    the variables reach every worker and no file, and the directory is where workers start and
-    what they import from first. `local_mode` runs one trial at a time in the calling process, so
-    that `breakpoint()` works.
+    `resources` are custom ones by name. In `runtime_env={"env_vars": {...}, "working_dir": ...}`,
+    the variables are set in every worker and never stored in a file; the directory is the workers'
+    working directory and the first entry of their import path. `local_mode` runs one trial at a
+    time in the calling process, so that `breakpoint()` works.
 
-    Raises InvalidConfig for negative amounts, unknown keys, a directory that is not there, and a
-    second call without `shutdown()` unless `ignore_reinit_error`.
+    Raises InvalidConfig for negative amounts, unknown keys, a missing directory, and a second call
+    without `shutdown()` unless `ignore_reinit_error`.
     """
     if _given:
         if ignore_reinit_error:
@@ -74,8 +74,7 @@ def init(
 
 
 def shutdown() -> None:
-    """Forget what `init` said, and remove what was put. Experiments end their processes
-    themselves."""
+    """Undo `init` and remove the objects of `put`. Experiments end their processes themselves."""
     from holdfast.experiment.worker.objects import free_all
 
     _given.clear()
@@ -88,7 +87,7 @@ def is_initialized() -> bool:
 
 
 def machinery() -> MachineResources:
-    """What `init` said, or what is detected."""
+    """The resources given to `init`, or those detected."""
     if _given:
         return _given[0]
     total = detect_total()
@@ -104,7 +103,7 @@ def detect_total() -> dict[str, float]:
 
 
 def _cpus() -> int:
-    """The CPUs that this process may use, which in a container are fewer than there are."""
+    """The CPUs that this process may use: in a container, fewer than the machine has."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     quota = _cgroup_cpus()
     return max(1, min(allowed or 1, quota or allowed or 1))

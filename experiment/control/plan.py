@@ -1,4 +1,4 @@
-"""All that is decided about an experiment before its first process starts."""
+"""The plan of a run: everything that is decided before its first process starts."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ from holdfast.trial.search_space.spaces import separated, spaces_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """`remote` is where the experiment is persisted, None where `layout` lies in the storage
-    itself. `first` is Begun or Resumed; `machine` is empty, or what a restore has folded.
+    """The plan of one run.
+
+    `remote` is the storage of the experiment; None if `layout` is in the storage itself. `first`
+    is Begun or Resumed. `machine` is empty, or has the state that a restore read.
     """
 
     settings: Settings
@@ -64,12 +66,15 @@ class RunPlan:
 
     @property
     def runs_trials(self) -> bool:
-        """Whether there is anything left to run."""
+        """Whether any trial is left to run."""
         return isinstance(self.first, Begun) or has_work(self.machine, self.first)
 
     def references_used(self, references: Iterable[ObjectRef]) -> list[ObjectRef]:
-        """Those that a trial is given: where the loop's config was renewed, not the former one,
-        and of search spaces that were changed what an unfinished trial needs."""
+        """The references that trials will get.
+
+        If the config of a training loop was replaced, the old one is not used. Of earlier search
+        spaces, only the values that unfinished trials need count.
+        """
         spaces, loop = separated(self.job.param_space), self.job.trainable
         used = {self.spec.space_number, *self._spaces_needed()}
         former = {ref for n, space in spaces.items() if n not in used for ref in _refs(space)}
@@ -81,7 +86,7 @@ class RunPlan:
         return [ref for ref in references if ref not in former]
 
     def _spaces_needed(self) -> Iterator[int]:
-        """The numbers of the search spaces whose values trials need that run again."""
+        """The numbers of the search spaces that unfinished trials take values from."""
         if isinstance(self.first, Resumed):
             for trial in self.machine.trials.values():
                 if not trial.status.is_final or is_selected(trial, self.first, self.spec):
@@ -89,12 +94,12 @@ class RunPlan:
 
     @property
     def environ(self) -> dict[str, str]:
-        """That of every process."""
+        """The environment variables of every process."""
         return {**os.environ, **self.environment.env_vars}
 
     @property
     def surroundings(self) -> Surroundings:
-        """What the views of trials need that users' callbacks and reporters are shown."""
+        """The facts that views of trials show to callbacks and reporters."""
         return Surroundings(
             trainable_name=self.spec.trainable,
             experiment_path=self.location.path,

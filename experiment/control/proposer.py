@@ -1,7 +1,7 @@
 """Makes trials: asks the search for a config, and gives the trial its name, folder and resources.
 
-Everything in here may call the user's code (a searcher, `sample_from`, name creators, a function
-of resources); where it does, `runs_user_code` says so and the controller calls it in a thread.
+Everything in here may call user code (a searcher, `sample_from`, name creators, a function of
+resources). `runs_user_code` is true if it may; then the controller calls it in a thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from holdfast.trial.values import (
 
 Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
 _LONGEST_NAME = 180
-# So often a search algorithm may suggest one config in a row.
+# How often a search algorithm may suggest the same config in a row.
 MOST_ALIKE = 100
 _ABSENT = object()
 _UNSAFE = re.compile(r"[^\w.,=+-]+")
@@ -48,7 +48,7 @@ _UNSAFE = re.compile(r"[^\w.,=+-]+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Naming:
-    """The user's functions that name trials and their folders; they see a `ProposedTrial`."""
+    """The user's functions that name trials and their folders; each gets a `ProposedTrial`."""
 
     trial: Callable[[Any], str] | None = None
     directory: Callable[[Any], str] | None = None
@@ -60,7 +60,7 @@ class Naming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedTrial:
-    """What name creators see: a trial that is about to be made."""
+    """The argument of name creators: a trial that is about to be created."""
 
     trial_id: str
     trainable_name: str
@@ -87,11 +87,14 @@ class Proposer:
         trusted: bool = True,
         stamp: Callable[[], str] = lambda: time.strftime("_%Y-%m-%d_%H-%M-%S"),
     ) -> None:
-        """`root` is the experiment's directory, `made` are the trials that exist, in order.
-        `values` is where their configs find the user's objects, if not in `param_space`. `stamp`
-        ends the name of a folder. Unless they are `trusted`, answers are not unpickled.
+        """`root` is the experiment's directory; `made` are the existing trials, in order.
 
-        Raises InvalidSearchSpace for a space that cannot be sampled."""
+        `values` returns the user's objects for configs that refer to earlier search spaces.
+        `stamp` is the end of each folder's name. Unless they are `trusted`, recorded answers are
+        not unpickled.
+
+        Raises InvalidSearchSpace for a space that cannot be sampled.
+        """
         self._spec = spec
         self._param_space = param_space
         self._values = param_space if values is None else values
@@ -107,12 +110,12 @@ class Proposer:
         self._newest: Mapping[str, Any] | None = None
         self._alike = 0
         self.ended_because = ""
-        # Trials of a former space, of which the searcher hears nothing.
+        # Trials of a former search space: the searcher does not get their results.
         self.skipped: set[str] = set()
         if isinstance(search, BasicVariantGenerator):
             self._space = Space(
                 param_space,
-                # They were for the first samples, of the first space.
+                # `points_to_evaluate` were for the first samples, of the first space.
                 points_to_evaluate=() if spec.space_number else search.points_to_evaluate,
                 constant_grid_search=search.constant_grid_search,
             )
@@ -126,7 +129,7 @@ class Proposer:
 
     @property
     def total(self) -> int | None:
-        """How many trials there will be; None for without end."""
+        """The number of trials; None for no limit."""
         return self._total
 
     @property
@@ -144,7 +147,7 @@ class Proposer:
 
     @property
     def searcher(self) -> Searcher | None:
-        """The search algorithm that is told of results; random and grid search learn nothing."""
+        """The search algorithm that gets results; None for random and grid search."""
         return self._search if isinstance(self._search, Searcher) else None
 
     @property
@@ -155,7 +158,8 @@ class Proposer:
         )
 
     def open(self) -> None:
-        """Give the searcher its goal and space. Raises InvalidConfig where nobody searches it."""
+        """Give the searcher its goal and space. Raises InvalidConfig if no one would search the
+        space."""
         assert isinstance(self._search, Searcher)
         spec, space = self._spec, self._param_space
         taken = introduce(self._search, spec.metric, spec.mode, space, seed=spec.seed)
@@ -169,7 +173,7 @@ class Proposer:
             )
 
     def propose(self, index: int) -> Suggested | SearchEnded | None:
-        """Trial number `index`, or that there is none, or None for «not now».
+        """Trial number `index`; SearchEnded if there is none; None for "not now".
 
         Raises InvalidSearchSpace or whatever the user's code raises.
         """
@@ -189,13 +193,13 @@ class Proposer:
         spec = self._make(trial_id, self._merged(index, answer))
         if self._is_stuck(spec.config):
             return SearchEnded()
-        assert isinstance(answer, Mapping)  # so `_merged` has seen to it
+        assert isinstance(answer, Mapping)  # checked by `_merged`
         sealed = self._kept(dict(answer))
         kept = None if sealed == spec.config else sealed
         return Suggested(spec=spec, answer=kept, is_last=is_last)
 
     def recall(self, suggested: Suggested) -> None:
-        """Remind the searcher of what it has suggested before a restore."""
+        """Replay to the searcher what it suggested before a restore."""
         assert isinstance(self._search, Searcher)
         spec = suggested.spec
         kept = spec.config if suggested.answer is None else suggested.answer
@@ -207,12 +211,14 @@ class Proposer:
         self._search.recall(spec.trial_id, answer)
 
     def _could_suggest(self, answer: Mapping[str, Any]) -> bool:
-        """True also for a searcher with a space of its own, which has not changed."""
+        """Whether the searcher could suggest this now; True if it has its own space, which is
+        unchanged."""
         searched = set(searched_in(self._param_space))
         return not searched or could_suggest(self._param_space, searched, answer)
 
     def _is_stuck(self, config: Mapping[str, Any]) -> bool:
-        """Whether the searcher has come to suggest one config for ever; says so."""
+        """Whether the searcher keeps suggesting the same config; if so, sets the reason to
+        show."""
         assert isinstance(self._search, Searcher)
         self._alike = self._alike + 1 if config == self._newest else 1
         self._newest = config
@@ -279,10 +285,10 @@ class Proposer:
         question: Mapping[str, Any],
         ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """What `ask` answers where the config of a question has the user's own objects in it;
-        in the config that is answered, those that it left alone are named as before.
+        """Call `ask` with the user's own objects in the config of the question.
 
-        Raises what `ask` raises, NotPicklable for a value that cannot be kept.
+        In the config that it returns, objects that it left alone get their references back. Raises
+        what `ask` raises, and NotPicklable for a value that cannot be stored.
         """
         kept: Mapping[str, Any] = question.get("config", {})
         given = users_config(kept, self._values)
@@ -293,12 +299,15 @@ class Proposer:
         return answer
 
     def _kept(self, config: dict[str, Any]) -> dict[str, Any]:
-        """As the journal holds it."""
+        """The config in the form that the journal stores."""
         return placed_in(seal(config, self._sealed), self._spec.space_number)
 
     def _as_kept(self, kept: Any, given: Any, answered: Any, name: str = "") -> Any:
-        """What is answered, with the names of the user's objects that are still those of `given`,
-        also where a dict around them is a new one."""
+        """The answer, with references in place of the user's objects that are still those of
+        `given`.
+
+        This also works if a dict around them was replaced.
+        """
         if answered is given:
             return kept
         if type(kept) is type(given) is type(answered) is dict:
@@ -311,8 +320,8 @@ class Proposer:
         return seal({name: answered}, self._sealed)[name]
 
     def _sealed(self, path: tuple[str | int, ...], value: Any) -> Opaque | Ref:
-        """A reference that also stands in the search space is named by its place there, so that a
-        restore gives it anew; all else is pickled."""
+        """A reference from the search space as its place there, so that a restore takes the
+        current one; anything else pickled."""
         if isinstance(value, ObjectRef):
             for place, ref in standing_in(self._param_space):
                 if ref == value:
@@ -336,7 +345,7 @@ def _named(name: object, creator: str) -> str:
 
 
 def _folder(name: str) -> str:
-    """`name` as one folder of any file system: they count bytes."""
+    """`name` as a folder's name that every file system accepts: their limits are in bytes."""
     return _UNSAFE.sub("_", name).encode()[:_LONGEST_NAME].decode(errors="ignore")
 
 

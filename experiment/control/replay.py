@@ -1,8 +1,8 @@
-"""The history of an experiment, told again from its journal to whoever keeps a state of his own.
+"""Replays the history of an experiment from its journal to code that keeps a state of its own.
 
-A search algorithm or a stopper that a restore has loaded knows nothing of what went before. One
-pass over the journal tells it, change by change, in the order and in the words of the first time;
-no more than one record is held in memory.
+A search algorithm or a stopper that a restore has created knows nothing of earlier results. One
+pass over the journal replays them, change by change, in the original order. It holds only one
+record in memory.
 """
 
 from __future__ import annotations
@@ -16,13 +16,16 @@ from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.trial import Status, Trial
 
-# What a trial was before and is after an event: its own, or (None) one of something else.
+# An event, and its trial before and after it. The event is None if an event of another trial
+# changed this one.
 Change = tuple[Event | None, Trial | None, Trial | None]
 
 
 def history(journal: Path, start: Position, stop: Position) -> Iterator[Change]:
-    """Each change of a trial between two positions of the journal; `start` is where the experiment
-    begins."""
+    """Each change of a trial between two positions of the journal.
+
+    `start` is where the experiment begins.
+    """
     fold = Fold(Machine(), start)
     for event, _, before in fold.run(journal, stop):
         subject = subject_of(event) or ""
@@ -33,7 +36,7 @@ def history(journal: Path, start: Position, stop: Position) -> Iterator[Change]:
 
 
 def _known(machine: Machine) -> Iterator[Change]:
-    """What is left of a lost history: which trials there are, and which of them have ended."""
+    """The trials of a history that is lost, and which of them have ended."""
     for trial in machine.trials.values():
         begun = Trial(spec=trial.spec)
         yield Suggested(spec=trial.spec), None, begun
@@ -42,8 +45,10 @@ def _known(machine: Machine) -> Iterator[Change]:
 
 
 def others_moved(machine: Machine, by: str) -> list[Change]:
-    """Other trials that the newest event, of trial `by`, has ended, paused or let go on: they have
-    no event of their own."""
+    """The changes of other trials by the newest event, which is about trial `by`.
+
+    It may have ended, paused or resumed them; they have no event of their own.
+    """
     return [
         (None, before, machine.trials[trial_id])
         for trial_id, before in machine.moved.items()

@@ -1,7 +1,7 @@
 """One incarnation of an experiment, from its first process to its last.
 
-Its loop has a thread of its own, which lives as long as the run. Only this thread starts
-processes, because the kernel kills them when the thread that started them ends.
+Its loop has its own thread, which lives as long as the run. Only this thread starts processes,
+because the kernel kills them when the thread that started them ends.
 """
 
 from __future__ import annotations
@@ -51,8 +51,7 @@ _MOST_LINES = 10_000
 
 
 class Run:
-    """Everything that runs is started and ended here, in the run's thread; the thread of `fit()`
-    watches."""
+    """Starts and ends everything in the run's own thread. The thread of `fit()` only watches."""
 
     def __init__(self, plan: RunPlan) -> None:
         self.plan = plan
@@ -71,7 +70,7 @@ class Run:
         self._summarizer = Summarizer(plan.machine)
         self._controller: Controller | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        # First of the work, then of the end: `abort` cuts short the one that is open.
+        # The scope of the work, later that of the end: `abort` cancels the current one.
         self._scope: asyncio.Timeout | None = None
         self._thread = threading.Thread(target=self._run, name="holdfast-controller", daemon=True)
         self._pid = os.getpid()
@@ -85,7 +84,7 @@ class Run:
     def wait(self, timeout_s: float | None) -> bool:
         """Whether everything has ended. Returns after `timeout_s` at the latest."""
         has_ended = self.done.wait(timeout_s)
-        if os.getpid() != self._pid:  # a handler of the script's for a signal may have forked
+        if os.getpid() != self._pid:  # a signal handler of the script may have forked
             end_child()
         return has_ended
 
@@ -93,7 +92,7 @@ class Run:
         self._thread.join()
 
     def interrupt(self, *, preempted: bool = False) -> None:
-        """Stop all trials so that they can be resumed; `preempted` ones may save first.
+        """Stop all trials, to be resumed later. If `preempted`, they may save first.
 
         Returns at once.
         """
@@ -104,18 +103,18 @@ class Run:
             self._cut_short()
         else:
             self._controller.interrupt(preempted=preempted)
-            # The end may have begun already, with more patience.
+            # The end may have begun already, with longer deadlines.
             self._controller.journal_writer.hurry(self.plan.settings.flush_deadline_s)
 
     def abort(self) -> None:
-        """Kill everything now. The journal keeps what it has."""
+        """Kill everything now. The journal keeps its records."""
         self.is_aborted = True
         self._soon(self._cut_short)
 
     def leave(self) -> bool:
         """Give up a run that hangs. Returns False if it has ended meanwhile.
 
-        It may write again later, so the experiment stays locked until it ends.
+        It may write later, so the experiment stays locked until this process ends.
         """
         with self._leaving:
             if not (self.done.is_set() or self.is_left):
@@ -125,7 +124,7 @@ class Run:
 
     def summary(self, facts: RunFacts) -> Summary:
         if self._controller is None:
-            # Until a restore has begun, the machine is as the previous incarnation left it.
+            # Until a restore has begun, the machine has the state of the previous incarnation.
             left = self._summarizer.look(facts=facts, now=self.machine.now)
             if left.done and self.plan.runs_trials:
                 total = facts.total if self.plan.first.spec else left.total
@@ -183,7 +182,7 @@ class Run:
     async def _conduct(self) -> None:
         self._loop = asyncio.get_running_loop()
         plan = self.plan
-        # The user's code first: if it raises, nothing has to be ended yet.
+        # Call the user's code first: if it raises, nothing has to be ended yet.
         with passing() as references:
             job = dumps(plan.job, "the trainable") if plan.job.capture else b""
         if plan.runs_trials:
@@ -203,7 +202,8 @@ class Run:
                 self.unsaved = await self._ended(
                     Ending(plan, working, self.tell, self._show_phase)
                 )
-        # A fault may also come at the end: another incarnation may own the experiment by now.
+        # A fault may also occur at the end, for example if another incarnation owns the
+        # experiment.
         if tasks.fault is not None and self.fault is None:
             raise tasks.fault
 
@@ -234,7 +234,7 @@ class Run:
         )
 
     async def _work(self, working: Working, job: bytes) -> None:
-        """Start the processes, run the trials, and return when none is left to run."""
+        """Start the processes and run the trials. Returns when none is left to run."""
         plan, tasks, controller = self.plan, working.tasks, working.controller
         loading = tasks.start(working.launcher.open(ENTRY, job))
         working.tracker_processes.open()
@@ -253,8 +253,8 @@ class Run:
         self.outcome = controller.outcome
 
     async def _ended(self, ending: Ending) -> list[str]:
-        """End everything: in order, or by SIGKILL if that is cut short or fails. Returns what is
-        not in storage."""
+        """End everything in order, or by SIGKILL if that is interrupted or fails. Returns the
+        files that are not in storage."""
         unsaved = None
         try:
             if not self.is_aborted:
@@ -271,8 +271,8 @@ class Run:
 
     def _open_journal(self) -> Journal:
         plan = self.plan
-        # In storage each segment has one author, so that what another machine sends late, in its
-        # last segment, does not mix with what this run adds.
+        # In storage each segment has one author. So what another machine uploads late, to its last
+        # segment, does not mix with the records of this run.
         fresh = plan.fresh or plan.remote is not None
         journal = Journal(plan.layout.journal, fresh=fresh, begins=plan.begins)
         for cut in journal.cuts:

@@ -1,5 +1,5 @@
-"""The processes and threads around the control loop: journal writer with projector, uploader,
-tracker processes, callbacks."""
+"""Starts the processes and threads around the control loop: journal writer with projector,
+uploader, tracker processes, callbacks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UPLOADER = "holdfast.syncer.uploader.process:main"
 def open_journal_writer(
     plan: RunPlan, journal: Journal, tell: Tell, tasks: TaskScope
 ) -> JournalWriter:
-    """The journal with its projector."""
+    """Open the journal writer and start its projector."""
     writers: list[JournalWriter] = []
 
     def on_projector(message: list[Any]) -> None:
@@ -56,7 +56,7 @@ def open_journal_writer(
         plan.settings.disk_deadline_s,
     ]
     projector = RestartingService(
-        "projector (it writes result.json and its like)",
+        "projector (it writes result.json and similar files)",
         lambda: _start(plan, PROJECTOR, on_projector),
         tasks=tasks,
         first=[opening],
@@ -97,7 +97,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
 
     def on_uploader(message: list[Any]) -> None:
         if message[0] == "opened":
-            # A replacement keeps this epoch: to claim another could take the experiment away
+            # A replacement keeps this epoch: claiming another one could take the experiment away
             # from a restore elsewhere.
             epochs[:] = [message[1]]
         opened[0].on_uploader(message)
@@ -116,7 +116,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
         again=brief,
         tell=lambda text: tell(text, "warning"),
         given_up=lambda text: controller.end_with(
-            f"{text}. Nothing local is deleted: restore the experiment to go on"
+            f"{text}. Nothing local is deleted: restore the experiment to continue"
         ),
     )
     uploads = Uploads(
@@ -163,7 +163,8 @@ def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:
 def tracker_processes_of(
     plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskScope
 ) -> TrackerProcesses:
-    """One for each tracker, not started yet. A tracker that cannot be set up ends the run."""
+    """One tracker process for each tracker, not started yet. A tracker that cannot be set up ends
+    the run."""
 
     tracker_processes = TrackerProcesses(
         plan.tracker_jobs,
@@ -197,7 +198,8 @@ def _start(plan: RunPlan, entry: str, on_message: Callable[[list[Any]], None]) -
 def _start_uploader(
     plan: RunPlan, orders: Orders, on_message: Callable[[list[Any]], None]
 ) -> BackgroundService:
-    """In a process of its own, or in a thread if the given filesystem cannot be pickled."""
+    """Start the uploader in a process, or in a thread if the given filesystem cannot be
+    pickled."""
     if orders.storage is not None and not orders.storage.is_picklable:
         return ThreadService(partial(keep, orders=orders), on_message, name="holdfast-uploader")
     uploader = _start(plan, UPLOADER, on_message)

@@ -1,4 +1,4 @@
-"""The signals that ask a script to end, while `fit()` runs in its main thread."""
+"""Handles the signals that ask a script to end, while `fit()` runs in its main thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any, Self
 
 from holdfast.runtime import process_control
 
-# What each does to a script that has made no arrangements; only then it is ours to handle.
+# The default action of each signal: holdfast handles a signal only if the script has not changed
+# it.
 _DEFAULTS: dict[int, Any] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: process_control.DEFAULT,
@@ -18,15 +19,15 @@ _DEFAULTS: dict[int, Any] = {
 
 
 class StopSignals:
-    """Counts them instead of letting them end the script: `with StopSignals() as signals: ...`.
+    """Counts the signals instead of letting them end the script.
 
-    What the script handles by itself, or ignores as `nohup` makes it, stays as it is. Another
-    thread than the main one can handle none. A process that the script forks meanwhile has its
-    own handlers: whoever ends the processes of a pool does it by SIGTERM.
+    `with StopSignals() as signals: ...`. Signals that the script handles itself, or ignores, as
+    under `nohup`, stay as they are. Outside the main thread this does nothing. A process that the
+    script forks meanwhile gets the original handlers, because process pools are ended by SIGTERM.
     """
 
     def __init__(self, *, raises: bool = False) -> None:
-        """`raises`: the main thread runs user code, which each of them is to interrupt."""
+        """`raises`: the main thread runs user code, which each signal must interrupt."""
         self._raises = raises
         self._caught: list[int] = []
         self._taken = 0
@@ -34,11 +35,11 @@ class StopSignals:
 
     @property
     def last(self) -> int:
-        """The newest one, 0 before the first."""
+        """The newest signal; 0 before the first."""
         return self._caught[-1] if self._caught else 0
 
     def take(self) -> int:
-        """How many came since this was last asked."""
+        """The number of signals since the last call."""
         new, self._taken = len(self._caught) - self._taken, len(self._caught)
         return new
 
@@ -63,10 +64,10 @@ class StopSignals:
 
 
 def deliver(signum: int) -> None:
-    """Let a signal that was caught do what it would have done. Does not return.
+    """Perform the default action of a signal that was caught. Does not return.
 
-    Raises KeyboardInterrupt for SIGINT, and SystemExit where the kernel spares this process: the
-    first one of a container has no default actions.
+    Raises KeyboardInterrupt for SIGINT. Raises SystemExit if the kernel ignores the signal, as it
+    does for the first process of a container.
     """
     if signum != signal.SIGINT:
         signal.raise_signal(signum)

@@ -1,5 +1,5 @@
-"""The user's stopper in its own thread: it sees each report in order, and on a restore also the
-earlier ones."""
+"""Calls the user's stopper in its own thread, with each report in order; on a restore also with
+the earlier ones."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ StopFunction = Stopper | Callable[[str, dict[str, Any]], bool]
 
 
 class StopperThread:
-    """`row_of` gives the full row of a trial's newest report."""
+    """Calls the stopper. `row_of` returns the full row of a trial's newest report."""
 
     def __init__(
         self,
@@ -45,10 +45,11 @@ class StopperThread:
         return _answer(effect, stop=stop, stop_all=stop_all)
 
     async def retell(self, history: Iterable[Change], number: int) -> list[StopperAnswered]:
-        """Bring the new stopper to where the previous incarnation left it.
+        """Show the new stopper the reports that the earlier one saw.
 
-        `number` is the stopper's: an extended experiment may have had another one before. Returns
-        the answers that `history` lacks. Raises TuneError if the user's code does not return.
+        `number` is the stopper's number: an extended experiment may have had another one before.
+        Returns the answers that `history` lacks. Raises TuneError if the user's code does not
+        return.
         """
         due: dict[str, StopperAnswered] = {}
         telling = self._user_thread.tell_each(self._retold(history, number, due))
@@ -62,7 +63,8 @@ class StopperThread:
     def _retold(
         self, history: Iterable[Change], number: int, due: dict[str, StopperAnswered]
     ) -> Iterator[None]:
-        """Show it the reports step by step. `due` collects answers that `history` lacks."""
+        """Show the stopper the reports step by step. Adds answers that `history` lacks to
+        `due`."""
         is_asked = False
         for event, before, after in history:
             if isinstance(event, (*BEGINS, Resumed)) and event.spec is not None:

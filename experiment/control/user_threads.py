@@ -1,4 +1,4 @@
-"""Threads in which the user's search and stop functions run, off the control loop, in order."""
+"""Runs the user's search and stop functions in threads, off the control loop, in order."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _Question = tuple[Callable[[], Any], Future[Any]]
 class UserThread:
     """One thread for one piece of user code.
 
-    A thread that has answered nothing during a whole deadline is abandoned, and another one takes
-    over what waits.
+    If a call does not return within its deadline, the thread is abandoned, and a new one makes the
+    remaining calls.
     """
 
     def __init__(self, name: str, *, deadline_s: float = DEADLINE_S) -> None:
@@ -32,9 +32,10 @@ class UserThread:
         self._thread: _Thread | None = None
 
     async def ask(self, question: Callable[[], Any]) -> Any:
-        """The answer. Raises what the user's code raises, and TuneError at the deadline.
+        """Call `question` and return its answer.
 
-        The deadline is for one question: calls before it have time of their own.
+        Raises what the user's code raises, and TuneError at the deadline. The deadline is for one
+        question: calls before it have their own.
         """
         thread = self._started()
         answer = thread.put(question)
@@ -53,11 +54,11 @@ class UserThread:
         raise TuneError(f"the {self._name} gave no answer within {self._deadline_s:g} s")
 
     def tell(self, statement: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Have `statement` called after everything that came before it."""
+        """Call `statement` after all earlier calls."""
         return self._started().put(statement)
 
     def tell_each(self, steps: Iterator[Any]) -> asyncio.Future[Any]:
-        """As `tell`, for all of `steps`. Each has a deadline of its own."""
+        """As `tell`, for all of `steps`. Each has its own deadline."""
         thread, over = self._started(), object()
 
         def go_through() -> None:
@@ -70,7 +71,7 @@ class UserThread:
         return thread.put(go_through)
 
     def close(self) -> None:
-        """Cancel what waits, and do not wait for what runs."""
+        """Cancel waiting calls, and do not wait for a running one."""
         thread, self._thread = self._thread, None
         if thread is not None:
             for _, answer in thread.end():
@@ -92,7 +93,8 @@ class UserThread:
 
 
 class _Thread:
-    """A daemon: Python waits at exit for threads of an executor, even if they are stuck."""
+    """A daemon thread: at exit, Python would wait for threads of an executor, even if they are
+    stuck."""
 
     def __init__(self, name: str) -> None:
         self.answered = 0
@@ -105,7 +107,7 @@ class _Thread:
         return asyncio.wrap_future(answer)
 
     def end(self) -> list[_Question]:
-        """End when the current call has returned. Returns the calls that it has not begun."""
+        """End when the current call has returned. Returns the calls that have not begun."""
         left = []
         try:
             while (item := self.queue.get_nowait()) is not None:
@@ -118,7 +120,7 @@ class _Thread:
     def _run(self) -> None:
         while (item := self.queue.get()) is not None:
             self._answer(*item)
-            del item  # it may hold much, and the next one may be long in coming
+            del item  # it may be large, and the next one may come late
 
     def _answer(self, question: Callable[[], Any], answer: Future[Any]) -> None:
         if not answer.set_running_or_notify_cancel():

@@ -1,4 +1,4 @@
-"""What the thread that called `fit()` does meanwhile: show progress, end it when asked to."""
+"""Shows progress and handles signals in the thread that called `fit()`, while the run works."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from holdfast.experiment.progress.wording import workers_lines
 from holdfast.experiment.records.place import restore_call
 
 REFRESH_S = 0.25
-# Looking at 1,000 trials takes a millisecond or two: so much of a core at most.
+# Looking at 1,000 trials takes one or two milliseconds: use at most this part of a core.
 _LOOKING_SHARE = 0.003
-# What the end of a run may take beyond all deadlines of its own.
+# How much longer the end of a run may take than all its deadlines together.
 LEEWAY_S = 30.0
-# What its killing may take.
+# How long killing it may take.
 _KILLING_S = 10.0
 _OVERDUE = "Shutdown timed out after {waited_s:.0f} s (a bug in holdfast). Killing all processes"
 _LEFT = (
@@ -37,11 +37,11 @@ def watch(
 ) -> None:
     """Show the run until it has ended.
 
-    The first Ctrl-C, SIGTERM or SIGHUP stops the trials so that they can be resumed, the second
-    kills. `inline` gives this thread the trials to run itself.
+    The first Ctrl-C, SIGTERM or SIGHUP stops the trials, to be resumed later; the second one
+    kills. With `inline`, the trials run in this thread.
 
-    Raises KeyboardInterrupt after a Ctrl-C, when everything has ended, or hangs and has been
-    killed. After another signal the script ends by it then.
+    Raises KeyboardInterrupt after a Ctrl-C, once everything has ended, or hangs and has been
+    killed. After another signal the script then ends by that signal.
     """
     asked, asked_at, ends_by, is_left = 0, 0.0, math.inf, False
     with StopSignals(raises=inline is not None) as signals:
@@ -80,13 +80,13 @@ def watch(
         call = restore_call(facts.path, run.plan.machine.spec)
         again = "start this script again, or " if facts.resumes else ""
         is_unfinished = _is_unfinished(run, facts)
-        text = f"To go on: {again}" if is_unfinished else "The run had finished. Its results: "
+        text = f"To resume: {again}" if is_unfinished else "The run had finished. Its results: "
         view.message(f"{text}{call}", "info")
         deliver(signals.last or signal.SIGINT)
 
 
 def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
-    """Let the run end; returns until when (monotonic seconds) it must have."""
+    """Start the end of the run. Returns when it must have ended (monotonic seconds)."""
     settings, failure = run.plan.settings, run.plan.machine.spec.failure
     closing_s = settings.callback_deadline_s + settings.flush_deadline_s
     if asked > 1:
@@ -94,7 +94,9 @@ def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
         if asked > 2:
             return time.monotonic()
         again = "Press Ctrl-C" if signum == signal.SIGINT else "Send it"
-        view.message(f"Killing all processes. {again} once more to leave what hangs", "warning")
+        view.message(
+            f"Killing all processes. {again} once more to leave processes that hang", "warning"
+        )
         return time.monotonic() + _KILLING_S
     is_preempted = signum not in (0, signal.SIGINT)
     told, again = "Interrupted: trials have", "Press Ctrl-C again"
@@ -107,13 +109,13 @@ def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
         "warning",
     )
     run.interrupt(preempted=is_preempted)
-    # A worker has the grace twice where it may end its step before.
+    # A worker has the grace twice if it may finish its step first.
     graces_s = 2 * settings.stop_grace_s + is_preempted * failure.preemption_grace_s
     return time.monotonic() + graces_s + closing_s + LEEWAY_S
 
 
 class Looks:
-    """Brings a view up to date, with a new look at the run as often as their costs allow."""
+    """Updates a view, and looks at the run as often as the cost of both allows."""
 
     def __init__(self, run: Run, view: ProgressView, facts: RunFacts) -> None:
         self._run, self._view, self._facts = run, view, facts

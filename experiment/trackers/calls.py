@@ -1,4 +1,4 @@
-"""What calls a tracker, in the main thread of its tracker process, and tells what came of it."""
+"""Calls a tracker in the main thread of its process, and reports the outcome."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ATTEMPT = "attempt"
 
 
 class TrackerCalls:
-    """Calls the hooks of one tracker, batch by batch, in whatever thread runs `work`."""
+    """Calls the hooks of one tracker, batch by batch, in the thread that runs `work`."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class TrackerCalls:
         self._orders.put(None)
 
     def work(self) -> None:
-        """Until all is told, or the process ends."""
+        """Deliver batches until `finish`, or until the process ends."""
         while (batch := self._orders.get()) is not None:
             self._answer(["outcome", self._deliver(batch)])
         self._answer(["finished", self._end()])
@@ -53,7 +53,7 @@ class TrackerCalls:
             for moment in batch:
                 self._call(moment)
                 taken += 1
-        except (Exception, SystemExit) as error:  # the tracker process is told, and it the user
+        except (Exception, SystemExit) as error:  # part of the outcome
             failure = error
         try:
             with children_end_here():
@@ -75,7 +75,7 @@ class TrackerCalls:
         trial = moment.trial
         view = self._view(moment)
         if trial.trial_id not in self._open:
-            # A tracker process that goes on after another one, or a start that was refused.
+            # This tracker process replaces another one, or the trial's start was refused.
             self._hook(START, moment, view)
             self._open.add(trial.trial_id)
             if moment.hook == START:
@@ -110,5 +110,5 @@ class TrackerCalls:
                 self._tracker.on_experiment_end(trials=list(self._views.values()))
                 self._tracker.flush()
                 return BatchOutcome(taken=0, held=self._tracker.holds())
-        except (Exception, SystemExit) as error:  # the tracker process is told, and it the user
+        except (Exception, SystemExit) as error:  # part of the outcome
             return self._failed(error, 0, self._tracker.holds())

@@ -1,8 +1,8 @@
-"""What a tracker is to be told, what it has taken in, and when to try again: values alone.
+"""What to deliver to a tracker, what it has acknowledged, and when to retry.
 
 A *moment* is one call of a hook: an attempt that starts, a row, a checkpoint, an end. The moments
-of a trial follow one another by attempt, iteration and kind, which is the same for whoever reads
-the journal; that is how a tracker process knows after any death where it was.
+of a trial are ordered by attempt, iteration and kind, and the order is the same for everyone who
+reads the journal. So a new tracker process knows where the previous one stopped.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from holdfast.trial.decoding import decode
 from holdfast.trial.trial import Status, Trial
 
 FORMAT: Final = 3
-# Without a checksum.
+# This format has no checksum.
 _FORMAT_2: Final = 2
 ROW: Final = "on_trial_result"
 START: Final = "on_trial_start"
-# In the order in which they can follow one another in one iteration of an attempt.
+# In the order in which they can occur in one iteration of an attempt.
 _TOLD: Final = {
     START: 0,
     "on_trial_restore": 1,
@@ -38,8 +38,7 @@ _TOLD: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Mark:
-    """How far somebody has come with a trial. `rows` counts its rows so far, those that were
-    repeated after a failure too."""
+    """A position in the moments of a trial. `rows` counts its rows, including repeated ones."""
 
     attempt: int = 0
     iteration: int = 0
@@ -52,8 +51,10 @@ class Mark:
 
 
 def reached(trial: Trial) -> Mark:
-    """The newest moment of a trial, but for its rows. An attempt that was launched and has not
-    started counts as one that has."""
+    """The newest moment of a trial, without its number of rows.
+
+    An attempt that was launched counts as started.
+    """
     newest = trial.newest_checkpoint
     if trial.status.is_final:
         hook = "on_trial_complete"
@@ -77,8 +78,10 @@ class TrackerCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """These iterations of an attempt, which were refused, and `why`; `after` is what the tracker
-    had been given before."""
+    """Iterations of an attempt that the tracker refused, and `why`.
+
+    `after` is the last moment that the tracker got before them.
+    """
 
     after: Mark
     attempt: int
@@ -87,7 +90,7 @@ class Span:
     why: str
 
     def takes(self, moment: TrackerCall, why: str) -> bool:
-        """Whether the row goes on where this ends."""
+        """Whether the row directly follows this span, and was refused for the same reason."""
         follows = moment.trial.iteration == self.to_iteration + 1
         return follows and moment.trial.attempt == self.attempt and why == self.why
 
@@ -106,8 +109,11 @@ RECORDS_LOST: Final = "the journal was begun anew and has no record of them: see
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """How far a tracker has come with one trial: what was `read` for it, what of that it was
-    `given` and has acknowledged (`delivered`), and the rows that it would not have."""
+    """The progress of a tracker with one trial.
+
+    `read` is the last moment that was read for it, `given` the last that it took, `delivered` the
+    last that it acknowledged; `refused` are the rows that it refused.
+    """
 
     read: Mark = Mark()
     given: Mark = Mark()
@@ -122,8 +128,8 @@ class Account:
 class DeliveryState:
     """The accounts of all trials with one tracker.
 
-    `kept` are those of an earlier tracker process. What it had refused is tried once more, and
-    what came behind that is told once more.
+    `kept` are those of an earlier tracker process. Rows that it had refused are tried once more,
+    and so are all moments after them.
     """
 
     def __init__(self, kept: Mapping[str, Account] | None = None) -> None:
@@ -134,14 +140,14 @@ class DeliveryState:
 
     @property
     def are_settled(self) -> bool:
-        """Whether all that was given is kept, and nothing was refused."""
+        """Whether the tracker has acknowledged everything, and refused nothing."""
         return all(account.is_settled for account in self.accounts.values())
 
     def read(
         self, event: Event | None, before: Trial | None, after: Trial | None
     ) -> list[TrackerCall]:
-        """What this change of a trial means to the tracker, and it has not acknowledged. Changes
-        must be read in their order."""
+        """The moments of this change that the tracker has not acknowledged. Call it for changes in
+        their order."""
         found = []
         for hook in hooks_for(event, before, after) if after is not None else ():
             if hook not in _TOLD or after is None:
@@ -159,8 +165,12 @@ class DeliveryState:
         return found
 
     def begin_anew(self, trial: Trial) -> list[TrackerCall]:
-        """The journal begins anew with this trial, and has no record of what came before: of that
-        the tracker hears the end alone. Rows that it has not taken count as refused."""
+        """Continue with a journal that begins with the state of this trial, because earlier
+        records are lost.
+
+        Of what came before, the tracker gets only the end. Rows that it has not taken count as
+        refused.
+        """
         account, end = self.accounts.get(trial.trial_id, Account()), reached(trial)
         if end <= account.read:
             return []
@@ -182,11 +192,11 @@ class DeliveryState:
         return [TrackerCall(trial=trial, hook=hook, mark=mark)]
 
     def gave(self, moment: TrackerCall) -> None:
-        """The tracker has taken it; nobody knows yet whether it is kept."""
+        """The tracker has taken the moment, but has not acknowledged it yet."""
         self._put(moment, replace(self._of(moment), given=moment.mark))
 
     def refuse(self, moment: TrackerCall, why: str) -> None:
-        """The tracker will not have it: go on without."""
+        """The tracker has refused the moment: continue without it."""
         account = self._of(moment)
         refused, iteration = account.refused, moment.trial.iteration
         if refused and refused[-1].takes(moment, why):
@@ -203,7 +213,8 @@ class DeliveryState:
         self._put(moment, replace(account, refused=refused, given=moment.mark))
 
     def acknowledge(self, held: Iterable[str] = ()) -> None:
-        """All that was given is kept, but for trials that the tracker still holds back."""
+        """Everything given is acknowledged, except for trials that the tracker still `held`
+        back."""
         still = set(held)
         for name, account in self.accounts.items():
             if name not in still and account.delivered != account.given:
@@ -217,9 +228,10 @@ class DeliveryState:
 
 
 def encode_state(experiment_id: str, state: DeliveryState) -> dict[str, Any]:
-    """What must be known after a tracker process's death, as plain data.
+    """The state that a later tracker process needs, as plain data.
 
-    The checksum finds a changed number: rows behind one that is too high would never be delivered.
+    The checksum detects a changed number: rows after one that is too high would never be
+    delivered.
     """
     trials = {
         name: {
@@ -242,7 +254,8 @@ def _checksum(trials: Any) -> str:
 
 
 def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
-    """None of another experiment. Raises ValueError for what is no such data."""
+    """The accounts in the data; empty for another experiment. Raises ValueError for invalid
+    data."""
     try:
         return _decoded(data, experiment_id)
     except (KeyError, TypeError, AttributeError) as error:
@@ -251,7 +264,7 @@ def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Kept:
-    """What `encode_state` writes of an account."""
+    """The part of an account that `encode_state` stores."""
 
     delivered: Mark
     refused: Sequence[Span]
@@ -272,8 +285,11 @@ def _decoded(data: Any, experiment_id: str) -> dict[str, Account]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryDelays:
-    """Waits of `first_s`, doubled up to `longest_s`, each shortened by up to half at random. What
-    is refused for what it is gets `tries`, or one while the tracker refuses everything."""
+    """Waits of `first_s`, doubled up to `longest_s`, each shortened by up to half at random.
+
+    A row that the tracker refuses is tried `tries` times, or once while the tracker refuses
+    everything.
+    """
 
     first_s: float = 0.5
     longest_s: float = 30.0
@@ -282,7 +298,7 @@ class RetryDelays:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryStatus:
-    """How it goes with a tracker: `failures` in a row, and when to try again (0: now)."""
+    """The state of the delivery: `failures` in a row, and when to retry (0: now)."""
 
     delays: RetryDelays = field(default_factory=RetryDelays)
     failures: int = 0
@@ -303,13 +319,13 @@ class DeliveryStatus:
 
     @property
     def is_last_try(self) -> bool:
-        """Whether what is refused now is not tried again."""
+        """Whether a row that is refused now will not be retried."""
         return self.is_refusing or self.failures + 1 >= self.delays.tries
 
     def after_refusal(self) -> DeliveryStatus:
-        """It was set aside: what comes behind it may be taken."""
+        """The refused row was set aside: later ones may be accepted."""
         return DeliveryStatus(delays=self.delays, is_refusing=True)
 
     def hurried(self) -> DeliveryStatus:
-        """Try at once: there is not much time left."""
+        """Retry at once, because little time is left."""
         return DeliveryStatus(delays=self.delays, is_refusing=self.is_refusing)

@@ -1,8 +1,8 @@
-"""The tracker process: reads the journal for one tracker, has it told, and keeps what it
+"""The loop of a tracker process: reads the journal, has the tracker called, and records what it
 acknowledged.
 
-What waits for a tracker waits in the journal: a tracker process holds a window of it, whatever the
-tracker does, and after any death the next one goes on behind what the tracker had acknowledged.
+Reports that wait for a slow tracker wait in the journal: the process holds only a window of it. If
+it dies, the next one continues after the last acknowledged moment.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ from holdfast.syncer.files.durable import replace_file
 from holdfast.syncer.journal.journal import Position, segment_name
 from holdfast.syncer.stores.plain_files import read_json
 
-# A thousand rows of ten metrics; what a tracker takes in one request is less.
+# A thousand rows of ten metrics; the batch is what a tracker sends in one request.
 _WINDOW_BYTES: Final = 1 << 18
 _BATCH: Final = 200
-# Rows gather so long: a tracker has one request for many, and training its CPU.
+# Rows are collected this long, so that a tracker sends few requests and leaves the CPU to
+# training.
 _LINGER_S: Final = 0.25
 _KEPT_EACH_S: Final = 0.5
 _SILENT_S: Final = 30.0
@@ -43,8 +44,11 @@ _SILENT_S: Final = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchOutcome:
-    """What came of a batch: how many moments were taken (in order, and flushed), which trials the
-    tracker `held` back, and what went wrong with the next one."""
+    """The outcome of a batch.
+
+    `taken` is how many moments the tracker took (in order) and flushed; it `held` back these
+    trials; `error` is what went wrong with the next moment.
+    """
 
     taken: int
     held: frozenset[str] = frozenset()
@@ -53,17 +57,20 @@ class BatchOutcome:
 
 
 class CallsTracker(Protocol):
-    """What calls the tracker, elsewhere: `tell` and `finish` return at once, and the answer comes
-    as `["outcome", BatchOutcome]` or `["finished", BatchOutcome]`."""
+    """Calls the tracker in another thread.
+
+    `tell` and `finish` return at once. The answers are `["outcome", BatchOutcome]` and
+    `["finished", BatchOutcome]`.
+    """
 
     def tell(self, batch: Sequence[TrackerCall]) -> None: ...
 
     def finish(self) -> None:
-        """Nothing follows: call `on_experiment_end`."""
+        """Call `on_experiment_end`, because no batch follows."""
 
 
 class Stopwatch(Protocol):
-    """Seconds, ever rising, and a number from 0 to 1."""
+    """A monotonic clock in seconds, and random numbers from 0 to 1."""
 
     def now(self) -> float: ...
 
@@ -72,8 +79,7 @@ class Stopwatch(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Where a tracker process reads and writes. `begins` is the first segment of the
-    experiment."""
+    """The files of a tracker process. `begins` is the first segment of the experiment."""
 
     journal: Path
     cursor: Path
@@ -82,8 +88,10 @@ class Route:
 
 
 class DeliveryLoop:
-    """Decides when the hands are to do what. It is asked in turns: `hear` what has happened, then
-    `act`, then wait for `wait_s` at most."""
+    """Decides when to call the tracker.
+
+    Call it in turns: `hear` with each message, then `act`, then wait at most `wait_s`.
+    """
 
     def __init__(
         self,
@@ -95,9 +103,12 @@ class DeliveryLoop:
         *,
         delays: RetryDelays | None = None,
     ) -> None:
-        """`begin` says where to read on, given what the tracker has; it is asked when there is
-        something to read. `say` sends to the controller: `["trouble", text]`, and once
-        `["done", whether all was delivered]`."""
+        """`begin` returns the position to continue from, given the accounts; it is called when
+        there is something to read.
+
+        `say` sends to the controller: `["trouble", text]`, and once `["done", whether all was
+        delivered]`.
+        """
         self._route = route
         self._calls = calls
         self._watch = stopwatch
@@ -119,7 +130,8 @@ class DeliveryLoop:
     # -- what has happened ----------------------------------------------------------------------
 
     def hear(self, message: Sequence[Any]) -> None:
-        """`["upto", segment, offset]` and `["close", seconds]` of the controller, and outcomes."""
+        """Handle a message: `["upto", segment, offset]` or `["close", seconds]` of the controller,
+        or an outcome."""
         match message:
             case ["upto", int(segment), int(offset)]:
                 self._upto = max(self._upto, Position(segment, offset))
@@ -137,7 +149,7 @@ class DeliveryLoop:
                 raise ValueError(f"a tracker process was sent {unknown!r:.200}")
 
     def act(self) -> None:
-        """Do what is due now."""
+        """Do everything that is due now."""
         now = self._watch.now()
         if self._close_by is not None and now >= self._close_by:
             self._end(is_complete=False)
@@ -150,7 +162,7 @@ class DeliveryLoop:
 
     @property
     def wait_s(self) -> float | None:
-        """How long there is nothing to do but to listen; None: for ever."""
+        """Seconds until something is due; None for no limit."""
         now = self._watch.now()
         due = [] if self._close_by is None else [self._close_by]
         if self._busy_since is not None and not self._is_troubled:
@@ -171,7 +183,7 @@ class DeliveryLoop:
         while not self._pending and self._has_more:
             self._read()
         if self._pending:
-            # One at a time after a failure, so that it is known what will not be taken.
+            # After a failure one at a time, to find the one that is refused.
             size = 1 if self._standing.failures or self._standing.is_refusing else _BATCH
             batch = [self._pending[at] for at in range(min(size, len(self._pending)))]
             self._busy_since = now
@@ -200,7 +212,7 @@ class DeliveryLoop:
         kind = outcome.error.partition(":")[0]
         if kind not in self._told_kinds:
             self._told_kinds.add(kind)
-            self._say(["trouble", f"{outcome.error}; the run goes on, and it is tried again"])
+            self._say(["trouble", f"{outcome.error}; the run continues, and it will be retried"])
         if outcome.taken:
             self._standing = self._standing.after_success()
         if outcome.is_refusal and self._pending and self._standing.is_last_try:
@@ -214,8 +226,8 @@ class DeliveryLoop:
         if since is not None and now >= since + _SILENT_S and not self._is_troubled:
             self._is_troubled = True
             self._say(
-                ["trouble", f"it has not answered for {_SILENT_S:g} s; the run goes on, and what "
-                 "it has not taken waits in the journal"]
+                ["trouble", f"it has not answered for {_SILENT_S:g} s; the run continues, and "
+                 "undelivered reports wait in the journal"]
             )  # fmt: skip
 
     # -- the journal ------------------------------------------------------------------------------
@@ -231,17 +243,19 @@ class DeliveryLoop:
         return fold
 
     def _read(self) -> None:
-        """Take in a window of the journal, or one record where that is longer."""
+        """Read a window of the journal, or one record if that is longer."""
         before, size = self._fold.position, _WINDOW_BYTES
         while self._has_more and self._fold.position == before:
             stop = self._window(size)
             self._take_in(stop)
-            # A segment may have no record: its end is not the place of the last one.
+            # A segment may have no record; then its end differs from the position of the last
+            # record.
             self._seen = stop if stop == self._upto else self._fold.position
             size *= 2
 
     def _window(self, size: int) -> Position:
-        """Where so many more bytes end, at most where the controller has told of."""
+        """The position `size` bytes further, at most where the controller says that the journal
+        ends."""
         at, upto = self._fold.position, self._upto
         while at.segment < upto.segment:
             whole = (self._route.journal / segment_name(at.segment)).stat().st_size
@@ -263,7 +277,7 @@ class DeliveryLoop:
             self._pending += self._state.read(event, before, after)
             for trial_id, was in machine.moved.items():
                 now_is = machine.trials[trial_id]
-                # Another one that this event has ended has no event of its own.
+                # Another trial that this event has ended has no event of its own.
                 if trial_id != subject and now_is.status.is_final and not was.status.is_final:
                     self._pending += self._state.read(None, was, now_is)
 
@@ -276,7 +290,7 @@ class DeliveryLoop:
         self._end(is_complete=self._state.are_settled)
 
     def _end(self, *, is_complete: bool) -> None:
-        """What is missing stands behind the cursor: the controller tells it."""
+        """End. The controller lists what was not delivered: everything after the cursor."""
         self._keep()
         self.is_done = True
         self._say(["done", is_complete])
@@ -290,21 +304,20 @@ class DeliveryLoop:
         except (OSError, ValueError) as error:
             self._say(
                 ["trouble", f"{self._route.cursor.name} cannot be read ({error}): everything is "
-                 "told once more"]
+                 "sent again"]
             )  # fmt: skip
             return DeliveryState()
 
     def _keep(self) -> None:
-        """Write down what was acknowledged. Not forced to the disk: whoever loses it tells the
-        tracker something twice."""
+        """Store what was acknowledged. Without fsync: losing it only repeats some calls."""
         data = encode_state(self._route.experiment_id, self._state)
-        with suppress(OSError):  # a full disk: the same
+        with suppress(OSError):  # a full disk has the same effect
             replace_file(self._route.cursor, json.dumps(data).encode())
         self._is_kept, self._kept_at = True, self._watch.now()
 
 
 def routed(layout: Layout, *, file: str, experiment_id: str, begins: int) -> Route:
-    """The route of the tracker process whose files are called `file`."""
+    """The files of the tracker process whose file name is `file`."""
     return Route(
         journal=layout.journal,
         cursor=layout.tracker_cursor(file),

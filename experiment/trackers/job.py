@@ -1,4 +1,4 @@
-"""What a tracker process is started with."""
+"""The data that starts a tracker process."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from holdfast.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrackerJob:
-    """`name` and `file` are those of one tracker, `tracker` is pickled, and `secrets` are its
-    attributes that no pickle holds; all else is the same for every tracker of an experiment. It
-    goes over the process's socket."""
+    """The start data of one tracker process, sent over its socket.
+
+    `name`, `file` and `tracker` (pickled) are those of one tracker. `secrets` are its attributes
+    that are never in a pickle. Everything else is the same for all trackers of an experiment.
+    """
 
     root: str
     experiment_id: str

@@ -1,4 +1,4 @@
-"""A tracker process as a process: the tracker in its main thread, and beside it what decides."""
+"""The main function of a tracker process: the tracker in the main thread, the loop in another."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Watch:
 def main(channel: Channel) -> None:
     """Main function of a tracker process."""
     give_way(_NICE)
-    # The user's own settings make errors of warnings that a tracker's library has of itself.
+    # The user's settings may turn warnings into errors, also those of a tracker's library.
     warnings.simplefilter("ignore")
     opening = channel.receive()
     if opening is None:
@@ -53,7 +53,7 @@ def main(channel: Channel) -> None:
         with children_end_here():
             tracker = _tracker(job)
         calls = TrackerCalls(tracker, _surroundings(job), job.experiment_id, inbox.put)
-    except Exception as error:  # the controller is told, and it the user
+    except Exception as error:  # the controller reports it
         channel.send(["unfit", named(error)])
         _leave(0)
     decides = threading.Thread(
@@ -109,8 +109,11 @@ def _serve(
     inbox: queue.SimpleQueue[list[Any] | None],
     delays: RetryDelays,
 ) -> None:
-    """Ends the process: whatever the tracker is in the middle of, and whatever its library would
-    still do at exit, is done or was given up."""
+    """Serve until the end, then end the process at once.
+
+    The tracker may be in the middle of a call, and its library may do more at exit: all of it was
+    delivered or given up.
+    """
     try:
         begin = partial(
             fold_for,
@@ -126,22 +129,24 @@ def _serve(
                 break
             with suppress(queue.Empty):
                 message = inbox.get(timeout=loop.wait_s)
-                if message is None:  # the controller is gone: what it left waits for a restore
+                if message is None:  # the controller is gone: a restore delivers the rest
                     break
                 loop.hear(message)
                 if message[0] == "outcome" and not has_answered:
                     has_answered = True
-                    children_give_way()  # a tracker may have a service of its own, as W&B has
+                    children_give_way()  # a tracker may start a service process, as W&B does
         _leave(0)
-    except ConnectionError:  # the controller is gone: nobody is left to tell
+    except ConnectionError:  # the controller is gone
         _leave(0)
-    except BaseException:  # a fault of holdfast: told by the exit code, and the next one goes on
+    except (
+        BaseException
+    ):  # a bug in holdfast: the exit code shows it, and the next process continues
         traceback.print_exc()
         _leave(1)
 
 
 def _leave(status: int) -> None:
-    """End this process and what the tracker's library started."""
+    """End this process and the processes of the tracker's library."""
     import psutil
 
     for child in psutil.Process().children(recursive=True):

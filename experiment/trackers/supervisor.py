@@ -1,4 +1,4 @@
-"""The controller's side of the tracker processes, one for each tracker; it waits for none."""
+"""The controller's side of the tracker processes; it waits for none."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from holdfast.runtime.wire import Message
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.trial import Trial
 
-# How long a tracker process that gives up may take to say so on a busy machine. One that does not
-# (it may still import its library) is killed, and nothing is lost.
+# How long a tracker process that gives up may take to report it on a busy machine. One that does
+# not (it may still import its library) is killed, and nothing is lost.
 _ANSWER_S = 5.0
 
 Start = Callable[[Callable[[Message], None]], BackgroundService]
 
 
 class TrackerProcesses:
-    """One tracker process for each tracker. All on the loop's thread."""
+    """One tracker process for each tracker. Used in the loop's thread only."""
 
     def __init__(
         self,
@@ -43,13 +43,13 @@ class TrackerProcesses:
         refuse: Callable[[str], None],
         tasks: TaskScope,
     ) -> None:
-        """`refuse` ends the run: a tracker that cannot be set up now never can be."""
+        """`refuse` ends the run: a tracker that cannot be set up now never will be."""
         self._jobs = jobs
         self._begin = partial(_TrackerProcess, start=start, tell=tell, refuse=refuse, tasks=tasks)
         self._tracker_processes: list[_TrackerProcess] = []
 
     def open(self) -> None:
-        """Start them. Raises OSError; `close` ends those that were started."""
+        """Start the processes. Raises OSError; `close` then ends those that were started."""
         for job in self._jobs:
             self._tracker_processes.append(self._begin(job))
 
@@ -57,12 +57,12 @@ class TrackerProcesses:
         return [found for one in self._tracker_processes for found in one.processes()]
 
     def follow(self, position: Position) -> None:
-        """The journal now ends at `position`."""
+        """Tell the processes that the journal now ends at `position`."""
         for one in self._tracker_processes:
             one.follow(position)
 
     async def abandon(self) -> None:
-        """Kill them now: a restore delivers the rest."""
+        """Kill the processes now: a restore delivers the rest."""
         async with asyncio.TaskGroup() as group:
             for one in self._tracker_processes:
                 group.create_task(one.abandon())
@@ -70,7 +70,8 @@ class TrackerProcesses:
     async def close(
         self, position: Position, deadline_s: float, trials: Collection[Trial]
     ) -> None:
-        """Have the rest delivered, or give up after `deadline_s` and list what was not."""
+        """Let the processes deliver the rest; after `deadline_s` give up and list what is
+        missing."""
         self.follow(position)
         async with asyncio.TaskGroup() as group:
             for one in self._tracker_processes:
@@ -145,7 +146,7 @@ class _TrackerProcess:
 
     @property
     def _later(self) -> str:
-        return "a restore of the experiment delivers all that its journal has"
+        return "a restore of the experiment delivers everything in its journal"
 
     def _hear(self, message: Message) -> None:
         match message:
@@ -169,9 +170,9 @@ class _TrackerProcess:
 
 
 def jobs_of(callbacks: Sequence[Callback], shared: TrackerJob) -> list[TrackerJob]:
-    """One for each tracker among the callbacks; `shared` has what is the same for all.
+    """A job for each tracker among the callbacks; `shared` has the common fields.
 
-    Raises NotPicklable, naming the attribute that cannot travel.
+    Raises NotPicklable, naming the attribute that cannot be sent.
     """
     trackers = [one for one in callbacks if isinstance(one, Tracker)]
     return [
@@ -187,10 +188,10 @@ def jobs_of(callbacks: Sequence[Callback], shared: TrackerJob) -> list[TrackerJo
 
 
 def check_callbacks(callbacks: Sequence[Callback], environ: Mapping[str, str]) -> None:
-    """Refuse, before anything begins, what can never work.
+    """Refuse callbacks that can never work, before anything starts.
 
-    Raises ImportError for a library that is not installed, InvalidConfig for a key that is
-    nowhere, NotPicklable for a callback that cannot travel to its tracker process.
+    Raises ImportError for a missing library, InvalidConfig for a missing key, NotPicklable for a
+    callback that cannot be sent to its process.
     """
     for one in callbacks:
         if isinstance(one, (Tracker, TBXLoggerCallback)):

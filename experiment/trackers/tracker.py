@@ -1,4 +1,4 @@
-"""A tracker as a callback: it lives in a process of its own, which reads the journal for it."""
+"""The base class of trackers: callbacks that run in their own process, which reads the journal."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
 from holdfast.experiment.trackers.delivery import RetryDelays
 from holdfast.trial.trial import Trial
 
-# What code raises for what it is given, rather than for what others do.
+# Errors that mean a fault of the arguments rather than of the service.
 _MISTAKES: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError,
                     TypeError, ValueError)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
-    """Which row of which attempt a tracker is told about.
+    """The row and attempt that a tracker is called about.
 
-    `row` counts all rows of the trial, those that were repeated after a failure too: it is the
-    iteration until something is repeated, and never goes back.
+    `row` counts all rows of the trial, including repeated ones: it equals the iteration until
+    something is repeated, and never decreases.
     """
 
     attempt: int = 0
@@ -30,8 +30,11 @@ class Told:
 
 
 class TrackedTrial(TrialView):
-    """A trial as a tracker sees it. Beside what every callback sees it has `run_id`, the same over
-    all attempts and restores, and where the tracker is in it."""
+    """A trial as a tracker sees it.
+
+    In addition to the attributes of every view it has `run_id`, which stays the same over all
+    attempts and restores, and the tracker's position in it.
+    """
 
     def __init__(self, trial: Trial, surroundings: Surroundings, experiment_id: str) -> None:
         super().__init__(trial, surroundings)
@@ -41,43 +44,48 @@ class TrackedTrial(TrialView):
 
 
 class Tracker(LoggerCallback):
-    """Base of the callbacks that speak to a tracking service.
+    """Base class of callbacks that send data to a tracking service.
 
-    The object that is given to `RunConfig(callbacks=)` travels, pickled, to a *tracker process*: a
-    process that reads the journal and calls the `log_trial_*` methods there. A call that raises is
-    made again later, and what a tracker does not answer keeps nobody waiting.
+    The object in `RunConfig(callbacks=)` is pickled and sent to a *tracker process*, which reads
+    the journal and calls the `log_trial_*` methods. A call that raises is repeated later. A
+    tracker that does not answer delays nothing.
     """
 
     delays: ClassVar[RetryDelays] = RetryDelays()
-    needs_trust: ClassVar[str] = "sends what trials report to where its arguments say"
+    needs_trust: ClassVar[str] = "sends reports to the address in its arguments"
 
     def check(self, environ: Mapping[str, str]) -> None:
-        """Raise before the first trial for what can never work: a library that is not installed,
-        a key that is nowhere. In the user's process, so it imports nothing heavy."""
+        """Raise an error for a tracker that can never work: a missing library, a missing key.
+
+        Called before the first trial in the user's process, so it imports nothing heavy.
+        """
 
     def secrets(self) -> dict[str, Any]:
-        """Attributes that travel to the tracker process and are in no file."""
+        """Attributes that are sent to the tracker process and never stored."""
         return {}
 
     def flush(self) -> None:
-        """Return when what was logged so far is kept, but for trials that `holds` names.
+        """Return once everything logged so far is kept, except for trials that `holds` names.
 
-        After an exception all of it is given again.
+        After an exception all of it is sent again.
         """
 
     def holds(self) -> frozenset[str]:
-        """Ids of trials of which something was logged and may not have arrived yet."""
+        """The ids of trials with logged data that may not have arrived yet."""
         return frozenset()
 
     def is_refusal(self, error: Exception) -> bool:
-        """Whether trying again is useless: then a few more tries are made, and the row is set
-        aside. Anything else is tried until it works."""
+        """Whether a retry is useless. The row is then tried a few more times and set aside.
+
+        After any other error it is tried until it works.
+        """
         return isinstance(error, _MISTAKES) and not isinstance(error, OSError)
 
     def may_keep(self, made: Made) -> Made:
-        # Asked of the class of ours: a subclass may not be ready, whose constructor goes on.
+        # Calls the method of holdfast's class: a subclass may not be ready, because its
+        # constructor still runs.
         return without(made, *made.kind.secrets(self))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without secrets: a pickle may lie in a file."""
+        """Leaves out secrets, because a pickle may be stored in a file."""
         return {**self.__dict__, **dict.fromkeys(self.secrets())}

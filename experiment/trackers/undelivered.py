@@ -1,7 +1,7 @@
-"""What a tracker lacks at the end of a run.
+"""Lists what a tracker has not received at the end of a run.
 
-Told from how far it has come with each trial and how far the trial has, so that it takes no longer
-where more is missing, and needs nobody who could have died.
+Computed from the progress of the tracker and of each trial. So it takes no longer if more is
+missing, and needs no process that could have died.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from holdfast.trial.trial import Trial
 def list_missing(
     layout: Layout, file: str, name: str, experiment_id: str, trials: Iterable[Trial]
 ) -> str:
-    """List it in the file for that, which is removed where nothing is missing; the same in a line
-    for people. The tracker's tracker process must be gone."""
+    """Write the list to its file, or remove the file if nothing is missing. Returns the list as
+    text.
+
+    The tracker process must have ended.
+    """
     try:
         data = read_json(layout.tracker_cursor(file))
         accounts = decode_accounts(data, experiment_id)
     except (OSError, ValueError):
-        accounts = {}  # then the next tracker process tells everything once more
+        accounts = {}  # then the next tracker process sends everything again
     missing = list(undelivered(accounts, trials))
     path = layout.undelivered(file)
-    with suppress(OSError):  # it is told as well
+    with suppress(OSError):  # the returned text says it, too
         if missing:
             text = json.dumps({"tracker": name, "undelivered": missing}, indent=1)
             write_atomic(path, text.encode())
@@ -42,7 +45,8 @@ def list_missing(
 def undelivered(
     accounts: Mapping[str, Account], trials: Iterable[Trial]
 ) -> Iterator[dict[str, Any]]:
-    """For each trial, which iterations the tracker has not acknowledged, or refused and why."""
+    """For each trial, the iterations that the tracker has not acknowledged, or refused, and
+    why."""
     for trial in trials:
         account = accounts.get(trial.trial_id, Account())
         mark = account.delivered
@@ -59,7 +63,7 @@ def undelivered(
 
 
 def _behind(mark: Mark, trial: Trial) -> Iterator[str]:
-    """The iterations behind a mark. How far earlier attempts came, the trial does not know."""
+    """The iterations after a mark. The trial does not know how far earlier attempts came."""
     of = f" (attempt {trial.attempt})" if trial.attempt > 1 else ""
     first = mark.iteration + 1
     if mark.attempt < trial.attempt:
@@ -74,7 +78,7 @@ def _behind(mark: Mark, trial: Trial) -> Iterator[str]:
 
 
 def told(missing: Sequence[Mapping[str, Any]], limit: int = 5) -> str:
-    """The same in a line for people."""
+    """The list as one line of text."""
     parts = []
     for trial in missing[:limit]:
         spans = [*trial["iterations"], *(refused["iterations"] for refused in trial["refused"])]

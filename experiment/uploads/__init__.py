@@ -1,5 +1,5 @@
-"""The way from a report to the uploader, and back: checkpoints, artifacts and records.
+"""Runs in the controller: sends the uploader process its orders and handles its answers.
 
-Start reading at `uploads.py`, the controller's side of the uploader process
-(`holdfast.syncer.uploader`). `publishing.py` decides when storage gets the journal.
+The uploader itself, which hashes and sends the files, is `holdfast.syncer.uploader`. Start reading
+at `uploads.py`; `publishing.py` decides when the journal is published in storage.
 """

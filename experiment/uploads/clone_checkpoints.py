@@ -1,4 +1,4 @@
-"""A clone gets a copy of the checkpoint that it begins from, as one of its own."""
+"""Copies the checkpoint that a clone starts from, so that it becomes one of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 
 
 def copy_beside(source: Path, staging_root: Path) -> tuple[Path, Staged]:
-    """Copy a checkpoint's files to a new directory; where the file system can, no byte travels.
+    """Copy a checkpoint's files to a new directory; they share blocks if the file system can.
 
     Raises StorageError or OSError, and then leaves nothing.
     """
@@ -26,7 +26,8 @@ def copy_beside(source: Path, staging_root: Path) -> tuple[Path, Staged]:
 
 
 def put_in_place(copy: Path, target: Path) -> None:
-    """Replaces what an attempt may have left there without a report. Raises OSError."""
+    """Move the copy to `target`, replacing what an attempt left there without a report. Raises
+    OSError."""
     remove_tree(target)
     os.rename(copy, target)
 
@@ -34,7 +35,7 @@ def put_in_place(copy: Path, target: Path) -> None:
 def record_of(
     known: CheckpointRecord, staged: Staged, *, index: int, attempt: int
 ) -> CheckpointRecord:
-    """The record of the copy: that of the original, but not committed yet."""
+    """The record of the copy: like that of the original, but not committed yet."""
     stays = CheckpointUploadMode.NO_UPLOAD if known.stays_here else CheckpointUploadMode.ASYNC
     return replace(
         known,

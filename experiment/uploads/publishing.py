@@ -1,4 +1,4 @@
-"""When the journal is published in storage, and whose artifacts go with it."""
+"""Decides when the journal is published in storage, and whose artifacts are sent with it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,16 @@ from holdfast.experiment.uploads.schedule import ArtifactRounds
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal.journal import MAGIC, START, Position
 
-# How long after a checkpoint was committed the records that name it are published, at most.
+# The records that name a committed checkpoint are published this soon, at the latest.
 _SOON_S = 10.0
 
 
 class Publishing:
-    """Publishes each `period_s`, soon after a commit, and on demand. `begins` is the journal's
-    segment in which the experiment begins. `rounds` is None if no artifacts are sent."""
+    """Publishes every `period_s`, soon after a commit, and on demand.
+
+    `begins` is the journal's segment in which the experiment begins. `rounds` is None if no
+    artifacts are sent.
+    """
 
     def __init__(
         self,
@@ -46,21 +49,24 @@ class Publishing:
         self._within(period_s)
 
     def committed(self, trial_folder: str | None) -> None:
-        """Another machine can use a checkpoint once the published records name it."""
+        """Publish soon: another machine can use a checkpoint once the published records name
+        it."""
         if self._rounds is not None and trial_folder is not None:
             self._rounds.committed(trial_folder)
         self._within(_SOON_S)
 
     def published(self, end: Position) -> None:
-        """Everything before `end` is visible. `published_at` (seconds since 1970) is when that
-        was ordered."""
+        """Record that everything before `end` is visible. `published_at` is when that was ordered
+        (seconds since 1970)."""
         self._published = max(self._published, end)
         self.published_at = self._asked_at.get(end, self.published_at)
         self._asked_at = {known: at for known, at in self._asked_at.items() if known > end}
 
     def publish(self, *, whole: bool = True) -> None:
-        """Make what the journal holds visible in storage, once it is durable here; with the
-        artifacts of all trials (`whole`), or of those whose turn it is."""
+        """Publish the journal once it is durable here.
+
+        With it go the artifacts of all trials (`whole`), or of those whose turn it is.
+        """
         self._cancel()
         due_s = self._period_s
         if self._rounds is not None:
@@ -72,11 +78,11 @@ class Publishing:
         self._within(due_s)
         end = self._journal_writer.position
         self._asked_at[end] = wall_time()
-        if end > Position(self._begins, len(MAGIC)):  # else there is no record yet
+        if end > Position(self._begins, len(MAGIC)):  # otherwise there is no record yet
             self._journal_writer.when_durable(lambda: self._order(end))
 
     def order_again(self) -> None:
-        """Order again what an uploader that died may not have done."""
+        """Repeat the orders that an uploader may not have performed before it died."""
         if self._rounds is not None:
             self._send(["artifacts", None])
         if self._ordered > self._published:
@@ -92,7 +98,7 @@ class Publishing:
         self._send(["publish", end.segment, end.offset, self._begins])
 
     def _within(self, delay_s: float) -> None:
-        """Publish in `delay_s` at the latest."""
+        """Publish within `delay_s`."""
         if not self._is_timed:
             return
         if self._timer is not None:

@@ -1,4 +1,4 @@
-"""What a trial that is about to start asks of storage, and the answers."""
+"""Questions to storage about a trial that is about to start, and their answers."""
 
 from __future__ import annotations
 
@@ -13,20 +13,21 @@ from holdfast.trial.trial import Trial, TrialSpec
 
 
 class StorageQuestions:
-    """Each waits as long as the uploader tries: `SyncConfig.sync_timeout` without progress."""
+    """Each question waits as long as the uploader tries: `SyncConfig.sync_timeout` without
+    progress."""
 
     def __init__(self, send: Callable[[Message], None]) -> None:
-        """`send` reaches the uploader."""
+        """`send` sends a message to the uploader."""
         self._send = send
         self._asked: dict[str, tuple[Message, asyncio.Future[Any]]] = {}
 
     def ask_again(self) -> None:
-        """The uploader was replaced: the new one has heard of nothing."""
+        """Repeat all questions, because a new uploader has replaced the previous one."""
         for order, _ in self._asked.values():
             self._send(order)
 
     async def fetch(self, spec: TrialSpec, record: CheckpointRecord) -> str:
-        """Bring a checkpoint here. Returns why it is lost, "" if it is not.
+        """Download a checkpoint. Returns why it is lost, "" if it is not.
 
         Raises StorageUnavailable if storage does not answer.
         """
@@ -36,8 +37,11 @@ class StorageQuestions:
         return problem
 
     async def find(self, trial: Trial) -> list[CheckpointRecord]:
-        """The complete checkpoints in storage that are newer than all that the records know of the
-        trial, newest first. Raises StorageUnavailable if storage does not answer."""
+        """The complete checkpoints in storage that are newer than those in the records, newest
+        first.
+
+        Raises StorageUnavailable if storage does not answer.
+        """
         spec, ticket = trial.spec, f"checkpoints of {trial.trial_id}"
         first = checkpoint_dirname(trial.next_checkpoint)
         order = ["find", ticket, spec.trial_id, spec.dirname, first]
@@ -57,7 +61,7 @@ class StorageQuestions:
         ]
 
     async def bring(self, spec: TrialSpec) -> None:
-        """Bring here what the trial wrote on another machine.
+        """Download the files that the trial wrote on another machine.
 
         Raises StorageUnavailable if storage does not answer.
         """
@@ -65,7 +69,8 @@ class StorageQuestions:
         await self._answered(ticket, ["bring", ticket, spec.dirname])
 
     async def _answered(self, ticket: str, order: Message) -> Any:
-        """Several may ask the same: clones of one checkpoint, and its trial itself."""
+        """The answer to an order. Several callers may wait for the same one: clones of one
+        checkpoint, and its own trial."""
         if ticket not in self._asked:
             self._asked[ticket] = (order, asyncio.get_running_loop().create_future())
             self._send(order)

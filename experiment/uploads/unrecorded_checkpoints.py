@@ -1,8 +1,8 @@
-"""Checkpoints that lie whole in a trial's folder or in storage, though no record names them.
+"""Finds complete checkpoints, in a trial's folder or in storage, that no record names.
 
-A disk may lose what the records said last, and the newest checkpoint that they name then was
-superseded and removed since. What was committed after it has a manifest, which says how far the
-trial had come: before a trial starts from nothing, or from an older one, it resumes from that.
+A disk may lose the last records. The newest checkpoint that the others name may have been
+superseded and removed since. Later checkpoints have a manifest, which says how far the trial had
+come. Before a trial starts from the beginning or from an older checkpoint, it uses one of those.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from holdfast.trial.trial import Trial
 
 @dataclass(frozen=True, slots=True)
 class _Reached:
-    """How far a trial had come with a checkpoint."""
+    """The progress of a trial at a checkpoint."""
 
     iteration: int
     time_total_s: float
@@ -40,14 +40,15 @@ class _Reached:
 def found_again(
     machine: Machine, layout: Layout, lost: Sequence[CheckpointLost], *, begins: int
 ) -> Iterator[Saved]:
-    """The newest whole checkpoint of each trial that has lost its newest, if no record names it.
+    """For each trial that lost its newest checkpoint, the newest complete one that no record
+    names.
 
     `begins` is the segment of the journal in which the experiment begins. Raises OSError.
     """
     for trial_id in dict.fromkeys(event.trial_id for event in lost):
         trial = machine.trials[trial_id]
         if not trial.status.has_worker or trial.origin is not None:
-            continue  # it has not begun, or has come to its end
+            continue  # it has not begun, or has ended
         gone = {event.index for event in lost if event.trial_id == trial_id}
         kept = [record for record in trial.checkpoints if record.index not in gone]
         found = newest_unnamed(trial, layout, {record.index for record in kept}, begins)
@@ -56,8 +57,7 @@ def found_again(
 
 
 def lacks_newest(trial: Trial) -> bool:
-    """Whether no record names the newest checkpoint of a trial, as far as the records know it; or
-    any checkpoint at all."""
+    """Whether no record names the trial's newest known checkpoint, or any checkpoint at all."""
     newest = trial.newest_checkpoint
     return newest is None or newest.index + 1 < trial.next_checkpoint
 
@@ -65,10 +65,10 @@ def lacks_newest(trial: Trial) -> bool:
 async def newest_beyond(
     trial: Trial, layout: Layout, storage: StorageQuestions | None
 ) -> CheckpointRecord | None:
-    """The newest whole checkpoint that is newer than all that the records know of the trial, here
-    or in storage; from there it is brought here.
+    """The newest complete checkpoint that is newer than all in the records, here or in storage.
 
-    Raises OSError, and StorageUnavailable where storage does not answer.
+    One in storage is downloaded. Raises OSError, and StorageUnavailable if storage does not
+    answer.
     """
     here = await threads.call(
         lambda: newest_unnamed(trial, layout, set(), least=trial.next_checkpoint)
@@ -78,18 +78,18 @@ async def newest_beyond(
     for found in await storage.find(trial):
         if here is not None and found.index <= here.index:
             break
-        # What it has is held against the manifest only now.
+        # Its files are compared with the manifest only now.
         if not await storage.fetch(trial.spec, found):
             return found
     return here
 
 
 def found_notice(event: Saved) -> str:
-    """A message for the user."""
+    """The message to the user."""
     record = event.checkpoint
     return (
         f"checkpoint {record.index} of trial {event.trial_id} (iteration {record.iteration}) is "
-        f"whole, and no record named it any more: the trial resumes from it"
+        f"complete, although no record names it: the trial resumes from it"
     )
 
 
@@ -101,9 +101,11 @@ def newest_unnamed(
     *,
     least: int = 0,
 ) -> CheckpointRecord | None:
-    """The newest whole checkpoint from number `least` on that is not among those `named`, and of
-    which its manifest, a record or a row says how far the trial had come with it. Without `begins`
-    no record does. Raises OSError."""
+    """The newest complete checkpoint from number `least` on that is not among those `named`.
+
+    A manifest, a record or a row must say how far the trial had come with it. Without `begins`, no
+    record is read. Raises OSError.
+    """
     folder = layout.trial(trial.spec)
     told: dict[int, _Reached] | None = None
     for index in sorted(_numbers(folder) - named, reverse=True):
@@ -129,7 +131,7 @@ def newest_unnamed(
 
 
 def _known(made: Manifest, trial: Trial) -> _Reached | None:
-    """What its manifest says, unless that is an earlier version's, or was copied from a trial of
+    """The progress in its manifest; None if an older version wrote it or it was copied from
     another run."""
     reached = made.reached
     if reached is None or reached.trial_id != trial.trial_id:
@@ -146,7 +148,7 @@ def _numbers(folder: Path) -> set[int]:
 
 
 def _whole(directory: Path) -> Manifest | None:
-    """Every byte is held against the manifest: nothing else speaks for it."""
+    """The manifest, if every byte of the directory matches it. Nothing else proves it complete."""
     try:
         return manifest.verify(directory, deep=True)
     except StorageError:
@@ -154,7 +156,7 @@ def _whole(directory: Path) -> Manifest | None:
 
 
 def _recorded(trial: Trial, layout: Layout, begins: int) -> dict[int, _Reached]:
-    """What the journal has said of checkpoints that were superseded since."""
+    """The progress that the journal recorded for checkpoints that were superseded since."""
     found: dict[int, _Reached] = {}
     for record, _ in read_events(layout.journal, Position(begins)):
         event = record.event
@@ -166,7 +168,7 @@ def _recorded(trial: Trial, layout: Layout, begins: int) -> dict[int, _Reached]:
 
 
 def _shown(folder: Path) -> dict[int, _Reached]:
-    """What the rows in result.json say, which may reach further than the journal."""
+    """The progress that result.json shows, which may be ahead of the journal."""
     found: dict[int, _Reached] = {}
     try:
         lines = read_regular(folder / RESULTS).splitlines()

@@ -1,4 +1,5 @@
-"""The controller's side of the uploader: checkpoints and records on their way to storage."""
+"""The controller's side of the uploader process: orders for checkpoints and records, and
+answers."""
 
 from __future__ import annotations
 
@@ -27,14 +28,15 @@ from holdfast.trial.checkpoint import (
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
 
-# With so many checkpoints waiting, report() returns only when another one is uploaded.
+# While this many checkpoints wait, report() returns only when another one is uploaded.
 BACKLOG = 64
 _SHOWN_LEFT = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCheckpoint:
-    """A checkpoint that the uploader commits: ordered since when, how large, and the order."""
+    """A checkpoint that the uploader has not committed yet: when it was ordered, its size, the
+    order."""
 
     since: float
     files: int
@@ -69,11 +71,14 @@ class Uploads:
         with_checkpoints: bool = True,
         brings_artifacts: bool = False,
     ) -> None:
-        """Artifacts are sent (`artifacts`) each period, at the end, and (`with_checkpoints`) after
-        a checkpoint of their trial was committed. With `brings_artifacts`, trials that ran on
-        another machine find their artifacts here. `tell_loss` hears what is not kept, `refused`
-        that another incarnation owns the storage, `lost` of a checkpoint that is gone before it
-        was committed."""
+        """Start without orders.
+
+        With `artifacts`, artifacts are sent every period and at the end; with `with_checkpoints`,
+        also after a checkpoint of their trial was committed. With `brings_artifacts`, trials that
+        ran on another machine get their artifacts here. `tell_loss` is called with a message about
+        files that are not kept, `refused` if another incarnation owns the storage, `lost` for a
+        checkpoint that is gone before it was committed.
+        """
         self._uploader = uploader
         self._journal_writer = journal_writer
         self._post = post
@@ -105,14 +110,16 @@ class Uploads:
         self._moved_at = 0.0
         self._trouble = ""
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
-        self.opened: asyncio.Future[None] = self._loop.create_future()  # once the storage is ours
+        self.opened: asyncio.Future[None] = (
+            self._loop.create_future()
+        )  # done once this run owns the storage
         self._idle: asyncio.Future[None] = self._loop.create_future()
         self._idle.set_result(None)
         self._told_backlog = False
 
     @property
     def is_remote(self) -> bool:
-        """Whether storage is elsewhere, and may have what is lost here."""
+        """Whether storage is elsewhere, and may have files that are lost here."""
         return self._is_remote
 
     @property
@@ -120,7 +127,7 @@ class Uploads:
         return len(self._waiting) >= BACKLOG
 
     def hold(self, answer: Callable[[], None]) -> None:
-        """Call `answer` when the backlog is shorter: back-pressure on reports."""
+        """Call `answer` when the backlog is shorter. This slows reports down."""
         if not self._told_backlog:
             self._told_backlog = True
             self._tell(
@@ -140,10 +147,11 @@ class Uploads:
         self._callers[trial_id, index] = Caller(answer=answer, refuse=refuse)
 
     def age(self, now: float) -> StorageAge | None:
-        """What is not in storage yet; None if nothing waits, as always with local storage."""
+        """The data that is not in storage yet; None if nothing waits, as always with local
+        storage."""
         if not self._is_remote:
             return StorageAge(trouble=self._trouble) if self._trouble else None
-        waiting = list(self._waiting.values())  # in one step: another thread may call this
+        waiting = list(self._waiting.values())  # in one step, because another thread may call this
         oldest = min((item.since for item in waiting), default=now)
         oldest = min(oldest, self._publishing.published_at)
         if oldest >= now and not self._trouble and self._upload is None:
@@ -182,14 +190,16 @@ class Uploads:
             self._uploader.send(order)
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
-        """Delete it once the journal on the disk no longer names it: a power cut must not revive
-        it."""
+        """Delete a checkpoint once the journal on the disk no longer names it.
+
+        Otherwise a power cut could bring its record back.
+        """
         self._done_with(spec.trial_id, record.index)
         order = ["discard", spec.trial_id, [f"{spec.dirname}/{record.dirname}"]]
         self._journal_writer.when_durable(lambda: self._uploader.send(order))
 
     def sweep(self, trial: Trial, kept: Collection[int]) -> None:
-        """Delete what an earlier incarnation superseded and had no time to delete."""
+        """Delete checkpoints that an earlier incarnation superseded and had no time to delete."""
         gone = [n for n in range(trial.next_checkpoint) if n not in kept]
         if gone:
             folders = [f"{trial.spec.dirname}/{checkpoint_dirname(number)}" for number in gone]
@@ -197,7 +207,7 @@ class Uploads:
             self._journal_writer.when_durable(lambda: self._uploader.send(order))
 
     def brief_again(self) -> None:
-        """Give an uploader that replaces one that died the orders that still wait."""
+        """Repeat the waiting orders for an uploader that replaces one that died."""
         for item in self._waiting.values():
             self._uploader.send(item.order)
         self.questions.ask_again()
@@ -223,7 +233,7 @@ class Uploads:
                 self._trouble = text
                 self._tell(f"storage: {text}")
             case ["uncommitted", str(trial_id), int(index), str(text)]:
-                # No reason to wait for it: it lies here, and a restore asks for it again.
+                # Do not wait for it: it is on this disk, and a restore orders it again.
                 self._done_with(
                     trial_id,
                     index,
@@ -255,7 +265,7 @@ class Uploads:
                 done = UploadProgress(name=name, done_bytes=done_bytes, total_bytes=total_bytes)
                 self._upload = done if files < total else None
             case ["opened", str()]:
-                if not self.opened.done():  # one that took the place of another opens it again
+                if not self.opened.done():  # a replacement opens it again
                     self.opened.set_result(None)
             case ["refused", str(text)]:
                 self._refused(text)
@@ -265,7 +275,7 @@ class Uploads:
                 raise ValueError(f"not a message of the uploader: {message!r:.100}")
 
     def _done_with(self, trial_id: str, index: int, problem: str = "") -> None:
-        """A checkpoint no longer waits. Answers its own report, and those behind a backlog."""
+        """Remove a waiting checkpoint. Answers its report, and reports behind a backlog."""
         self._waiting.pop((trial_id, index), None)
         caller = self._callers.pop((trial_id, index), None)
         if caller is not None and problem:
@@ -285,8 +295,10 @@ class Uploads:
         return self._uploader.processes()
 
     async def drain(self, deadline_s: float, *, is_patient: bool = False) -> None:
-        """Wait until every checkpoint is committed, for `deadline_s` at most; with patience, for
-        `deadline_s` without progress."""
+        """Wait until every checkpoint is committed, at most `deadline_s`.
+
+        If `is_patient`, at most `deadline_s` without progress.
+        """
         while self._held:
             self._held.popleft()()
         await self._wait_for([self._idle, self._uploader.ended], deadline_s, is_patient)
@@ -294,7 +306,7 @@ class Uploads:
     async def _wait_for(
         self, ends: list[asyncio.Future[Any]], deadline_s: float, is_patient: bool
     ) -> None:
-        """Until one of them ends, or the time is up."""
+        """Wait until one of them ends, or the time is up."""
         until = self._loop.time() + deadline_s
         while (left_s := until - self._loop.time()) > 0:
             done, _ = await asyncio.wait(ends, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
@@ -307,14 +319,16 @@ class Uploads:
         return [str(item.order[3]) for item in self._waiting.values()]
 
     async def abandon(self) -> None:
-        """End at once, and leave storage as it is."""
+        """End the uploader at once, and leave storage as it is."""
         self._publishing.stop()
         self._uploader.kill()
         await self._uploader.close()
 
     async def close(self, deadline_s: float, *, is_patient: bool = False) -> list[str]:
-        """Finish what waits. Returns what is not in storage. With patience the deadline counts
-        from the last progress."""
+        """Finish all orders. Returns what is not in storage.
+
+        If `is_patient`, the deadline counts from the last progress.
+        """
         await self._journal_writer.sync()
         self._close_order = ["close", deadline_s, *(["patient"] if is_patient else [])]
         self._publishing.stop()
@@ -336,6 +350,6 @@ def _left(lines: list[str]) -> str:
     listed = "\n  ".join(lines[:_SHOWN_LEFT])
     more = f"\n  and {len(lines) - _SHOWN_LEFT} more" if len(lines) > _SHOWN_LEFT else ""
     return (
-        f"superseded checkpoints that could not be removed, and go when the experiment is "
-        f"restored, or with `holdfast doctor gc`:\n  {listed}{more}"
+        f"superseded checkpoints could not be removed. A restore of the experiment, or "
+        f"`holdfast doctor gc`, removes them:\n  {listed}{more}"
     )

@@ -1,5 +1,6 @@
-"""The code inside a worker's process: it runs the user's function or class.
+"""Runs inside each worker process: calls the user's function or class and sends its reports.
 
-Start reading at `host.py`, which runs an attempt; `session.py` implements `report()` and
-`get_checkpoint()`. It imports nothing of the controller: the two share the messages in `job.py`.
+The controller's side of the same processes is `holdfast.experiment.workers`. This package imports
+nothing of it: the two share the messages in `job.py`. Start reading at `host.py`, which runs an
+attempt; `session.py` implements `report()` and `get_checkpoint()`.
 """

@@ -1,4 +1,4 @@
-"""Runs a class trainable in its worker: step by step, saved when it is due, until it is to end."""
+"""Runs a class trainable in its worker: step by step, with a checkpoint when one is due."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def drive(
     session: Session,
     kept: Trainable | None,
 ) -> Trainable:
-    """Step a class trainable until it is done or told to stop."""
+    """Step a class trainable until it is done or stopped."""
     if kept is not None:
         if not kept.reset(config):
             raise NeedsNewProcess
@@ -43,12 +43,12 @@ def _resume(trainable: Trainable, session: Session) -> None:
     if checkpoint is not None:
         trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
         trainable.restore(checkpoint)
-        # A checkpoint that was taken over from another trial counts as the journal says.
+        # The journal decides how far a checkpoint of another trial is.
         trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
 
 
 def _steps(trainable: Trainable, session: Session) -> None:
-    """Between two steps the state is whole: a stop told there may be followed by a checkpoint."""
+    """Step until the end. A stop takes effect between two steps, so a checkpoint may follow it."""
     saved_at = session.assignment.iteration
     done = False
     while not done:

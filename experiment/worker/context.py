@@ -1,4 +1,4 @@
-"""What user code asks of the trial that it runs in."""
+"""The functions that user code calls about the trial that it runs in."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from holdfast.trial.resources import PlacementGroupFactory
 
 
 def get_context() -> TuneContext:
-    """Facts about the running trial. Raises NotInTrial outside of a trial."""
+    """Facts about the running trial. Raises NotInTrial outside a trial."""
     return TuneContext(current("tune.get_context()"))
 
 
 class TrainContext:
-    """Facts about the trial that this process runs, alone or as one rank of several."""
+    """Facts about the trial that this process runs, alone or as one of several ranks."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -32,7 +32,7 @@ class TrainContext:
         return self._session.assignment.trial_name
 
     def get_trial_dir(self) -> str:
-        """The trial's local directory, which is the working directory unless turned off."""
+        """The trial's local directory; also its working directory unless that is turned off."""
         return str(self._session.trial_dir)
 
     def get_trial_resources(self) -> PlacementGroupFactory:
@@ -40,56 +40,57 @@ class TrainContext:
         return self._session.assignment.resources
 
     def get_experiment_name(self) -> str:
-        """The name of the experiment: `RunConfig.name`, or the one that holdfast made."""
+        """The name of the experiment: `RunConfig.name`, or a generated one."""
         return self._session.job.experiment_name
 
     def get_storage(self) -> str:
-        """Where the experiment is persisted, without credentials."""
+        """The experiment's storage, without credentials."""
         return self._session.job.storage
 
     def get_original_working_dir(self) -> str:
-        """The directory that the script was started in."""
+        """The directory in which the script was started."""
         return self._session.job.working_dir
 
     def get_attempt(self) -> int:
-        """How often this trial was started, from 1."""
+        """The number of this attempt, from 1."""
         return self._session.assignment.attempt
 
     def preemption_requested(self) -> bool:
-        """Whether this trial is to be taken away (SIGTERM): report a checkpoint now.
+        """Whether this trial is being preempted (SIGTERM): report a checkpoint now.
 
-        The report does not return then. After `FailureConfig.preemption_grace_s` seconds without
-        one the trial is ended as it is. Either way it starts again from its newest checkpoint.
+        That report does not return. Without one, the attempt ends after
+        `FailureConfig.preemption_grace_s` seconds. In both cases the trial later resumes from its
+        newest checkpoint.
         """
         return self._session.is_preempted
 
     def get_metadata(self) -> Mapping[str, Any]:
-        """A copy of the `metadata` that the trainer got; empty where it got none."""
+        """A copy of the trainer's `metadata`; empty if it has none."""
         return dict(self._session.job.metadata)
 
     def get_world_size(self) -> int:
-        """How many workers train this trial together."""
+        """The number of workers that train this trial together."""
         return self._session.assignment.world_size
 
     def get_world_rank(self) -> int:
-        """Which of them this one is, from 0."""
+        """The number of this worker among them, from 0."""
         return self._session.assignment.rank
 
     def get_local_rank(self) -> int:
-        """Which of those on this machine."""
+        """The number of this worker among those on this machine, from 0."""
         return self._session.assignment.rank
 
     def get_local_world_size(self) -> int:
-        """How many of them are on this machine."""
+        """The number of them on this machine."""
         return self._session.assignment.world_size
 
     def get_node_rank(self) -> int:
-        """Which machine this worker runs on: always 0, because all workers share one."""
+        """The number of this worker's machine: always 0, because all workers run on one."""
         return 0
 
 
 class TuneContext(TrainContext):
-    """What a trial may ask about itself: `TrainContext`, under the name that `tune` has for it."""
+    """Facts about the running trial: `TrainContext` under the name that Tune uses."""
 
 
 def report(
@@ -101,17 +102,17 @@ def report(
 ) -> None:
     """Report one iteration of the trial, and optionally a checkpoint of it.
 
-    Returns when the row is in the journal on the local disk and the checkpoint is complete beside
-    it: no death of any process loses them then. NumPy and torch scalars become numbers, keys
-    text, moments ISO text, durations seconds (see `plain_metrics`). The checkpoint's directory is
-    copied, unless it came from `staging_directory()`, and may be deleted afterwards.
-    `checkpoint_upload_mode` says whether to wait for storage too, or to keep it from there.
-    Checkpoints are numbered, in the folders `checkpoint_000000` and so on, so that what a death
-    cuts off is known from what is kept: `checkpoint_dir_name` cannot give one another name.
+    Returns once the row is in the journal on the local disk and the checkpoint is complete next to
+    it: then no crash of a process loses them. NumPy and torch scalars become numbers, keys text,
+    dates and times ISO text, durations seconds (see `plain_metrics`). The checkpoint's directory
+    is copied, unless it came from `staging_directory()`; you may delete it afterwards.
+    `checkpoint_upload_mode` says whether to wait for storage too, or not to upload the checkpoint.
+    Checkpoints are numbered (`checkpoint_000000` and so on), which shows what a crash has cut off;
+    so `checkpoint_dir_name` cannot give one another name.
 
-    Raises NotInTrial outside of a trial, InvalidMetrics for values that cannot be stored, and
-    TuneError where a SYNC checkpoint does not get to storage (it stays on this machine); unwinds
-    the function with a SystemExit when the trial is to stop.
+    Raises NotInTrial outside a trial, InvalidMetrics for values that cannot be stored, and
+    TuneError if a SYNC checkpoint does not reach storage (it stays on this machine). If the trial
+    must stop, it unwinds the function with a SystemExit.
     """
     if checkpoint_dir_name is not None:
         raise InvalidMetrics(
@@ -123,23 +124,23 @@ def report(
 
 
 def get_checkpoint() -> Checkpoint | None:
-    """The checkpoint to resume from, or the newest reported since; None where there is none.
+    """The checkpoint to resume from, or the newest one reported since; None if there is none.
 
-    Under `num_to_keep` the one that the trial resumed from stays until a later one is committed,
-    soon after its report. What reads from it for longer, as mapped weights do, does so within
-    `with checkpoint.as_directory()`: what is open there is not removed.
+    With `num_to_keep`, the checkpoint that the trial resumed from stays until a later one is
+    committed, soon after its report. To read from it for longer, as mapped weights do, keep it
+    open in `with checkpoint.as_directory()`: an open checkpoint is not removed.
 
-    Raises NotInTrial outside of a trial.
+    Raises NotInTrial outside a trial.
     """
     return current("tune.get_checkpoint()").checkpoint()
 
 
 def staging_directory() -> str:
-    """A new directory for a checkpoint that `report` will rename instead of copying.
+    """A new directory for a checkpoint, which `report` renames instead of copying.
 
-    Write the files there and give `Checkpoint.from_directory(path)` to `report`; afterwards the
-    directory is the checkpoint and no longer yours. It is on the trial's own disk, beside its
-    checkpoints; one that was never reported is cleared away before the trial runs again.
-    Raises NotInTrial outside of a trial.
+    Write the files there and pass `Checkpoint.from_directory(path)` to `report`; from then on the
+    directory is the checkpoint, and you must not change it. It is on the trial's disk, next to its
+    checkpoints. One that was never reported is removed before the trial runs again. Raises
+    NotInTrial outside a trial.
     """
     return str(current("tune.staging_directory()").staging_directory())

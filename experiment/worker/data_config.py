@@ -1,4 +1,4 @@
-"""Which part of a trainer's datasets each rank gets."""
+"""Splits a trainer's datasets among its ranks."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ TRAIN_DATASET_KEY = "train"
 
 @runtime_checkable
 class Dealt(Protocol):
-    """A dataset that says itself what each rank is given of it, as those of holdfast.data do."""
+    """A dataset that splits itself, as those of holdfast.data do."""
 
     def check(self, ranks: int) -> None:
-        """Raises TuneError, saying of "it" what is wrong, where so many ranks cannot share it."""
+        """Raises TuneError, calling the dataset "it", if this many ranks cannot share it."""
 
     def deal(self, rank: int, ranks: int) -> Any:
         """The part of one rank. Raises as `check` does."""
 
 
 class DataConfig:
-    """Which of a trainer's `datasets` are split among its ranks; every rank gets the others whole.
+    """Says which of a trainer's `datasets` are split among its ranks; every rank gets the others
+    whole.
 
     `datasets_to_split`: "all", or a list of names.
 
-    Raises InvalidConfig for what is neither "all" nor a list of names.
+    Raises InvalidConfig for anything else.
     """
 
     def __init__(self, datasets_to_split: Literal["all"] | Sequence[str] = "all") -> None:
@@ -51,7 +52,7 @@ class DataConfig:
         self.datasets_to_split = datasets_to_split
 
     def check(self, datasets: Mapping[str, Any]) -> None:
-        """Raises InvalidConfig for a name that is not there."""
+        """Raises InvalidConfig if `datasets_to_split` names an unknown dataset."""
         named = self.datasets_to_split
         for name in () if named == "all" else named:
             if name not in datasets:
@@ -61,10 +62,11 @@ class DataConfig:
                 )
 
     def check_rows(self, datasets: Mapping[str, Any], ranks: int) -> None:
-        """Raises InvalidConfig, naming the dataset, for one that so many ranks cannot share, or
-        whose files are not there; of what does not say it itself nothing is known yet.
+        """Raises InvalidConfig, naming the dataset, if this many ranks cannot share it or its
+        files are missing.
 
-        In place of a dataset there may be a grid or a choice of several.
+        Only datasets that split themselves can be checked now. A grid or a choice of several
+        datasets may take the place of one.
         """
         for name, dataset in datasets.items():
             check_datasets({name: dataset}, ranks if self.splits(name) else 1)
@@ -74,12 +76,12 @@ class DataConfig:
         return self.datasets_to_split == "all" or name in self.datasets_to_split
 
     def configure(self, datasets: Mapping[str, Any], world_size: int) -> list[dict[str, Any]]:
-        """By rank, what `get_dataset_shard` gives there.
+        """For each rank, the results of `get_dataset_shard` by name.
 
-        A dataset is anything that can be iterated over, a function that makes one, or what
-        `holdfast.put` gave for one: a sequence, a torch Dataset, a DataFrame, of which a part is
-        one, too. What has a length and an index is split without being read. One of holdfast.data
-        gives each rank a DataIterator.
+        A dataset is anything that can be iterated over, a function that returns such a thing, or
+        what `holdfast.put` returned for it: a sequence, a torch Dataset, a DataFrame. A part of it
+        has the same type. Datasets with a length and an index are split without being read. A
+        dataset of holdfast.data gives each rank a DataIterator.
 
         Raises InvalidConfig as `check` does, and for what cannot be split.
         """
@@ -99,13 +101,13 @@ class DataConfig:
 
 
 def get_dataset_shard(dataset_name: str | None = None) -> Any:
-    """This rank's part of a dataset that the trainer was given; None where it was given none.
+    """This rank's part of a dataset of the trainer; None if the trainer has no datasets.
 
-    The name may be left out where there is one dataset. Of one of holdfast.data it is a
-    DataIterator; of any other every `world_size`-th item belongs to a rank, beginning with the
-    item that its rank counts, so that parts differ by one item at most.
+    The name may be left out if there is one dataset. For a dataset of holdfast.data, the part is a
+    DataIterator. From any other, a rank gets every `world_size`-th item, starting with the item
+    that has the rank's number; so parts differ by at most one item.
 
-    Raises NotInTrial outside of a trainer's loop, TuneError for a name that is not there.
+    Raises NotInTrial outside a trainer's loop, TuneError for an unknown name.
     """
     session = current("train.get_dataset_shard()")
     shards = session.shards if isinstance(session, RankSession) else {}
@@ -122,7 +124,7 @@ def get_dataset_shard(dataset_name: str | None = None) -> Any:
 
 
 class Shard:
-    """Every `step`-th item of something with a length and an index, beginning with `start`."""
+    """Every `step`-th item of something with a length and an index, starting with `start`."""
 
     def __init__(self, dataset: Any, start: int, step: int) -> None:
         self._dataset = dataset
@@ -139,7 +141,7 @@ class Shard:
 
 
 class IterableShard:
-    """Every `step`-th item of what can only be iterated over."""
+    """Every `step`-th item of something that can only be iterated over."""
 
     def __init__(self, dataset: Iterable[Any], start: int, step: int) -> None:
         self._dataset, self._start, self._step = dataset, start, step
@@ -149,23 +151,24 @@ class IterableShard:
 
 
 def shard_of(dataset: Any, rank: int, world_size: int) -> Any:
-    """Raises InvalidConfig for what cannot be iterated over, item by item."""
+    """One rank's part. Raises InvalidConfig if the dataset cannot be iterated over item by
+    item."""
     if hasattr(dataset, "iloc"):  # a DataFrame, whose items are columns to Python
         return dataset.iloc[rank::world_size]
     if isinstance(dataset, (Mapping, str)):
-        raise InvalidConfig(f"a dataset has items, and {dataset!r:.100} is one thing")
+        raise InvalidConfig(f"a dataset must have items, but {dataset!r:.100} is a single value")
     if hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__"):
         return Shard(dataset, rank, world_size)
     if isinstance(dataset, Iterable):
         return IterableShard(dataset, rank, world_size)
     raise InvalidConfig(
-        f"a dataset is something that can be iterated over, or a function that makes one, not "
+        f"a dataset must be something to iterate over, or a function that returns it, not "
         f"{dataset!r:.100}"
     )
 
 
 class Remade:
-    """What a function makes that can be gone through once, made again for each time."""
+    """The result of a function that can be iterated over only once, created again each time."""
 
     def __init__(self, make: Callable[[], Any], first: Iterator[Any]) -> None:
         self._make = make
@@ -177,7 +180,8 @@ class Remade:
 
 
 def _made(dataset: Any | Callable[[], Any]) -> Any:
-    """Raises ObjectLost for a reference to what is not there any more."""
+    """The dataset of a function or a reference. Raises ObjectLost if the referenced object is
+    gone."""
     if isinstance(dataset, ObjectRef):
         return get(dataset)
     is_maker = callable(dataset) and not hasattr(dataset, "__getitem__")
@@ -208,10 +212,10 @@ def _datasets_in(value: Any, path: Path) -> Iterator[tuple[Path, Dealt]]:
 
 @contextmanager
 def _naming(name: str) -> Iterator[None]:
-    """An error about "it" says which dataset that is."""
+    """Replace "it" in an error by the dataset's name."""
     try:
         yield
     except StorageError:
-        raise  # it names the file, and may be gone when it is tried again
+        raise  # it names the file, and may not occur again
     except TuneError as error:
         raise InvalidConfig(f"the dataset {name!r}: {error}") from error

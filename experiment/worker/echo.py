@@ -1,7 +1,7 @@
-"""Lines that a trial prints, for the controller's terminal: whole and bounded.
+"""Sends the lines that a trial prints to the controller's terminal: whole lines, and not too many.
 
-The trial's file has everything. Here a carriage return takes back what stood before it in its
-line, since progress bars rewrite one line for hours, and of a storm the newest lines are shown.
+The trial's file has everything. Here, a carriage return discards the text before it in its line,
+because progress bars rewrite one line for hours. During a storm only the newest lines are sent.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from collections.abc import Callable
 
 from holdfast.experiment.worker.session import LONGEST_LINE
 
-# What is handed on at a time. The stream hands on 20 times a second in a storm: a terminal shows
-# less, and the controller reads this much from each of many workers without being held up.
+# The most that is sent at a time. During a storm the stream sends 20 times a second: a terminal
+# shows less, and the controller can read this much from many workers without delay.
 _MOST_LINES = 500
 _MOST_CHARACTERS = 1 << 17
 _MOST_KEPT_BYTES = 1 << 20
 
 
 class LineEcho:
-    """Turns the bytes of one stream into lines. `send` takes several at once, joined; while
-    `is_busy` it cannot. `file` is where all of them are."""
+    """Turns the bytes of one stream into lines.
+
+    `send` sends several joined lines at once, unless `is_busy`. `file` is the name of the file
+    that has all of them.
+    """
 
     def __init__(
         self, send: Callable[[str], None], is_busy: Callable[[], bool], file: str

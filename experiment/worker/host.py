@@ -1,4 +1,4 @@
-"""The worker actor that hosts trials: it runs one user's function or class, in its main thread."""
+"""The main function of a worker process: runs the user's function or class in its main thread."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class TrialHost:
             job.trainable.import_modules()
         import_packages(references)
         self.take(job)
-        # Nearly every trial has one CPU, and finds its limits set: 0.2 ms of its start.
+        # Nearly every trial has one CPU, so the limits are usually set already. Saves 0.2 ms of
+        # its start.
         self._threads.release(1)
 
     def take(self, job: Job) -> None:
@@ -61,7 +62,7 @@ class TrialHost:
         self._place = (socket.gethostname(), node_ip())
 
     def run(self, channel: Transport) -> None:
-        """Host a trial; with reuse_actors, one after the other until the order to exit."""
+        """Run a trial; with reuse_actors, one after the other until the order to exit."""
         assert self._job is not None
         trainable: Trainable | None = None
         goes_on = True
@@ -75,8 +76,8 @@ class TrialHost:
     def host(
         self, channel: Transport, assignment: Assignment, kept: Trainable | None
     ) -> tuple[Trainable | None, bool]:
-        """One attempt. Returns the class trainable, which a later trial may use again, and whether
-        this process is fit for another attempt."""
+        """Run one attempt. Returns the class trainable, which a later trial may reuse, and whether
+        this process may run another attempt."""
         assert self._job is not None
         kind = Session if self._job.group is None else RankSession
         session = kind(self._job, assignment, channel)
@@ -101,26 +102,26 @@ class TrialHost:
             return kept, False
         except BaseException as error:
             if isinstance(error, KeyboardInterrupt) and not self._job.capture:
-                # The trial runs in the script's own thread: Ctrl-C means the experiment.
+                # The trial runs in the script's own thread: Ctrl-C ends the experiment.
                 raise
             if isinstance(error, SystemExit) and not error.code:
-                # sys.exit() says that all is well, here as in any script.
+                # sys.exit() without a code is a success, as in any script.
                 channel.send([_ending_by_exit(session, error), attempt])
                 return None, not session.is_preempted
-            # Told to the controller, which decides whether there is another attempt.
+            # The controller decides whether there is another attempt.
             failure = describe(error, "user")
             _print_failure(session, failure)
             channel.send(["raised", attempt, asdict(failure)])
             return None, False
         else:
             channel.send([session.ending, attempt])
-        # A worker that is preempted gets no other trial.
+        # A worker that is being preempted gets no other trial.
         return kept, not session.is_preempted
 
 
 def _ending_by_exit(session: Session, error: SystemExit) -> str:
-    """After SIGTERM an exit of a library's own kind, as Lightning has one, is its answer to the
-    signal, and not the end of the work."""
+    """After SIGTERM, a library's own subclass of SystemExit, as Lightning has one, is its reaction
+    to the signal and does not mean that the work is done."""
     is_librarys = session.is_preempted and type(error) is not SystemExit
     return "preempted" if is_librarys else "returned"
 
@@ -135,7 +136,7 @@ def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable
 
 
 def _report_answer(session: Session, answer: Any) -> None:
-    """Report what a function returns, or yields one by one, as Ray does."""
+    """Report the values that a function returns or yields, as Ray does."""
     if answer is None:  # nearly always, and `isinstance` of an abstract class is 50 times as slow
         return
     if not inspect.isgenerator(answer):
@@ -157,12 +158,12 @@ def _report_value(session: Session, value: Any) -> None:
         with suppress(ValueError, OSError, AttributeError):  # user code has closed stderr
             print(
                 f"the {type(value).__name__} that the trainable returned is not reported: return "
-                f"or yield a dict of metrics or a number, or keep it in a checkpoint",
+                f"or yield a dict of metrics or a number, or store it in a checkpoint",
                 file=sys.stderr,
             )
 
 
-# What a number is called that a function returns without a name.
+# The metric name of a number that a function returns.
 _UNNAMED_METRIC = "_metric"
 
 
@@ -175,9 +176,9 @@ _HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
 def describe(error: BaseException, kind: FailureKind) -> Failure:
-    """The error as text: its class need not exist, nor be picklable, anywhere else."""
+    """The error as text: its class need not exist, or be picklable, anywhere else."""
     shown = error.__traceback__
-    # The first frames are of this package: the user wants to see their own.
+    # The first frames are holdfast's: the user needs only their own.
     while shown and shown.tb_next and shown.tb_frame.f_code.co_filename.startswith(_HERE):
         shown = shown.tb_next
     return Failure(
@@ -191,10 +192,10 @@ def describe(error: BaseException, kind: FailureKind) -> Failure:
 
 
 def _print_failure(session: Session, failure: Failure) -> None:
-    """Into the trial's own stderr, where readers of the log look for it."""
+    """Write the failure to the trial's stderr, where readers of the log look for it."""
     if session.job.capture:
         with (
-            suppress(OSError),  # the controller hears of it all the same
+            suppress(OSError),  # the controller gets it anyway
             open(session.trial_dir / session.log_names[1], "a", errors="replace") as log,
         ):
             log.write(failure.traceback)
@@ -202,7 +203,7 @@ def _print_failure(session: Session, failure: Failure) -> None:
 
 @contextmanager
 def surroundings(session: Session, limits: _ThreadLimits) -> Iterator[OutputCapture]:
-    """Working directory, environment and output of the trial."""
+    """Set the working directory, environment and output of the trial."""
     job, assignment = session.job, session.assignment
     capture = OutputCapture(session)
     if job.capture:
@@ -221,21 +222,22 @@ def surroundings(session: Session, limits: _ThreadLimits) -> Iterator[OutputCapt
 
 
 class _ThreadLimits:
-    """What the environment of this process says of threads."""
+    """The limits of thread pools in the environment of this process."""
 
     def __init__(self) -> None:
         self._cpus: float | None = None
         self._threads = 1
 
     def release(self, cpus: float) -> int:
-        """Set them for so many CPUs; the number of threads for libraries that are loaded."""
+        """Set the limits for this many CPUs. Returns the number of threads for loaded
+        libraries."""
         if cpus != self._cpus:
             self._cpus, self._threads = cpus, threads.release_limits(os.environ, cpus)
         return self._threads
 
 
 def node_ip() -> str:
-    """This machine's address on its default route; loopback where it has none.
+    """This machine's address on its default route; loopback if there is none.
 
     Connecting a datagram socket sends nothing: it asks the kernel which address it would use.
     """

@@ -1,4 +1,4 @@
-"""What passes between the controller and a worker, as types."""
+"""The types of what the controller sends to a worker."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from holdfast.trial.resources import PlacementGroupFactory
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTerms:
-    """How several workers train one trial. `keeps_all_metrics`: rows have those of every rank
-    beside those of rank 0. `refuses_clashes`: files of one name from two ranks fail the report."""
+    """How several workers train one trial.
+
+    `keeps_all_metrics`: rows have the metrics of every rank in addition to rank 0's.
+    `refuses_clashes`: a report fails if two ranks have files of the same name.
+    """
 
     keeps_all_metrics: bool = False
     refuses_clashes: bool = False
@@ -21,13 +24,13 @@ class GroupTerms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What all workers of an experiment share; it reaches them once, pickled, in memory only.
+    """What all workers of an experiment share; sent to them once, pickled, and never stored.
 
     `param_space` holds the user's objects that a trial's config refers to. `log_names` are the
-    files in the trial's directory that take its stdout and stderr. `echo` sends what is printed
-    to the controller too. `capture` is off only where the trial runs in the script's own process.
-    `is_mirrored`: the storage is elsewhere. `group` is there where each trial has
-    several workers. Unless it is `trusted`, no checkpoint is unpickled.
+    files in the trial's directory for its stdout and stderr. `echo`: output is also sent to the
+    controller. `capture` is false only if the trial runs in the script's own process.
+    `is_mirrored`: the storage is elsewhere. `group` is set if each trial has several workers.
+    Unless it is `trusted`, no checkpoint is unpickled.
     """
 
     trainable: Any
@@ -52,12 +55,12 @@ class Job:
 
 
 class Assignment(NamedTuple):
-    """One attempt at one trial, as the worker is told: plain values, a list on the wire.
+    """One attempt at a trial, as sent to the worker: plain values, a list on the wire.
 
-    `checkpoint` is the folder to resume from, inside the trial's. `config` is plain
+    `checkpoint` is the folder in the trial's directory to resume from. `config` is plain
     (`holdfast.trial.encoding.to_plain`). `time_total_s` is the training time so far. `bundles` and
-    `strategy` make the trial's PlacementGroupFactory, of which `cpus` is the sum of CPUs, or a
-    rank's part of it. `rank` is which of `world_size` workers this one is.
+    `strategy` make the trial's PlacementGroupFactory; `cpus` is its sum of CPUs, or a rank's part
+    of it. This worker is number `rank` of `world_size`.
     """
 
     trial_id: str
@@ -84,9 +87,9 @@ class Assignment(NamedTuple):
 
 
 def parts_of(assignment: Assignment) -> list[Assignment]:
-    """What each rank is told: its own bundle, which follows the coordinator's.
+    """The assignment of each rank: its own bundle, which follows the coordinator's.
 
-    All see the GPUs of all, as under torchrun: `LOCAL_RANK` says which is a rank's own.
+    All ranks see the GPUs of all, as under torchrun: `LOCAL_RANK` says which one to use.
     """
     bundles = assignment.bundles[1:]
     return [

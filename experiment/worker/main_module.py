@@ -1,4 +1,4 @@
-"""The user's script as workers know it: under the name by which pickles look for its parts."""
+"""Makes the parts of the user's script available in workers, under the names that pickles use."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _MAIN = "__main__"
 
 
 def adopt(*values: Any) -> None:
-    """Let `__main__` of this process have the script's functions and classes that `values` use.
+    """Copy the script's functions and classes that `values` use into `__main__` of this process.
 
-    cloudpickle brings them here by value. Whatever pickles by name inside a trial (a checkpoint
-    with an object of the script's class, a multiprocessing pool) looks for them there.
+    cloudpickle sends them by value. Code that pickles by name inside a trial (a checkpoint with an
+    object of the script's class, a multiprocessing pool) looks for them in `__main__`.
     """
     main, seen, waiting = sys.modules[_MAIN], set[int](), list(values)
     while waiting:
@@ -33,7 +33,8 @@ def _is_of_script(value: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """What may lead to more of the script: not every list in it, which may be the data."""
+    """The parts of a value that may refer to more of the script. Lists are skipped if they may be
+    data."""
     if isinstance(value, FunctionType):
         if value.__module__ == _MAIN:
             yield from filter(_leads_on, value.__globals__.values())

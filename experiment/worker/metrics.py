@@ -1,4 +1,4 @@
-"""What a user reports, as plain data that the journal can hold."""
+"""Converts what a user reports to plain data that the journal can store."""
 
 from __future__ import annotations
 
@@ -18,29 +18,30 @@ _PLAIN = frozenset({int, float, str, bool, type(None)})
 _SIMPLE = frozenset({float, bool, type(None)})
 _MAY_HOLD_MOMENTS = frozenset({"ndarray", "datetime64", "timedelta64"})
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
-# Beyond this it is data rather than a metric, and would fill the journal and every result.json.
+# Larger values are data rather than metrics, and would fill the journal and every result.json.
 DEEPEST = 100  # nesting.DEEPEST
 LONGEST_LIST, LONGEST_TEXT = 1_000_000, 1 << 24
 
 
 def sendable(text: str) -> str:
-    """`text` with `?` for what no UTF-8 holds, such as the rest of a file name in another code."""
+    """`text` with `?` for characters that UTF-8 cannot encode, such as undecoded bytes of a file
+    name."""
     return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 def plain_metrics(metrics: object) -> dict[str, Any]:
     """A copy with NumPy and torch scalars as numbers, and their arrays as lists.
 
-    Keys become text, moments ISO text, durations seconds, paths text, decimals floats, enum
-    members their values, and sets sorted lists. Raises InvalidMetrics, naming the key, for
-    anything else that has no plain form, and for keys that have the same text.
+    Keys become text, dates and times ISO text, durations seconds, paths text, decimals floats,
+    enum members their values, and sets sorted lists. Raises InvalidMetrics, naming the key, for
+    anything else that is not plain, and for keys that have the same text.
     """
     if type(metrics) is dict and all(
         type(key) is str
         and (type(value) in _SIMPLE or (type(value) is int and _SMALLEST <= value <= _LARGEST))
         for key, value in metrics.items()
     ):
-        # Nearly every report: nothing to convert, and sent before the user can change it.
+        # Nearly every report has nothing to convert, and is sent before the user can change it.
         return metrics
     if not isinstance(metrics, Mapping):
         raise InvalidMetrics(
@@ -66,14 +67,14 @@ def _plain_mapping(given: Mapping[Any, Any], name: str) -> dict[str, Any]:
 
 
 def _nested(metrics: object) -> InvalidMetrics:
-    from holdfast.trial.nesting import nesting_fault  # which a worker does without
+    from holdfast.trial.nesting import nesting_fault  # imported only here: workers rarely need it
 
     fault = nesting_fault(metrics) or "it is nested too deep"
-    return InvalidMetrics(f"a reported metric cannot be kept: {fault}")
+    return InvalidMetrics(f"a reported metric cannot be stored: {fault}")
 
 
 def _is_deep(value: Any, most: int) -> bool:
-    """Whether more than `most` dicts and lists stand in each other: no reader takes that row."""
+    """Whether dicts and lists are nested more than `most` deep: no reader accepts that row."""
     inside = value.values() if type(value) is dict else value if type(value) is list else None
     if inside is None:
         return False
@@ -86,7 +87,7 @@ def _key(key: object, above: str) -> str:
     inside = f" inside {above!r}" if above else ""
     try:
         text = _plain(key, "")
-    except InvalidMetrics:  # said below, with the key: its text may be the user's to make
+    except InvalidMetrics:  # reported below, with the key: the user may convert it to text
         text = key
     if isinstance(text, (str, int, float)) or text is None:
         return str(text)
@@ -136,14 +137,14 @@ def _check_text(text: str, name: str) -> None:
 
 
 def _base(value: int | float | str) -> int | float | str:
-    """An enum member, or a subclass of a number such as numpy.float64, as what it is."""
+    """The plain value of an enum member or of a subclass of a number, such as numpy.float64."""
     if isinstance(value, str):
         return str.__str__(value)
     return int(value) if isinstance(value, int) else float(value)
 
 
 def _from_array(value: Any, name: str) -> Any:
-    """NumPy, torch, JAX and TensorFlow values all know `tolist` or `item`."""
+    """Convert a value of NumPy, torch, JAX or TensorFlow: all have `tolist` or `item`."""
     if type(value).__name__ in _MAY_HOLD_MOMENTS and type(value).__module__ == "numpy":
         value = _in_microseconds(value)
     size = getattr(value, "size", 0)
@@ -154,7 +155,7 @@ def _from_array(value: Any, name: str) -> Any:
         if callable(convert):
             try:
                 converted = convert()
-            except Exception as error:  # told to the user with the key
+            except Exception as error:  # raised with the key
                 raise _no_form(value, name, f"a {type(value).__name__}") from error
             if type(converted) is not type(value):
                 return _plain(converted, name)
@@ -162,7 +163,7 @@ def _from_array(value: Any, name: str) -> Any:
 
 
 def _in_microseconds(value: Any) -> Any:
-    """NumPy gives moments and durations as those of Python only if they are no finer than these.
+    """Convert dates and durations of NumPy to microseconds: finer ones do not become Python's.
 
     Everything else is left as it is.
     """

@@ -1,7 +1,7 @@
-"""`put` and `get`: large values that the trials of a script share, read without a copy.
+"""`put` and `get`: large values that the trials of a script share and read without a copy.
 
-An object lives as long as the process that has put it, or until `shutdown()` there. What is
-written down of it is a token: the object itself is in no experiment's directory.
+An object lives as long as the process that put it, or until `shutdown()` there. Files of an
+experiment hold only a token for it, never the object itself.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from holdfast.trial.values import Path, key_name
 
 
 class ObjectLost(TuneError, LookupError):
-    """The object is not there any more; the message says whose it was and how to go on."""
+    """The object no longer exists; the message says which process put it, and what to do."""
 
 
 class ObjectStoreFull(TuneError, OSError):
-    """No place for objects has room for one; nothing of it is left."""
+    """No folder for objects has enough room; nothing of the object is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ObjectRef:
-    """Stands for an object that was put. It is small, can be pickled, and is equal to its copies.
+    """A reference to an object of `put`. It is small, can be pickled, and is equal to its copies.
 
-    `kind` is the name of the object's type, `size_bytes` what its file takes, `owner` the process
-    that has put it, on the machine whose boot is `boot`. `packages` are imported before workers
+    `kind` is the name of the object's type, `size_bytes` the size of its file, `owner` the process
+    that put it, on the machine whose boot is `boot`. `packages` are imported before the workers
     that will read it are forked.
     """
 
@@ -52,7 +52,7 @@ class ObjectRef:
     packages: tuple[str, ...] = field(compare=False, default=())
 
     def hex(self) -> str:
-        """What is this object's alone."""
+        """The unique id of this object."""
         return self.id
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class ObjectRef:
 
     def __reduce__(self) -> tuple[Any, ...]:
         _passing(self)
-        # By a function and plain values, so that the class may change.
+        # Pickled as a function call with plain values, so that the class may change.
         return reference, astuple(self)
 
 
@@ -68,14 +68,15 @@ _FIELDS = tuple(found.name for found in fields(ObjectRef))
 
 
 def reference(*values: Any) -> ObjectRef:
-    """What a pickled reference becomes: the fields of an ObjectRef, in their order."""
+    """The function in a pickled reference; the arguments are the fields of an ObjectRef in their
+    order."""
     ref = ObjectRef(**dict(zip(_FIELDS, values, strict=False)))
     _passing(ref)
     return ref
 
 
 class _Own:
-    """What this process has put. Threads may use it at once."""
+    """The objects that this process has put. Several threads may use it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -102,7 +103,7 @@ class _Own:
         give_up_in_children(self)
 
     def give_up(self) -> None:
-        """A forked child has nothing of its own yet."""
+        """Called in a forked child, which has put nothing yet."""
         self._lock = threading.Lock()
         if self._object_folder is not None:
             self._object_folder.forsake()
@@ -114,23 +115,23 @@ _own = _Own()
 
 
 def put(value: Any) -> ObjectRef:
-    """Keep `value` where every worker can read it with `get`; returns a reference to it.
+    """Store `value` where every worker can read it with `get`; return a reference to it.
 
-    NumPy arrays, Arrow tables and pandas frames, also inside of other values, are kept as they
-    are and read without a copy. The object is there until `holdfast.shutdown()` or the end of this
+    NumPy arrays, Arrow tables and pandas frames, also inside other values, are stored as they are
+    and read without a copy. The object exists until `holdfast.shutdown()` or the end of this
     process: inside a trial, of its worker.
 
-    Raises NotPicklable, ObjectStoreFull, and TypeError for what is a reference itself.
+    Raises NotPicklable, ObjectStoreFull, and TypeError for a reference.
     """
     if isinstance(value, ObjectRef):
-        raise TypeError(f"{value!r} is a reference already: pass it on as it is")
+        raise TypeError(f"{value!r} is already a reference: pass it on as it is")
     try:
         pickled = mapped.pickled(value)
-    except Exception as error:  # whatever a user's __reduce__ raises is told to the user
+    except Exception as error:  # a user's __reduce__ may raise anything
         part, culprit = culprit_of(value, "the value")
         raise NotPicklable(
-            f"put() cannot keep this: {part} is a {type(culprit).__qualname__} and cannot be "
-            f"pickled ({type(error).__name__}: {error}). Put what it is made from, and make it "
+            f"put() cannot store this: {part} is a {type(culprit).__qualname__} and cannot be "
+            f"pickled ({type(error).__name__}: {error}). Put what it is made from, and create it "
             f"in the trial"
         ) from error
     name = secrets.token_hex(8)
@@ -159,18 +160,18 @@ def get(object_refs: ObjectRef, *, timeout: float | None = None) -> Any: ...
 @overload
 def get(object_refs: list[ObjectRef], *, timeout: float | None = None) -> list[Any]: ...
 def get(object_refs: ObjectRef | list[ObjectRef], *, timeout: float | None = None) -> Any:
-    """The object, or the objects of a list. Arrays in it are views that cannot be written to.
+    """The object, or the objects of a list. Arrays in it are read-only views.
 
-    An object that was put is there at once: nothing is waited for, whatever the `timeout`.
+    There is nothing to wait for, so `timeout` has no effect.
 
-    Raises ObjectLost, TypeError for what is no reference, and what the object's own class raises
-    where it is rebuilt.
+    Raises ObjectLost, TypeError for anything but references, and whatever the object's own class
+    raises when it is rebuilt.
     """
     if isinstance(object_refs, (list, tuple)):
         return [get(ref) for ref in object_refs]
     if not isinstance(object_refs, ObjectRef):
         raise TypeError(
-            f"get() takes what put() returned, or a list of such, not {object_refs!r:.100}"
+            f"get() takes a reference of put(), or a list of them, not {object_refs!r:.100}"
         )
     try:
         return mapped.read(object_refs.path)
@@ -181,12 +182,12 @@ def get(object_refs: ObjectRef | list[ObjectRef], *, timeout: float | None = Non
 
 
 def free_all() -> None:
-    """Remove what this process has put."""
+    """Remove the objects that this process has put."""
     _own.close()
 
 
 def sweep() -> None:
-    """Remove what processes that were killed had put."""
+    """Remove the objects of processes that were killed."""
     object_folder.sweep(os.environ)
 
 
@@ -198,7 +199,7 @@ _ADVICE = (
 
 def _story(ref: ObjectRef) -> str:
     if ref.boot != process_control.boot_id():
-        whose = "on another machine, or before this one was started anew"
+        whose = "on another machine, or before this one was rebooted"
     elif ref.owner == os.getpid():
         whose = "by this process, and holdfast.shutdown() has removed it"
     else:
@@ -213,7 +214,7 @@ _passes = threading.local()
 
 @contextmanager
 def passing() -> Iterator[list[ObjectRef]]:
-    """The references that are pickled or unpickled, in this thread, inside of the block."""
+    """Collect the references that this thread pickles or unpickles inside the block."""
     before = getattr(_passes, "found", None)
     found: list[ObjectRef] = []
     _passes.found = found
@@ -230,14 +231,15 @@ def _passing(ref: ObjectRef) -> None:
 
 
 def import_packages(refs: Iterable[ObjectRef]) -> None:
-    """In the parent of workers: what it has imported, each of them has, and in the same memory."""
+    """Import packages in the parent of workers, so that all workers have them and share the
+    memory."""
     for name in sorted({name for ref in refs for name in ref.packages}):
         with suppress(ImportError):  # the trial that needs it raises it
             import_module(name)
 
 
 def check_there(refs: Iterable[ObjectRef], param_space: Mapping[str, Any]) -> None:
-    """Raises ObjectLost if trials would be given references to what is not there any more."""
+    """Raises ObjectLost if a reference that trials would get is gone."""
     lost = [ref for ref in dict.fromkeys(refs) if not os.path.exists(ref.path)]
     if lost:
         places = {ref: key_name(path) for path, ref in standing_in(param_space)}
@@ -247,7 +249,7 @@ def check_there(refs: Iterable[ObjectRef], param_space: Mapping[str, Any]) -> No
 
 
 def standing_in(space: Any, path: Path = ()) -> Iterator[tuple[Path, ObjectRef]]:
-    """The references in a search space, those in grids and choices too."""
+    """The references in a search space, also in grids and choices."""
     if isinstance(space, ObjectRef):
         yield path, space
         return

@@ -1,4 +1,4 @@
-"""Where a trial's stdout and stderr go: its files, and line by line to the controller."""
+"""Redirects a trial's stdout and stderr to its files and, line by line, to the controller."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class OutputCapture:
             )
             os.dup2(file, fd)
             os.close(file)
-        # A crash in native code leaves its stack there, and so does a worker that hangs, which
-        # the default action of the signal then ends.
+        # A crash in native code writes its stack here. So does a worker that hangs; the default
+        # action of the signal then ends it.
         faulthandler.enable(2)
         faulthandler.register(process_control.DUMP, 2, all_threads=True, chain=True)
         c_stdio.write_each_line()
@@ -41,9 +41,9 @@ class OutputCapture:
         _follow_forks()
 
     def flush(self) -> None:
-        """At the end of the attempt: nothing that was printed stays behind.
+        """Write everything that was printed; called at the end of the attempt.
 
-        User code may have closed `sys.stdout`, or put something else in its place.
+        User code may have closed or replaced `sys.stdout`.
         """
         for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
             with suppress(Exception):
@@ -53,10 +53,10 @@ class OutputCapture:
             printed.finish()
 
     def _open_stream(self, fd: int, name: str) -> OutputStream:
-        """Put a stream of ours into the place of `sys.stdout` or `sys.stderr`.
+        """Replace `sys.stdout` or `sys.stderr` by a stream of holdfast.
 
-        What a module took from there when it was imported, such as a logging handler, writes each
-        line too.
+        Objects that a module kept from there at its import, such as a logging handler, also write
+        each line immediately.
         """
         first = getattr(sys, f"__{name}__")
         if isinstance(first, io.TextIOWrapper):
@@ -74,7 +74,7 @@ class OutputCapture:
 
 
 _STREAMS = {1: "stdout", 2: "stderr"}
-# Those of the attempt that this process hosts.
+# The streams of the attempt that this process runs.
 _live: list[OutputStream] = []
 
 

@@ -1,4 +1,4 @@
-"""One standard stream of a trial: what is printed goes to its file at once, then to an echo."""
+"""One standard stream of a trial: writes to its file at once, then to an echo."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ import time
 from contextlib import suppress
 from typing import Any, Protocol
 
-# So many pieces within one window are a storm.
+# This many pieces within one window are a storm.
 _MANY = 100
 _WINDOW_S = 0.05
 
 
 class Echo(Protocol):
-    """What is shown a stream's bytes after they were written."""
+    """Gets a stream's bytes after they were written."""
 
     def keep(self, piece: bytes) -> bool:
-        """Take a piece; True if so much is kept that it must be handed on now."""
+        """Keep a piece. True if so much is kept that it must be sent now."""
 
     def hand_on(self) -> None:
-        """Show the whole lines that are kept."""
+        """Send the complete lines that are kept."""
 
     def end_line(self) -> None:
-        """Show also the line that was not ended."""
+        """Also send the last, incomplete line."""
 
 
 class OutputStream(io.BufferedIOBase):
     """The binary layer below a trial's `sys.stdout`: unbuffered, and safe in forked children.
 
-    What was printed is in the file when `print` returns, so no death of the process loses it, and
-    it stands in order with what C code and child processes write to the same descriptor.
+    Printed text is in the file when `print` returns, so no crash of the process loses it, and it
+    is in order with what C code and child processes write to the same descriptor.
 
-    `print` writes its text and the end of its line apart. In a storm of prints `text` gathers
-    them, so that a line costs one write(2), and the echo gets many lines at once. Then the
-    beginning of a line may wait for its end, 50 ms at most.
+    `print` writes its text and the end of its line separately. In a storm of prints, `text`
+    collects them, so that a line costs one write(2) and the echo gets many lines at once. Then the
+    beginning of a line may wait for its end, at most 50 ms.
     """
 
     def __init__(self, fd: int, name: str, echo: Echo | None = None) -> None:
@@ -51,7 +51,7 @@ class OutputStream(io.BufferedIOBase):
         self._ending = threading.Event()
 
     def open_text(self, encoding: str, errors: str) -> io.TextIOWrapper[Any]:
-        """The text layer, which is to be `sys.stdout`."""
+        """The text layer, for `sys.stdout`."""
         self.text = io.TextIOWrapper(self, encoding=encoding, errors=errors, write_through=True)
         return self.text
 
@@ -62,7 +62,7 @@ class OutputStream(io.BufferedIOBase):
         return self._fd
 
     def write(self, data: Any, /) -> int:
-        """Raises OSError where the file cannot be written."""
+        """Raises OSError if the file cannot be written."""
         piece = data if type(data) is bytes else bytes(data)
         with self._lock:
             written = os.write(self._fd, piece)
@@ -76,7 +76,8 @@ class OutputStream(io.BufferedIOBase):
         return written
 
     def finish(self) -> None:
-        """At the end of the attempt: nothing stays behind, neither here nor in the echo."""
+        """Write everything that is still held here and in the echo; called at the end of the
+        attempt."""
         self._ending.set()
         with self._lock:
             self._calm_down()
@@ -84,19 +85,20 @@ class OutputStream(io.BufferedIOBase):
                 self._echo.end_line()
 
     def before_fork(self) -> None:
-        """Write what the child would write again."""
+        """Write held text, which the child would otherwise write, too."""
         if self._is_storm:
             with suppress(OSError, ValueError):  # the next print raises it for user code
                 self.text.flush()
 
     def in_child(self) -> None:
-        """In a child that user code forked: the echo is its parent's, and so is the thread."""
+        """Called in a child that user code forked: the echo and the thread belong to its
+        parent."""
         self._lock = threading.RLock()
         self._echo, self._is_child = None, True
         self._calm_down()
 
     def _look_out(self) -> None:
-        """Many pieces were printed: if that took less than a window, a storm begins."""
+        """Many pieces were printed. If that took less than a window, a storm begins."""
         now = time.monotonic()
         is_many = now - self._window_began_s < _WINDOW_S
         self._window_began_s, self._pieces = now, 0

@@ -1,4 +1,4 @@
-"""Training one trial of a population again: the scheduler that reads its schedule from a file."""
+"""Trains one trial of a population again: a scheduler that reads its schedule from a file."""
 
 from __future__ import annotations
 
@@ -11,16 +11,15 @@ from holdfast.trial.errors import InvalidConfig
 
 
 class PopulationBasedTrainingReplay(ScheduleReplay):
-    """Trains one trial with the configs that a trial of a PopulationBasedTraining, and those that
-    it took over from, have had: as if it had been trained in one piece.
+    """Trains one trial with the configs that a trial of a PopulationBasedTraining had, including
+    those of the trials it was cloned from: as if it had been trained in one piece.
 
-    `policy_file` is `pbt_policy_<trial_id>.txt` of that experiment; it is read at once, unless
-    `policy` is what stands in it. At each
-    change the trial goes on from a checkpoint of its own: a class saves itself then, a function
-    goes back to the newest that it has reported. What the file cannot hold (an object of the
-    user's) is what `param_space` says.
+    `policy_file` is `pbt_policy_<trial_id>.txt` of that experiment. It is read at once, unless
+    `policy` has its content. At each change the trial resumes from its own checkpoint: a class
+    saves one then, a function goes back to the newest that it reported. Values that the file
+    cannot hold (the user's objects) come from `param_space`.
 
-    Raises InvalidConfig where the file cannot be read, or is none.
+    Raises InvalidConfig if the file cannot be read or is not such a file.
     """
 
     def __init__(self, policy_file: str | os.PathLike[str], *, policy: str | None = None) -> None:
@@ -36,7 +35,8 @@ class PopulationBasedTrainingReplay(ScheduleReplay):
         super().__init__(schedule)
 
     def made_of(self) -> Made:
-        """A restore does not need the file, and a folder that is moved names no place."""
+        """Without the path: a restore does not need the file, and a moved folder contains no
+        paths."""
         found = super().made_of()
         name = Path(argument(found, "policy_file")).name
         return without(found, policy_file=name, policy=self._policy)

@@ -1,4 +1,4 @@
-"""What user code sees from inside one rank of a trial that several workers train together."""
+"""The session of one rank of a trial that several workers train together."""
 
 from __future__ import annotations
 
@@ -25,26 +25,29 @@ from holdfast.trial.errors import InvalidMetrics, TuneError
 
 
 class RankSession(Session):
-    """A report returns when all ranks have reported. Each rank stages its own files; rank 0, which
-    waits with the others, makes one checkpoint of them."""
+    """A session whose report returns when all ranks have reported.
+
+    Each rank stages its own files; rank 0, which waits with the others, merges them into one
+    checkpoint.
+    """
 
     _start: Checkpoint | None = None
     _telling: threading.Thread | None = None
     _has_looked = False
-    # Said with the answer to one report, so that all ranks leave after the same one.
+    # Sent with the answer to one report, so that all ranks leave after the same one.
     _is_leaving = False
-    # What `get_dataset_shard` gives here, by the names of the datasets.
+    # The results of `get_dataset_shard`, by the names of the datasets.
     shards: Mapping[str, Any] = MappingProxyType({})
 
     def begin_from(self, start: Checkpoint | None) -> None:
-        """What to resume from until there is a checkpoint of this trial's own."""
+        """Set the checkpoint to resume from until this trial has its own."""
         self._start = start
 
     def checkpoint(self) -> Checkpoint | None:
         return super().checkpoint() or self._start
 
     def preempt(self) -> None:
-        """Tell the other ranks, in a thread: this runs in a signal handler, which may have
+        """Tell the other ranks in a thread, because this runs in a signal handler that may have
         interrupted a message."""
         super().preempt()
         send = super()._send
@@ -52,7 +55,8 @@ class RankSession(Session):
         self._telling.start()
 
     def _send(self, message: Message) -> None:
-        """What the other ranks are to know reaches them before this rank's next report."""
+        """Send a message after the one of `preempt`, so that the other ranks get that one before
+        this rank's next report."""
         if self._telling is not None:
             self._telling.join()
         super()._send(message)
@@ -66,51 +70,54 @@ class RankSession(Session):
         keeps_all = self.job.group is not None and self.job.group.keeps_all_metrics
         if keeps_all and isinstance(metrics, Mapping) and "ranks" in metrics:
             raise InvalidMetrics(
-                "'ranks' is where the metrics of all ranks are kept (keep_all_metrics): give this "
-                "metric another name"
+                "keep_all_metrics stores the metrics of all ranks as 'ranks': give this metric "
+                "another name"
             )
         super().report(metrics, checkpoint, upload)
 
     def wait_for_all(self) -> None:
-        """Returns when every rank has started. Raises TuneError if the run ends before."""
-        self._told("go")
+        """Wait until every rank has started. Raises TuneError if the run ends before."""
+        self._receive("go")
 
     def meet(self, address: str) -> str:
-        """Where the ranks find each other: rank 0 says it, the others are told it.
+        """The address at which the ranks find each other: rank 0 chooses it, the others receive
+        it.
 
         Raises TuneError if the run ends before.
         """
         if self.assignment.rank == 0:
             self._send(["meeting", address])
             return address
-        (told,) = self._told("meet")
-        return str(told)
+        (address,) = self._receive("meet")
+        return str(address)
 
-    def _told(self, order: str) -> list[Any]:
-        """What comes with this order, which is the next that there is."""
+    def _receive(self, order: str) -> list[Any]:
+        """The arguments of the next message, which must be this order."""
         match self._transport.receive():
-            case [str(word), *told] if word == order:
-                return told
+            case [str(word), *arguments] if word == order:
+                return arguments
             case None:
                 os._exit(71)
             case message:
-                raise TuneError(f"not the order {order!r}: {message!r:.100}")
+                raise TuneError(f"expected the order {order!r}, got {message!r:.100}")
 
     def _take(self, source: str, iteration: int, upload: CheckpointUploadMode) -> CheckpointRecord:
         part = self._part(self.assignment.rank, iteration)
-        remove_tree(part)  # of a report that could not be sent
+        remove_tree(part)  # left by a report that could not be sent
         staged = stage(source, part, staging_root=self.staging_root)
         return self._record(0, iteration, staged, upload)
 
     @property
     def log_names(self) -> tuple[str, ...]:
-        """Rank 0 writes into the trial's; a rank that shared a file would write between lines."""
+        """Rank 0 writes to the trial's files. Other ranks have their own, because lines would
+        mix."""
         rank = self.assignment.rank
         return tuple(rank_log(name, rank) if rank else name for name in self.job.log_names)
 
     @property
     def staging_root(self) -> Path:
-        """Of this attempt: ranks may stage before rank 0 has cleared away what older ones left."""
+        """A folder of this attempt: ranks may stage before rank 0 has removed what older attempts
+        left."""
         return self.trial_dir / STAGING / f"attempt-{self.assignment.attempt}"
 
     def _part(self, rank: int, iteration: int) -> Path:
@@ -138,7 +145,8 @@ class RankSession(Session):
     def _try_gather(
         self, index: int, ranks: list[int], upload: CheckpointUploadMode
     ) -> StorageError | None:
-        """The error that the report is to raise here, once it is refused to all."""
+        """Returns the error that `report` must raise here once the report is refused in all
+        ranks."""
         parts = {rank: self._part(rank, self.iteration) for rank in ranks}
         try:
             self._gather(index, parts, upload)
@@ -159,30 +167,33 @@ class RankSession(Session):
             refuse_clashes=self.job.group.refuses_clashes,
             look_for_clashes=not self._has_looked,
         )
-        # Once is enough: what a loop saves has the same names, and is alike or not, each time.
+        # Once is enough: a loop saves files of the same names each time.
         self._has_looked = True
-        with suppress(OSError):  # something of the user's may be there, too
+        with suppress(OSError):  # the user's files may be there, too
             self.staging_root.rmdir()
         record = self._record(index, self.iteration, gathered.staged, upload)
         self._send(["gathered", asdict(record), gathered.clashes])
 
     def _check_seen(self, parts: Mapping[int, Path]) -> None:
-        """Raises DirectoryMissing for the part of a rank whose disk this one does not see."""
+        """Raises DirectoryMissing if rank 0 does not see the part of another rank."""
         for rank, part in parts.items():
             if not part.is_dir():
                 raise DirectoryMissing(
                     "gather",
                     str(part),
-                    f"rank {rank} has put its part of the checkpoint there, and rank 0 does not "
-                    f"see it: they are on machines that do not share this directory",
+                    f"rank {rank} has put its part of the checkpoint there, but rank 0 does not "
+                    f"see it: their machines do not share this directory",
                     "Give RunConfig(storage_path=...) a directory or a bucket that all machines "
                     "see, and RAY_AIR_LOCAL_CACHE_DIR a directory that they share; a loop that "
                     "only reports metrics runs without",
                 )
 
     def _add_metadata(self, parts: Sequence[Path]) -> None:
-        """The trainer's, below what the loop has stored of its own: there, for of the files of
-        several ranks that have one name the last is kept."""
+        """Add the trainer's metadata to the part whose metadata the merge keeps.
+
+        That is the last part with metadata of the loop, which takes precedence; otherwise the
+        first.
+        """
         if self.job.metadata:
             checkpoints = [Checkpoint(str(part)) for part in parts]
             own = [checkpoint for checkpoint in checkpoints if checkpoint.get_metadata()]

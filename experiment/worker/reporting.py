@@ -1,4 +1,4 @@
-"""What `report()` stands on: training time, turns of threads, and modes of upload."""
+"""The parts of `report()`: training time, turns of threads, and upload modes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from holdfast.trial.errors import InvalidMetrics, TuneError
 
 @dataclass(slots=True)
 class TrainingClock:
-    """Training time: monotonic, so that a clock that is set does not make an iteration longer."""
+    """Measures training time by a monotonic clock, so that setting the system's clock has no
+    effect."""
 
     last: float
     total_s: float
@@ -26,8 +27,11 @@ class TrainingClock:
 
 
 class OneAtATime:
-    """A lock for those that report. The thread that holds it is refused, not held up for ever:
-    a signal handler of user code may call report() while report() is under way."""
+    """A lock around a report.
+
+    The thread that holds it gets an error instead of a deadlock: a signal handler of user code may
+    call report() during a report.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -48,7 +52,7 @@ class OneAtATime:
         self._lock.release()
 
     def wait(self, within_s: float) -> None:
-        """Until nobody holds it, or for so long."""
+        """Wait until the lock is free, at most `within_s`."""
         if self._holder != threading.get_ident() and self._lock.acquire(timeout=within_s):
             self._lock.release()
 
@@ -58,7 +62,7 @@ def upload_mode(
 ) -> CheckpointUploadMode:
     """The mode that `given` names. `is_mirrored`: storage is elsewhere.
 
-    Raises InvalidMetrics if it names none, or does not fit the checkpoint.
+    Raises InvalidMetrics if it is not a mode, or does not fit the checkpoint.
     """
     try:
         mode = CheckpointUploadMode(given)
@@ -71,8 +75,8 @@ def upload_mode(
         return mode
     if isinstance(checkpoint, Checkpoint) and checkpoint.location.local_path is None:
         raise InvalidMetrics(
-            f"NO_UPLOAD keeps a checkpoint on this machine, and {checkpoint.path} is not "
-            f"there: give a local directory, or leave checkpoint_upload_mode as it is"
+            f"NO_UPLOAD keeps a checkpoint on this machine, but {checkpoint.path} is not "
+            f"here: pass a local directory, or leave checkpoint_upload_mode as it is"
         )
     # If the local directory is the storage, the mode has no meaning.
     return mode if is_mirrored else CheckpointUploadMode.ASYNC

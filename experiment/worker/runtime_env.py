@@ -1,4 +1,4 @@
-"""`runtime_env` as far as it needs the machine: the directory, and the script's own process."""
+"""Applies a `runtime_env` on this machine: the directory, and the script's own process."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from typing import Any
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.runtime_env import RuntimeEnv
 
-# What of it an experiment keeps, for a restore to ask for: names, never values.
+# The parts that an experiment stores, so that a restore can ask for them: names, never values.
 NAMES = "env_vars"
 HAS_WORKING_DIR = "working_dir"
 
 
 def located(environment: RuntimeEnv, *, where: str) -> RuntimeEnv:
-    """The same with an absolute `working_dir`. Raises InvalidConfig if there is none."""
+    """The environment with an absolute `working_dir`. Raises InvalidConfig if it does not
+    exist."""
     given = environment.working_dir
     if given is None:
         return environment
     path = os.path.abspath(os.path.expanduser(given))
     if not os.path.isdir(path):
-        wrong = "is no directory" if os.path.exists(path) else "does not exist"
+        wrong = "is not a directory" if os.path.exists(path) else "does not exist"
         raise InvalidConfig(f"{where}: working_dir {path!r} {wrong}")
     if not os.access(path, os.R_OK | os.X_OK):
         raise InvalidConfig(f"{where}: working_dir {path!r} cannot be read by this user")
@@ -32,7 +33,7 @@ def located(environment: RuntimeEnv, *, where: str) -> RuntimeEnv:
 
 
 def kept_of(environment: RuntimeEnv) -> dict[str, Any]:
-    """What the journal has of it: the names of the variables, and whether there is a directory."""
+    """The part in the journal: the names of the variables, and whether there is a directory."""
     kept: dict[str, Any] = {}
     if environment.env_vars:
         kept[NAMES] = sorted(environment.env_vars)
@@ -42,9 +43,10 @@ def kept_of(environment: RuntimeEnv) -> dict[str, Any]:
 
 
 def check_given_again(kept: Mapping[str, Any], environment: RuntimeEnv) -> None:
-    """Raises InvalidConfig where an experiment would go on without what it began with.
+    """Raises InvalidConfig if the restore lacks parts of the environment that the experiment began
+    with.
 
-    A variable that the script's own environment has is there.
+    A variable counts as present if the script's own environment has it.
     """
     missing = environment.missing(kept.get(NAMES, []), os.environ)
     gone = [f"the variable {name}" for name in missing]
@@ -52,8 +54,8 @@ def check_given_again(kept: Mapping[str, Any], environment: RuntimeEnv) -> None:
         gone.append("the working_dir")
     if gone:
         raise InvalidConfig(
-            f"the experiment began with a runtime_env, of which no file keeps the values, and "
-            f"this restore lacks {', '.join(gone)}: give it again, in "
+            f"the experiment began with a runtime_env, whose values are stored in no file, and "
+            f"this restore lacks {', '.join(gone)}: pass it again, in "
             f"restore(..., runtime_env={{...}}) or in holdfast.init(runtime_env={{...}}), or set "
             f"the variables in the environment of this script"
         )
@@ -61,7 +63,7 @@ def check_given_again(kept: Mapping[str, Any], environment: RuntimeEnv) -> None:
 
 @contextmanager
 def applied_here(environment: RuntimeEnv) -> Iterator[None]:
-    """The variables and the import path, in this process: for a trial in the debug mode."""
+    """Set the variables and the import path in this process: for a trial in debug mode."""
     before = {name: os.environ.get(name) for name in environment.env_vars}
     path = list(sys.path)
     os.environ.update(environment.env_vars)

@@ -28,7 +28,7 @@ from holdfast.trial.checkpoint import (
 )
 from holdfast.trial.errors import InvalidMetrics, TuneError
 
-# The files hold lines whole; a terminal is not helped by longer ones.
+# Longer lines are cut in the terminal; the trial's files hold them whole.
 LONGEST_LINE = 10_000
 # How long to wait for a thread inside report() when the user's function has ended.
 _LAST_REPORT_S = 30.0

@@ -1,4 +1,4 @@
-"""Orders to stop, which reach user code as signals."""
+"""Delivers orders to stop to user code, as signals."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from types import FrameType
 from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.runtime import process_control
 
-# How long after an order was swallowed it is given again.
+# How long after an order was swallowed it is repeated.
 _REPEAT_S = 0.05
 
 
 @contextmanager
 def stoppable(session: Session) -> Iterator[None]:
-    """Let an order to stop unwind user code between two lines; elsewhere the order waits.
+    """Let an order to stop unwind user code between two lines; outside user code the order waits.
 
     SIGTERM announces such an order.
     """
@@ -49,9 +49,9 @@ def stoppable(session: Session) -> Iterator[None]:
 def _repeating(session: Session, listen: Callable[[], None]) -> Iterator[None]:
     """Repeat an order to stop that Python swallowed, and do not print the traceback.
 
-    An exception in a finalizer, in the callback of a weak reference or in a hook of fork() goes to
-    `sys.unraisablehook`, and the code below continues. A DataLoader of torch that has workers
-    spends much time in both.
+    Python passes an exception in a finalizer, in the callback of a weak reference or in a hook of
+    fork() to `sys.unraisablehook`, and the code below continues. A DataLoader of torch with
+    workers spends much time in both.
     """
     repeats: list[threading.Timer] = []
     shown = sys.unraisablehook
@@ -61,7 +61,7 @@ def _repeating(session: Session, listen: Callable[[], None]) -> Iterator[None]:
             shown(lost)
             return
         listen()
-        # Later, and from a thread: raised here it would be swallowed again.
+        # Repeat it later, from a thread: raised here, it would be swallowed again.
         repeat = threading.Timer(_REPEAT_S, os.kill, (os.getpid(), process_control.STOP))
         repeat.daemon = True
         repeats.append(repeat)
@@ -71,7 +71,7 @@ def _repeating(session: Session, listen: Callable[[], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        if sys.unraisablehook is hook:  # else user code has one of its own
+        if sys.unraisablehook is hook:  # otherwise user code has installed its own
             sys.unraisablehook = shown
         for repeat in repeats:  # none may reach the next trial of this process
             repeat.cancel()
@@ -79,4 +79,4 @@ def _repeating(session: Session, listen: Callable[[], None]) -> Iterator[None]:
 
 
 def _do_nothing(_signum: int, _frame: FrameType | None) -> None:
-    """In the place of SIG_IGN, which children would inherit."""
+    """Replaces SIG_IGN, which children would inherit."""

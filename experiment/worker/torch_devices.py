@@ -1,4 +1,4 @@
-"""Which devices of torch are a rank's own."""
+"""The torch devices of a rank."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def get_devices() -> list[torch.device]:
-    """The devices of this rank: its GPUs, or the CPU where it has none."""
+    """The devices of this rank: its GPUs, or the CPU if it has none."""
     import torch
 
     visible = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -25,11 +25,11 @@ def get_devices() -> list[torch.device]:
 
 
 def gpus_of(rank: int, share: float) -> range:
-    """Which GPUs of the trial's are this rank's; shares of one lie on it one after the other."""
+    """The GPUs of the trial that this rank uses. Fractions of one GPU are given out in order."""
     first = int(rank * share)
     return range(first, max(int((rank + 1) * share), first + 1) if share else first)
 
 
 def get_device() -> torch.device:
-    """The device that this rank's model and data belong on."""
+    """The device for this rank's model and data."""
     return get_devices()[0]

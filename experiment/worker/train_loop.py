@@ -1,4 +1,4 @@
-"""A training loop that every rank of a trial runs, as the trainable of an experiment."""
+"""The trainable of a trainer: a training loop that every rank of a trial runs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ _SPACE = (LOOP_CONFIG, SCALING, DATASETS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """Which worker of how many this is. `meet` gives rank 0's address to all others."""
+    """The number of this worker, and how many there are. `meet` passes rank 0's address to all
+    others."""
 
     rank: int
     world_size: int
@@ -40,7 +41,7 @@ class Rank:
 
 
 class BackendConfig:
-    """How the ranks of a trial are made into one group; this one leaves each to itself.
+    """Sets up the process group of a trial's ranks; this base class sets up none.
 
     `modules` are imported once, before the ranks are forked.
     """
@@ -48,17 +49,17 @@ class BackendConfig:
     modules: tuple[str, ...] = ()
 
     def joined(self, rank: Rank) -> AbstractContextManager[None]:
-        """Entered in each rank, around the user's function."""
+        """A context around the user's function in each rank."""
         return nullcontext()
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainLoop:
-    """The user's function with all that is needed to run it in a rank.
+    """The user's function with everything needed to run it in a rank.
 
-    `name` is what trials are called by; `start` is where a trial without a checkpoint of its own
-    begins. `scales` says that each trial's config has a ScalingConfig of its own, `is_renewed`
-    that `config` is to be used in place of a trial's.
+    `name` appears in the names of trials. `start` is the checkpoint from which a trial without its
+    own begins. `scales`: each trial's config has its own ScalingConfig. `is_renewed`: `config`
+    replaces that of each trial.
 
     Raises InvalidConfig for a function that cannot be called.
     """
@@ -80,7 +81,7 @@ class TrainLoop:
         check_loop(self.function)
 
     def import_modules(self) -> None:
-        """In the parent of the ranks: what it has imported, none of them has to."""
+        """Import the modules in the parent of the ranks, so that no rank has to."""
         for name in self.backend.modules:
             with suppress(ImportError):  # the rank that needs it raises it
                 import_module(name)
@@ -98,15 +99,15 @@ class TrainLoop:
         return self.scaling.as_placement_group_factory()
 
     def in_space(self, space: Mapping[str, Any]) -> tuple[Self, dict[str, Any]]:
-        """This loop as a Tuner runs it, and the search space with its own config in it.
+        """This loop as a Tuner runs it, and the search space with the loop's own config in it.
 
-        Raises InvalidConfig for what is no parameter of a trainer.
+        Raises InvalidConfig for anything but parameters of a trainer.
         """
         for name in space:
             if name not in _SPACE:
                 raise InvalidConfig(
                     f"param_space of a {self.name} has {', '.join(map(repr, _SPACE))}, not "
-                    f"{name!r}: what the loop reads from its config goes into "
+                    f"{name!r}: put what the loop reads from its config into "
                     f"{{{LOOP_CONFIG!r}: {{{name!r}: ...}}}}"
                 )
         config = _dict_in(space, LOOP_CONFIG)
@@ -120,7 +121,7 @@ class TrainLoop:
         return replace(self, scales=True), whole
 
     def scaling_of(self, config: Mapping[str, Any]) -> ScalingConfig:
-        """How many workers train a trial of this config. Raises InvalidConfig."""
+        """The ScalingConfig of a trial with this config. Raises InvalidConfig."""
         chosen = config.get(SCALING) or {}
         try:
             return ScalingConfig(**{**self.scaling.chosen, **chosen})
@@ -128,14 +129,16 @@ class TrainLoop:
             raise InvalidConfig(f"param_space[{SCALING!r}]: {error}") from error
 
     def check_datasets(self, space: Mapping[str, Any]) -> None:
-        """Raises InvalidConfig for datasets that are empty, too small for the workers or gone,
-        as far as it can be known before there are trials."""
+        """Raises InvalidConfig for datasets that are empty, too small for the workers or gone.
+
+        Checks what can be known before the first trial.
+        """
         chosen = {**self.scaling.chosen, **(space.get(SCALING) or {})}
         ranks = 1 if is_searched(chosen) else self.scaling_of(space).most_workers
         self.data_config.check_rows({**self.datasets, **space.get(DATASETS, {})}, ranks)
 
     def check_constant(self) -> None:
-        """Raises InvalidConfig where `fit()` would be a search."""
+        """Raises InvalidConfig if `fit()` would be a search."""
         for name, value in ((LOOP_CONFIG, self.config), (SCALING, self.scaling.chosen)):
             if is_searched(dict(value)):
                 raise InvalidConfig(
@@ -144,7 +147,7 @@ class TrainLoop:
                 )
 
     def __call__(self, config: dict[str, Any]) -> None:
-        """Run the loop in this rank; what it returns is not reported."""
+        """Run the loop in this rank. Its return value is not reported."""
         session = sessions.current(f"{self.name}.fit()")
         assert isinstance(session, RankSession)
         rank = rank_of(session, uses_gpu=bool(self.scaling_of(config).use_gpu))
@@ -187,7 +190,7 @@ def rank_of(session: RankSession, *, uses_gpu: bool) -> Rank:
 
 
 def check_loop(function: Any) -> None:
-    """Raises InvalidConfig for what is no function of a config, or of nothing."""
+    """Raises InvalidConfig unless it is a function of a config, or of nothing."""
     if not callable(function):
         raise InvalidConfig(
             f"train_loop_per_worker must be a function of one config dict, or of nothing, not "

@@ -1,4 +1,4 @@
-"""The class form of a trainable."""
+"""Trainables as classes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from holdfast.trial.errors import TuneError
 
 # Holds the dict that save_checkpoint() may return instead of writing files.
 STATE_FILE = "trainable_state.pkl"
-# Holds how far the training had come that a checkpoint is of.
+# Holds the iteration and the training time of a checkpoint.
 PROGRESS_FILE = ".trainable.json"
 
 
 class Trainable:
-    """Subclass it: `setup` once, `step` for each iteration, `save_checkpoint`/`load_checkpoint`.
+    """Base class: `setup` once, `step` for each iteration, `save_checkpoint` and
+    `load_checkpoint`.
 
-    Outside of a trial it works too, step by step: `train()`, `save()`, `restore()`.
+    Outside a trial it works step by step: `train()`, `save()`, `restore()`.
     """
 
     def __init__(self, config: dict[str, Any] | None = None, storage: Any = None) -> None:
@@ -37,7 +38,7 @@ class Trainable:
     # -- for the subclass ------------------------------------------------------------------------
 
     def setup(self, config: dict[str, Any]) -> None:
-        """Get ready to train with `config`."""
+        """Prepare to train with `config`."""
 
     def step(self) -> dict[str, Any]:
         """Do one iteration and return its metrics; `{"done": True}` among them ends the trial."""
@@ -48,22 +49,23 @@ class Trainable:
         raise NotImplementedError(f"{type(self).__name__} must define save_checkpoint()")
 
     def load_checkpoint(self, checkpoint: Any) -> None:
-        """Take the state back: the directory, or the dict that `save_checkpoint` returned."""
+        """Load the state from the directory, or from the dict that `save_checkpoint` returned."""
         raise NotImplementedError(f"{type(self).__name__} must define load_checkpoint()")
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Begin anew with `new_config` in the same object; False where that cannot be done."""
+        """Start again with `new_config` in the same object. Return False if that is not
+        possible."""
         return False
 
     def cleanup(self) -> None:
-        """Give back what `setup` took; called once at the end."""
+        """Release what `setup` acquired; called once at the end."""
 
     def log_result(self, result: dict[str, Any]) -> None:
-        """See each result in the worker before it is reported."""
+        """Called in the worker with each result before it is reported."""
 
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> Any:
-        """What a trial with `config` asks for; None for one CPU."""
+        """The resources that a trial with `config` needs; None for one CPU."""
         return None
 
     # -- facts -----------------------------------------------------------------------------------
@@ -80,36 +82,37 @@ class Trainable:
 
     @property
     def trial_id(self) -> str:
-        """The id of the trial; "default" outside of a trial."""
+        """The id of the trial; "default" outside a trial."""
         session = running()
         return session.assignment.trial_id if session else "default"
 
     @property
     def trial_name(self) -> str:
-        """The name of the trial; outside of a trial the name of the class."""
+        """The name of the trial; outside a trial the name of the class."""
         session = running()
         return session.assignment.trial_name if session else type(self).__name__
 
     @property
     def logdir(self) -> str:
-        """The trial's directory; outside of a trial the working directory."""
+        """The trial's directory; outside a trial the working directory."""
         session = running()
         return str(session.trial_dir) if session else os.getcwd()
 
     @property
     def trial_resources(self) -> Any:
-        """What the trial holds, a `PlacementGroupFactory`; None outside of a trial."""
+        """The resources of the trial, a `PlacementGroupFactory`; None outside a trial."""
         session = running()
         return session.assignment.resources if session else None
 
     def get_config(self) -> dict[str, Any]:
-        """The config of the trial. This is the dict itself, not a copy."""
+        """The config of the trial: the dict itself, not a copy."""
         return self.config
 
     # -- for those who drive it ------------------------------------------------------------------
 
     def train(self) -> dict[str, Any]:
-        """One iteration: what `step` returned, with `training_iteration` and times (seconds)."""
+        """Do one iteration. Returns the result of `step` with `training_iteration` and times
+        (seconds)."""
         began = time.perf_counter()
         result = self.step()
         if not isinstance(result, dict):
@@ -142,7 +145,7 @@ class Trainable:
         return Checkpoint.from_directory(directory)
 
     def restore(self, checkpoint: Checkpoint | str) -> None:
-        """Take back the state of a checkpoint that `save` made, and its `iteration`."""
+        """Load the state of a checkpoint that `save` made, and its `iteration`."""
         given = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
         with given.as_directory() as directory:
             self.begin_at(*_progress(directory, self._iteration, self._time_total_s))
@@ -151,7 +154,7 @@ class Trainable:
                 session = running()
                 if session is not None and not session.job.trusted:
                     raise TuneError(
-                        f"the checkpoint {given.path} holds a pickled dict, and trusted=False "
+                        f"the checkpoint {given.path} holds a pickled dict, but trusted=False "
                         f"unpickles nothing: have save_checkpoint() write files, or trust the "
                         f"experiment's folder"
                     )
@@ -161,11 +164,11 @@ class Trainable:
                 self.load_checkpoint(directory)
 
     def begin_at(self, iteration: int, time_total_s: float) -> None:
-        """Count on from a restored checkpoint's iteration and training time."""
+        """Continue counting from a restored checkpoint's iteration and training time."""
         self._iteration, self._time_total_s = iteration, time_total_s
 
     def reset(self, new_config: dict[str, Any], storage: Any = None) -> bool:
-        """`reset_config`, and on success the counts of a new trial."""
+        """Call `reset_config` and, on success, reset the counts for a new trial."""
         if not self.reset_config(new_config):
             return False
         self.config = dict(new_config)
@@ -173,12 +176,13 @@ class Trainable:
         return True
 
     def stop(self) -> None:
-        """Calls `cleanup`."""
+        """Call `cleanup`."""
         self.cleanup()
 
 
 def _progress(directory: str, iteration: int, time_total_s: float) -> tuple[int, float]:
-    """How far a checkpoint is; what is given, for one of a release that did not write it down."""
+    """The iteration and time of a checkpoint; the arguments, for a checkpoint of a release that
+    did not store them."""
     try:
         found = json.loads(Path(directory, PROGRESS_FILE).read_text())
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The directory of a trial, as an attempt finds it."""
+"""Prepares the directory of a trial for an attempt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.trial.checkpoint import checkpoint_number
 
 
 def prepare_directory(session: Session) -> None:
-    """Make the trial's directory, and clear away what an attempt that died left unrecorded."""
+    """Create the trial's directory, and remove unrecorded files of an attempt that died."""
     try:
         os.mkdir(session.folder)
     except FileNotFoundError:
@@ -25,19 +25,20 @@ def prepare_directory(session: Session) -> None:
     else:
         return
     if session.assignment.rank:
-        return  # rank 0 clears away
+        return  # rank 0 does it
     directory = session.trial_dir
     _clear_staging(directory / STAGING, session.staging_root)
     for found in directory.glob(f"{CHECKPOINT_PREFIX}*"):
         number = checkpoint_number(found.name)
         if number is None or not found.is_dir():
-            continue  # the user's, who may call it what they like
+            continue  # the user's own: they may use any name
         if number >= session.assignment.next_checkpoint:
             _clear_away(found, number, session)
 
 
 def _clear_staging(folder: Path, own: Path) -> None:
-    """What other ranks of this attempt have put there already stays."""
+    """Remove staged files, except those that other ranks of this attempt have already put
+    there."""
     with suppress(FileNotFoundError):
         for found in list(folder.iterdir()):
             if found != own:
@@ -48,7 +49,7 @@ def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
     try:
         aside = retire(unrecorded)
     except BeingRead:
-        # Another content under this name would mix with what its reader has read.
+        # A reader has it open: new files under this name would mix with those that it has read.
         session.pass_over(number)
     else:
         if aside is not None:

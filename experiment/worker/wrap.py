@@ -1,4 +1,4 @@
-"""What a user gives as a trainable, and what can be bound to it: parameters and resources."""
+"""Trainables as users pass them, and what can be bound to them: parameters and resources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _RESOURCES = "holdfast_resources"
 
 @runtime_checkable
 class SupportsAsTrainable(Protocol):
-    """A trainer: something that says itself what a trial of it runs."""
+    """A trainer: an object with its own trainable."""
 
     def as_trainable(self) -> Any: ...
 
@@ -26,16 +26,16 @@ _registered: dict[str, Any] = {}
 
 
 def register_trainable(name: str, trainable: Any, warn: bool = True) -> None:
-    """Let `Tuner(name)` mean `trainable`, in this process. `warn` has no effect.
+    """Register `trainable` for `Tuner(name)` in this process. `warn` has no effect.
 
-    Raises InvalidConfig for what is no function and no Trainable subclass.
+    Raises InvalidConfig unless it is a function or a Trainable subclass.
     """
     check_trainable(trainable)
     _registered[name] = trainable
 
 
 def find_trainable(trainable: Any) -> Any:
-    """The function or class that a user means. Raises InvalidConfig."""
+    """The function or class that a user passed or named. Raises InvalidConfig."""
     if isinstance(trainable, str):
         if trainable not in _registered:
             known = ", ".join(sorted(_registered)) or "none"
@@ -50,13 +50,13 @@ def find_trainable(trainable: Any) -> Any:
 
 
 def can_save(trainable: Any) -> bool:
-    """Whether trials can be made to save themselves: those of a class that says how."""
+    """Whether trials can save themselves on request: those of a class with `save_checkpoint`."""
     is_class = isinstance(trainable, type) and issubclass(trainable, Trainable)
     return is_class and trainable.save_checkpoint is not Trainable.save_checkpoint
 
 
 def check_trainable(trainable: Any) -> Any:
-    """Raises InvalidConfig, saying what is wrong, for what cannot be run as a trial."""
+    """Raises InvalidConfig, saying what is wrong, unless it can run as a trial."""
     if isinstance(trainable, type):
         if not issubclass(trainable, Trainable):
             raise InvalidConfig(
@@ -76,13 +76,13 @@ def check_trainable(trainable: Any) -> Any:
             f"argument, the config dict: {error}"
         ) from error
     except ValueError:
-        # A builtin without a signature: calling it will tell.
+        # A builtin without a signature: only calling it will show.
         return trainable
     return trainable
 
 
 def name_of(trainable: Any) -> str:
-    """What the trainable is called in trial names."""
+    """The trainable's name in trial names."""
     name = getattr(trainable, "__name__", None)
     if name is None and isinstance(trainable, functools.partial):
         return name_of(trainable.func)
@@ -91,10 +91,10 @@ def name_of(trainable: Any) -> str:
 
 
 def with_parameters(trainable: Any, **kwargs: Any) -> Any:
-    """`trainable` called with `kwargs` besides its config.
+    """`trainable` with `kwargs` in addition to its config.
 
-    The values, however large, reach the worker processes once and are shared by them. A class gets
-    them as arguments of `setup`.
+    The values, however large, are sent to the worker processes once, which share them. A class
+    gets them as arguments of `setup`.
 
     Raises InvalidConfig.
     """
@@ -123,7 +123,8 @@ def with_resources(
     | PlacementGroupFactory
     | Callable[[dict[str, Any]], Mapping[str, float] | PlacementGroupFactory],
 ) -> Any:
-    """`trainable` asking for `resources` in each trial, or for what a function of its config says.
+    """`trainable` with a request for `resources` in each trial, or for those that a function of
+    its config returns.
 
     Raises InvalidConfig for negative or unknown amounts.
     """
@@ -146,7 +147,7 @@ def with_resources(
 
 
 def staticmethod_or(resources: Any) -> Any:
-    """A function kept in a class body must not become a method."""
+    """Wrap a function in a class body, so that it does not become a method."""
     return staticmethod(resources) if inspect.isfunction(resources) else resources
 
 
@@ -158,7 +159,7 @@ def _copy_resources(source: Any, target: Any) -> None:
 def resources_of(
     trainable: Any,
 ) -> PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]:
-    """What a trial of `trainable` asks for: known beforehand, or a function of its config."""
+    """The resources of a trial of `trainable`: fixed, or a function of its config."""
     bound = getattr(trainable, _RESOURCES, None)
     if isinstance(bound, PlacementGroupFactory):
         return bound

@@ -1,4 +1,5 @@
-"""The controller's side of one worker actor: its messages become events of the trial it hosts."""
+"""The controller's side of one worker: turns its messages into events of the trial that it
+runs."""
 
 from __future__ import annotations
 
@@ -22,15 +23,15 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
 from holdfast.trial.events import Reported, Returned, Saved, Started
 
-# Messages that come while user code runs, so that they do not show that it makes progress.
+# Messages that arrive while user code runs: they do not show that it makes progress.
 _ASIDE = ("log", "meeting", "preempting", "imported")
-_PREEMPTED = "its worker process was told to end (SIGTERM), and not by holdfast"
+_PREEMPTED = "its worker process got a SIGTERM, not from holdfast"
 
 
 class TrialActor:
-    """Hosts one attempt after the other; `assignment` is the current one.
+    """Runs one attempt after the other; `assignment` is the current one.
 
-    Where the process it has cannot host the next attempt, another takes its place.
+    If its process cannot run the next attempt, another process replaces it.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class TrialActor:
         reusable: bool,
         is_rank: bool = False,
     ) -> None:
-        """`is_rank`: what it stages is a part of its group's checkpoint."""
+        """`is_rank`: the worker stages a part of its group's checkpoint."""
         self.assignment = assignment
         self._is_rank = is_rank
         self._reusable = reusable
@@ -60,13 +61,13 @@ class TrialActor:
         return self._worker.pid
 
     def assign(self, assignment: Assignment) -> None:
-        """Let the idle worker host another attempt."""
+        """Let the idle worker run another attempt."""
         self._disarm()
         self._expect(assignment)
         if self._is_gone:
             self._worker = self._launch()
         elif self._halted:
-            # The order may still be on its way, and would end the attempt that comes.
+            # The order may still be on its way, and would end the next attempt.
             self._halted = False
             self._replace()
         else:
@@ -75,7 +76,7 @@ class TrialActor:
 
     def reply(self, verdict: Verdict) -> None:
         if verdict not in (Verdict.CONTINUE, Verdict.SAVE):
-            self._disarm()  # its end has a grace of its own, apart from that of the step
+            self._disarm()  # its end has its own grace, apart from that of the step
             self._arm()
         self._hang_timer.begin()
         self._worker.send(["reply", verdict.value])
@@ -86,10 +87,10 @@ class TrialActor:
         self._worker.send(["refused", text])
 
     def halt(self, *, after_step: bool = False) -> None:
-        """Ask user code to end, wherever it is, and end it after the grace.
+        """Ask user code to end, wherever it is; kill the worker after the grace.
 
-        `after_step` asks it only when the grace is over: before, the answer to its next report
-        is the order.
+        With `after_step`, user code is asked only when the grace is over. Until then, the answer
+        to its next report is the order.
         """
         self._halted = True
         if after_step:
@@ -98,7 +99,7 @@ class TrialActor:
             self._interrupt()
 
     def preempt(self) -> None:
-        """Tell user code to save what it has, and interrupt it if it does not end in time."""
+        """Ask user code to save a checkpoint, and interrupt it if it does not end in time."""
         self._worker.signal(signal.SIGTERM)
         self._arm(self._interrupt, self._timeouts.preemption_grace_s)
 
@@ -108,11 +109,11 @@ class TrialActor:
         self._arm()
 
     def tell(self, message: Message) -> None:
-        """Send the worker what its session understands."""
+        """Send the worker a message for its session."""
         self._worker.send(message)
 
     def hang(self, told: str) -> None:
-        """Have it write its stack to its stderr and end; kill it if it does not."""
+        """Let the worker write its stack to its stderr and end; kill it if it does not."""
         self._hung = told
         self._worker.signal(process_control.DUMP)
         self._arm()
@@ -127,7 +128,7 @@ class TrialActor:
         self._arm()
 
     def dismiss(self, trial_id: str, attempt: int) -> None:
-        """End the idle worker, and with it the attempt that it would have hosted next."""
+        """End the idle worker, and the attempt that it would have run next."""
         self.assignment = self.assignment._replace(trial_id=trial_id, attempt=attempt)
         if self._is_gone:
             self._post_exit("never started")
@@ -135,7 +136,7 @@ class TrialActor:
             self.release()
 
     def kill(self, why: str) -> None:
-        """`why` follows the words «holdfast killed it:»."""
+        """Kill the worker. `why` follows the words "holdfast killed it:"."""
         self._worker.kill(why)
 
     def disown(self) -> None:
@@ -151,8 +152,8 @@ class TrialActor:
         try:
             self._host_message(message)
         except Exception as error:
-            # What a worker sends is data from outside, and may break any code that reads it. This
-            # worker is killed, and the others continue.
+            # A worker's message is data from outside, and handling it may raise anything. Only
+            # this worker is killed.
             why = error if isinstance(error, ValueError | TypeError) else repr(error)
             self._raise(f"the worker sent an invalid message ({why}): {message!r:.200}")
             self.kill("it sent an invalid message")
@@ -162,7 +163,8 @@ class TrialActor:
         self._hang_timer.end()
         if self._is_disowned:
             return
-        # A reused process may have died before it heard of the attempt: no failure of the attempt.
+        # A reused process may have died before it got the attempt: then the attempt has not
+        # failed.
         unheard = self._is_reused and not self._has_started
         if (self._is_replaced or unheard) and not self._halted:
             self._launch_again()
@@ -170,7 +172,9 @@ class TrialActor:
         self._is_gone = True
         if self._hung:
             stack = (
-                "is in its stderr" if ending.signum == process_control.DUMP else "could not be had"
+                "is in its stderr"
+                if ending.signum == process_control.DUMP
+                else "could not be written"
             )
             self._post_exit(f"{self._hung}; its stack {stack}", "hang")
         else:
@@ -188,7 +192,7 @@ class TrialActor:
         self._hang_timer.begin()
 
     def _replace(self) -> None:
-        """Have another process host the attempt, once this one is gone."""
+        """Let another process run the attempt once this one is gone."""
         self._is_replaced = True
         self.release()
 
@@ -230,7 +234,7 @@ class TrialActor:
             for line in said.text.split("\n"):
                 self._host.show_line(self.assignment.trial_name, self.pid, said.stream, line)
             return
-        # Raises ValueError, as those below do, for a message that would break the history.
+        # Like those below, raises ValueError for a message that contradicts the history.
         claims.exactly(said.attempt, "the attempt", self.assignment.attempt)
         trial_id, attempt = self.assignment.trial_id, said.attempt
         match said:
@@ -279,7 +283,7 @@ class TrialActor:
                 self._host.post(Returned(trial_id=trial_id, attempt=attempt))
 
     def _start(self, pid: int) -> int:
-        """The pid, as the kernel knows it."""
+        """The worker's pid according to the kernel."""
         if self._has_started:
             raise ValueError("it had started")
         self._worker.confirm(pid)
@@ -297,7 +301,8 @@ class TrialActor:
         return self._iteration
 
     def _record(self, known: CheckpointRecord) -> CheckpointRecord:
-        """Of the newest iteration. A rank sends a part of a checkpoint, without a number yet."""
+        """The checkpoint's record, of the newest iteration. A rank sends a part without a
+        number."""
         record = claims.record(
             known,
             attempt=self.assignment.attempt,

@@ -1,8 +1,8 @@
-"""What a worker sends, as typed messages: checked before they become facts in the journal.
+"""The messages of a worker as types, checked before they become facts in the journal.
 
 A worker runs the user's code, which can write anything to its socket. `read` and the functions
-below raise ValueError, naming the field, for what no worker of ours sends; the caller fails that
-one trial.
+below raise ValueError, naming the field, for a message that no worker of holdfast sends. The
+caller then fails that one trial.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.decoding import decode, row_decoder
 from holdfast.trial.errors import Failure
 
-# A checkpoint's number may skip a few folders that a reader holds. A number far ahead would make a
+# A checkpoint's number may skip a few folders that readers hold. A number far ahead would make a
 # restore look for all those before it.
 _FURTHEST_INDEX = 100_000
 _LONGEST_NAME = 255
-# The worker joins lines up to so many characters.
+# The worker joins lines up to this many characters.
 _LONGEST_LOG = 1 << 18
 _LONGEST_KEY = 1 << 16
 
@@ -55,7 +55,7 @@ def long_text(value: object, name: str, longest: int = safe_text.LONGEST_TEXT) -
 
 
 def _metrics(value: object) -> dict[str, Any]:
-    """Plain values with text as keys; as `plain_metrics` makes them."""
+    """Metrics as `plain_metrics` makes them: plain values with text as keys."""
     if type(value) is not dict:
         raise ValueError(f"metrics must be a dict, not {value!r:.60}")
     if not all(type(key) is str and type(part) in _SIMPLE for key, part in value.items()):
@@ -86,7 +86,7 @@ def _check_plain(value: object, name: str, depth: int) -> None:
         raise ValueError(f"{name} is a {kind.__name__}, which is not a plain value")
 
 
-# Until the beginning of the year 9999: `datetime` knows no later moment in every time zone.
+# Until the beginning of the year 9999: `datetime` has no later time in every time zone.
 Timestamp = Annotated[float, Between(0, 253_370_764_800.0)]
 # At most 3,000 years of training.
 Duration = Annotated[float, Between(0, 1e11)]
@@ -134,8 +134,7 @@ class WorkerOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOver:
-    """User code returned, or stopped because it was asked to; "unfit": the worker, which is
-    reused, cannot host the attempt."""
+    """User code returned or was stopped. "unfit": the reused worker cannot run the attempt."""
 
     name: Literal["returned", "stopped", "preempted", "unfit"]
     attempt: Count
@@ -143,7 +142,7 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureOfCode:
-    """A `Failure` as the worker describes it. Its `pid` is ignored: the kernel knows better."""
+    """A `Failure` as the worker describes it. Its `pid` is ignored: the kernel's is reliable."""
 
     kind: Literal["user", "setup"]
     type_name: TypeName
@@ -174,7 +173,7 @@ _KINDS: dict[str, type] = {
 
 
 def read(message: Message) -> WorkerMessage:
-    """The message, whose first item is its name and whose others are the fields in order."""
+    """The typed message. Its first item is the name; the others are the fields in order."""
     kind = _KINDS.get(message[0])
     if kind is None:
         raise ValueError("unknown")
@@ -182,7 +181,7 @@ def read(message: Message) -> WorkerMessage:
     return said
 
 
-# Compiled when the first message of a kind arrives: all six would delay the first report by 4 ms.
+# Compiled with the first message of each kind: all six would delay the first report by 4 ms.
 _decoder_of = cache(row_decoder)
 
 
@@ -199,18 +198,21 @@ def record(
     least_index: int,
     is_part: bool = False,
 ) -> CheckpointRecord:
-    """A checkpoint of this attempt and iteration. `is_part`: a rank's, which has no number yet."""
+    """The record of a checkpoint of this attempt and iteration.
+
+    `is_part`: it is a rank's part, which has no number yet.
+    """
     exactly(known.iteration, "the checkpoint's iteration", iteration)
     exactly(known.attempt, "the checkpoint's attempt", attempt)
     most_index = least_index + (0 if is_part else _FURTHEST_INDEX)
     if not least_index <= known.index <= most_index:
         raise ValueError(f"index must be from {least_index} to {most_index}, not {known.index}")
-    # Both are for the controller to say.
+    # Only the controller decides these two.
     return evolve_record(known, score=None, committed=False)
 
 
 def failure(known: FailureOfCode, *, pid: int) -> Failure:
-    """What user code raised, in the process `pid`."""
+    """The failure that user code raised in the process `pid`."""
     return Failure(
         kind=known.kind,
         type_name=known.type_name,
@@ -222,7 +224,7 @@ def failure(known: FailureOfCode, *, pid: int) -> Failure:
 
 
 def clashes(value: object, ranks: int) -> dict[str, list[int]]:
-    """Which files of one name came from which ranks."""
+    """Names that files of several ranks have, with these ranks."""
     if type(value) is not dict:
         raise ValueError(f"clashes must be a dict, not {value!r:.60}")
     return {

@@ -1,4 +1,5 @@
-"""Deadlines of workers that hang: a worker's reports, and what ranks wait for together."""
+"""Deadlines that detect hanging workers: between a worker's reports, and of ranks that wait for
+others."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from collections.abc import Callable
 
 
 class HangTimer:
-    """Notices when user code has run for too long without a report.
+    """Detects that user code has run for too long without a report.
 
-    A timer for each report would cost 2 µs of it: this one runs on, and looks when it is over.
+    A timer for each report would cost it 2 µs. This one continues to run, and checks at its end
+    whether a report came.
     """
 
     def __init__(self, timeout_s: float | None, on_end: Callable[[], None]) -> None:
@@ -20,7 +22,7 @@ class HangTimer:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """User code runs from now on."""
+        """Start to measure: user code runs from now on."""
         if self._timeout_s is None:
             return
         loop = asyncio.get_running_loop()
@@ -29,13 +31,13 @@ class HangTimer:
             self._timer = loop.call_later(self._timeout_s, self._look, self._timeout_s)
 
     def end(self) -> None:
-        """It has sent something, and waits for an answer."""
+        """Stop measuring: user code waits for an answer."""
         self._since = None
 
     def _look(self, timeout_s: float) -> None:
         self._timer = None
         if self._since is None:
-            return  # the next beginning starts it again
+            return  # the next `begin` starts it again
         loop = asyncio.get_running_loop()
         left_s = self._since + timeout_s - loop.time()
         if left_s <= 0:
@@ -46,8 +48,10 @@ class HangTimer:
 
 
 class GroupTimer:
-    """The one deadline that a group has at a time. `since` is when its ranks began to wait for
-    others, None if they do not."""
+    """The one deadline that a group has at a time.
+
+    `since` is when its ranks began to wait for others, None if they do not.
+    """
 
     def __init__(self) -> None:
         self.since: float | None = None

@@ -1,4 +1,4 @@
-"""What workers, ranks and groups need of their owner, as protocols."""
+"""The owners of workers, ranks and groups, as protocols."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from holdfast.scheduler.events import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerTimeouts:
-    """Seconds that a worker has: to end, to save before it is preempted, between two reports, and
-    to report while other ranks wait with theirs."""
+    """Time limits of a worker in seconds.
+
+    They are: to end, to save before it is preempted, between two reports, and to report while
+    other ranks wait in theirs.
+    """
 
     grace_s: float
     preemption_grace_s: float = 5.0
@@ -22,7 +25,7 @@ class WorkerTimeouts:
 
 
 class WorkerHost(Protocol):
-    """Where workers come from, and who hears what becomes of them."""
+    """The owner of workers: starts them and gets their events."""
 
     @property
     def launcher(self) -> Launcher: ...
@@ -33,13 +36,13 @@ class WorkerHost(Protocol):
 
 
 class ActorHost(WorkerHost, Protocol):
-    """What an actor needs of its controller."""
+    """The owner of an actor."""
 
     def hear(self, message: Message) -> None:
-        """Take in a message that only a rank sends. Raises ValueError for one that none sends."""
+        """Handle a message that only ranks send. Raises ValueError for an unknown message."""
 
 
 class GroupHost(ActorHost, Protocol):
-    """What a group needs of its worker pool."""
+    """The owner of a group."""
 
     def has_room(self, trial_id: str) -> bool: ...

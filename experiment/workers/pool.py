@@ -1,4 +1,4 @@
-"""The workers of a run: which one hosts which attempt, from its launch to its exit."""
+"""The workers of a run: which one runs which attempt, from its launch to its exit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from holdfast.trial.trial import Origin, Trial
 
 
 class PoolHost(WorkerHost, Experiment, Protocol):
-    """What a worker pool needs of its controller."""
+    """The owner of the worker pool."""
 
     tasks: TaskScope
 
@@ -47,7 +47,8 @@ class PoolHost(WorkerHost, Experiment, Protocol):
 
 
 class WorkerPool:
-    """Performs Launch, Halt and Release; to its actors it is the host that they report to."""
+    """Performs Launch, Halt and Release. It is the host of its actors: they post their events
+    here."""
 
     def __init__(
         self,
@@ -94,22 +95,23 @@ class WorkerPool:
         self._host.show_line(trial_name, pid, stream, text)
 
     def hear(self, message: Message) -> None:
-        raise ValueError("only a rank says this")
+        raise ValueError("only a rank sends this")
 
     def has_room(self, trial_id: str) -> bool:
-        """Whether an elastic trial could have another worker now, given other experiments too."""
+        """Whether an elastic trial could get another worker now; counts other experiments, too."""
         more = self._host.machine.trials[trial_id].next_bundle
         return more is not None and self._capacity.has_room(more)
 
     def awaited(self, now: float) -> list[RankWait]:
-        """Where ranks wait for others, at `now`; may be called from another thread."""
+        """The groups in which ranks wait for others at `now`; may be called from another
+        thread."""
         groups = [actor for actor in list(self._actors.values()) if isinstance(actor, WorkerGroup)]
         return [wait for group in groups if (wait := group.awaited(now)) is not None]
 
     # -- what the controller orders -----------------------------------------------------------
 
     def inherit(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
-        """These trials are an earlier incarnation's."""
+        """Remember that these trials come from an earlier incarnation."""
         self._checkpoints.inherit(trials, resumed)
 
     def reply(self, trial_id: str, attempt: int, verdict: Verdict) -> None:
@@ -119,7 +121,7 @@ class WorkerPool:
             actor.reply(verdict)
 
     def refuse(self, trial_id: str, text: str) -> None:
-        """Let the waiting `report()` raise."""
+        """Make the waiting `report()` raise this text."""
         if trial_id in self._actors:
             self._actors[trial_id].refuse(text)
 
@@ -129,11 +131,11 @@ class WorkerPool:
             self._actors[trial_id].release()
 
     def launch(self, effect: Launch) -> None:
-        """Begin an attempt, once what it needs is not held by another experiment here."""
+        """Begin an attempt once no other experiment in this process holds its resources."""
         if effect.reuse is not None:
             self._held[effect.trial_id] = self._held.pop(effect.reuse)
             reused = self._actors.pop(effect.reuse)
-            assert isinstance(reused, TrialActor)  # groups are not used again
+            assert isinstance(reused, TrialActor)  # groups are not reused
             self._begin(effect, reused)
             return
 
@@ -152,7 +154,7 @@ class WorkerPool:
             self._begin(effect, None)
 
     def halt(self, effect: Halt) -> None:
-        """End an attempt, also one that waits or whose checkpoint is being read."""
+        """End an attempt, also one that waits for resources or whose checkpoint is being read."""
         trial_id = effect.trial_id
         waiting = self._waiting.pop(trial_id, None)
         verifying = self._verifying.pop(trial_id, None)
@@ -167,12 +169,12 @@ class WorkerPool:
             self._actors[trial_id].halt(after_step=effect.after_step)
 
     def preempt(self, effect: Preempt) -> None:
-        """Let an attempt save what it has, and end it."""
+        """Let an attempt save a checkpoint, and end it."""
         if effect.trial_id in self._actors:
             self._actors[effect.trial_id].preempt()
 
     def close(self) -> None:
-        """All workers are gone: give back the resources that they held."""
+        """Give back the resources of all workers; call it when they are gone."""
         for _, waiting in self._waiting.values():
             self._capacity.cancel(waiting)
         self._waiting.clear()
@@ -215,20 +217,21 @@ class WorkerPool:
     async def _adopt_and_start(
         self, effect: Launch, origin: Origin, trial: Trial, reused: TrialActor | None
     ) -> None:
-        """A clone that cannot have its copy resumes from its own checkpoint."""
+        """Start a clone from its copy of another trial's checkpoint, or from its own if that
+        fails."""
         record, problem = None, ""
         try:
             record = await self._checkpoints.adopt(origin, trial, effect.attempt)
         except (CannotClone, StorageError, OSError) as error:
             problem = str(error)
-        except Exception as error:  # whatever it is, it says nothing of other trials
+        except Exception as error:  # only this trial is concerned
             problem = named(error)
         del self._verifying[trial.trial_id]
         if record is None:
             source = self._host.machine.trials[origin.trial_id].spec
             self._host.warn(
-                f"{trial.spec.name} does not go on from checkpoint {origin.checkpoint.index} of "
-                f"{source.name}, but from its own: {problem}"
+                f"{trial.spec.name} cannot resume from checkpoint {origin.checkpoint.index} of "
+                f"{source.name} and uses its own instead: {problem}"
             )
             self._fail_to_start(effect, problem, reused)
             return
@@ -239,8 +242,8 @@ class WorkerPool:
     async def _verify_and_start(
         self, effect: Launch, trial: Trial, reused: TrialActor | None
     ) -> None:
-        """Drops a checkpoint that is lost: the trial resumes from a newer one that no record
-        names, or from the one before."""
+        """Drop a checkpoint that is lost: the trial resumes from a newer one that no record names,
+        or from the one before."""
         try:
             verified = await self._checkpoints.verify(effect, trial)
         except CannotPrepare as failed:
@@ -263,14 +266,15 @@ class WorkerPool:
         self._start(effect, self._host.machine.trials[trial.trial_id], reused)
 
     def _fail_to_start(self, effect: Launch, problem: str, reused: TrialActor | None) -> None:
-        """The attempt has no checkpoint to begin from. The next one looks for another."""
+        """Fail an attempt whose checkpoint cannot be used. The next attempt looks for another
+        one."""
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
         self._end_unstarted(effect, failure, reused)
 
     def _fail_setup(
         self, effect: Launch, what: str, error: Exception, reused: TrialActor | None
     ) -> None:
-        """A failure of this trial alone, and not of its checkpoint, which stays."""
+        """Fail only this trial. Its checkpoint is not at fault, and stays."""
         message = f"{what}: {message_of(error)}"
         failure = Failure(kind="setup", type_name=type_name(error), message=message)
         self._end_unstarted(effect, failure, reused)
@@ -280,7 +284,7 @@ class WorkerPool:
         self._give_up(effect.trial_id, effect.attempt, reused)
 
     def _give_up(self, trial_id: str, attempt: int, reused: TrialActor | None) -> None:
-        """End an attempt that no worker has heard of, and the worker that it would reuse."""
+        """End an attempt that no worker has got, and the worker that it would reuse."""
         if reused is None:
             self.post(Exited(trial_id=trial_id, attempt=attempt, cause="never started"))
         else:

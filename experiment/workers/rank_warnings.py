@@ -1,4 +1,4 @@
-"""What the user should know of ranks that do not fit together, each said once."""
+"""Warnings about ranks whose reports do not match, each shown once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.scheduler.barrier import Met
 
 
 class RankWarnings:
-    """Of one attempt of a trial."""
+    """The warnings about one attempt of a trial."""
 
     def __init__(self, trial_id: str, warn: Callable[[str], None]) -> None:
         self._trial_id = trial_id
@@ -16,7 +16,7 @@ class RankWarnings:
         self._has_told_keys = self._has_told_clashes = False
 
     def about_keys(self, met: Met) -> None:
-        """Ranks report different metrics."""
+        """Warn that ranks report different metrics."""
         if met.other_keys and not self._has_told_keys:
             self._has_told_keys = True
             rank, keys = next(iter(met.other_keys.items()))
@@ -26,7 +26,7 @@ class RankWarnings:
             )
 
     def about_clashes(self, clashes: Mapping[str, Sequence[int]]) -> None:
-        """Several ranks have put a file of one name into a checkpoint."""
+        """Warn that several ranks put a file of the same name into a checkpoint."""
         if clashes and not self._has_told_clashes:
             self._has_told_clashes = True
             name, ranks = next(iter(clashes.items()))
@@ -34,5 +34,5 @@ class RankWarnings:
             self._warn(
                 f"trial {self._trial_id}: {name}{more} in one checkpoint from ranks "
                 f"{', '.join(map(str, ranks))}: that of rank {ranks[-1]} is kept. Give each "
-                f"rank's files names of their own"
+                f"rank's files different names"
             )

@@ -1,8 +1,8 @@
-"""What the experiments of this process hold of the machine, all together.
+"""The resources that all experiments of this process hold together.
 
-Each machine counts what its own trials hold. Where several `fit()` run at once, in threads, an
-attempt gets its part of the one computer here before its worker starts, and waits while another
-experiment has it.
+Each experiment counts the resources of its own trials. If several `fit()` run at once in threads,
+an attempt takes its resources from the shared count before its worker starts, and waits while
+another experiment holds them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from holdfast.trial.resources import Allocation
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapacityRequest:
-    """A request that is not met yet. `granted` is called with what it gets, in any thread."""
+    """A request that waits. `granted` is called with the resources, in any thread."""
 
     amounts: Mapping[str, float]
     granted: Callable[[Allocation], None]
@@ -38,7 +38,7 @@ class SharedCapacity:
     ) -> Allocation | CapacityRequest:
         """The resources, now held; or the request, which `granted` answers later."""
         with self._lock:
-            # Who needs nothing waits for nobody.
+            # A request for nothing never waits.
             is_next = not self._queue or not any(amounts.values())
             allocation = self._capacity.take(amounts) if is_next else None
             if allocation is not None:
@@ -48,7 +48,7 @@ class SharedCapacity:
             return waiting
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:
-        """Whether these could be had now."""
+        """Whether these resources are free now."""
         with self._lock:
             return not self._queue and self._capacity.has_room(amounts)
 
@@ -56,7 +56,7 @@ class SharedCapacity:
         self._serve(lambda: self._capacity.give_back(allocation))
 
     def cancel(self, waiting: CapacityRequest) -> bool:
-        """Whether it was still waiting; else it has been, or is being, granted."""
+        """Withdraw a request. Returns False if it has been, or is being, granted."""
         found: list[CapacityRequest] = []
 
         def remove() -> None:
@@ -85,7 +85,7 @@ _registering = threading.Lock()
 
 
 def shared(total: Mapping[str, float]) -> SharedCapacity:
-    """The one of all experiments that count on the same resources and run now."""
+    """The shared count of all running experiments with the same total resources."""
     with _registering:
         key = frozenset(total.items())
         found = _known.get(key)

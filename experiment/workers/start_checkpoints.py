@@ -1,4 +1,4 @@
-"""What an attempt begins from: a checkpoint that can be read, and the files of its trial."""
+"""Prepares the start of an attempt: a readable checkpoint, and the trial's files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.trial.trial import Origin, Trial, TrialSpec
 
 
 class Experiment(Protocol):
-    """What has to be known of the run to find a checkpoint."""
+    """The facts about the run that are needed to find a checkpoint."""
 
     machine: Machine
     uploads: Uploads | None
@@ -30,15 +30,18 @@ class Experiment(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """Why the checkpoint that the records name is `lost`, "" if it is not; and what was `found`
-    that no record names."""
+    """The result of `verify`.
+
+    `lost` says why the checkpoint in the records cannot be used, "" if it can. `found` is a newer
+    one that no record names.
+    """
 
     lost: str = ""
     found: CheckpointRecord | None = None
 
 
 class CannotPrepare(Exception):
-    """`what` could not be done because of `cause`, which says nothing of the checkpoint itself."""
+    """`what` failed because of `cause`, which is not a fault of the checkpoint."""
 
     def __init__(self, what: str, cause: Exception) -> None:
         super().__init__(what)
@@ -50,7 +53,7 @@ class CannotClone(Exception):
 
 
 class StartCheckpoints:
-    """Reads what an earlier incarnation left before it is used: it may have changed."""
+    """Checks checkpoints of earlier incarnations before they are used: they may have changed."""
 
     def __init__(self, experiment: Experiment, layout: Layout) -> None:
         self._experiment = experiment
@@ -60,8 +63,11 @@ class StartCheckpoints:
         self._unvisited: set[str] = set()
 
     def inherit(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
-        """These trials are an earlier incarnation's. Checkpoints that it left and no record names
-        are looked for, unless the trial begins anew."""
+        """Remember that these trials come from an earlier incarnation.
+
+        For each, `verify` also looks for checkpoints that no record names, unless the trial starts
+        from the beginning.
+        """
         known = list(trials)
         self._inherited = {trial.trial_id: trial.next_checkpoint for trial in known}
         self._unvisited = set(self._inherited)
@@ -69,28 +75,31 @@ class StartCheckpoints:
             self._unsearched = {t.trial_id for t in known if not restarts(t, resumed)}
 
     def has_to_look(self, effect: Launch, trial: Trial) -> bool:
-        """Whether the attempt has to wait for `verify`."""
+        """Whether the attempt must wait for `verify`."""
         to_read = self._to_read(effect, trial) is not None
         return to_read or self._may_miss_files(trial) or self._may_have_more(trial)
 
     async def verify(self, effect: Launch, trial: Trial) -> Verified:
-        """Read the checkpoint of `effect`, look for a newer one that no record names, and bring
-        the trial's files here. Raises CannotPrepare."""
+        """Prepare an attempt. Raises CannotPrepare.
+
+        Checks the checkpoint of `effect`, looks for a newer one that no record names, and
+        downloads the trial's files.
+        """
         checkpoint, problem, found = self._to_read(effect, trial), "", None
         if checkpoint is not None:
             with _naming(f"{checkpoint.dirname}, to resume from, cannot be read"):
                 problem = await self._problem_with(trial.spec, checkpoint)
         if problem or self._may_have_more(trial):
-            with _naming("checkpoints that no record names cannot be looked for"):
+            with _naming("the search for checkpoints that no record names failed"):
                 found = await self._search(trial)
         if found is not None or not problem:
-            with _naming("the files of the trial cannot be brought here"):
+            with _naming("the files of the trial cannot be downloaded"):
                 await self._bring_what_is_missing(trial)
         return Verified(lost=problem, found=found)
 
     async def adopt(self, origin: Origin, trial: Trial, attempt: int) -> CheckpointRecord:
-        """Give a clone its copy of the checkpoint that it begins from. Raises CannotClone,
-        StorageError or OSError."""
+        """Give a clone its copy of the other trial's checkpoint. Raises CannotClone, StorageError
+        or OSError."""
         source = self._experiment.machine.trials[origin.trial_id].spec
         if origin.checkpoint.index < self._inherited.get(origin.trial_id, 0) and (
             problem := await self._problem_with(source, origin.checkpoint)
@@ -105,8 +114,11 @@ class StartCheckpoints:
         return record_of(origin.checkpoint, staged, index=index, attempt=attempt)
 
     def _to_read(self, effect: Launch, trial: Trial) -> CheckpointRecord | None:
-        """The checkpoint to resume from, unless this incarnation has made it and no attempt has
-        failed since: what failed may have been the checkpoint."""
+        """The checkpoint that must be checked, or None.
+
+        None is needed for one that this incarnation made, unless an attempt has failed since: the
+        checkpoint may be the reason.
+        """
         checkpoint, inherited = effect.checkpoint, self._inherited.get(trial.trial_id, 0)
         is_known = checkpoint is not None and checkpoint.index >= inherited
         return None if is_known and not trial.setbacks else checkpoint
@@ -122,10 +134,10 @@ class StartCheckpoints:
         return trial.trial_id in self._unsearched and lacks_newest(trial)
 
     async def _search(self, trial: Trial) -> CheckpointRecord | None:
-        """Once is enough: only checkpoints that the records do not know are looked for.
+        """Look once for a newer checkpoint that no record names.
 
-        If they never had a checkpoint, storage is only ahead of the published records: their rows
-        are missing, and the trial makes them again.
+        If the records never named a checkpoint, storage is only ahead of the published records:
+        their rows are missing, and the trial repeats them.
         """
         uploads, storage = self._experiment.uploads, None
         if uploads is not None and uploads.is_remote and trial.next_checkpoint > 0:
@@ -141,9 +153,9 @@ class StartCheckpoints:
             self._unvisited.discard(trial.trial_id)
 
     async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:
-        """Why a checkpoint of an earlier incarnation cannot be resumed from; "" if it can.
+        """Why a checkpoint of an earlier incarnation cannot be used; "" if it can.
 
-        Reads every byte, which the trial is about to do too.
+        Reads every byte; the trial is about to read them anyway.
         """
         folder = self._layout.checkpoint(spec, checkpoint)
         problem = await threads.call(lambda: changed_checkpoint(folder, checkpoint))
@@ -157,5 +169,5 @@ class StartCheckpoints:
 def _naming(what: str) -> Iterator[None]:
     try:
         yield
-    except Exception as error:  # whatever it is, it says nothing of other trials
+    except Exception as error:  # only this trial is concerned
         raise CannotPrepare(what, error) from error

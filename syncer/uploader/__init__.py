@@ -1,5 +1,7 @@
-"""The uploader, a separate process that hashes, fsyncs, uploads and deletes.
+"""Runs in the uploader, a separate process that hashes, fsyncs, uploads and deletes files.
 
-`uploader.py` performs orders, `process.py` receives them, and `publication.py` makes a consistent
-set of files visible in storage. `lock.py` keeps a second run out of the folder.
+The controller, which sends it orders, does so in `holdfast.experiment.uploads`. `uploader.py`
+performs orders, `process.py` receives them, and `publication.py` makes a consistent set of files
+visible in storage; `holdfast.syncer.checkpoint.upload` sends one checkpoint. `lock.py` keeps a
+second run out of the folder.
 """

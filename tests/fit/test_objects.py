@@ -319,7 +319,7 @@ def test_a_value_that_cannot_be_pickled_is_refused_by_its_part(objects: Path) ->
 
 def test_what_is_no_value_and_what_is_no_reference_is_refused() -> None:
     ref = holdfast.put(1)
-    with pytest.raises(TypeError, match="is a reference already"):
+    with pytest.raises(TypeError, match="is already a reference"):
         holdfast.put(ref)
     with pytest.raises(TypeError, match="takes what put"):
         holdfast.get("a text")  # type: ignore[call-overload]

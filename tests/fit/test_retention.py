@@ -139,7 +139,7 @@ def test_a_bucket_that_refuses_deletions_is_told_and_no_error_of_the_run(
         told = capfd.readouterr().err
         assert "AccessDenied" in told
         assert told.count("Cannot delete the superseded checkpoint") == 1
-        assert "could not be removed, and go when the experiment is restored" in told
+        assert "could not be removed. A restore of the experiment" in told
         proxy.strike(Well())
         tune.Tuner.restore(
             f"{uri.partition('?')[0]}/run?{uri.partition('?')[2]}", report_three

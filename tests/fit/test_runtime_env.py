@@ -261,7 +261,7 @@ def test_what_it_cannot_mean_is_refused_when_it_is_said(environment: Any, told: 
 
 
 @pytest.mark.parametrize(
-    ("name", "told"), [("nowhere", "does not exist"), ("file", "is no directory")]
+    ("name", "told"), [("nowhere", "does not exist"), ("file", "is not a directory")]
 )
 def test_a_working_dir_that_is_none_is_refused(
     name: str, told: str, fit: Any, tmp_path: Path

@@ -135,7 +135,7 @@ def test_a_tracker_that_raises_is_told_once_and_given_the_rows_again(
     run(tmp_path, FakeTracker(tmp_path / "told", fails={2: 2}))
     assert keys(tmp_path / "told") == [(1, 1), (2, 1), (3, 1)]
     assert len(told_to(tmp_path / "told", "failed")) == 2
-    assert capsys.readouterr().err.count("the tracker is away; the run goes on") == 1
+    assert capsys.readouterr().err.count("the tracker is away; the run continues") == 1
 
 
 def test_what_a_tracker_refuses_is_set_aside_and_the_rest_delivered(

@@ -246,7 +246,7 @@ def test_a_checkpoint_that_no_record_names_any_more_is_taken_up_before_an_older_
     forget_notes(committed)
     restored = committed.restore().succeeds()
     assert epochs_of(restored) == [4, 4]
-    assert ("is whole, and no record named it any more" in restored.stderr) is whole
+    assert ("is complete, although no record names it" in restored.stderr) is whole
     ran = [note["iteration"] for note in committed.notes() if note["what"] == "ran"]
     assert sorted(ran) == ([3, 3, 4, 4] if whole else [1, 1, 2, 2, 3, 3, 4, 4])
 

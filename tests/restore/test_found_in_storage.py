@@ -16,7 +16,7 @@ from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 
-FOUND = "is whole, and no record named it any more"
+FOUND = "is complete, although no record names it"
 
 
 @contextmanager

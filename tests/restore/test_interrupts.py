@@ -168,7 +168,7 @@ def test_the_first_process_of_a_container_stops_as_any_other(bench: Bench, signu
     first.signal(signum)
     assert script.ends() in (-signum, 128 + signum)
     script.finish_reading()
-    assert "To go on: " in script.stderr
+    assert "To resume: " in script.stderr
     assert script.left() == []
     gate.open()
     assert epochs_of(bench.restore().succeeds()) == [4, 4]

@@ -103,7 +103,7 @@ def test_an_interrupted_cell_can_be_gone_on_with_in_the_next(
     assert "Interrupted: trials have" in shown
     assert shown.endswith("KeyboardInterrupt")
     command = next(
-        line.partition("To go on: ")[2] for line in shown.splitlines() if "To go on: " in line
+        line.partition("To resume: ")[2] for line in shown.splitlines() if "To resume: " in line
     )
     shown = notebook.run(f"print({command.replace('...', 'train')}[0].metrics)")
     assert "'epoch': 3, 'start': 2" in shown

@@ -85,7 +85,7 @@ def test_a_run_that_hangs_with_its_disk_is_left_after_the_third_ctrl_c(bench: Be
     bench.gate(silent_disk.GATE)
     script = bench.start()
     script.wait_for("silent script")
-    for told in ("Press Ctrl-C again", "to leave what hangs", ""):
+    for told in ("Press Ctrl-C again", "to leave processes that hang", ""):
         script.signal(signal.SIGINT)
         script.said(told)
     assert script.ends() == -signal.SIGINT

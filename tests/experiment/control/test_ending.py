@@ -67,10 +67,10 @@ async def test_the_end_shows_how_much_of_the_journal_the_trials_files_have() -> 
     assert await ending.finish() == []
     assert phases == [
         "ending the worker processes",
-        "writing what is left to be written",
-        "writing result.json and the like: 0% of the journal",
-        "writing result.json and the like: 25% of the journal",
-        "writing result.json and the like: 100% of the journal",
+        "writing the remaining files",
+        "writing result.json and similar files: 0% of the journal",
+        "writing result.json and similar files: 25% of the journal",
+        "writing result.json and similar files: 100% of the journal",
     ]
 
 

@@ -86,12 +86,12 @@ def ended(
 def test_after_a_ctrl_c_it_is_told_how_to_go_on() -> None:
     shown = ended(Status.PENDING)
     assert "Interrupted: trials have 10 s to end" in shown
-    assert "To go on: tune.Tuner.restore('/results/exp', trainable=...).fit()" in shown
+    assert "To resume: tune.Tuner.restore('/results/exp', trainable=...).fit()" in shown
 
 
 def test_a_script_that_goes_on_by_itself_is_only_to_be_started_again() -> None:
     shown = ended(Status.PENDING, facts=replace(FACTS, resumes=True))
-    assert "To go on: start this script again, or tune.Tuner.restore('/results/exp'" in shown
+    assert "To resume: start this script again, or tune.Tuner.restore('/results/exp'" in shown
 
 
 def test_a_run_that_finished_in_time_has_nothing_to_go_on_with() -> None:
@@ -103,7 +103,7 @@ def test_a_run_that_finished_in_time_has_nothing_to_go_on_with() -> None:
 def test_one_whose_uploads_are_missing_is_to_be_gone_on_with() -> None:
     shown = ended(Status.TERMINATED, unsaved=["checkpoint_000001"])
     assert "Not in storage yet: checkpoint_000001" in shown
-    assert "To go on: " in shown
+    assert "To resume: " in shown
 
 
 def test_what_is_not_in_storage_is_said_at_verbose_0_too() -> None:

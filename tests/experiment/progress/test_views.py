@@ -495,8 +495,8 @@ def test_what_is_said_when_the_table_is_gone_is_shown_at_once() -> None:
     view = live(terminal)
     view.update(SUMMARY)
     view.finish(DONE)
-    view.message("To go on: Tuner.restore(...)", "info")
-    assert [line for line in terminal.screen if line][-1] == "To go on: Tuner.restore(...)"
+    view.message("To resume: Tuner.restore(...)", "info")
+    assert [line for line in terminal.screen if line][-1] == "To resume: Tuner.restore(...)"
 
 
 def test_what_waits_to_be_shown_is_not_lost_where_the_run_fails() -> None:

@@ -205,7 +205,7 @@ def test_a_cursor_that_is_broken_means_that_everything_is_told_again(
     desk.route.cursor.write_text("{")
     again = Desk(run)
     again.follow()
-    assert "everything is told once more" in again.said[0][1]
+    assert "everything is sent again" in again.said[0][1]
     assert again.takes() == ["start", "result"]
 
 

@@ -133,7 +133,7 @@ def test_a_restore_tracks_where_its_own_environment_says(monkeypatch: pytest.Mon
 def test_an_untrusted_file_has_nothing_sent_anywhere(name: str) -> None:
     field = stored(OBJECTS[name], name)
     if name in TRACKERS:
-        with pytest.raises(NeedsTrust, match="sends what trials report to where"):
+        with pytest.raises(NeedsTrust, match="sends reports to the address"):
             restored(field, trusted=False)
     else:
         assert alike(restored(field, trusted=False), OBJECTS[name])

@@ -417,7 +417,7 @@ async def test_a_worker_that_shows_no_stack_is_killed(host: Desk) -> None:
     actor.on_exit(ExitCause(cause="was killed", signum=signal.SIGKILL))
     last = host.events[-1]
     assert isinstance(last, Exited)
-    assert last.cause.endswith("its stack could not be had")
+    assert last.cause.endswith("its stack could not be written")
 
 
 async def test_the_time_between_a_report_and_its_answer_is_not_the_workers() -> None:

@@ -96,7 +96,7 @@ def test_a_clone_whose_source_cannot_be_read_resumes_from_its_own(
     assert results.num_errors == 0
     assert [result.metrics["training_iteration"] for result in results] == [4, 4]
     said = capfd.readouterr().err
-    assert "does not go on from checkpoint 1 of" in said
+    assert "cannot resume from checkpoint 1 of" in said
     assert os.strerror(errno.EIO) in said
 
 

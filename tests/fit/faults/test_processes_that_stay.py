@@ -79,7 +79,7 @@ def fits(tmp_path: Path) -> tune.ResultGrid:
 @pytest.mark.parametrize(
     ("command", "name"),
     [
-        ("projector.process:main", "the projector (it writes result.json and its like)"),
+        ("projector.process:main", "the projector (it writes result.json and similar files)"),
         ("uploader.process:main", "the uploader (it commits and uploads checkpoints)"),
         ("trackers.process:main", "the tracker process of FakeTracker"),
         ("from holdfast.runtime.warm.parent", "the warm parent"),

@@ -267,7 +267,7 @@ def test_a_checkpoint_that_is_a_pickle_is_not_loaded(fit: Any, canary: Path) -> 
     path = fit(InADict, {"canary": str(canary)}, checkpoint_config=kept).experiment_path
     canary.unlink(missing_ok=True)
     [result] = tune.Tuner.restore(path, InADict, resume_errored=True, trusted=False).fit()
-    assert "holds a pickled dict, and trusted=False unpickles nothing" in str(result.error)
+    assert "holds a pickled dict, but trusted=False unpickles nothing" in str(result.error)
     assert not canary.exists()
     [result] = tune.Tuner.restore(path, InADict, resume_errored=True).fit()
     assert result.error is None
