@@ -20,8 +20,8 @@ from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref, named_in_tag, spread
 
-# Users compare with Ray's five states: ours in between are shown as the neighbouring one.
-# one whose end they wait for.
+# Users compare with Ray's five states: holdfast's states in between are shown as a neighbouring
+# one.
 _SHOWN_STATUS = {Status.STARTING: Status.PENDING, Status.STOPPING: Status.RUNNING}
 
 

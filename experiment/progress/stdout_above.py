@@ -68,7 +68,7 @@ class Prints:
                 self._divert(stream, caught)
 
     def stop(self) -> None:
-        """Restore the streams, except where somebody else has replaced ours."""
+        """Restore the streams, unless other code has replaced holdfast's."""
         for handler, stream in self._handlers:
             if isinstance(handler.stream, StdoutAbove):
                 handler.setStream(stream)

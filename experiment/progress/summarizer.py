@@ -50,9 +50,9 @@ def summarize(
 class Summarizer:
     """Makes summaries of one machine, at a cost that depends only on the living trials.
 
-    A trial that has ended is looked at once: looking at 10,000 of them takes 15 ms, too much for
-    four times a second next to the control loop. The table has at most `max_rows` trials; its
-    columns are the metric and numbers that the trials report, at most `infer_limit` in all.
+    Each ended trial is looked at once: looking at 10,000 of them takes 15 ms, too much for four
+    times a second next to the control loop. The table has at most `max_rows` trials; its columns
+    are the metric and numbers that the trials report, at most `infer_limit` in all.
     """
 
     def __init__(self, machine: Machine, *, max_rows: int = 20, infer_limit: int = 3) -> None:

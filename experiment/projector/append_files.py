@@ -24,7 +24,6 @@ from holdfast.syncer.files.regular import open_regular, regular_descriptor
 
 # This many cells of a table may be rewritten for new columns without limit (0.2 s); at most this
 # many are held in memory (55 MB).
-# held back in memory (55 MB).
 _FREE_CELLS = 200_000
 _MOST_HELD_CELLS = 1_000_000
 

@@ -20,7 +20,6 @@ from holdfast.syncer.files.disk_deadline import silent_for
 from holdfast.syncer.journal.journal import Journal, Position, Unsynced, segment_name
 
 # How long the projector collects rows before it writes them: the delay for readers of result.json.
-# waits.
 _NUDGE_S = 0.05
 # How long to wait for the disk's answer after a suspended job resumes on a busy machine.
 _RESUMED_S = 10.0
@@ -306,9 +305,7 @@ class JournalWriter:
         self._sync_again = False
         await self.sync()
         if self._is_silent:
-            threads.ThreadCall(
-                self._journal.abandon
-            )  # nobody waits: it may hang as the fsync does
+            threads.ThreadCall(self._journal.abandon)  # not awaited: it may hang as the fsync does
             return
         if self._is_lost:
             self._journal.abandon()

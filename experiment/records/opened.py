@@ -1,4 +1,4 @@
-"""One experiment, opened: what its records say, here and in storage, and its lock."""
+"""One opened experiment: its records, here and in storage, and its lock."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ _log = logging.getLogger(__name__)
 _STORAGE_TIMEOUT_S = SyncConfig().sync_timeout
 
 
-# How long the lock waits for processes of a run whose controller is gone: a process that was
-# killed a moment ago may still be ending.
+# How long the lock waits for processes of a run whose controller is gone: a process that was just
+# killed may still be ending.
 _STRAGGLERS_S = 10.0
 
 
 @contextmanager
 def locked(layout: Layout, *, deadline_s: float = _STRAGGLERS_S) -> Iterator[ExperimentLock]:
-    """Hold the lock of the experiment in this folder, in which no link leads out of it.
+    """Hold the lock of the experiment in this folder, after checking that no link leads out of it.
 
     Raises Locked at once while a controller holds it, and after `deadline_s` while other processes
     of a run do; LeadsElsewhere, OSError.
@@ -78,7 +78,7 @@ class OpenedExperiment:
     """
 
     def __init__(self, place: ExperimentPlace, *, storage_timeout_s: float = 0.0) -> None:
-        """A storage that is busy is waited for `storage_timeout_s`."""
+        """`storage_timeout_s`: how long to wait for a busy storage."""
         self.place = place
         self._storage_timeout_s = storage_timeout_s
 
@@ -90,7 +90,7 @@ class OpenedExperiment:
         settings: Settings,
         environ: Mapping[str, str],
     ) -> Self:
-        """The experiment at a path or URI, or where a RunConfig with a name says. Reads nothing.
+        """The experiment at a path or URI, or at that of a RunConfig with a name. Reads nothing.
 
         Raises NothingToRestore for a path that names no folder in a storage, InvalidConfig,
         InvalidLocation.
@@ -105,14 +105,13 @@ class OpenedExperiment:
 
     @property
     def path(self) -> str:
-        """As users see it, without credentials."""
+        """The path for users, without credentials."""
         return self.place.location.public
 
     def exists(self) -> bool:
         """Whether there is an experiment, on this machine or in storage.
 
-        Raises StorageError, or JournalUnreadable where there is one and its journal cannot be
-        read.
+        Raises StorageError, or JournalUnreadable if there is one whose journal cannot be read.
         """
         if self._beginning() is not None:
             return True
@@ -125,7 +124,7 @@ class OpenedExperiment:
         return TunerFile(self.place.layout.tuner, trusted=trusted)
 
     def recover(self, policy: TrialScheduler | None = None) -> Recovered:
-        """Fold the records on this machine; with a `policy` to continue the experiment with it.
+        """Read the records on this machine; pass a `policy` to continue the experiment with it.
 
         Raises what `recovery.recover` raises.
         """
@@ -134,14 +133,14 @@ class OpenedExperiment:
     # -- a restore -------------------------------------------------------------------------------
 
     def prepare(self) -> ExperimentSpec:
-        """Bring the newest records here and return what the experiment was asked to do.
+        """Download the newest records and return the experiment's settings.
 
-        Raises NothingToRestore, StorageError, JournalUnreadable, or TuneError where another
+        Raises NothingToRestore, StorageError, JournalUnreadable, or TuneError if another
         experiment is in the way.
         """
         layout = self.place.layout
         if layout.root.is_file():
-            raise NothingToRestore(f"{self.path} is a file: give the folder of an experiment")
+            raise NothingToRestore(f"{self.path} is a file: pass the folder of an experiment")
         self._when_ready(self._bring_unless_in_use)
         beginning = self._beginning()
         if beginning is None:
@@ -154,9 +153,9 @@ class OpenedExperiment:
         return machine.finished and machine.has_nothing
 
     def bring(self) -> None:
-        """Download the records from storage where they are newer there than here.
+        """Download the records if those in storage are newer.
 
-        Raises NothingToRestore, StorageError, or TuneError where another experiment is in the way.
+        Raises NothingToRestore, StorageError, or TuneError if another experiment is in the way.
         """
         layout, remote, mode = self.place.layout, self.place.remote, self.place.mode
         if remote is None:
@@ -171,7 +170,7 @@ class OpenedExperiment:
             return
         if beginning.spec.experiment_id != head["experiment_id"]:
             raise TuneError(
-                f"{layout.root} holds another experiment of the same name: set "
+                f"{layout.root} has another experiment of the same name: set "
                 f"RAY_AIR_LOCAL_CACHE_DIR to another directory, or move it away"
             )
         aside = layout.root.with_name(f"{layout.root.name}.before-{head['epoch'][-6:]}")
@@ -189,10 +188,10 @@ class OpenedExperiment:
             with locked(self.place.layout, deadline_s=0.0):
                 self.bring()
         except Locked:
-            return  # A run on this machine holds it: nothing in storage is newer.
+            return  # A run on this machine has the lock: nothing in storage is newer.
 
     def artifacts_left_in_storage(self, machine: Machine, sync: SyncConfig) -> str:
-        """A notice of artifacts that trials wrote on another machine; "" where there are none."""
+        """A notice about artifacts that trials wrote on another machine; "" if there are none."""
         place = self.place
         if place.remote is None or not sync.sync_artifacts or sync.restore_artifacts:
             return ""
@@ -217,18 +216,18 @@ class OpenedExperiment:
         """Whether a new run under this name follows an earlier one. Refuses an unfinished one.
 
         A second run would make it impossible to resume an unfinished experiment. A finished one,
-        and one that ended without results, may be followed: the new run's trials get folders and
-        a journal segment of their own. `tell` gets a line that says how to see the earlier run.
+        or one without results, may be followed: the new run's trials get their own folders and
+        journal segment. `tell` is called with a line that says how to see the earlier run.
 
-        Raises ExperimentExists, StorageError, or JournalUnreadable where an experiment of this
-        name cannot be read.
+        Raises ExperimentExists, StorageError, or JournalUnreadable if an experiment of this name
+        cannot be read.
         """
         place = self.place
         exists = self._beginning() is not None
         if place.remote is None and place.layout.mirror_of.exists():
             storage = read_regular(place.layout.mirror_of).decode()
             raise ExperimentExists(
-                f"{place.layout.root} is the local tree of an experiment that is kept in another "
+                f"{place.layout.root} is the local tree of an experiment in another "
                 f"storage ({storage}): choose another RunConfig(name=...) or storage_path",
                 self.path,
             )
@@ -259,7 +258,7 @@ class OpenedExperiment:
         )
 
     def check_nothing_hidden(self, recovered: Recovered) -> None:
-        """Refuse a run that is finished as far as it can be read, with unreadable records behind.
+        """Refuse a run that seems finished, but has unreadable records after its end.
 
         Raises JournalUnreadable.
         """
@@ -269,7 +268,7 @@ class OpenedExperiment:
             raise error.at(self.path) from error
 
     def _check_newest(self) -> None:
-        """Raises ExperimentExists where another machine has taken the experiment further."""
+        """Raises ExperimentExists if another machine has continued the experiment."""
         assert self.place.remote is not None
         head = published(self.place.remote)
         if head is None or has_all(self.place.layout, head):
@@ -298,8 +297,9 @@ class OpenedExperiment:
     # -- both ------------------------------------------------------------------------------------
 
     def _beginning(self) -> JournalStart | None:
-        """Where the experiment on this machine begins; None where there is none, or only in
-        storage. Raises JournalUnreadable where there is one and its journal cannot be read.
+        """Where the experiment on this machine begins; None if there is none here.
+
+        Raises JournalUnreadable if there is one whose journal cannot be read.
         """
         if self.place.remote is not None and not segments(self.place.layout.journal):
             return None
@@ -309,7 +309,8 @@ class OpenedExperiment:
             raise error.at(self.path) from error
 
     def _when_ready(self, perform: Callable[[], R]) -> R:
-        """Where no logging is configured, a script sees on stderr what it waits for."""
+        """Perform it once storage is ready; a script without logging sees on stderr what it waits
+        for."""
         return when_ready(
             perform,
             self.path,

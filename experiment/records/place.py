@@ -1,4 +1,4 @@
-"""Where an experiment lies: its local tree, and the storage that keeps it."""
+"""Finds where an experiment is: its local tree, and its storage."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from holdfast.trial.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExperimentPlace:
-    """Where the experiment `name` lies.
+    """The place of the experiment `name`.
 
-    `layout` is the tree on this machine. `remote` is where it is persisted, None where the tree
-    itself lies in the storage. `location` is the experiment's folder as users see it. `mode`: the
-    permissions of the tree's folder, should it be created now.
+    `layout` is the tree on this machine. `remote` is its storage, None if the tree itself is in
+    the storage. `location` is the experiment's folder as users know it. `mode`: the permissions of
+    the tree's folder if it is created now.
     """
 
     name: str
@@ -47,7 +47,7 @@ def find_place(
     settings: Settings,
     environ: Mapping[str, str],
 ) -> ExperimentPlace:
-    """Where the experiment `name` of a storage lies. Reads at most the note of a local tree.
+    """The place of the experiment `name` in a storage. Reads at most the note of a local tree.
 
     A local storage path is used as it is, with nothing copied twice, unless
     RAY_AIR_LOCAL_CACHE_DIR names another directory to work in.
@@ -70,13 +70,15 @@ def find_place(
 
 
 def check_local(place: ExperimentPlace) -> None:
-    """Try to write where the experiment works.
+    """Try to write to the experiment's local tree.
 
-    Raises StorageError, saying what was tried and what answered.
+    Raises StorageError with the attempt and the answer.
     """
     try:
         make_folder(place.layout.root, place.mode)
-        with tempfile.TemporaryFile(dir=place.layout.root):  # without a name that could stay
+        with tempfile.TemporaryFile(
+            dir=place.layout.root
+        ):  # without a name, so that nothing can stay behind
             pass
     except OSError as error:
         raise StorageError(
@@ -93,13 +95,13 @@ def check_remote(
     timeout_s: float = 0.0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Try to write where results will be kept, before trial 1.
+    """Try to write to the storage of the results, before trial 1.
 
-    The caller holds the lock: test objects that an earlier run of this tree left there when it
-    died belong to nobody, and are removed. A storage that answers that it is busy is waited for
-    `timeout_s`; `tell` gets a line about it.
+    The caller holds the lock, so test objects that an earlier run of this tree left when it died
+    belong to no process, and are removed. Waits up to `timeout_s` for a busy storage; `tell` is
+    called with a line about it.
 
-    Raises StorageError, saying what was tried and what answered.
+    Raises StorageError with the attempt and the answer.
     """
     if place.remote is not None:
         where, owner = place.remote.public, _tree_name(place)
@@ -118,7 +120,7 @@ def _tree_name(place: ExperimentPlace) -> str:
 
 
 def claim(place: ExperimentPlace) -> None:
-    """Note in the tree which storage it is persisted to. The caller holds the lock."""
+    """Record in the tree which storage it is uploaded to. The caller holds the lock."""
     if place.remote is not None:
         mark(place.layout, place.remote)
 
@@ -133,7 +135,7 @@ def restore_call(path: str, spec: ExperimentSpec) -> str:
 def address_of(
     path: str | os.PathLike[str] | RunConfig, filesystem: Any, settings: Settings
 ) -> tuple[str, Any]:
-    """The path to an experiment and its filesystem, which a RunConfig with a name says too.
+    """The path to an experiment and its filesystem; the argument may be a RunConfig with a name.
 
     Raises InvalidConfig for a RunConfig without a name.
     """
@@ -143,7 +145,7 @@ def address_of(
             raise InvalidConfig(f"the path to an experiment must be text, not {path!r:.100}")
         return text, filesystem
     if path.name is None:
-        raise InvalidConfig("restore finds an experiment by its name: give RunConfig(name=...)")
+        raise InvalidConfig("restore finds an experiment by its name: pass RunConfig(name=...)")
     base = os.fspath(path.storage_path or settings.storage or settings.local_dir)
     filesystem = path.storage_filesystem if filesystem is None else filesystem
     base, mark, query = base.partition("?") if filesystem is None else (base, "", "")
@@ -167,14 +169,15 @@ def _split(path: str | os.PathLike[str]) -> tuple[str, str]:
 def split(path: str | os.PathLike[str], filesystem: object | None) -> tuple[str, str]:
     """The storage path and the name in a path to an experiment.
 
-    Raises NothingToRestore for a path that names no folder in some storage."""
+    Raises NothingToRestore for a path that names no folder in a storage.
+    """
     if filesystem is None:
         parent, name = _split(path)
     else:
         parent, _, name = os.fspath(path).rstrip("/").rpartition("/")
     if not parent or name in ("", ".", ".."):
         raise NothingToRestore(
-            f"{redact(os.fspath(path)) or repr('')} names no experiment: give the path "
+            f"{redact(os.fspath(path)) or repr('')} names no experiment: pass the path "
             f"<storage_path>/<name> of one, or its RunConfig"
         )
     return parent, name

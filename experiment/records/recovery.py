@@ -118,7 +118,6 @@ def lost_checkpoints(
                 reason = broken(trial, record, layout, same_boot=same_boot, is_remote=is_remote)
             except (StorageError, OSError):
                 # It may be complete. If not, reading it fails only the trial that resumes from it.
-                # trial, and no other.
                 reason = ""
             if reason:
                 yield CheckpointLost(trial_id=trial.trial_id, index=record.index, reason=reason)

@@ -193,7 +193,7 @@ def _encode(taken: Snapshot) -> bytes:
         machine=snapshot(taken.machine),
     )
     head = to_fields(file)
-    del head["crc32"]  # it stands in the first line
+    del head["crc32"]  # it is in the first line
     parts = [f"{json.dumps(key)}: {_dumps(value)}" for key, value in head.items()]
     body = (",\n".join(parts) + "}\n").encode()
     return b'{"crc32": "%08x",\n' % zlib.crc32(body) + body

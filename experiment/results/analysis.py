@@ -1,4 +1,5 @@
-"""An experiment read from what it left, without its code: live, ended, broken, near or far."""
+"""Reads an experiment from its records and files, without its code: running, ended or damaged,
+here or in storage."""
 
 from __future__ import annotations
 
@@ -35,13 +36,13 @@ _log = logging.getLogger(__name__)
 
 
 class ExperimentAnalysis:
-    """The trials of an experiment, and what is best among them.
+    """The trials of an experiment, and the best among them.
 
-    `experiment_checkpoint_path` is the experiment's directory (or a snapshot in it): local, a URI,
-    or a path on `storage_filesystem`. `trials` narrows it to some trials (views, or ids).
-    `default_metric` and `default_mode` take the place of those in the experiment's TuneConfig.
-    Where several experiments were run under one name it is the newest, or number `run` (from 1).
-    In configs, objects of the user's that are no plain data are placeholders.
+    `experiment_checkpoint_path` is the experiment's directory (or a snapshot in it): a local path,
+    a URI, or a path on `storage_filesystem`. `trials` selects some trials (views, or ids).
+    `default_metric` and `default_mode` replace those in the experiment's TuneConfig. If several
+    experiments were run under one name, this is the newest, or number `run` (from 1). In configs,
+    the user's objects that are not plain data are placeholders.
 
     Raises ExperimentNotFound, InvalidConfig (NoSuchRun, for one), StorageError.
     """
@@ -68,10 +69,10 @@ class ExperimentAnalysis:
     def of(
         cls, experiment: ReadExperiment, resolve_config: ResolveConfig = config_without_code
     ) -> Self:
-        """The analysis of an experiment that is folded already; nothing is read.
+        """The analysis of an experiment that was read already; reads nothing.
 
-        `resolve_config` gives the user's own objects for what a config only names; what it leaves
-        as it is recorded becomes a placeholder.
+        `resolve_config` returns a config with the user's own objects; objects that it does not
+        resolve become placeholders.
         """
         analysis = cls.__new__(cls)
         outcome = _outcome(experiment, Completed(resolve_config))
@@ -83,7 +84,7 @@ class ExperimentAnalysis:
         self._surroundings = _surroundings(outcome, trainable)
 
     def __getstate__(self) -> tuple[Outcome, str]:
-        """A pickle holds what a pickled ResultGrid does."""
+        """A pickle has the same content as that of a ResultGrid."""
         return self._outcome.to_travel(), self._surroundings.trainable_name
 
     def __setstate__(self, state: tuple[Outcome, str]) -> None:
@@ -92,17 +93,17 @@ class ExperimentAnalysis:
 
     @property
     def outcome(self) -> Outcome:
-        """The trials and where they are: what a ResultGrid is made of."""
+        """The trials and their locations, from which a ResultGrid is made."""
         return self._outcome
 
     @property
     def default_metric(self) -> str | None:
-        """The metric of the `TuneConfig`, None where it has none."""
+        """The metric of the `TuneConfig`; None if it has none."""
         return self._outcome.metric
 
     @property
     def default_mode(self) -> str | None:
-        """ "min" or "max", as in the `TuneConfig`; None where it has none."""
+        """ "min" or "max", as in the `TuneConfig`; None if it has none."""
         return self._outcome.mode
 
     @property
@@ -133,10 +134,10 @@ class ExperimentAnalysis:
         return {t.trial_id: dataframe([columns_of(row) for row in rows]) for t, rows in read}
 
     def dataframe(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
-        """A line for each trial: its last row, or with `metric` its best row by that.
+        """A line for each trial: its last row or, with `metric`, its row with the best value.
 
-        Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`.
-        Raises PandasMissing, InvalidConfig, NoBestResult.
+        Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`. Raises
+        PandasMissing, InvalidConfig, NoBestResult.
         """
         return self._outcome.table(metric, mode)
 
@@ -154,7 +155,7 @@ class ExperimentAnalysis:
         scope: str = "last",
         filter_nan_and_inf: bool = True,
     ) -> TrialView | None:
-        """The best trial; None, and a warning that says why, where none can be best.
+        """The best trial; None, and a warning with the reason, if there is none.
 
         The arguments are those of `ResultGrid.get_best_result`. Raises InvalidConfig.
         """
@@ -169,7 +170,7 @@ class ExperimentAnalysis:
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"
     ) -> dict[str, Any] | None:
-        """The config of the best trial; None where there is none. Raises InvalidConfig."""
+        """The config of the best trial; None if there is none. Raises InvalidConfig."""
         best = self.get_best_trial(metric, mode, scope)
         return None if best is None else best.config
 
@@ -178,8 +179,8 @@ class ExperimentAnalysis:
     ) -> Checkpoint | None:
         """The checkpoint of `trial` (or of the trial with that id) with the best `metric`.
 
-        The default is the goal of the experiment, else the newest. None, and a warning that says
-        why, where none can be best. Raises InvalidConfig.
+        By default by the experiment's goal; without a goal, the newest one. None, and a warning
+        with the reason, if there is none. Raises InvalidConfig.
         """
         metric = metric or self.default_metric or "training_iteration"
         mode = check_mode(mode or self.default_mode or "max")
@@ -195,16 +196,16 @@ class ExperimentAnalysis:
         metric: str = "training_iteration",
         mode: str = "max",
     ) -> Checkpoint | None:
-        """The newest checkpoint of `trial`, or of the best trial by `metric` where none is given.
+        """The newest checkpoint of `trial`, by default of the best trial by `metric`.
 
-        None where there is none. Raises InvalidConfig.
+        None if there is none. Raises InvalidConfig.
         """
         chosen = self.get_best_trial(metric, mode) if trial is None else trial
         return None if chosen is None else self._outcome.result(self._trial(chosen)).checkpoint
 
     @property
     def best_trial(self) -> TrialView | None:
-        """The best trial by the experiment's goal. Raises InvalidConfig where it has none."""
+        """The best trial by the experiment's goal. Raises InvalidConfig if it has no goal."""
         return self.get_best_trial()
 
     @property
@@ -252,7 +253,7 @@ class ExperimentAnalysis:
 
 
 def _experiment_folder(path: str | os.PathLike[str]) -> str:
-    """The folder of a snapshot, where one is given as Ray's users do."""
+    """The experiment's folder; the path may be that of a snapshot, as in Ray."""
     text = os.fspath(path)
     above, _, name = text.rpartition("/")
     is_snapshot = name.startswith(SNAPSHOT_PREFIX) and name.endswith(".json")
@@ -286,7 +287,7 @@ def _outcome(
 def _known(trial_id: str, trials: Mapping[str, Trial]) -> Trial:
     if trial_id not in trials:
         raise InvalidConfig(
-            f"there is no trial {trial_id!r} here, there are {', '.join(list(trials)[:20])}"
+            f"there is no trial {trial_id!r}; the trials are {', '.join(list(trials)[:20])}"
         )
     return trials[trial_id]
 

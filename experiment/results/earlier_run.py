@@ -1,4 +1,4 @@
-"""A run that another one followed under its name: it can be read, and not be resumed."""
+"""A run that was followed by another one under its name: it can be read, but not resumed."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRun:
-    """Number `run` of those in `path`; `trainable` is the name of what it ran. `goes_on`: the
-    restore asks for what only the newest can do."""
+    """Run number `run` in `path`.
+
+    `trainable` is the name of its trainable. `goes_on`: the arguments of the restore apply only to
+    the newest run.
+    """
 
     path: str
     run: int
@@ -25,17 +28,19 @@ class EarlierRun:
     goes_on: bool
 
     def as_it_is(self) -> ResultGrid:
-        """What `fit()` returns of it. Raises InvalidConfig where trials would have to resume."""
+        """The results that `fit()` returns for it. Raises InvalidConfig if trials would have to
+        resume."""
         if self.goes_on or not self.is_finished:
             raise InvalidConfig(
                 f"run {self.run} in {self.path} was followed by another and cannot be resumed: "
-                f"get_results() reads it. Begin it again under another RunConfig(name=...)"
+                f"get_results() reads it. To run it again, use another RunConfig(name=...)"
             )
         return self.results
 
 
 def earlier_run(opened: OpenedExperiment, run: int, *, goes_on: bool) -> EarlierRun | None:
-    """None where it is the newest. Raises ExperimentNotFound, NoSuchRun, StorageError."""
+    """The earlier run; None if it is the newest. Raises ExperimentNotFound, NoSuchRun,
+    StorageError."""
     from holdfast.experiment.results.analysis import ExperimentAnalysis
     from holdfast.experiment.results.read_experiment import read_experiment
     from holdfast.experiment.results.result_grid import ResultGrid

@@ -35,14 +35,16 @@ _REPEATS = 10
 
 
 class ImportanceMissing(TuneError, ImportError):
-    """The library of an algorithm is not installed; the message says which."""
+    """The library of an algorithm is not installed; the message names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Importances:
-    """`scores` by parameter, the most important first; `spread` is a standard error, where the
-    algorithm gives one. `trials` is how many had the metric. No scores where they were too
-    few."""
+    """`scores` by parameter, the most important first.
+
+    `spread` is a standard error, if the algorithm computes one. `trials` is the number of trials
+    with the metric. There are no scores if they were too few.
+    """
 
     algorithm: str
     metric: str
@@ -52,7 +54,8 @@ class Importances:
 
 
 def choose(algorithm: str, trials: int) -> str:
-    """What "auto" is: `forest` where scikit-learn is and trials are enough, else `rank`.
+    """The algorithm that "auto" stands for: `forest` with scikit-learn and enough trials, else
+    `rank`.
 
     Raises InvalidConfig.
     """
@@ -65,7 +68,7 @@ def choose(algorithm: str, trials: int) -> str:
 
 
 def by_rank(columns: Mapping[str, Sequence[Any]], values: Sequence[float]) -> dict[str, float]:
-    """Each parameter's adjusted share, 0 to 1; what a trial does not have is a value as others."""
+    """Each parameter's adjusted share, from 0 to 1. A missing value counts as another value."""
     ranks = _ranks(values)
     return {name: _share(column, ranks) for name, column in columns.items()}
 
@@ -82,7 +85,7 @@ def _share(column: Sequence[Any], ranks: Sequence[float]) -> float:
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
-    """From 1; equal values share the mean of theirs."""
+    """The ranks from 1; equal values share the mean of their ranks."""
     order = sorted(range(len(values)), key=values.__getitem__)
     ranks = [0.0] * len(values)
     at = 0
@@ -103,7 +106,7 @@ def _squared_correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 def _between(texts: Sequence[str], ranks: Sequence[float]) -> float:
-    """The share of the squares that lies between the groups."""
+    """The share of the sum of squares that is between the groups."""
     mean = math.fsum(ranks) / len(ranks)
     total = math.fsum((rank - mean) ** 2 for rank in ranks)
     groups: dict[str, list[float]] = {}
@@ -126,9 +129,9 @@ def _is_number(value: object) -> bool:
 def by_forest(
     columns: Mapping[str, Sequence[Any]], values: Sequence[float]
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Each parameter's mean loss of R squared over the folds, and the standard error of that.
+    """Each parameter's mean loss of R squared over the folds, and its standard error.
 
-    Of more than 2,000 trials so many are drawn. Raises ImportanceMissing.
+    Of more than 2,000 trials, a random 2,000 are used. Raises ImportanceMissing.
     """
     try:
         import numpy
@@ -165,8 +168,8 @@ def by_forest(
 
 
 def _encoded(column: Sequence[Any]) -> list[float]:
-    """Numbers as they are, one that is missing below all; other values by their place among
-    the texts."""
+    """A column as numbers: missing values below all others, other values by the order of their
+    texts."""
     if all(value is None or _is_number(value) for value in column):
         lowest = min((float(value) for value in column if value is not None), default=0.0)
         return [lowest - 1 if value is None else float(value) for value in column]

@@ -1,4 +1,5 @@
-"""What a trial left on a disk or in a bucket: its rows, its error and its checkpoints."""
+"""Reads what a trial has stored on a disk or in a bucket: its rows, its error and its
+checkpoints."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ _log = logging.getLogger(__name__)
 DIRNAME = re.compile(
     r"_(?P<trial_id>[0-9a-f]{5}_\d{5,})_(?P<tag>\d+(?:_.*)?)_\d{4}(?:-\d\d){2}_\d\d(?:-\d\d){2}"
 )
-# What `holdfast.experiment.records.rows.error_entry` writes for each failure.
+# The first line that `holdfast.experiment.records.rows.error_entry` writes for each failure.
 _FAILED = re.compile(
     r"^Attempt \d+ failed at (?P<at>[^(\n]+) \((?P<kind>\w+)"
     r"(?:, process (?P<pid>\d+) on (?P<host>.*))?\)$",
@@ -35,7 +36,7 @@ _TRACEBACK = "Traceback (most recent call last):\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """A checkpoint that a trial keeps; `persisted` is False for one that only this machine has."""
+    """A checkpoint that a trial keeps. `persisted` is False if only this machine has it."""
 
     dirname: str
     iteration: int | None = None
@@ -43,18 +44,18 @@ class Kept:
 
 
 def rows_of(trial: Trial, folder: TrialFolder) -> list[Row]:
-    """The rows of every iteration, from `result.json`; logs a warning where the journal has more.
+    """The rows of all iterations from `result.json`; logs a warning if the journal has more.
 
-    While a run goes on, the newest rows are written a moment after they were reported. Raises
-    DamagedRows, StorageError, OSError.
+    During a run the newest rows are written shortly after their reports. Raises DamagedRows,
+    StorageError, OSError.
     """
     rows = folder.rows()
     last = rows[-1].get("training_iteration") if rows else 0
     is_behind = type(last) is int and last < trial.iteration
     if is_behind and (not trial.status.has_worker or folder.is_at_rest):
         _log.warning(
-            "%s/%s has rows up to iteration %s, and the journal up to %s: restoring the "
-            "experiment, or holdfast doctor repair, writes it anew",
+            "%s/%s has rows up to iteration %s, but the journal up to %s: restoring the "
+            "experiment, or holdfast doctor repair, rewrites the file",
             folder.shown, RESULTS, last, trial.iteration,
         )  # fmt: skip
     return rows
@@ -62,10 +63,10 @@ def rows_of(trial: Trial, folder: TrialFolder) -> list[Row]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What a trial left: its folder, its checkpoints oldest first.
+    """What a trial has stored: its folder, and its checkpoints, oldest first.
 
-    `trial` is None where only the folder is known. `best` is the row that the result is of, None
-    for the newest.
+    `trial` is None if only the folder is known. `best` is the row of the result, None for the
+    newest.
     """
 
     folder: TrialFolder
@@ -75,7 +76,7 @@ class Left:
     best: Row | None = None
 
     def checkpoints(self) -> list[tuple[Checkpoint, Kept]]:
-        """Without those that were not persisted and are not on this machine."""
+        """The checkpoints, without those that were not persisted and are not on this machine."""
         found = ((self._checkpoint(kept), kept) for kept in self.kept)
         return [(checkpoint, kept) for checkpoint, kept in found if checkpoint is not None]
 
@@ -94,33 +95,33 @@ class Left:
         return self.folder.rows() if self.trial is None else rows_of(self.trial, self.folder)
 
     def to_travel(self) -> Left:
-        """As it may be pickled."""
+        """A copy that can be pickled."""
         return replace(self, folder=self.folder.to_travel())
 
     def arrived(self) -> Left:
-        """After it was unpickled, maybe on another machine."""
+        """A copy for this machine after unpickling."""
         return replace(self, folder=self.folder.arrived())
 
     def shown_metrics(self) -> Row:
-        """What a repr shows: nothing is read where the records tell it."""
+        """The metrics for a repr; read from files only if the records lack them."""
         told = self.trial is not None and self.best is None
         return told_row(self.trial) if told and self.trial is not None else self.metrics()
 
 
 def told_row(trial: Trial) -> Row:
-    """The newest row as the experiment's records tell it, without reading a file."""
+    """The newest row in the experiment's records; reads no file."""
     if trial.row is None:
         return {"trial_id": trial.trial_id, "done": False}
     return result_row(trial, with_config=False)
 
 
 def has_reported_since_start(trial: Trial) -> bool:
-    """Whether the trial's row is of its newest attempt, and not one that may be rolled back."""
+    """Whether the row is of the trial's newest attempt, so that it will not be rolled back."""
     return trial.row is not None and trial.iteration > trial.resumed_from
 
 
 def trial_metrics(trial: Trial, folder: TrialFolder, resolve_config: ResolveConfig) -> Row:
-    """The newest row of a folded trial: that of `result.json`, unless it lags behind."""
+    """The newest row of a trial: that of `result.json`, unless it lags behind the records."""
     row = folder.last_row()
     lags = (
         has_reported_since_start(trial)
@@ -131,7 +132,7 @@ def trial_metrics(trial: Trial, folder: TrialFolder, resolve_config: ResolveConf
 
 
 def _params_of(folder: TrialFolder) -> dict[str, Any]:
-    """Raises DamagedRows."""
+    """The config in `params.json`. Raises DamagedRows."""
     try:
         params: dict[str, Any] = check_table(parse_table(folder.read(PARAMS) or b"{}"), "it")
     except ValueError as error:
@@ -142,7 +143,7 @@ def _params_of(folder: TrialFolder) -> dict[str, Any]:
 
 
 def _folder_metrics(folder: TrialFolder) -> Row:
-    """The last row; what it does not say of the config stands in `params.json`."""
+    """The last row, with the config from `params.json` if it lacks that."""
     metrics = folder.last_row() or {}
     if "config" not in metrics:
         metrics["config"] = _params_of(folder)
@@ -154,10 +155,10 @@ def _folder_metrics(folder: TrialFolder) -> Row:
 
 
 def read_error(text: str, row: Row | None, folder: TrialFolder) -> TrialError | None:
-    """The last failure of `error.txt`, None if the trial went on after it and reported.
+    """The last failure in `error.txt`; None if the trial continued after it and reported.
 
-    An attempt has a process of its own: the last row is of a later attempt if it is not older
-    than the failure, and `error.txt` does not name the process that reported it.
+    Each attempt has its own process. So the last row is of a later attempt if it is not older than
+    the failure and `error.txt` does not name the process that reported it.
     """
     entries = list(_FAILED.finditer(text))
     last = entries[-1] if entries else None
@@ -182,6 +183,7 @@ def read_error(text: str, row: Row | None, folder: TrialFolder) -> TrialError | 
 
 
 def _kind_named(text: str) -> FailureKind:
-    """The user may have edited the file: "user" for what is not the name of a kind."""
+    """The kind of failure; "user" for an unknown one, because the user may have edited the
+    file."""
     kinds: tuple[FailureKind, ...] = get_args(FailureKind)
     return next((kind for kind in kinds if kind == text), "user")

@@ -1,4 +1,4 @@
-"""What an experiment has come to: which trial is best, and a table of them all."""
+"""The results of an experiment: its trials, the best one, and a table of all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _AHEAD = 64
 
 
 class Scored(NamedTuple):
-    """A trial, and what counts of its values."""
+    """A trial and the value by which it is compared."""
 
     trial: Trial
     value: float
@@ -55,11 +55,11 @@ class Scored(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What an experiment has come to. Cheap to make: results are made, and files read, on demand.
+    """The results of an experiment. Cheap to create: files are read on demand.
 
-    `location` is the experiment's place in storage, `layout` its local directory where there is
-    one. `metric` and `mode` are the goal that the experiment was given, None where it had none;
-    `spec` is what it was asked to be.
+    `location` is the experiment's place in storage; `layout` its local directory, None if there is
+    none. `metric` and `mode` are the experiment's goal, None if it has none; `spec` are its
+    settings.
     """
 
     trials: Mapping[str, Trial]
@@ -74,11 +74,11 @@ class Outcome:
     )
 
     def to_travel(self) -> Outcome:
-        """As it may be pickled: what was read is read again there."""
+        """A copy that can be pickled. Files are read again after unpickling."""
         return replace(self, location=portable(self.location))
 
     def arrived(self) -> Outcome:
-        """After it was unpickled: another machine does not have the directory of this one."""
+        """A copy for this machine after unpickling: the original directory may be missing here."""
         here = self.layout is not None and self.layout.root.is_dir()
         return self if here else replace(self, layout=None)
 
@@ -100,7 +100,8 @@ class Outcome:
         return replace(trial, checkpoints=kept)
 
     def checkpoint(self, spec: TrialSpec, record: CheckpointRecord) -> Checkpoint:
-        """A checkpoint of a trial that is `reachable`: where it is persisted, else here."""
+        """A checkpoint of a `reachable` trial: from storage if it is persisted, otherwise from
+        this machine."""
         folder = self._folder(spec)
         here = folder.checkpoint(record.dirname, persisted=record.committed)
         return here or Checkpoint.from_location(folder.location.child(record.dirname))
@@ -115,7 +116,7 @@ class Outcome:
         return self._read(trials, of)
 
     def metrics(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, Row]]:
-        """Each trial with what `Result.metrics` is. Raises StorageError, OSError."""
+        """Each trial with its `Result.metrics`. Raises StorageError, OSError."""
         return self._read(
             trials, lambda trial, folder: trial_metrics(trial, folder, self.resolve_config)
         )
@@ -123,7 +124,8 @@ class Outcome:
     def _read(
         self, trials: Sequence[Trial], read: Callable[[Trial, TrialFolder], T]
     ) -> Iterator[tuple[Trial, T]]:
-        """A few at a time: a request to a bucket takes some 20 ms, most of it waiting."""
+        """Read several trials at a time: a request to a bucket takes about 20 ms, mostly
+        waiting."""
 
         def of(trial: Trial) -> tuple[Trial, T]:
             return trial, read(trial, self._folder(trial.spec))
@@ -141,13 +143,13 @@ class Outcome:
         return TrialFolder.of(spec, self.location, self.layout)
 
     def goal(self, metric: str | None, mode: str | None) -> tuple[str, str]:
-        """What is asked for, else what the experiment was given. Raises InvalidConfig."""
+        """The goal in the arguments, else the experiment's. Raises InvalidConfig."""
         metric, mode = metric or self.metric, mode or self.mode
         if metric is None:
             names = reported_names(map(told_row, self._reporting()))
             raise InvalidConfig(
-                "no metric is given: name it here, or in TuneConfig(metric=...) before fit(). "
-                f"Reported were: {', '.join(names) or 'none'}"
+                "no metric is given: pass it here, or in TuneConfig(metric=...) before fit(). "
+                f"Reported metrics: {', '.join(names) or 'none'}"
             )
         if mode is None:
             raise InvalidConfig(
@@ -165,7 +167,7 @@ class Outcome:
     def best_result(
         self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Result:
-        """The result of the trial of `best_scored`; with the scope "all" as of its best row."""
+        """The result of the trial of `best_scored`; with the scope "all", of its best row."""
         found = self.result(self.best(metric, mode, scope, filter_nan_and_inf))
         return found.at_best(metric, mode) if scope == "all" else found
 
@@ -174,12 +176,12 @@ class Outcome:
     ) -> Scored:
         """The trial with the best `metric`, and its value.
 
-        Raises NoBestResult, InvalidConfig for a bad scope.
+        Raises NoBestResult, InvalidConfig for an unknown scope.
 
-        `scope` says what counts of a trial: its "last" value, its best of "all", the average of
-        all ("avg"), of the last 5 or of the last 10 ("last-5-avg", "last-10-avg"). NaN is never
-        better than a number. With `filter_nan_and_inf` NaN and infinite values cannot win at all:
-        "all" passes them over, and an average with one among its values does not count.
+        `scope` says which value of a trial counts: its "last" one, the best of "all", the average
+        of all ("avg"), or of the last 5 or 10 ("last-5-avg", "last-10-avg"). NaN is never better
+        than a number. With `filter_nan_and_inf`, NaN and infinite values cannot win at all: "all"
+        skips them, and an average that includes one does not count.
         """
         if scope not in SCOPES:
             raise InvalidConfig(f"scope must be one of {SCOPES}, not {scope!r}")
@@ -197,14 +199,14 @@ class Outcome:
         return best
 
     def _values(self, metric: str, scope: str) -> Iterator[tuple[Trial, list[float]]]:
-        """Each trial that reported with its values of `metric`: one for "last", else all."""
+        """Each trial that reported, with its values of `metric`: one for "last", otherwise all."""
         trials, told = self._reporting(), []
         if scope == "last":
             told = [(trial, _numbers([told_row(trial)], metric)) for trial in trials]
             told = [(t, values) for t, values in told if values and has_reported_since_start(t)]
             yield from told
-        # For "last" also those are read of which another report than the newest may count: it
-        # does not hold the metric, or an attempt was rolled back and has not reported again.
+        # For "last", files are also read if the newest report may not be the one that counts: it
+        # lacks the metric, or the attempt was rolled back and has not reported again.
         known = {trial.trial_id for trial, _ in told}
         for trial, rows in self.rows([t for t in trials if t.trial_id not in known]):
             yield trial, _numbers(rows, metric)
@@ -220,13 +222,13 @@ class Outcome:
             message = f"{metric!r} is NaN or infinite in all {seen} trials that reported it"
         else:
             message = f"no trial reported a number {metric!r} ({states})"
-        return NoBestResult(f"{message}. Reported were: {', '.join(names)}", metric, names)
+        return NoBestResult(f"{message}. Reported metrics: {', '.join(names)}", metric, names)
 
     def _reporting(self) -> list[Trial]:
         return [trial for trial in self.trials.values() if trial.row is not None]
 
     def states(self) -> str:
-        """As in "3 TERMINATED, 1 ERROR"."""
+        """The number of trials by status: "3 TERMINATED, 1 ERROR"."""
         counts: dict[Status, int] = {}
         for trial in self.trials.values():
             counts[trial.status] = counts.get(trial.status, 0) + 1
@@ -237,14 +239,13 @@ class Outcome:
         return dataframe(self.lines(metric, mode))
 
     def lines(self, metric: str | None = None, mode: str | None = None) -> list[Row]:
-        """A line for each trial: its last row, or with `metric` its row with the best value.
+        """A line for each trial: its last row or, with `metric`, its row with the best value.
 
-        Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`. Trials
-        that have no such row are left out where `metric` is given. Raises InvalidConfig,
-        NoBestResult.
+        Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`. With a
+        `metric`, trials without such a row are left out. Raises InvalidConfig, NoBestResult.
         """
         if metric is None and mode is not None:
-            raise InvalidConfig(f"mode={mode!r} says nothing without a metric: give both")
+            raise InvalidConfig(f"mode={mode!r} has no meaning without a metric: pass both")
         if metric is None:
             found = list(self.metrics(list(self.trials.values())))
         else:
@@ -282,7 +283,7 @@ def _numbers(rows: Sequence[Row], metric: str) -> list[float]:
 
 
 def _score(values: Sequence[float], scope: str, mode: str, *, finite: bool) -> float | None:
-    """What counts of a trial's values, oldest first; None where it has none."""
+    """The value that counts for the scope, from values oldest first; None if there is none."""
     if not values:
         return None
     match scope:

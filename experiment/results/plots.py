@@ -1,4 +1,4 @@
-"""`results.plot`: what is drawn of an experiment."""
+"""`results.plot`: pictures of an experiment."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ _TITLES = {
 class GridPlots:
     """Pictures of all trials. Each method draws on `ax`, or on new axes, and returns them.
 
-    `metric` and `mode` default to the experiment's. A trial counts by its last value; failed
-    trials, and those whose value is missing, NaN or infinite, are drawn as such or left out, as
-    each method says. Raise InvalidConfig where no metric is known, and PlotsMissing without
-    matplotlib (`pip install 'holdfast[plots]'`).
+    `metric` and `mode` default to the experiment's. Each trial is represented by its last value.
+    Failed trials, and those whose value is missing, NaN or infinite, are marked or left out, as
+    each method says. The methods raise InvalidConfig if no metric is known, and PlotsMissing
+    without matplotlib (`pip install 'holdfast[plots]'`).
     """
 
     def __init__(self, outcome: Outcome) -> None:
@@ -63,8 +63,8 @@ class GridPlots:
     ) -> Axes:
         """`metric` over `x` (such as "time_total_s"), a line for each trial.
 
-        The best trial stands out, a cross ends those that failed, and values that are not finite
-        are gaps. Of more trials than `max_trials` the best ones are drawn.
+        The best trial is highlighted, a cross marks the end of a failed one, and values that are
+        not finite are gaps. Of more trials than `max_trials`, only the best are drawn.
         """
         metric, mode = self._goal(metric, mode)
         ranked = sorted(self._trials, key=lambda trial: rank(trial, metric, mode), reverse=True)
@@ -93,11 +93,12 @@ class GridPlots:
         params: Sequence[str] | None = None,
         ax: Axes | None = None,
     ) -> Axes:
-        """Each trial as a line through its parameters to its last `metric`, which colours it.
+        """Each trial as a line through its parameters to its last `metric`, which determines its
+        colour.
 
-        `params`, by names as `net/width`, are those that the search space varies unless given.
-        Numbers above 0 that span a wide range stand on a logarithmic axis. Trials without a
-        finite value are dotted, and end before the last axis.
+        `params` are names such as `net/width`; by default the parameters that the search space
+        varies. Positive numbers with a wide range have a logarithmic axis. Trials without a finite
+        value are dotted and end before the last axis.
         """
         metric, mode = self._goal(metric, mode)
         trials = self._trials
@@ -121,9 +122,9 @@ class GridPlots:
         algorithm: str = "auto",
         ax: Axes | None = None,
     ) -> Axes:
-        """How much each parameter matters for `metric`: `ResultGrid.importances`, as bars.
+        """The importance of each parameter for `metric` as bars; see `ResultGrid.importances`.
 
-        Raises ImportanceMissing for an algorithm whose library is not installed.
+        Raises ImportanceMissing if the algorithm's library is not installed.
         """
         return draw_importance(self.weighed(metric, params=params, algorithm=algorithm), ax)
 
@@ -139,7 +140,7 @@ class GridPlots:
         return list(self._outcome.trials.values())
 
     def _goal(self, metric: str | None, mode: str | None) -> tuple[str, str]:
-        """The mode only says what stands out: without one the smaller is the better."""
+        """The goal. The mode only decides what is highlighted; without one, smaller is better."""
         return self._outcome.goal(metric, mode or self._outcome.mode or "min")
 
 
@@ -175,7 +176,8 @@ def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:
 def weigh(
     outcome: Outcome, metric: str, *, params: Sequence[str] | None, algorithm: str
 ) -> Importances:
-    """Over the trials that have a finite last `metric`. No scores where those are fewer than 3.
+    """Weigh the parameters, using trials with a finite last `metric`. No scores for fewer than 3
+    trials.
 
     Raises InvalidConfig for an unknown algorithm, ImportanceMissing, OptunaMissing.
     """

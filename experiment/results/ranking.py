@@ -1,4 +1,4 @@
-"""Rows of metrics compared, flattened, and made a table."""
+"""Compares rows of metrics, flattens them, and makes tables of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pandas
 
 MODES = ("max", "min")
-# Metrics that every row has: where a few must be shown, those of the user are.
+# Metrics that every row has: the user's own are shown before them.
 AUTOMATIC = frozenset(
     {
         "checkpoint_dir_name",
@@ -38,7 +38,7 @@ AUTOMATIC = frozenset(
 
 
 class NoBestResult(TuneError, RuntimeError):
-    """Nothing can be best by `metric`; `reported` names the metrics that there are."""
+    """No trial can be best by `metric`; `reported` names the metrics that exist."""
 
     def __init__(self, message: str, metric: str, reported: Sequence[str] = ()) -> None:
         super().__init__(message)
@@ -47,7 +47,7 @@ class NoBestResult(TuneError, RuntimeError):
 
 
 class PandasMissing(TuneError, ImportError):
-    """A DataFrame was asked for and pandas is not installed."""
+    """A DataFrame was requested, but pandas is not installed."""
 
 
 def check_mode(mode: str) -> str:
@@ -58,7 +58,7 @@ def check_mode(mode: str) -> str:
 
 
 def numeric(row: Mapping[str, Any], metric: str) -> float | None:
-    """The value of `metric` (`a/b` for a nested one) as a number; None where there is none."""
+    """The value of `metric` (`a/b` for a nested one) as a number; None if there is none."""
     value = lookup(row, metric)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return float(value) if is_number else None
@@ -72,7 +72,8 @@ def is_better(value: float, than: float, mode: str) -> bool:
 
 
 def index_of_best(rows: Sequence[Mapping[str, Any]], metric: str, mode: str) -> int | None:
-    """Where the best `metric` stands, among equals the first; what is not finite is never best."""
+    """The index of the row with the best finite `metric`, the first of equal ones; None if there
+    is none."""
     best, at = math.nan, None
     for index, row in enumerate(rows):
         value = numeric(row, metric)
@@ -82,7 +83,7 @@ def index_of_best(rows: Sequence[Mapping[str, Any]], metric: str, mode: str) -> 
 
 
 def columns_of(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as `a/b` keys; lists and empty dicts stay values, as in a table of Ray's."""
+    """Nested dicts as `a/b` keys; lists and empty dicts stay values, as in Ray's tables."""
     flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Mapping) and value:

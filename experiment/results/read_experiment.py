@@ -1,4 +1,5 @@
-"""Reading an experiment without locking or changing it: its snapshots and journal, here or far."""
+"""Reads an experiment from its snapshots and journal, here or in storage, without locking or
+changing it."""
 
 from __future__ import annotations
 
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _READERS = 8
-# A journal of so many bytes has some 150,000 rows, and is read in a tenth of a second. Of a larger
-# one only what follows the snapshot is read, and the doctor looks at the rest.
+# A journal of this many bytes has about 150,000 rows and is read in 0.1 s. Of a larger one, only
+# the part after the snapshot is read; the doctor checks the rest.
 _MOST_BYTES = 32 << 20
 
 
 class ExperimentNotFound(TuneError, ValueError):
-    """There is no experiment at `path`, or none whose state can be read."""
+    """There is no experiment at `path`, or its state cannot be read."""
 
     def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
@@ -49,24 +50,24 @@ class ExperimentNotFound(TuneError, ValueError):
 
 
 class NeverBegun(ExperimentNotFound):
-    """A run began to write there, and ended before its first record."""
+    """A run started there and ended before its first record."""
 
     @classmethod
     def at(cls, path: str) -> NeverBegun:
         return cls(
             f"the run in {path} ended before its first record: no trial had begun, and nothing is "
-            f"lost. Begin it again under the same name",
+            f"lost. Start it again under the same name",
             path,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadExperiment:
-    """An experiment as its records tell it; `layout` is None where it is not on this machine.
+    """An experiment as its records describe it; `layout` is None if it is not on this machine.
 
-    `began_at` (seconds since 1970) and `notices`, of records that could not be used, are known of
-    one that was read. `runs_before` counts the experiments that were run in its folder before it
-    (None: there are some), `is_followed` says that another was run after it.
+    `began_at` (seconds since 1970) and `notices`, about unusable records, are set if it was read.
+    `runs_before` is the number of earlier experiments in its folder (None: unknown, but not 0);
+    `is_followed`: a later one exists.
     """
 
     machine: Machine
@@ -83,7 +84,7 @@ def load_experiment(
     filesystem: pyarrow.fs.FileSystem | None = None,
     run: int | None = None,
 ) -> ReadExperiment:
-    """Fold the newest experiment in a directory, or number `run`, from its snapshots and journal.
+    """Read the newest experiment in a directory, or run number `run`.
 
     Raises ExperimentNotFound, StorageError.
     """
@@ -91,10 +92,10 @@ def load_experiment(
 
 
 def read_experiment(location: Location, run: int | None = None) -> ReadExperiment:
-    """Fold the newest experiment at `location`, or number `run`, and log what cannot be read.
+    """Read the newest experiment at `location`, or run number `run`; log what cannot be read.
 
-    Nothing is locked or written there, so it may be running. A remote one's records are fetched
-    into a temporary directory first. Raises ExperimentNotFound, StorageError.
+    Nothing is locked or written there, so it may be running. Records in remote storage are
+    downloaded to a temporary directory first. Raises ExperimentNotFound, StorageError.
     """
     if location.local_path is not None:
         read = read_tree(Layout(Path(location.local_path)), location, run)
@@ -105,7 +106,7 @@ def read_experiment(location: Location, run: int | None = None) -> ReadExperimen
 
 
 def warn_of(location: Location, notices: Iterable[str]) -> None:
-    """Say what could not be read: without a logging of its own, a script sees it on stderr."""
+    """Log what could not be read; a script without logging sees it on stderr."""
     for notice in notices:
         _log.warning("%s", printable(f"{location}: {notice}"))
 
@@ -114,7 +115,7 @@ def warn_of(location: Location, notices: Iterable[str]) -> None:
 def records_of(
     path: str | os.PathLike[str], filesystem: pyarrow.fs.FileSystem | None = None
 ) -> Iterator[Layout]:
-    """The experiment's records as they lie on this machine, fetched if they are elsewhere.
+    """The experiment's records on this machine; downloaded if they are elsewhere.
 
     Raises ExperimentNotFound, StorageError.
     """
@@ -137,7 +138,7 @@ def records_of(
 
 
 def read_tree(layout: Layout, location: Location, run: int | None = None) -> ReadExperiment:
-    """Fold the tree on this machine of an experiment that is kept at `location`.
+    """Read the local tree of an experiment whose storage is `location`.
 
     Nothing is locked or written. Raises ExperimentNotFound, OSError.
     """
@@ -145,7 +146,7 @@ def read_tree(layout: Layout, location: Location, run: int | None = None) -> Rea
 
 
 def read_storage(location: Location, run: int | None = None) -> ReadExperiment:
-    """Fold what is published at `location`, fetched into a temporary directory that is removed.
+    """Read what is published at `location`, by way of a temporary directory.
 
     Raises ExperimentNotFound, StorageError.
     """
@@ -178,15 +179,17 @@ def _folded(
 
 def _not_found(location: Location) -> str:
     return (
-        f"there is no experiment at {location}: it has no folder {JOURNAL!r} with records. Give "
+        f"there is no experiment at {location}: it has no folder {JOURNAL!r} with records. Pass "
         f"the directory <storage_path>/<name>, and the storage_filesystem if one was used"
     )
 
 
 @contextmanager
 def _fetched(location: Location, *, with_earlier: bool = False) -> Iterator[Path]:
-    """A temporary directory with an experiment's snapshots and journal; `with_earlier` also the
-    journals of those that were run under its name before."""
+    """A temporary directory with an experiment's snapshots and journal.
+
+    `with_earlier`: also the journals of earlier runs under its name.
+    """
     names = [name for name in list_folder(location) if name.startswith(SNAPSHOT_PREFIX)]
     import tempfile
     from concurrent.futures import ThreadPoolExecutor
@@ -207,11 +210,10 @@ def _fetched(location: Location, *, with_earlier: bool = False) -> Iterator[Path
 
 
 def damages(layout: Layout, begins: int, end: Position | None = None) -> Iterator[str]:
-    """A line for each way in which the journal of the experiment that begins in segment `begins`
-    is damaged.
+    """A line for each damage in the journal of the experiment that begins in segment `begins`.
 
-    `end` is how far it was read, from a snapshot or from its beginning. While a process holds the
-    experiment's lock, its last record may be being written and is not mentioned. Raises OSError.
+    `end` is how far it was read. While a process holds the experiment's lock, its last record may
+    still be incomplete and is not mentioned. Raises OSError.
     """
     journal = layout.journal
     if end is None or not _is_read_to_its_end(journal, end):
@@ -221,8 +223,8 @@ def damages(layout: Layout, begins: int, end: Position | None = None) -> Iterato
         if sound < end:
             yield (
                 f"{JOURNAL}/{segment_name(sound.segment)} is damaged at offset {sound.offset}. "
-                f"What is shown comes from a newer snapshot; a restore may not be able to use "
-                f"it: holdfast doctor says more"
+                f"The data shown comes from a newer snapshot, which a restore may not be able to "
+                f"use. For details, run holdfast doctor"
             )
 
 

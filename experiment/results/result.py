@@ -1,4 +1,4 @@
-"""What one trial came to, read from what it left: in memory, on a disk or in a bucket."""
+"""The result of one trial, read from memory, from a disk or from a bucket."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _SHOWN_METRICS = 8
 
 
 class ResultNotFound(TuneError, FileNotFoundError):
-    """There is no trial's directory at `path`."""
+    """There is no trial directory at `path`."""
 
     def __init__(self, message: str, path: str) -> None:
         super().__init__(message)
@@ -48,13 +48,14 @@ class ResultNotFound(TuneError, FileNotFoundError):
 
 
 class Result:
-    """What a trial reported and left. Each attribute is read when it is first asked for.
+    """The reports and files of a trial. Each attribute is read on first use.
 
-    `error` is the TrialError that ended the trial, or None; `path` its directory on `filesystem`.
+    `error` is the TrialError that ended the trial, or None; `path` is its directory on
+    `filesystem`.
 
-    A pickle holds the last metrics and the config; all else is read again, from where the trial
-    is persisted if it is unpickled on another machine. It holds the credentials of that place too,
-    as a pickled Checkpoint does, but no filesystem object that cannot be pickled itself.
+    A pickle has the last metrics and the config. Everything else is read again after unpickling;
+    on another machine, from the trial's storage. A pickle also has the credentials of that
+    storage, as a pickled Checkpoint does, but no filesystem object that cannot be pickled.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Result:
         self.error = error
         self.path = path
         self._left: Left | None = None
-        # A cached property is an attribute: what is given here is never read.
+        # A cached property is an attribute: a value set here is never read from files.
         vars(self).update(
             metrics=metrics,
             checkpoint=checkpoint,
@@ -91,10 +92,10 @@ class Result:
         layout: Layout | None,
         resolve_config: ResolveConfig = config_without_code,
     ) -> Self:
-        """The result of a folded trial. No file is read yet.
+        """The result of a trial in the records. Reads no file yet.
 
-        `location` is the experiment's place in storage, `layout` its local directory where there
-        is one. `resolve_config` gives the user's own values for what the config only names.
+        `location` is the experiment's place in storage; `layout` its local directory, None if
+        there is none. `resolve_config` returns a config with the user's own values.
         """
         folder = TrialFolder.of(trial.spec, location, layout)
         kept = tuple(
@@ -113,7 +114,8 @@ class Result:
         path: str | os.PathLike[str],
         storage_filesystem: pyarrow.fs.FileSystem | None = None,
     ) -> Self:
-        """The result of the trial whose directory is `path`: local, a URI, or on a filesystem.
+        """The result of the trial in the directory `path`: a local path, a URI, or a path on a
+        filesystem.
 
         Needs neither the experiment's state nor the user's code. Raises ResultNotFound,
         StorageError.
@@ -149,20 +151,25 @@ class Result:
 
     @cached_property
     def checkpoint(self) -> Checkpoint | None:
-        """The newest checkpoint, None if there is none. Of a best row (`at_best`) its own, or if
-        it has none, the newest before it, which is logged as a warning."""
+        """The newest checkpoint; None if there is none.
+
+        For a best row (`at_best`), that row's checkpoint. If it has none, the newest one before
+        it; a warning is logged.
+        """
         found = self._checkpoint_of_row()
         return None if found is None else found[0]
 
     @property
     def checkpoint_iteration(self) -> int | None:
-        """The iteration that `checkpoint` was reported with, None where there is none."""
+        """The iteration of `checkpoint`; None if there is none."""
         found = self._checkpoint_of_row()
         return None if found is None else found[1].iteration
 
     def at_best(self, metric: str, mode: str) -> Self:
-        """This result as of the row with the best finite `metric`, among equals the first:
-        `metrics` are that row, and `checkpoint` is the one that was reported with it."""
+        """This result as of the row with the best finite `metric`, the first of equal ones.
+
+        Its `metrics` are that row, and its `checkpoint` was reported with it.
+        """
         rows = self.rows()
         at = index_of_best(rows, metric, check_mode(mode))
         if at is None or self._left is None:
@@ -185,9 +192,13 @@ class Result:
         iteration, own = row.get("training_iteration"), self.checkpoint_iteration
         if not self._checkpoints or own == iteration:
             return
-        have = "there is none before it" if own is None else f"`checkpoint` is of iteration {own}"
+        have = (
+            "there is none before it"
+            if own is None
+            else f"`checkpoint` is that of iteration {own}"
+        )
         _log.warning(
-            "trial %s: its best row, of iteration %s, has no checkpoint that is kept; %s",
+            "trial %s: its best row, of iteration %s, has no stored checkpoint; %s",
             row.get("trial_id"),
             iteration,
             have,
@@ -201,7 +212,7 @@ class Result:
 
     @cached_property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
-        """A line for each iteration, nested values under `a/b`. Raises PandasMissing."""
+        """A table with a line for each iteration, nested values as `a/b`. Raises PandasMissing."""
         return dataframe([columns_of(row) for row in self.rows()])
 
     def rows(self) -> list[Row]:
@@ -219,9 +230,9 @@ class Result:
     def get_best_checkpoint(self, metric: str, mode: str) -> Checkpoint | None:
         """The checkpoint that was reported with the best `metric` (`a/b` for a nested one).
 
-        `mode` is "max" or "min". Among equals the oldest; NaN, an infinite value and what is no
-        number are never best. Raises NoBestResult if there is none, naming the metrics that
-        checkpoints were reported with.
+        `mode` is "max" or "min". Of equal ones the oldest counts. NaN, infinity and values that
+        are not numbers are never best. Raises NoBestResult if there is none, naming the metrics
+        that were reported with checkpoints.
         """
         rows = [row for _, row in self.best_checkpoints]
         at = index_of_best(rows, metric, check_mode(mode))
@@ -240,8 +251,8 @@ class Result:
                 names,
             )
         return NoBestResult(
-            f"no checkpoint of {self.path} was reported with a number {metric!r}. "
-            f"Reported were: {', '.join(names)}",
+            f"no checkpoint of {self.path} was reported with a numeric {metric!r}. "
+            f"Reported metrics: {', '.join(names)}",
             metric,
             names,
         )
@@ -255,7 +266,7 @@ class Result:
         if left is None:
             return {name: value for name, value in vars(self).items() if name != "filesystem"}
         state = {"error": self.error, "path": self.path, "_left": left.to_travel()}
-        # The records of the run tell the last row; without them only the folder does.
+        # The last row is in the run's records; without them, only in the folder.
         return state if left.trial is not None else {**state, "metrics": self.metrics}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -280,7 +291,8 @@ class Result:
 
 
 def _row_of(kept: Kept, rows: Sequence[Row]) -> Row:
-    """The row that was reported with a checkpoint; for one made at the end, of its iteration."""
+    """The row of a checkpoint's report; for a checkpoint saved at the end, the row of its
+    iteration."""
     for row in rows:
         if row.get("checkpoint_dir_name") == kept.dirname:
             return row
@@ -291,7 +303,7 @@ def _row_of(kept: Kept, rows: Sequence[Row]) -> Row:
 def _not_found(folder: TrialFolder) -> str:
     if folder.exists():
         return (
-            f"{folder.path} is no trial's directory: there is no {RESULTS}, {PARAMS} or {ERROR} "
-            f"in it. For a whole experiment use ExperimentAnalysis or Tuner.restore"
+            f"{folder.path} is not a trial directory: it has no {RESULTS}, {PARAMS} or {ERROR}. "
+            f"For a whole experiment use ExperimentAnalysis or Tuner.restore"
         )
-    return f"there is no trial's directory at {folder.path}"
+    return f"there is no trial directory at {folder.path}"

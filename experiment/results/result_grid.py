@@ -1,4 +1,4 @@
-"""What `fit()` returns: the results of all trials, beside each other."""
+"""The return value of `fit()`: the results of all trials."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CELL_CHARS = 20
 
 
 class HasOutcome(Protocol):
-    """What a ResultGrid is made of: an ExperimentAnalysis."""
+    """An object from which a ResultGrid can be made, such as an ExperimentAnalysis."""
 
     @property
     def outcome(self) -> Outcome: ...
@@ -43,7 +43,7 @@ class ResultGrid(Sequence[Result]):
         self._trials = tuple(self._outcome.trials.values())
 
     def __getstate__(self) -> Outcome:
-        """A pickle holds what a pickled Result does, of each trial."""
+        """A pickle has the same content as a pickled Result of each trial."""
         return self._outcome.to_travel()
 
     def __setstate__(self, outcome: Outcome) -> None:
@@ -64,7 +64,9 @@ class ResultGrid(Sequence[Result]):
         try:
             trial = self._trials[index]
         except IndexError:
-            raise IndexError(f"there are {len(self)} results, none has index {index}") from None
+            raise IndexError(
+                f"index {index} is out of range: there are {len(self)} results"
+            ) from None
         return self._outcome.result(trial)
 
     def __iter__(self) -> Iterator[Result]:
@@ -81,15 +83,14 @@ class ResultGrid(Sequence[Result]):
         """The result of the best trial; a single trial is the best without a metric.
 
         `metric` (`a/b` for a nested one) and `mode` ("max" or "min") default to those of
-        TuneConfig. `scope` says what counts of a trial: its "last" value, its best of "all", or
-        the average of all, the last 5 or the last 10 ("avg", "last-5-avg", "last-10-avg").
-        With "all" the result is of the trial's best row: its `metrics` are that row, and its
-        `checkpoint` is the one that was reported with it, or else the newest before it (a warning
-        says so). Otherwise they are the newest row and the newest checkpoint, as in Ray.
-        Trials whose value is NaN or infinite cannot win, unless `filter_nan_and_inf` is False;
-        NaN never beats a number.
+        TuneConfig. `scope` says which value of a trial counts: its "last" one, the best of "all",
+        or the average of all, the last 5 or the last 10 ("avg", "last-5-avg", "last-10-avg"). With
+        "all", the result is of the trial's best row: its `metrics` are that row, and its
+        `checkpoint` was reported with it, or is the newest before it (with a warning). Otherwise
+        they are the newest row and the newest checkpoint, as in Ray. Trials whose value is NaN or
+        infinite cannot win, unless `filter_nan_and_inf` is False; NaN never beats a number.
 
-        Raises InvalidConfig (no metric or mode) or NoBestResult, saying what was reported.
+        Raises InvalidConfig (no metric or mode) or NoBestResult, which names the reported metrics.
         """
         if len(self) == 1 and metric is None and self._outcome.metric is None:
             return self[0]
@@ -100,7 +101,8 @@ class ResultGrid(Sequence[Result]):
     def get_dataframe(
         self, filter_metric: str | None = None, filter_mode: str | None = None
     ) -> pandas.DataFrame:
-        """A line for each trial: its last row, or with `filter_metric` its best row by that.
+        """A line for each trial: its last row or, with `filter_metric`, its row with the best
+        value.
 
         Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`.
         `filter_mode` defaults to that of TuneConfig. Raises PandasMissing, NoBestResult.
@@ -112,7 +114,7 @@ class ResultGrid(Sequence[Result]):
     ) -> pyarrow.Table:
         """`get_dataframe` as an Arrow table, without pandas.
 
-        Containers are JSON text there, and a column of values of several kinds holds their text.
+        Containers are JSON text, and a column with values of several types has them as text.
         Raises NoBestResult.
         """
         from holdfast.experiment.results.exporting.arrow_table import arrow_table
@@ -127,13 +129,13 @@ class ResultGrid(Sequence[Result]):
         metric: str | None = None,
         mode: str | None = None,
     ) -> Exported:
-        """Write the trials into an Optuna storage, for optuna-dashboard and Optuna's plots.
+        """Write the trials to an Optuna storage, for optuna-dashboard and Optuna's plots.
 
-        `storage` is a URL such as "sqlite:///trials.db", or a storage object of Optuna's; the
-        study is called as the experiment unless `study_name` says. Run again, it adds what is new
-        and brings up to date what had not ended. Each trial has its parameters with the
-        distributions of the search space, `metric` (default: TuneConfig's) of every iteration as
-        intermediate values, its state, and the rest of its config and metrics as user attributes.
+        `storage` is a URL such as "sqlite:///trials.db", or a storage object of Optuna. The study
+        has the experiment's name unless `study_name` is given. A repeated call adds new trials and
+        updates unfinished ones. Each trial has its parameters with the distributions of the search
+        space, `metric` (default: TuneConfig's) of every iteration as intermediate values, its
+        state, and the rest of its config and metrics as user attributes.
 
         Raises OptunaMissing (`pip install 'holdfast[optuna]'`), InvalidConfig.
         """
@@ -157,13 +159,13 @@ class ResultGrid(Sequence[Result]):
         params: Sequence[str] | None = None,
         algorithm: str = "auto",
     ) -> Importances:
-        """How much each varied parameter matters for the last `metric` (default: TuneConfig's).
+        """The importance of each varied parameter for the last `metric` (default: TuneConfig's).
 
-        `algorithm`: "rank" (the share of the variance of the metric's ranks, with no library),
-        "forest" (permutation importance of a random forest, with scikit-learn), "fanova" (as
-        Optuna computes it), or "auto": "forest" where scikit-learn is installed and ten trials
-        have the metric, else "rank". Failed trials count with their last finite value. There are
-        no scores for fewer than three such trials.
+        `algorithm`: "rank" (the share of the variance of the metric's ranks, needs no library),
+        "forest" (permutation importance of a random forest, needs scikit-learn), "fanova"
+        (computed by Optuna), or "auto": "forest" if scikit-learn is installed and ten trials have
+        the metric, otherwise "rank". Failed trials count with their last finite value. With fewer
+        than three such trials there are no scores.
 
         Raises InvalidConfig, ImportanceMissing, OptunaMissing.
         """
@@ -178,12 +180,12 @@ class ResultGrid(Sequence[Result]):
 
     @property
     def num_errors(self) -> int:
-        """How many trials failed for good."""
+        """The number of trials that failed for good."""
         return sum(trial.status is Status.ERROR for trial in self._trials)
 
     @property
     def num_terminated(self) -> int:
-        """How many trials ended without an error."""
+        """The number of trials that ended without an error."""
         return sum(trial.status is Status.TERMINATED for trial in self._trials)
 
     @property

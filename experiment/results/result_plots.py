@@ -1,4 +1,4 @@
-"""`result.plot`: what is drawn of one trial."""
+"""`result.plot`: pictures of one trial."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PANELS = 4
 
 
 class _OneTrial(Protocol):
-    """A Result, as far as its pictures need it."""
+    """The parts of a Result that its pictures need."""
 
     @property
     def metrics(self) -> dict[str, Any] | None: ...
@@ -38,7 +38,7 @@ class ResultPlots:
         x: str = "training_iteration",
         ax: Axes | None = None,
     ) -> Axes:
-        """The `metrics` (a name, or several) over `x`; the first four of the trial's unless given.
+        """The `metrics` (one name, or several) over `x`; by default the trial's first four.
 
         Raises PlotsMissing without matplotlib (`pip install 'holdfast[plots]'`).
         """

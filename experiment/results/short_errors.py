@@ -1,8 +1,8 @@
-"""Errors as users see them: what happened and where in their code, without holdfast's own frames.
+"""Shortens errors for users: what happened and where in their code, without holdfast's own frames.
 
 A failed request to storage leaves a chain of three tracebacks, and a misspelled metric 25 lines of
-our frames; only the last line says what happened. What is cut off here goes to the log
-`holdfast.experiment.results.short_errors` (level DEBUG).
+holdfast's frames; only the last line says what happened. The log
+`holdfast.experiment.results.short_errors` (level DEBUG) has what is cut off here.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ _log = logging.getLogger(__name__)
 
 
 def short_errors(call: Callable[P, T]) -> Callable[P, T]:
-    """For what users call: a KeyboardInterrupt, and an error whose text says all that there is to
-    say, come without their history, and the interpreter prints only the user's frames."""
+    """Decorate a public function, so that some errors show only the user's frames.
+
+    These are KeyboardInterrupt and errors whose text says everything.
+    """
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -50,7 +52,7 @@ def short_errors(call: Callable[P, T]) -> Callable[P, T]:
     return called
 
 
-# Their text has what the errors behind them say.
+# The text of these includes that of the errors behind them.
 _TOLD = (
     KeyboardInterrupt,
     StorageError,
@@ -59,7 +61,7 @@ _TOLD = (
     JournalUnreadable,
     ExperimentInUse,
 )
-# Perhaps a fault of holdfast: our frames say where.
+# Perhaps a bug in holdfast: its frames show where.
 _FAULTS = (InvalidTransition, UnreadableRecord)
 
 
@@ -73,7 +75,7 @@ def _shortened(error: BaseException) -> BaseException:
     if not _is_short(error):
         _log.debug("cut off from %s", type(error).__name__, exc_info=error)
         error.is_short = True  # type: ignore[attr-defined]
-    if sys.excepthook is sys.__excepthook__:  # else somebody shows errors in a way of their own
+    if sys.excepthook is sys.__excepthook__:  # otherwise another hook shows errors its own way
         sys.excepthook = _print
     error.__context__ = None
     return error.with_traceback(None)
@@ -84,7 +86,8 @@ def _is_short(error: BaseException) -> bool:
 
 
 def _print(kind: type[BaseException], error: BaseException, frames: TracebackType | None) -> None:
-    """In place of `sys.excepthook`: of a shortened error, the user's frames and what happened."""
+    """Replaces `sys.excepthook`: of a shortened error, print the user's frames and what
+    happened."""
     if not _is_short(error):
         sys.__excepthook__(kind, error, frames)
         return

@@ -1,4 +1,4 @@
-"""How many trials an experiment is to have, and what a plain restore has left to do."""
+"""The number of trials that an experiment plans, and what a plain restore has left to do."""
 
 from __future__ import annotations
 
@@ -11,20 +11,23 @@ _PLANNED = "trials"
 
 
 def planned(spec: ExperimentSpec, total: int | None) -> ExperimentSpec:
-    """`spec` with the number of trials that its search will create, None for without end: who
-    reads the records has no search to ask."""
+    """`spec` with the number of trials that its search will create, None for no limit.
+
+    Readers of the records cannot ask the search.
+    """
     return replace(spec, options={**spec.options, _PLANNED: total})
 
 
 def planned_as(spec: ExperimentSpec, other: ExperimentSpec) -> ExperimentSpec:
-    """`spec` with the number that `other` has: what follows from the rest makes no difference."""
+    """`spec` with the number of trials of `other`: this number follows from the rest, so it is no
+    difference."""
     if _PLANNED not in other.options:
         return spec
     return planned(spec, other.options[_PLANNED])
 
 
 def not_created(machine: Machine) -> int | None:
-    """How many trials the search has yet to create; None where the records do not say."""
+    """The number of trials that the search has yet to create; None if the records do not say."""
     if machine.search_ended:
         return 0
     total = machine.spec.options.get(_PLANNED)

@@ -1,4 +1,4 @@
-"""The parameters that an experiment varies, by names as `net/width`, for tables and pictures."""
+"""Finds the parameters that an experiment varies, by names such as `net/width`."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from holdfast.trial.values import flatten
 
 
 def params_of(trial: Trial) -> dict[str, Any]:
-    """A trial's whole config, flat, as JSON can hold it: `{"net/width": 64}`."""
+    """A trial's whole config, flat and as JSON values: `{"net/width": 64}`."""
     return flatten(readable(trial.config))
 
 
 def varied_names(spec: ExperimentSpec, trials: Iterable[Trial]) -> list[str]:
     """The parameters that the search space varies, in its order.
 
-    Where a choice is among dicts or lists, what is inside of them is named. Without a space in
-    the records: those in which the trials differ.
+    For a choice among dicts or lists, the parameters inside are named. Without a space in the
+    records, the parameters in which the trials differ.
     """
     configs = [params_of(trial) for trial in trials]
     names = dict.fromkeys(name for config in configs for name in config)

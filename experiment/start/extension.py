@@ -1,4 +1,4 @@
-"""What a restore changes of an experiment, and whether it can."""
+"""The changes that a restore makes to an experiment, and whether they are possible."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ SETTINGS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the caller wants changed from now on. None leaves a setting as it was; an infinite
-    `time_budget_s` removes the budget.
+    """The caller's changes. None leaves a setting as it was; an infinite `time_budget_s` removes
+    the budget.
 
     `settings` maps names of SETTINGS to new values. `is_sure`: a user's own stopper counts as a
-    new one even if it has the name of the former, since only the name is known.
-    Raises InvalidConfig for invalid values.
+    new one even if it has the name of the former, because only the name is known. Raises
+    InvalidConfig for invalid values.
     """
 
     num_samples: int | None = None

@@ -1,4 +1,4 @@
-"""`fit()`: from a request to results."""
+"""`fit()`: runs a request to its results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def fit(request: Request, settings: Settings, machinery: MachineResources) -> Re
 
 
 def _named(request: Request, settings: Settings) -> OpenedExperiment:
-    """The experiment under the name that the RunConfig says, or one of its own."""
+    """The experiment with the name in the RunConfig, or with a new unique name."""
     run = request.run
     name = run.name or _unique_name(request.trainable)
     place = find_place(run.storage_path, run.storage_filesystem, name, settings, os.environ)
@@ -120,7 +120,7 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
 
 
 def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressView:
-    """The user's own progress reporter instead of ours."""
+    """A view with the user's own progress reporter."""
     reporter = request.run.progress_reporter
     if not isinstance(reporter, ProgressReporter):
         raise InvalidConfig(
@@ -141,6 +141,7 @@ def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressV
 
 
 def _unique_name(trainable: Any) -> str:
-    """The trainable and the local time, as in Ray; a suffix tells two of one second apart."""
+    """The trainable's name and the local time, as in Ray; a suffix distinguishes two of one
+    second."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
     return f"{wrap.name_of(trainable)}_{stamp}_{secrets.token_hex(2)}"

@@ -1,4 +1,4 @@
-"""From a request and the records of its experiment to the plan of a run."""
+"""Makes the plan of a run from a request and the records of its experiment."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _new(
 ) -> Start:
     policy.begun(spec)  # which checks its settings, before anything is written
     first = Begun(spec=spec, capacity=dict(machinery.total), boot_id=boot_id())
-    # A segment of its own, also where a run that died at once left one without a beginning.
+    # Its own segment, even after a run that died at once and left one without a beginning.
     begins = (segments(place.layout.journal) or [-1])[-1] + 1
     return Start(machine=Machine(policy), first=first, begins=begins, fresh=True)
 

@@ -1,4 +1,4 @@
-"""What a call of `fit()` runs: from a script, or read back by a restore."""
+"""The request that a call of `fit()` runs: from a script, or read back by a restore."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 class Request:
     """One call of `fit()`. `resume` is None for a new experiment; `notices` are for the user.
 
-    `resources`: what unfinished trials of a resumed experiment ask for from now on. `spaces`: the
-    search spaces before `param_space`, by number. `resumes`: the same call, made again, resumes
-    the experiment. Unless `trusted`, nothing in the experiment's files is unpickled. `opened` is
-    the experiment, None where `run` says where to find it.
+    `resources`: the resources of unfinished trials of a resumed experiment from now on. `spaces`:
+    the search spaces before `param_space`, by number. `resumes`: the same call, made again,
+    resumes the experiment. Unless `trusted`, nothing in the experiment's files is unpickled.
+    `opened` is the experiment, None if `run` says where to find it.
     """
 
     trainable: Any
@@ -130,7 +130,7 @@ class Request:
         if endless and not ends:
             raise InvalidConfig(
                 f"num_samples=-1 starts trials without end"
-                f"{' of an empty search space' if not self.param_space else ''}: give "
+                f"{' of an empty search space' if not self.param_space else ''}: set "
                 f"TuneConfig(time_budget_s=...) or a Stopper with stop_all()"
             )
         kept = self.run.checkpoint_config
@@ -164,7 +164,8 @@ class Request:
         return own.over(machinery.environment)
 
     def options(self, environment: RuntimeEnv) -> dict[str, Any]:
-        """What a restore needs and the machine does not, as plain data without absolute paths."""
+        """The settings that a restore needs and the machine does not, as plain data without
+        absolute paths."""
         log = self.run.log_to_file
         return {
             "sync": asdict(self.run.sync_config),

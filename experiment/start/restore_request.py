@@ -1,4 +1,4 @@
-"""The request of a restore: what began the experiment, and what the caller gives instead."""
+"""Makes the request of a restore from the experiment's records and the caller's arguments."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def restored_request(
     trusted: bool = True,
     instead: tuple[TuneConfig | None, RunConfig | None] = (None, None),
 ) -> Request:
-    """The request that began the experiment, with what the caller wants changed.
+    """The request that began the experiment, with the caller's changes.
 
     `config`: the RunConfig that says where the experiment is. `script`: the request of a script
-    that would also begin the experiment. `instead` replaces what is pickled where that is not
+    that would also begin the experiment. `instead` replaces what is pickled if that is not
     `trusted`.
 
     Raises NothingToRestore, BrokenTunerFile, NotTrusted, StorageError, and InvalidConfig for a
@@ -89,9 +89,8 @@ def restored_request(
     found = wrap.find_trainable(request.trainable)
     if wrap.name_of(found) != spec.trainable:
         raise InvalidConfig(
-            f"the experiment in {opened.path} was begun with the trainable {spec.trainable!r}: "
-            f"restore() is given {wrap.name_of(found)!r}, which would run something else. Give "
-            f"it one of the same name"
+            f"the experiment in {opened.path} was begun with the trainable {spec.trainable!r}, "
+            f"but restore() was called with {wrap.name_of(found)!r}. Pass one of the same name"
         )
     if isinstance(found, TrainLoop):
         found, _ = found.in_space(request.param_space)
@@ -109,10 +108,10 @@ def _joined(
     wanted: Wanted,
     given_anew: Mapping[str, Any] | None,
 ) -> Request:
-    """What the journal and tuner.pkl say of the experiment, and what the caller gives instead.
+    """Combines the journal and tuner.pkl with the arguments of the caller.
 
-    `given_anew`, by the names of fields in tuner.pkl, is None where that may be unpickled.
-    Raises BrokenTunerFile where an object that is needed cannot be loaded, NotTrusted.
+    `given_anew`, by the names of fields in tuner.pkl, is None if that file may be unpickled.
+    Raises BrokenTunerFile if a needed object cannot be loaded, NotTrusted.
     """
     space = {} if param_space is None and not spec.space else param_space
     given = {"trainable": trainable, "param_space": space}
@@ -167,8 +166,9 @@ def _first(given: Any, known: Any) -> Any:
 
 
 class _Kept:
-    """The user's objects that tuner.pkl holds. `gone` names those that were given to `fit()` and
-    are not there; `notices` says so.
+    """The user's objects in tuner.pkl.
+
+    `gone` names objects that were passed to `fit()` and are missing there; `notices` says so.
     """
 
     def __init__(self, file: TunerFile, spec: ExperimentSpec) -> None:
@@ -177,14 +177,16 @@ class _Kept:
         if file.fault:
             self.gone = [*spec.options.get("objects", ()), *["stop"] * spec.has_stopper]
             file.require([name for name in self.gone if _is_indispensable(name, spec)])
-            self.notices.append(f"{file.fault}: the experiment resumes with what the caller gives")
+            self.notices.append(
+                f"{file.fault}: the experiment resumes with the arguments of the caller"
+            )
         else:
             missing = file.load("missing") or []
             self.gone = [name for name in missing if name not in ("trainable", "param_space")]
         self.notices += [_gone_notice(name) for name in self.gone]
 
     def load(self, name: str) -> Any:
-        """An object that decides nothing; None where it cannot be loaded."""
+        """An object without influence on decisions; None if it cannot be loaded."""
         try:
             return self._file.load(name)
         except BrokenTunerFile as error:
@@ -193,8 +195,11 @@ class _Kept:
 
 
 def _is_indispensable(name: str, spec: ExperimentSpec) -> bool:
-    """The journal is folded through the scheduler and means nothing with another one. Without its
-    stop function a run may never end."""
+    """Whether the experiment cannot resume without the object.
+
+    The journal is replayed with its scheduler and means nothing with another one. Without its stop
+    function a run may never end.
+    """
     has_end = spec.num_samples != -1 or spec.time_budget_s is not None
     return name == "scheduler" or (name == "stop" and not has_end)
 

@@ -1,4 +1,4 @@
-"""One script for first start and restart: does it describe the experiment that exists?"""
+"""Checks whether a script that resumes an experiment describes the one that exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a request: the spec for the journal, and the job for the workers."""
+"""Makes the spec for the journal and the job for the workers from a request."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def job_of(
     *,
     debug: bool,
 ) -> Job:
-    """What every worker does. `debug`: in the script's own process."""
+    """The job of every worker. `debug`: in the script's own process."""
     verbose = request.run.verbose
     loop = request.trainable if isinstance(request.trainable, TrainLoop) else None
     return Job(

@@ -1,4 +1,5 @@
-"""A restore that unpickles nothing: what the caller gives instead, and what it refuses."""
+"""Checks a restore that unpickles nothing: the arguments that replace pickles, and what it
+refuses."""
 
 from __future__ import annotations
 
@@ -55,7 +56,7 @@ def given_anew(
     tune_config: TuneConfig | None,
     run_config: RunConfig | None,
 ) -> dict[str, Any]:
-    """What the caller gives instead of pickled objects, by the names of fields in tuner.pkl."""
+    """The arguments that replace pickled objects, by the names of fields in tuner.pkl."""
     given: dict[str, Any] = {}
     if trainable is not None:
         given["trainable"] = trainable
@@ -70,7 +71,7 @@ def given_anew(
 
 
 def check_given(file: TunerFile, spec: ExperimentSpec, given: Mapping[str, Any]) -> None:
-    """Raises NotTrusted, which names everything that the caller has to give too."""
+    """Raises NotTrusted, naming everything that the caller must also pass."""
     stop = numbered("stop", spec.stop_number)
     used = [
         name
@@ -113,7 +114,7 @@ def _base(name: str) -> str:
 
 
 def check_recorded(machine: Machine) -> None:
-    """Raises NotTrusted where the journal holds pickled values that a trial would get."""
+    """Raises NotTrusted if the journal has pickled values that a trial would get."""
     found = [name for name, trial in machine.trials.items() if _is_pickled(to_fields(trial))]
     if not found and not _is_pickled(snapshot(machine)):
         return

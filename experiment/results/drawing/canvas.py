@@ -1,4 +1,4 @@
-"""Axes to draw on, and what every picture has in common."""
+"""Axes to draw on, and the common style of all pictures."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.trial.errors import TuneError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's colours, told apart by the colour-blind and in print.
+# Okabe and Ito's colours, which colour-blind people can distinguish, also in print.
 # https://jfly.uni-koeln.de/color/
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
 BEST = COLOURS[1]
@@ -21,7 +21,7 @@ TEXT = "#30363D"
 
 
 class PlotsMissing(TuneError, ImportError):
-    """A picture was asked for and matplotlib is not installed."""
+    """A picture was requested, but matplotlib is not installed."""
 
 
 def axes(given: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes:
@@ -40,7 +40,7 @@ def axes(given: Axes | None, *, width: float = 6.4, height: float = 4.0) -> Axes
 
 
 def quiet_frame(ax: Axes) -> None:
-    """No box around it, a faint grid behind."""
+    """Remove the box around the axes and draw a faint grid behind."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(QUIET)
     ax.tick_params(colors=TEXT)
@@ -49,7 +49,7 @@ def quiet_frame(ax: Axes) -> None:
 
 
 def say_instead(ax: Axes, text: str) -> Axes:
-    """Where there is nothing to draw, why."""
+    """Show a text instead of a picture: the reason why there is nothing to draw."""
     ax.set_axis_off()
     ax.text(
         0.5, 0.5, text, ha="center", va="center", color=TEXT, transform=ax.transAxes, wrap=True
@@ -58,7 +58,7 @@ def say_instead(ax: Axes, text: str) -> Axes:
 
 
 def told(value: Any) -> str:
-    """A value beside an axis or in a legend."""
+    """A value as text for an axis or a legend."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         text = str(value)
         return text if len(text) <= 18 else f"{text[:17]}…"

@@ -1,4 +1,4 @@
-"""Parallel coordinates: each trial a line through its parameters to its metric.
+"""Parallel coordinates: each trial is a line through its parameters to its metric.
 
 A. Inselberg, "The plane with parallel coordinates", The Visual Computer 1 (1985), 69-91.
 """
@@ -16,7 +16,8 @@ from holdfast.experiment.results.drawing.canvas import QUIET, TEXT, axes, say_in
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# A parameter above 0 that spans so many times its smallest value stands on a logarithmic axis.
+# If the largest value of a positive parameter is this many times its smallest, its axis is
+# logarithmic.
 _LOG_SPAN = 50.0
 _TICKS = 5
 _FEW = 8
@@ -26,7 +27,7 @@ _NAME_CHARS = 18
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A trial: its parameters by name, and its metric, None where it has no finite one."""
+    """A trial: its parameters by name, and its metric, None if it is missing or not finite."""
 
     params: Mapping[str, Any]
     value: float | None
@@ -35,9 +36,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """One axis: `at` gives where on it, from 0 to 1, a value stands; `ticks` what to write where.
+    """One axis: the `positions` of the values, from 0 to 1, and the labels at its `ticks`.
 
-    NaN is where a trial has no such parameter.
+    The position is NaN if a trial lacks the parameter.
     """
 
     positions: Sequence[float]
@@ -46,8 +47,8 @@ class Scale:
 
 
 def scale_of(values: Sequence[Any], *, is_metric: bool = False) -> Scale:
-    """Numbers along a linear or logarithmic axis; other values, and a few numbers that come back
-    again and again, in equal steps."""
+    """A linear or logarithmic axis for numbers; equal steps for other values, and for a few
+    numbers that recur."""
     known = [value for value in values if value is not None]
     if not known or not all(_is_number(value) for value in known):
         return _categorical(values)
@@ -91,7 +92,7 @@ def _whole(number: float) -> float | int:
 
 
 def _decades(low: float, high: float) -> list[float]:
-    """The powers of ten between the ends, a few of them where there are many."""
+    """The powers of ten between the ends, or some of them if there are many."""
     first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
     return [10.0**power for power in range(first, last + 1, 1 + (last - first) // _TICKS)]
 
@@ -106,7 +107,7 @@ def _round(low: float, high: float) -> list[float]:
 
 
 def _categorical(values: Sequence[Any]) -> Scale:
-    """By their text, in order; the true numbers among them in the order of numbers."""
+    """An axis with equal steps, sorted by text; numbers among the values are sorted as numbers."""
     names = sorted({str(value) for value in values if value is not None}, key=_natural)
     last = max(1, len(names) - 1)
     place = {name: (at / last if len(names) > 1 else 0.5) for at, name in enumerate(names)}
@@ -131,7 +132,7 @@ def _is_number(value: object) -> bool:
 def draw_coordinates(
     lines: Sequence[Line], names: Sequence[str], *, metric: str, mode: str, ax: Axes | None = None
 ) -> Axes:
-    """The lines on `ax` or on new axes, coloured by the metric, the better ones on top."""
+    """Draw the lines on `ax` or on new axes, coloured by the metric, the better ones on top."""
     made = axes(ax, width=max(6.4, 1.5 * (len(names) + 1)), height=4.2)
     if not lines or not names:
         return say_instead(made, "no trial to draw" if not lines else "no parameter is varied")
@@ -158,14 +159,14 @@ def draw_coordinates(
 
 
 def _depth(line: Line, mode: str) -> tuple[bool, float]:
-    """The worse, the earlier drawn; those without a value first."""
+    """The drawing order: worse lines first, and first of all those without a value."""
     if line.value is None:
         return False, 0.0
     return True, line.value if mode == "max" else -line.value
 
 
 def _colours(values: Sequence[float | None], mode: str) -> list[Any]:
-    """Each line's colour: dark is good. The last axis says which colour is which value."""
+    """The colour of each line: dark is good. The last axis shows which colour is which value."""
     from matplotlib import colormaps
 
     places = scale_of(values, is_metric=True).positions

@@ -21,14 +21,14 @@ from holdfast.experiment.results.ranking import numeric
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# So many have a colour and a line of the legend each; of more only the best has.
+# Up to this many curves each have a colour and a legend entry; of more, only the best has.
 _FEW = 6
 _FEW_POINTS = 25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlotCurve:
-    """One line. `has_failed`: its trial ended with an error; `is_best`: it is to be seen first."""
+    """One curve. `has_failed`: its trial ended with an error; `is_best`: it is highlighted."""
 
     label: str
     xs: Sequence[float]
@@ -44,7 +44,7 @@ class PlotCurve:
 def points(
     rows: Sequence[Mapping[str, Any]], metric: str, x: str
 ) -> tuple[list[float], list[float]]:
-    """Where the rows have both; what is not finite is a gap in the line."""
+    """The points of the rows that have both values; a value that is not finite makes a gap."""
     found = [(numeric(row, x), numeric(row, metric)) for row in rows]
     both = [(at, value) for at, value in found if at is not None and value is not None]
     return [at for at, _ in both], [v if math.isfinite(v) else math.nan for _, v in both]
@@ -53,14 +53,14 @@ def points(
 def draw_curves(
     curves: Sequence[PlotCurve], *, metric: str, x: str, ax: Axes | None = None, title: str = ""
 ) -> Axes:
-    """The curves on `ax` or on new axes. With a `title` they are all of one trial."""
+    """Draw the curves on `ax` or on new axes. With a `title` they are all of one trial."""
     made = axes(ax)
     drawn = [curve for curve in curves if curve.is_drawable]
     if not drawn:
         return say_instead(made, f"no trial has reported {metric}")
     quiet_frame(made)
     few = len(drawn) <= _FEW
-    # The best is drawn last, and lies on top.
+    # The best is drawn last, on top.
     for at, curve in enumerate(sorted(drawn, key=lambda curve: curve.is_best)):
         _draw(made, curve, COLOURS[at % len(COLOURS)] if few else QUIET, few=few)
     _mark_failures(made, drawn, counts=not title)
@@ -108,13 +108,13 @@ def _mark_failures(ax: Axes, curves: Sequence[PlotCurve], *, counts: bool) -> No
 
 
 def _last(curve: PlotCurve) -> tuple[float, float]:
-    """Its last point that is finite."""
+    """The last finite point of the curve."""
     both = zip(curve.xs, curve.ys, strict=True)
     return [(x, y) for x, y in both if math.isfinite(y)][-1]
 
 
 def _whole_numbers(ax: Axes, curves: Sequence[PlotCurve]) -> None:
-    """No iteration 2.5 on the axis."""
+    """Show only whole numbers on the axis if it has iterations."""
     if all(x == int(x) for curve in curves for x in curve.xs):
         from matplotlib.ticker import MaxNLocator
 

@@ -1,4 +1,4 @@
-"""Lines of results as an Arrow table."""
+"""Converts lines of results to an Arrow table."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 def arrow_table(lines: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
-    """A line for each of `lines`, a column for each name, in the order of their first appearance.
+    """A table with a row for each of `lines`, and a column for each name in the order of
+    appearance.
 
-    Nested dicts are columns `a/b`, other containers JSON text, what a line does not have is null.
-    A column of values of several kinds (but whole and other numbers) holds their text.
+    Nested dicts are columns `a/b`, other containers JSON text, missing values null. A column with
+    values of several types (other than whole and other numbers) has them as text.
     """
     import pyarrow
 

@@ -1,7 +1,7 @@
-"""The domains of a search space as Optuna's distributions, from what the records tell of them.
+"""Converts the domains of a search space, as recorded, to Optuna's distributions.
 
-The records hold a space as text (`loguniform(0.001, 0.1)`), for nobody's code is needed to read
-it; the text is read here as data and never evaluated.
+The records have a space as text (`loguniform(0.001, 0.1)`), so that reading it needs no user code.
+The text is parsed as data and never evaluated.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import ExperimentSpec
 
-# What Optuna keeps as a category as it is; other values are told by their text.
+# Types that Optuna keeps as categories; values of other types become text.
 SIMPLE = (type(None), bool, int, float, str)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Numbers:
-    """From `low` to `high`, both included; in multiples of `step` from `low` on."""
+    """Numbers from `low` to `high`, both included; with a `step`, `low` plus multiples of it."""
 
     low: float
     high: float
@@ -31,7 +31,7 @@ class Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Categories:
-    """One of these."""
+    """One of these values."""
 
     values: tuple[Any, ...]
 
@@ -42,11 +42,11 @@ Distribution = Numbers | Categories
 def distributions(
     spec: ExperimentSpec, names: Sequence[str], configs: Sequence[Mapping[str, Any]]
 ) -> dict[str, Distribution]:
-    """The distribution of each parameter of which one can be told.
+    """The distribution of each parameter that has one.
 
-    That of the search space; for what that says nothing of (`sample_from`, what is inside of a
-    choice among dicts, `randn`) the range of the numbers in `configs`. Other values without a
-    domain have none: another trial may bring one that no distribution has yet.
+    It comes from the search space. If that does not determine it (`sample_from`, values inside a
+    choice among dicts, `randn`), it is the range of the numbers in `configs`. Other values without
+    a domain have none: a later trial may bring a value that is in no distribution yet.
     """
     texts = {"/".join(map(str, part["path"])): part["text"] for part in spec.space}
     found = {}
@@ -60,7 +60,7 @@ def distributions(
 
 
 def simple(value: Any) -> Any:
-    """A value as a category may be."""
+    """A value in the form of a category."""
     return value if type(value) in SIMPLE else str(value)
 
 
@@ -69,7 +69,7 @@ def _holds_all(made: Distribution, values: Sequence[Any]) -> bool:
 
 
 def holds(made: Distribution, value: Any) -> bool:
-    """Whether it could have drawn the value."""
+    """Whether the distribution contains the value."""
     if isinstance(made, Categories):
         return simple(value) in made.values
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -85,14 +85,14 @@ def _range(values: Sequence[Any]) -> Numbers | None:
     kinds = {type(value) for value in values}
     if not kinds or not kinds <= {int, float} or not all(map(math.isfinite, values)):
         return None
-    # Not whole numbers, also where all have been: a later trial may bring another.
+    # Not whole numbers, even if all are so far: a later trial may bring another one.
     return Numbers(low=min(values), high=max(values))
 
 
 def _parsed(text: str) -> Distribution | None:
     try:
         call = ast.parse(text, mode="eval").body
-    except SyntaxError:  # a domain that holds what is no plain data is told by its type
+    except SyntaxError:  # the text of a domain with values that are not plain
         return None
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         return None

@@ -1,4 +1,4 @@
-"""Lines of results as a file: CSV, Parquet or JSON."""
+"""Writes lines of results to a file: CSV, Parquet or JSON."""
 
 from __future__ import annotations
 
@@ -19,28 +19,26 @@ FORMATS = ("csv", "parquet", "json")
 
 
 def format_of(path: str | None) -> str:
-    """What the ending of a file says; CSV where there is none."""
+    """The format that a file name's ending indicates; CSV if it has none."""
     return "csv" if path is None else path.rpartition(".")[2].lower()
 
 
 def write_table(
     lines: Sequence[Mapping[str, Any]], path: str | None, form: str, *, replace: bool = False
 ) -> None:
-    """Write the lines in one of FORMATS to a file, or to stdout where there is no `path`.
+    """Write the lines in one of FORMATS to a file, or to stdout if `path` is None.
 
     A terminal gets no control characters; a file and a pipe get every byte. The file appears when
-    it is whole. JSON is one list of objects. Raises InvalidConfig where the
-    file is there already, unless `replace`, and where its directory is not there; OSError.
+    it is complete. JSON is one list of objects. Raises InvalidConfig if the file exists, unless
+    `replace`, or its directory does not; OSError.
     """
     if path is None:
         _print(lines, form)
         return
     if os.path.exists(path) and not replace:
-        raise InvalidConfig(
-            f"{path} is there already: give another name, or --force to replace it"
-        )
+        raise InvalidConfig(f"{path} already exists: pass another name, or --force to replace it")
     if not os.path.isdir(folder := os.path.dirname(path) or "."):
-        raise InvalidConfig(f"there is no directory {folder} for {path}: make it before")
+        raise InvalidConfig(f"there is no directory {folder} for {path}: create it first")
     partial = f"{path}.{unique()}"
     try:
         with open(partial, "wb") as file:

@@ -1,8 +1,8 @@
-"""An experiment's trials in an Optuna storage, for optuna-dashboard and Optuna's own plots.
+"""Exports an experiment's trials to an Optuna storage, for optuna-dashboard and Optuna's own
+plots.
 
-Run again, it adds what is new and brings up to date what had not ended. Optuna never changes a
-trial that has ended: one that was resumed since then is added once more, and says which it
-supersedes.
+A repeated export adds new trials and updates unfinished ones. Optuna never changes a finished
+trial: one that was resumed since then is added again, with a note of the trial that it supersedes.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ _SUPERSEDES = f"{_OWN}supersedes"
 
 
 class OptunaMissing(TuneError, ImportError):
-    """An export to Optuna was asked for and Optuna is not installed."""
+    """An export to Optuna was requested, but Optuna is not installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """What an export has done: trials added, brought up to date, and left as they were."""
+    """The result of an export: trials added, updated, and left as they were."""
 
     study_name: str
     added: int
@@ -58,18 +58,18 @@ class Exported:
     unchanged: int
 
     def plain(self) -> dict[str, Any]:
-        """As JSON has it."""
+        """The counts as JSON values."""
         return asdict(self)
 
 
 def export(
     outcome: Outcome, storage: Any, *, study_name: str | None, metric: str, mode: str
 ) -> Exported:
-    """Write every trial into a study of `storage`: a URL, or a storage object of Optuna's.
+    """Write every trial into a study of `storage`: a URL, or a storage object of Optuna.
 
-    Raises OptunaMissing; InvalidConfig for a metric that nobody has reported, a URL that cannot be
-    opened, a study of that name that is another experiment's, or of another metric or direction.
-    What else Optuna raises for its storage passes.
+    Raises OptunaMissing; InvalidConfig for a metric that no trial has reported, a URL that cannot
+    be opened, or a study of that name that belongs to another experiment or has another metric or
+    direction. Other errors of Optuna's storage pass through.
     """
     optuna = _optuna("the export to an Optuna storage")
     name = study_name or outcome.location.path.rstrip("/").rpartition("/")[2]
@@ -91,23 +91,26 @@ def export(
 
 
 def _check_metric(outcome: Outcome, metric: str) -> None:
-    """A study of trials that all have failed would be made of a name that is misspelt."""
+    """Refuse a metric that no trial has reported: it may be misspelt, and every trial would count
+    as failed."""
     reporting = [trial for trial in outcome.trials.values() if trial.row is not None]
     rows = (row for _, rows in outcome.rows(reporting) for row in rows)
     if reporting and not any(metric in columns_of(row) for row in rows):
         names = reported_names([trial.row for trial in reporting if trial.row is not None])
-        raise InvalidConfig(f"no trial has reported {metric!r}. Reported were: {', '.join(names)}")
+        raise InvalidConfig(
+            f"no trial has reported {metric!r}. Reported metrics: {', '.join(names)}"
+        )
 
 
 def _opened(optuna: Any, storage: Any) -> Any:
     try:
         return optuna.storages.get_storage(storage)
-    except Exception as error:  # of Optuna, SQLAlchemy or a driver: all are told as the cause
+    except Exception as error:  # of Optuna, SQLAlchemy or a driver
         if not isinstance(storage, str):
             raise
         first = str(error).partition("\n")[0]
         raise InvalidConfig(
-            f"the Optuna storage {redact(storage)} cannot be opened: {redact(first)}. Give a URL "
+            f"the Optuna storage {redact(storage)} cannot be opened: {redact(first)}. Pass a URL "
             f"such as sqlite:///trials.db"
         ) from error
 
@@ -121,7 +124,7 @@ def _check_ours(study: optuna.Study, outcome: Outcome, direction: str, metric: s
         study.set_user_attr(f"{_OWN}trainable", outcome.spec.trainable)
     elif known != ours:
         raise InvalidConfig(
-            f"the study {study.study_name!r} holds other trials than this experiment's: give "
+            f"the study {study.study_name!r} has trials of another experiment: pass "
             f"another study_name"
         )
     if study.direction.name.lower() != direction:
@@ -138,7 +141,7 @@ def _check_ours(study: optuna.Study, outcome: Outcome, direction: str, metric: s
 
 
 class _Export:
-    """One experiment on its way into one study."""
+    """The export of one experiment to one study."""
 
     def __init__(
         self, library: Any, storage: Any, study: Any, outcome: Outcome, metric: str
@@ -150,7 +153,7 @@ class _Export:
         self._metric = metric
         self._trials = list(outcome.trials.values())
         known = study.get_trials(deepcopy=False)
-        # The newest of those that stand for the same trial.
+        # The newest of those for the same trial.
         self._known = {trial.user_attrs.get(TRIAL_ID): trial for trial in known}
         configs = [params_of(trial) for trial in self._trials]
         names = varied_names(outcome.spec, self._trials)
@@ -160,7 +163,8 @@ class _Export:
         )
 
     def _compatible(self, made: Mapping[str, Any], known: Sequence[Any]) -> dict[str, Any]:
-        """Without those of which the study has another kind, from an earlier export."""
+        """The distributions, without those of which the study has another kind from an earlier
+        export."""
         before = {name: d for trial in known for name, d in trial.distributions.items()}
         agreeing = {}
         for name, found in made.items():
@@ -168,7 +172,7 @@ class _Export:
                 self._optuna.distributions.check_distribution_compatibility(
                     before.get(name, found), found
                 )
-            except ValueError:  # those parameters are told as user attributes
+            except ValueError:  # those parameters become user attributes
                 continue
             agreeing[name] = found
         return agreeing
@@ -234,7 +238,8 @@ class _Export:
         return simple(value) if is_category else value
 
     def _state(self, trial: Trial) -> Any:
-        """A trial that ended well without a finite value has failed, as Optuna has it."""
+        """The state in Optuna: a trial that finished without a finite value counts as failed
+        there."""
         states = self._optuna.trial.TrialState
         match trial.status:
             case Status.TERMINATED:
@@ -248,7 +253,8 @@ class _Export:
                 return states.RUNNING
 
     def _steps(self, rows: Sequence[Row]) -> dict[int, float]:
-        """NaN is a value here; Optuna's storages refuse the infinities on some databases."""
+        """The values by iteration, without infinite ones, which some databases refuse; NaN is
+        kept."""
         found = {row["training_iteration"]: numeric(row, self._metric) for row in rows}
         return {s: v for s, v in found.items() if v is not None and not math.isinf(v)}
 
@@ -271,18 +277,18 @@ class _Export:
 
 
 def _local(at: float) -> datetime:
-    """As Optuna has times: local, and without saying so."""
+    """A time in Optuna's form: local, without a time zone."""
     return datetime.fromtimestamp(at).astimezone().replace(tzinfo=None)
 
 
 def _json_value(value: Any) -> Any:
-    """The databases behind a storage know no NaN in JSON."""
+    """A value without NaN and infinity, which databases refuse in JSON."""
     is_odd = isinstance(value, float) and not math.isfinite(value)
     return str(value) if is_odd else value
 
 
 def _began_at(first: Row, trial: Trial) -> float:
-    """When the first report came, less what it took."""
+    """The time of the first report, minus the duration of that iteration."""
     return float(first.get("timestamp", trial.reported_at) - first.get("time_this_iter_s", 0.0))
 
 
@@ -297,7 +303,7 @@ def _distribution(library: Any, found: Distribution) -> Any:
 
 
 def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, float]:
-    """The importance of those parameters that every trial with a value has.
+    """The importance of the parameters that every trial with a value has.
 
     Raises OptunaMissing, ImportanceMissing.
     """
@@ -328,7 +334,7 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
         )
     except ImportError as error:
         raise ImportanceMissing(
-            f"algorithm='fanova' needs scikit-learn beside Optuna ({error}): "
+            f"algorithm='fanova' needs scikit-learn in addition to Optuna ({error}): "
             f"pip install scikit-learn, or use algorithm='rank'"
         ) from error
     return {name: float(value) for name, value in found.items()}

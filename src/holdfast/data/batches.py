@@ -1,4 +1,4 @@
-"""Rows on their way to the loop: pieces of chunks, cut into batches."""
+"""Prepares rows for the loop: pieces of chunks, cut into batches."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _END = object()
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Chunk:
-    """The rows of one read, and their columns as arrays of the same memory, made once."""
+    """The rows of one read, and their columns as arrays of the same memory, created once."""
 
     table: Any
     views: dict[str, Any] = field(default_factory=dict)
@@ -34,7 +34,7 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPiece:
-    """Rows of a chunk: from `start` to `stop`, or with `order` the rows that it names."""
+    """Rows of a chunk: from `start` to `stop`, or with `order` the rows that it lists."""
 
     chunk: Chunk
     order: Any
@@ -72,7 +72,7 @@ def count_of(rows: Rows) -> int:
 
 
 def pieces(source: Source, order: Order, ranges: Ranges) -> Iterator[RowPiece]:
-    """The rows at these places of an epoch's order; what is read at once stays until the next."""
+    """The rows at these places of an epoch's order. One read stays in memory until the next."""
     read: tuple[int, Chunk, Any] = (-1, Chunk(None), None)
     for start, stop in ranges:
         while start < stop:
@@ -94,7 +94,7 @@ def _read(source: Source, order: Order, first: int, last: int) -> tuple[Chunk, A
 
 
 def batched(found: Iterable[RowPiece], size: int | None, *, drop_last: bool) -> Iterator[Rows]:
-    """Batches of `size` rows, the last of what is left; with None of what was read at once."""
+    """Batches of `size` rows, the last one smaller; with None, one batch per read."""
     held: list[RowPiece] = []
     missing = size or 0
     for piece in found:
@@ -114,7 +114,7 @@ def batched(found: Iterable[RowPiece], size: int | None, *, drop_last: bool) -> 
 
 
 def arrays(rows: Rows, names: Sequence[str]) -> dict[str, Any]:
-    """By column. Of one piece without an order they are read-only views."""
+    """The arrays by column. For one piece without an order they are read-only views."""
     import numpy as np
 
     if len(rows) == 1:
@@ -129,7 +129,7 @@ def as_table(rows: Rows) -> Any:
 
 
 def ahead(found: Iterable[T], count: int) -> Iterator[T]:
-    """The same, so many of them made by a thread while the one before them is used."""
+    """The same items; a thread makes up to `count` of them in advance."""
     if not count:
         yield from found
         return

@@ -9,10 +9,10 @@ from holdfast.trial.errors import InvalidConfig
 
 
 def view_of(column: Any) -> Any:
-    """A ChunkedArray of one chunk as a read-only array of the same memory; None where it has gaps
-    or holds what NumPy knows only as objects.
+    """A ChunkedArray of one chunk as a read-only array of the same memory.
 
-    Truth values, which Arrow packs into bits, are unpacked.
+    None if it has missing values, or types that NumPy only has as objects. Booleans, which Arrow
+    packs into bits, are unpacked.
     """
     import pyarrow as pa
 
@@ -59,7 +59,7 @@ def table_of(columns: Mapping[str, Any]) -> Any:
     lengths = {name: len(column) for name, column in made.items()}
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name}: {count}" for name, count in lengths.items())
-        raise InvalidConfig(f"the columns of a dataset are of one length, not {told}")
+        raise InvalidConfig(f"the columns of a dataset must have the same length, not {told}")
     return pa.table(made)
 
 
@@ -75,7 +75,7 @@ def _arrow(name: str, values: Any) -> Any:
             return pa.FixedShapeTensorArray.from_numpy_ndarray(np.ascontiguousarray(items))
         return pa.array(items)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise InvalidConfig(f"the column {name!r} cannot be one of a dataset: {error}") from error
+        raise InvalidConfig(f"a dataset cannot have the column {name!r}: {error}") from error
 
 
 def _stacked(items: list[Any]) -> Any:

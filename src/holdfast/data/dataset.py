@@ -125,8 +125,8 @@ class Dataset(Iterating):
         last = round(rows * test_size) if isinstance(test_size, float) else test_size
         if not 0 < last < rows:
             raise InvalidConfig(
-                f"train_test_split({test_size!r}) of {rows} rows leaves nothing of one of them: "
-                f"give a part between 0 and 1, or a number of rows between 0 and {rows}"
+                f"train_test_split({test_size!r}) of {rows} rows leaves one part empty: "
+                f"pass a part between 0 and 1, or a number of rows between 0 and {rows}"
             )
         whole = self._in_another_order(_seed(seed)) if shuffle else self
         return whole.part(0, rows - last), whole.part(rows - last, rows)
@@ -185,11 +185,11 @@ class Dataset(Iterating):
         missing."""
         rows = self.count()
         if not rows:
-            raise InvalidConfig("it has no rows: nothing could be learned from it")
+            raise InvalidConfig("it has no rows")
         if rows < ranks:
             raise InvalidConfig(
                 f"it has {rows} row{'s' * (rows > 1)}, fewer than the {ranks} workers that share "
-                f"it: take fewer workers (ScalingConfig), or give it to each of them whole "
+                f"it: use fewer workers (ScalingConfig), or give all rows to each of them "
                 f"(DataConfig(datasets_to_split=[...]) without its name)"
             )
         self.source.check()
@@ -198,7 +198,7 @@ class Dataset(Iterating):
         if not isinstance(self.source, TableSource):
             raise InvalidConfig(
                 "train_test_split(shuffle=True) needs the rows in memory: call materialize() "
-                "before it, or split the files without"
+                "first, or split the files without shuffle"
             )
         table = self.source.read(0, 0, self.count()).take(permutation(self.count(), seed))
         return replace(self, source=TableSource(table))

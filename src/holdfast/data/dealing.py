@@ -19,7 +19,7 @@ def length(ranges: Ranges) -> int:
 
 
 def cut(ranges: Ranges, start: int, stop: int) -> Ranges:
-    """From the `start`-th to before the `stop`-th place of `ranges`."""
+    """The places of `ranges` from the `start`-th to before the `stop`-th."""
     found, passed = [], 0
     for low, high in ranges:
         first, last = max(start - passed, 0), min(stop - passed, high - low)
@@ -30,11 +30,11 @@ def cut(ranges: Ranges, start: int, stop: int) -> Ranges:
 
 
 def share(left: Ranges, rank: int, ranks: int, *, pads: bool = True) -> Ranges:
-    """This rank's share of the rest: as many places as every other rank's.
+    """This rank's share of the rest: equally many places for every rank.
 
-    If the places are not a multiple of `ranks`, the ranks with one fewer get their last one twice;
-    without `pads` those with one more leave it out. If there are fewer places than ranks, those
-    without any get one of the others'.
+    If the places are not a multiple of `ranks`, ranks with one fewer get their last one twice;
+    without `pads`, ranks with one more leave it out. If there are fewer places than ranks, ranks
+    without any get one of another rank.
     """
     start, stop = _stretch(left, rank, ranks)
     least, more = divmod(length(left), ranks)
@@ -48,7 +48,7 @@ def share(left: Ranges, rank: int, ranks: int, *, pads: bool = True) -> Ranges:
 
 
 def left_after(left: Ranges, ranks: int, taken: int) -> Ranges:
-    """The rest of `left` after each of so many ranks has taken so many places of its share."""
+    """The rest of `left` after each rank has taken `taken` places of its share."""
     rest: list[Range] = []
     for rank in range(ranks):
         start, stop = _stretch(left, rank, ranks)

@@ -13,7 +13,7 @@ class DatasetGone(TuneError, FileNotFoundError):
 
 def unknown_column(column: str, columns: Iterable[str], caller: str) -> InvalidConfig:
     return InvalidConfig(
-        f"{caller} names the column {column!r}, and the dataset has {', '.join(columns) or 'none'}"
+        f"{caller} names the column {column!r}, but the dataset has {', '.join(columns) or 'none'}"
     )
 
 

@@ -16,7 +16,7 @@ _NAMES: Final = {"numpy": NUMPY, "default": NUMPY, "pandas": PANDAS, "pyarrow": 
 
 
 def format_of(batch_format: str | None) -> str:
-    """Raises InvalidConfig for an unknown format."""
+    """The name of a format. Raises InvalidConfig for an unknown one."""
     found = _NAMES.get(batch_format or "default")
     if found is None:
         raise InvalidConfig(
@@ -27,7 +27,7 @@ def format_of(batch_format: str | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mapped:
-    """A function that gets each batch, and returns as many rows."""
+    """A function that gets each batch and returns as many rows."""
 
     function: Callable[..., Any]
     batch_size: int | None
@@ -52,20 +52,20 @@ class Mapped:
         name = getattr(self.function, "__name__", type(self.function).__name__)
         if not isinstance(made, Mapping) and not _is_table(made):
             raise InvalidConfig(
-                f"map_batches({name}) gives a {type(made).__name__}: give a dict of arrays, a "
-                f"DataFrame or a pyarrow.Table"
+                f"map_batches({name}) returned a {type(made).__name__}: return a dict of arrays, "
+                f"a DataFrame or a pyarrow.Table"
             )
         if rows_of(made) != before:
             raise InvalidConfig(
-                f"map_batches({name}) gives {rows_of(made)} rows for {before}: it may change "
-                f"columns, and each row stays one, so that it is known which rows a rank has "
-                f"been given. Leave rows out before the dataset is made"
+                f"map_batches({name}) returned {rows_of(made)} rows for {before}: it may change "
+                f"columns, but must return one row for each, so that holdfast knows which rows "
+                f"a rank has got. Remove rows before you create the dataset"
             )
         return made
 
 
 def formatted(batch: Any, wanted: str) -> Any:
-    """A batch, or rows as they were read, in a format."""
+    """A batch, or rows as they were read, converted to a format."""
     if wanted == NUMPY:
         return as_arrays(batch)
     if wanted == PYARROW:
@@ -107,8 +107,10 @@ def rows_of(batch: Any) -> int:
 
 
 def _as_frame(batch: Any) -> Any:
-    """Tensors are a column of arrays: a DataFrame has no others. Categories and time zones, which
-    no array has, are pandas' own columns."""
+    """A batch as a DataFrame. Tensors become a column of arrays.
+
+    Categories and time zones, which no array has, become pandas' own columns.
+    """
     import pandas as pd
 
     if isinstance(batch, Mapping):
@@ -127,7 +129,7 @@ def _as_frame(batch: Any) -> Any:
 
 
 def _array(batch: Any, table: Any, name: str) -> Any:
-    """A column of a batch: of rows as they were read, which may be views, or of their table."""
+    """A column of a batch as an array; a view of the rows as they were read, if possible."""
     if _is_table(batch):
         return array_of(table.column(name))
     return arrays(batch, [name])[name]

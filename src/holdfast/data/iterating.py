@@ -19,8 +19,10 @@ _ROWS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassPlan:
-    """One pass over the rows. `made` turns a batch into the loop's value; with `row_by_row` that
-    is a list, and the loop gets its items.
+    """One pass over the rows.
+
+    `made` converts a batch to the loop's value; with `row_by_row` that is a list, and the loop
+    gets its items.
 
     Raises InvalidConfig.
     """
@@ -48,7 +50,7 @@ class PassPlan:
             )
 
     def shuffle(self, of_all: Shuffle | None) -> Shuffle | None:
-        """That of the dataset, or one within the loop's own window."""
+        """The dataset's shuffling, or one within the loop's own window."""
         if of_all is not None or self.buffer is None:
             return of_all
         return Shuffle(seed=abs(self.seed or 0), window=self.buffer)
@@ -143,7 +145,7 @@ class Iterating(ABC):
         from holdfast.data.tensors import check_columns, to_tensors
 
         if collate_fn is not None and dtypes is not None:
-            raise InvalidConfig("a collate_fn makes its own tensors: leave dtypes out")
+            raise InvalidConfig("a collate_fn makes its own tensors: omit dtypes")
         if isinstance(dtypes, Mapping):
             check_columns(dtypes, self.schema().names)
         made = partial(
@@ -199,7 +201,7 @@ class Iterating(ABC):
 
 
 def mapped(maps: Sequence[Mapped], rows: Rows) -> Any:
-    """What the functions make of the rows, one after the other."""
+    """The rows after all functions, applied one after the other."""
     batch: Any = rows
     for function in maps:
         batch = function(batch)

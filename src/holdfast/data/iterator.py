@@ -18,7 +18,7 @@ from holdfast.trial.errors import InvalidConfig
 
 
 class _Whole(Protocol):
-    """The dataset, as far as its parts need it."""
+    """The methods of a dataset that its parts use."""
 
     @property
     def source(self) -> Source: ...
@@ -98,13 +98,13 @@ class DataIterator(Iterating, Generic[D]):
         """
         if not isinstance(state, Mapping) or not {"epoch", "rows", "dealt", "order"} <= set(state):
             raise InvalidConfig(
-                f"load_state_dict() takes what state_dict() of a shard has given, not "
+                f"load_state_dict() takes the result of state_dict() of a shard, not "
                 f"{state!r:.100}"
             )
         if state["rows"] != self._rows:
             raise InvalidConfig(
-                f"this state is of a dataset with {state['rows']} rows, and this one has "
-                f"{self._rows}: give the training the dataset that it began with"
+                f"this state is of a dataset with {state['rows']} rows, but this one has "
+                f"{self._rows}: pass the dataset with which the training began"
             )
         dealt = tuple((ranks, taken) for ranks, taken in state["dealt"])
         self._epoch = _Epoch(number=state["epoch"], dealt=dealt, order=state["order"])
@@ -147,7 +147,8 @@ class DataIterator(Iterating, Generic[D]):
             self._epoch = _Epoch(number=now.number + 1)
 
     def _begin(self, shuffle: Shuffle | None) -> _Epoch:
-        """Raises InvalidConfig if an epoch would continue in another order."""
+        """Begin or continue an epoch. Raises InvalidConfig if it would continue in another
+        order."""
         now = self._epoch
         if now.is_under_way:
             now = _Epoch(number=now.number + 1)

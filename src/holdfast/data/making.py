@@ -30,8 +30,8 @@ def from_items(items: Sequence[Any]) -> Dataset:
     for at, item in enumerate(items):
         if not isinstance(item, Mapping) or set(item) != set(names):
             raise InvalidConfig(
-                f"from_items(): item {at} is {item!r:.100}, and the first one has the columns "
-                f"{names}: give each item the same ones, None for what it has not"
+                f"from_items(): item {at} is {item!r:.100}, but the first one has the columns "
+                f"{names}: give each item the same keys, with None for missing values"
             )
     return _of(table_of({name: [item[name] for item in items] for name in names}))
 
@@ -43,7 +43,7 @@ def from_pandas(dfs: Any) -> Dataset:
     frames = _listed(dfs)
     for frame in frames:
         if not hasattr(frame, "iloc"):
-            raise InvalidConfig(f"from_pandas() is given a {type(frame).__name__}, no DataFrame")
+            raise InvalidConfig(f"from_pandas() takes DataFrames, not a {type(frame).__name__}")
     tables = [pa.Table.from_pandas(frame, preserve_index=False) for frame in frames]
     return from_arrow([table.replace_schema_metadata() for table in tables])
 
@@ -58,11 +58,9 @@ def from_arrow(tables: Any) -> Dataset:
     given = _listed(tables)
     for table in given:
         if not isinstance(table, pa.Table):
-            raise InvalidConfig(
-                f"from_arrow() is given a {type(table).__name__}, no pyarrow.Table"
-            )
+            raise InvalidConfig(f"from_arrow() takes pyarrow.Tables, not a {type(table).__name__}")
     if not given:
-        raise InvalidConfig("from_arrow() is given no table")
+        raise InvalidConfig("from_arrow() needs at least one table")
     try:
         return _of(pa.concat_tables(given))
     except pa.ArrowException as error:
@@ -86,7 +84,7 @@ def from_numpy(ndarrays: Any) -> Dataset:
     except ValueError as error:
         shapes = ", ".join(str(array.shape) for array in arrays[:_SHOWN]) or "none"
         raise InvalidConfig(
-            f"from_numpy() takes arrays that go one after the other, not {shapes}: {error}"
+            f"from_numpy() cannot concatenate arrays of the shapes {shapes}: {error}"
         ) from error
 
 
@@ -121,11 +119,11 @@ def _listed(given: Any) -> list[Any]:
 
 
 def _of(table: Any) -> Dataset:
-    """A table with one piece of memory for each column: batches are views without a copy."""
+    """The dataset of a table, with one piece of memory for each column: batches are views."""
     names = table.column_names
     for name in names:
         if names.count(name) > 1:
-            raise InvalidConfig(f"a dataset has each column once, and {name!r} is there twice")
+            raise InvalidConfig(f"a dataset cannot have two columns named {name!r}")
     return Dataset(source=TableSource(table.combine_chunks()))
 
 

@@ -30,8 +30,11 @@ class Shuffle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """`blocks` are the numbers of the blocks in this epoch's order, and each begins at its place
-    of `starts`; the last of these is the number of rows."""
+    """The order of the rows in one epoch.
+
+    `blocks` has the numbers of the blocks in this order, `starts` the place at which each begins,
+    and last the number of rows.
+    """
 
     blocks: Sequence[int]
     starts: Sequence[int]
@@ -48,7 +51,8 @@ class Order:
         return cls(blocks=blocks, starts=starts, shuffle=shuffle, epoch=epoch)
 
     def stretch(self, place: int) -> tuple[int, int]:
-        """The first and the last but one place of what is read at once: a block, or a window."""
+        """The first place, and the one after the last, of what is read at once: a block, or a
+        window."""
         if self.shuffle is None:
             at = bisect_right(self.starts, place) - 1
             return self.starts[at], self.starts[at + 1]
@@ -56,7 +60,8 @@ class Order:
         return start, min(start + self.shuffle.window, self.starts[-1])
 
     def parts(self, start: int, stop: int) -> list[tuple[int, int, int]]:
-        """The block, its first row and that after the last, of which these places are made."""
+        """The parts of blocks at these places: number of the block, first row, row after the
+        last."""
         found = []
         at = bisect_right(self.starts, start) - 1
         while start < stop:
@@ -68,7 +73,7 @@ class Order:
         return found
 
     def rows(self, start: int, stop: int) -> Any:
-        """Of the window from `start` on: which of its rows stands at each place, an array.
+        """For the window from `start` on, the row at each place, as an array.
 
         None if they keep their places.
         """

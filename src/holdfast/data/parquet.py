@@ -35,8 +35,10 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Paths as the filesystem of `place` knows them, and the values that folders give, as a
-    pyarrow expression each."""
+    """The files: paths on the filesystem of `place`, and the values in their folders' names.
+
+    Each value is a pyarrow expression.
+    """
 
     place: Location
     paths: tuple[str, ...]
@@ -49,8 +51,8 @@ class Files:
         return self.place.arrow()[0]
 
     def fragment(self, file: int) -> Any:
-        """That of the file read last is kept: its footer, which says where its row groups are, is
-        read once."""
+        """The fragment of a file. That of the last file is cached, so that its footer is read
+        once."""
         import pyarrow.dataset as ds
 
         found = self.opened.get(file)
@@ -65,7 +67,7 @@ class Files:
         return found
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Without credentials: a pickle is written to disk, and its reader finds its own."""
+        """Leave out credentials: a pickle may be stored, and its reader has its own."""
         _refuse_secrets(self.place)
         public = self.place.public
         given = self.place.base.filesystem
@@ -116,7 +118,7 @@ class ParquetSource:
             table = fragment.to_table(schema=self.schema)
         if table.num_rows != group.rows:
             raise DatasetGone(
-                f"row group {group.number} of {path} has {table.num_rows} rows, and had "
+                f"row group {group.number} of {path} has {table.num_rows} rows, but had "
                 f"{group.rows} when the dataset was made. {_GIVE_AGAIN}"
             )
         return table
@@ -143,7 +145,7 @@ class ParquetSource:
         gone = [info.path for info in found if info.type == arrow_fs.FileType.NotFound]
         if gone:
             more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
-            raise DatasetGone(f"{', '.join(gone[:_SHOWN])}{more}: not there. {_GIVE_AGAIN}")
+            raise DatasetGone(f"{', '.join(gone[:_SHOWN])}{more}: missing. {_GIVE_AGAIN}")
 
 
 def open_parquet(
@@ -160,7 +162,7 @@ def open_parquet(
 
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not given:
-        raise InvalidConfig("read_parquet() is given no path")
+        raise InvalidConfig("read_parquet() needs at least one path")
     places = [Location.resolve(path, filesystem, os.environ) for path in given]
     names = [place.arrow()[1] for place in places]
     with _told(", ".join(place.public for place in places[:_SHOWN]), ""):
@@ -199,13 +201,13 @@ def _chosen(schema: Any, columns: Sequence[str] | None) -> Any:
 
 @contextmanager
 def _told(what: str, advice: str = f". {_GIVE_AGAIN}") -> Iterator[None]:
-    """Raises DatasetGone, which names the file, for errors of pyarrow or the storage."""
+    """Raise DatasetGone, naming the file, for errors of pyarrow or the storage."""
     import pyarrow as pa
 
     try:
         yield
     except FileNotFoundError as error:
-        raise DatasetGone(f"{what}: not there ({error}){advice}") from error
+        raise DatasetGone(f"{what}: missing ({error}){advice}") from error
     except (pa.ArrowException, OSError, StorageError) as error:
         if isinstance(error, DatasetGone):
             raise
@@ -213,7 +215,7 @@ def _told(what: str, advice: str = f". {_GIVE_AGAIN}") -> Iterator[None]:
 
 
 def _refuse_secrets(place: Location) -> None:
-    """Raises InvalidConfig for a filesystem whose pickle would have a key in it."""
+    """Raises InvalidConfig for a filesystem whose pickle would contain a key."""
     import pyarrow.fs as arrow_fs
 
     given = place.base.filesystem
@@ -222,7 +224,7 @@ def _refuse_secrets(place: Location) -> None:
     fields: Any = given.__reduce__()[1][0]
     if any(fields.get(name) for name in ("access_key", "secret_key", "session_token")):
         raise InvalidConfig(
-            "a dataset travels to the workers, and is kept for a restore, as a pickle, and no "
-            "credentials may be in that: leave them out of the S3FileSystem and give them as "
+            "a dataset is pickled for the workers and for a restore, and a pickle must not "
+            "contain credentials: leave them out of the S3FileSystem and set "
             "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"
         )

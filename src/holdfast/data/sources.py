@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-# A shuffle of files uses windows of at least so many rows.
+# A shuffle of files uses windows of at least this many rows.
 _LEAST_WINDOW = 1 << 16
 
 
@@ -65,7 +65,7 @@ class TableSource:
         return TableSource(self._table.slice(start, stop - start))
 
     def check(self) -> None:
-        """What is in memory can be read."""
+        """Does nothing: rows in memory can always be read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle only these rows; Arrow's own pickle has the whole table."""
@@ -84,5 +84,5 @@ def _copied(table: Any) -> Any:
 
 
 def window_of_files(sizes: Sequence[int]) -> int:
-    """One row group is in memory anyway."""
+    """The window for files: at least one row group, which is in memory anyway."""
     return max(_LEAST_WINDOW, *sizes, 1)

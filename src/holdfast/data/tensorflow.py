@@ -19,7 +19,7 @@ def to_tf(
     labels: Columns,
     additional: Columns,
 ) -> Any:
-    """Raises InvalidConfig, ImportError."""
+    """The implementation of `Iterating.to_tf`. Raises InvalidConfig, ImportError."""
     try:
         import tensorflow as tf
     except ModuleNotFoundError as error:
@@ -53,7 +53,7 @@ def _spec(columns: Columns, schema: Any) -> Any:
 
 
 def _of_column(column: str, schema: Any) -> Any:
-    """Batches of any size of what is in this column."""
+    """The type of batches of this column, of any size."""
     import pyarrow as pa
     import tensorflow as tf
 
@@ -69,7 +69,7 @@ def _of_column(column: str, schema: Any) -> Any:
         return tf.TensorSpec(shape=(None, *shape), dtype=tf.string)
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise InvalidConfig(
-            f"to_tf(): the column {column!r} cannot be a tensor: its values are {kind}. Make "
-            f"numbers of them with map_batches"
+            f"to_tf(): the column {column!r} cannot be a tensor: its values are {kind}. Convert "
+            f"them to numbers with map_batches"
         )
     return tf.TensorSpec(shape=(None, *shape), dtype=tf.as_dtype(kind.to_pandas_dtype()))

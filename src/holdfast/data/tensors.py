@@ -13,7 +13,7 @@ from holdfast.trial.errors import InvalidConfig
 
 
 def check_columns(dtypes: Iterable[str], names: Sequence[str]) -> None:
-    """Raises InvalidConfig."""
+    """Raises InvalidConfig if `dtypes` names an unknown column."""
     for column in dtypes:
         if column not in names:
             raise unknown_column(column, names, "iter_torch_batches(dtypes=...)")
@@ -28,7 +28,7 @@ def to_tensors(
     collate: Callable[[dict[str, Any]], Any] | None,
     pins: bool,
 ) -> Any:
-    """Raises InvalidConfig for a column that cannot be a tensor."""
+    """A batch as tensors. Raises InvalidConfig for a column that cannot be a tensor."""
     batch: Any = rows
     for function in maps:
         batch = function(batch)
@@ -51,8 +51,8 @@ def _tensor(name: str, array: Any) -> Any:
         return torch.from_numpy(array if array.flags.writeable else array.copy())
     except TypeError as error:
         raise InvalidConfig(
-            f"the column {name!r} cannot be a tensor: its values are {_told(array)}. Leave it "
-            f"out (map_batches), or give a collate_fn that makes tensors of it"
+            f"the column {name!r} cannot be a tensor: its values are {_told(array)}. Remove "
+            f"it (map_batches), or pass a collate_fn that converts it"
         ) from error
 
 
@@ -68,7 +68,7 @@ def _even(array: Any) -> Any:
 
 
 def _told(array: Any) -> str:
-    return "text, or lists of several lengths" if array.dtype == object else str(array.dtype)
+    return "text, or lists of different lengths" if array.dtype == object else str(array.dtype)
 
 
 def _placed(tensor: Any, dtype: Any, device: Any, pins: bool) -> Any:

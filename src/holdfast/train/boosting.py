@@ -1,4 +1,4 @@
-"""What the callbacks of XGBoost and LightGBM report: each boosting round once."""
+"""What the callbacks of XGBoost and LightGBM share: they report each boosting round once."""
 
 from __future__ import annotations
 

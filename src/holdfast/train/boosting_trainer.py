@@ -164,7 +164,7 @@ class BoostingTrainer(DataParallelTrainer):
         if given:
             raise InvalidConfig(
                 f"{cls.__name__}({given[0]}=...) is for a training without train_loop_per_worker: "
-                f"with one, give it what it needs in train_loop_config"
+                f"with one, pass its settings in train_loop_config"
             )
 
     @classmethod

@@ -32,7 +32,7 @@ COMET = Framework(
 
 # Arguments of `comet_ml.start` itself; all others are those of its ExperimentConfig.
 _OF_START: Final = ("api_key", "workspace", "project", "project_name", "source")
-# What a tracker process is and does says nothing of a training.
+# Facts about the tracker process say nothing about a training.
 _QUIET: Final[Mapping[str, Any]] = {
     "log_code": False,
     "log_graph": False,
@@ -87,12 +87,12 @@ class CometLoggerCallback(Tracker):
         if self.online and not self.api_key and not _has_key(environ):
             raise InvalidConfig(
                 "CometLoggerCallback has no key: run `comet login`, or set COMET_API_KEY. "
-                "(api_key= is kept in no file, so a restore needs one of these.) To write to disk "
-                "only: online=False"
+                "(api_key= is stored in no file, so a restore needs one of these.) To write to "
+                "disk only: online=False"
             )
 
     def setup(self, *args: Any, **info: Any) -> None:
-        """In the tracker process."""
+        """Called in the tracker process."""
         os.environ.setdefault("COMET_LOGGING_CONSOLE", "ERROR")
 
     def log_trial_start(self, trial: Any) -> None:
@@ -101,7 +101,7 @@ class CometLoggerCallback(Tracker):
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
         experiment = self._experiment_of(trial)
         if trial.told.row <= self._sent.get(trial.trial_id, 0):
-            return  # Comet's own queue has it, and has not been emptied in time
+            return  # Comet's own queue still has it
         self._sent[trial.trial_id] = trial.told.row
         numbers: dict[str, float] = {}
         for name, value in metrics_of(result).items():
@@ -115,7 +115,7 @@ class CometLoggerCallback(Tracker):
 
     def log_trial_save(self, trial: Any) -> None:
         checkpoint = trial.checkpoint
-        # It may be superseded and removed by now: a tracker is told later than things happen.
+        # The tracker process runs behind: the checkpoint may be superseded and removed by now.
         if not self.save_checkpoints or checkpoint is None or not os.path.isdir(checkpoint.path):
             return
         name = os.path.basename(checkpoint.path)
@@ -127,7 +127,7 @@ class CometLoggerCallback(Tracker):
         self._close(trial.trial_id)
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """Trials that can be resumed."""
+        """End the experiments of trials that can be resumed."""
         for trial_id, experiment in list(self._experiments.items()):
             experiment.log_other("status", "interrupted")
             self._close(trial_id)
@@ -138,13 +138,13 @@ class CometLoggerCallback(Tracker):
         self._sent.pop(trial_id, None)
 
     def flush(self) -> None:
-        """Raises TimeoutError where Comet has not taken everything yet."""
+        """Raises TimeoutError while Comet has not sent everything."""
         for experiment in self._experiments.values() if self.online else ():
             if not experiment.flush():
-                raise TimeoutError("Comet has not taken everything yet")
+                raise TimeoutError("Comet has not sent everything yet")
 
     def holds(self) -> frozenset[str]:
-        """An archive is there when its experiment has ended."""
+        """Trials whose archive is incomplete: it is written when its experiment ends."""
         return frozenset() if self.online else frozenset(self._experiments)
 
     def _experiment_of(self, trial: Any) -> Any:
@@ -157,7 +157,7 @@ class CometLoggerCallback(Tracker):
         import comet_ml
         from comet_ml.config import set_global_experiment
 
-        # Another trial's would be taken for this one's, or ended.
+        # Comet would use, or end, the experiment of another trial.
         set_global_experiment(None)
         given = {**self.experiment_kwargs, "api_key": self.api_key}
         to_start = {name: given.pop(name) for name in _OF_START if given.get(name) is not None}
@@ -172,7 +172,7 @@ class CometLoggerCallback(Tracker):
             experiment_config=comet_ml.ExperimentConfig(**config),
         )
         experiment.set_name(str(trial))
-        if self.tags:  # of an empty list Comet says that it is an error
+        if self.tags:  # Comet reports an error for an empty list
             experiment.add_tags(self.tags)
         experiment.log_parameters(flatten_dict(trial.config))
         experiment.log_others({"trial_id": trial.trial_id, "experiment": trial.group})
@@ -180,7 +180,7 @@ class CometLoggerCallback(Tracker):
 
 
 def experiment_key(run_id: str) -> str:
-    """Comet wants 32 to 50 letters and digits."""
+    """A key in the form that Comet requires: 32 to 50 letters and digits."""
     return hashlib.sha256(run_id.encode()).hexdigest()[:40]
 
 

@@ -38,9 +38,9 @@ _MOST_METRICS: Final = 1000
 _MOST_PARAMS: Final = 100
 _LONGEST_NAME: Final = 250
 _ILLEGAL: Final = re.compile(r"[^\w\-. :/]")
-# Of what MLflow says of a request, that it will say the same again.
+# Error codes with which MLflow refuses a request, and would refuse it again.
 _REFUSALS: Final = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST"})
-# Its own retries take minutes; here each call is tried again anyway.
+# MLflow's own retries take minutes; holdfast repeats each call anyway.
 _QUICK: Final = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 
 
@@ -107,16 +107,16 @@ class MLflowLoggerCallback(Tracker):
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Of a restore, where a password is missing, or the server is elsewhere by now."""
+        """Called by a restore, which may lack a password or use another server."""
         self.__dict__.update(state)
         self.tracking_uri = os.environ.get(_URI) or self.tracking_uri
 
     def check(self, environ: Mapping[str, str]) -> None:
-        """Raises ImportError without MLflow, InvalidConfig for a store that it does not open."""
+        """Raises ImportError without MLflow, InvalidConfig for a store that it cannot open."""
         MLFLOW.check()
 
     def setup(self, *args: Any, **info: Any) -> None:
-        """In the tracker process. Raises what MLflow raises for a store that it will not open."""
+        """Called in the tracker process. Raises MLflow's error for a store that it cannot open."""
         for name, value in _QUICK.items():
             os.environ.setdefault(name, value)
         if self.tracking_token:
@@ -152,14 +152,14 @@ class MLflowLoggerCallback(Tracker):
         self._ended[self._run_of(trial)] = trial, failed
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """Trials that can be resumed."""
+        """End the runs of trials that can be resumed."""
         for run_id in self._runs.values():
             self._client.set_terminated(run_id, "KILLED")
         self._runs.clear()
 
     def flush(self) -> None:
-        """Send what waits: rows, then ends. After an error nothing waits, since all of it is given
-        again."""
+        """Send what waits: rows, then ends. After an error nothing waits, because all of it is
+        passed again."""
         waiting, self._waiting = self._waiting, {}
         ended, self._ended = self._ended, {}
         for run_id, metrics in waiting.items():
@@ -207,10 +207,12 @@ def log_params(client: Any, run_id: str, config: Mapping[str, Any]) -> None:
 
 
 def legal_name(name: str) -> str:
-    """The name as MLflow takes it. One that it would not gets its checksum as well, so that two
-    that differ stay two."""
+    """The name in the form that MLflow accepts.
+
+    An invalid name gets its checksum as well, so that two different names stay different.
+    """
     legal = _ILLEGAL.sub("_", name)
-    # It is made a path, which must be its own shortest form.
+    # MLflow makes a path of it, which must be in its shortest form.
     legal = "/".join(part for part in legal.split("/") if part not in ("", ".", "..")) or "_"
     if legal == name and len(name) <= _LONGEST_NAME:
         return name
@@ -218,7 +220,7 @@ def legal_name(name: str) -> str:
 
 
 def experiment_id_of(client: Any, name: str) -> str:
-    """Of the experiment of this name, which is made where there is none."""
+    """The id of the experiment with this name, which is created if it is missing."""
     from mlflow.exceptions import MlflowException
 
     found = client.get_experiment_by_name(name)
@@ -246,7 +248,7 @@ def find_run(client: Any, experiment_id: str, tag: str, value: str) -> str | Non
 
 
 def without_password(uri: str | None) -> str | None:
-    """A URI that may lie in a file."""
+    """The URI for a file: without a password."""
     if uri is None or "@" not in uri:
         return uri
     parts = urlsplit(uri)
@@ -313,7 +315,7 @@ def _experiment(client: Any, name: str, artifacts: str | None, *, makes: bool) -
     found = client.get_experiment_by_name(name)
     if found is None and not makes:
         raise InvalidConfig(
-            f"MLflow has no experiment {name!r}: make it, or give "
+            f"MLflow has no experiment {name!r}: create it, or pass "
             f"setup_mlflow(create_experiment_if_not_exists=True)"
         )
     if found is None and artifacts:

@@ -1,4 +1,4 @@
-"""A row as trackers take it: flat, and without what only a reader of files wants."""
+"""Converts rows for trackers: flat, and without values that only readers of files need."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-# Of each row, but no measurement: known once and for all, or about files.
+# Values in each row that are not measurements: constants, or facts about files.
 FACTS: Final = ("trial_id", "experiment_tag", "hostname", "node_ip", "pid")
 _LEFT_OUT: Final = frozenset(
     {*FACTS, "config", "date", "done", "should_checkpoint", "checkpoint_dir_name"}
@@ -15,7 +15,7 @@ _LEFT_OUT: Final = frozenset(
 
 
 def flatten_dict(row: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
-    """`{"a": {"b": 1}}` as `{"a/b": 1}`; an empty dict has nothing to show."""
+    """`{"a": {"b": 1}}` as `{"a/b": 1}`; empty dicts are left out."""
     return dict(_flat(row, "", delimiter))
 
 
@@ -28,18 +28,21 @@ def _flat(row: Mapping[str, Any], path: str, delimiter: str) -> Iterator[tuple[s
 
 
 def metrics_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What was measured, flat. A metric of the user's that is named like one of ours is the
-    user's; `config` and facts about the process stand elsewhere."""
+    """The metrics of a row, flat, without `config` and facts about the process.
+
+    A user's metric with the name of an automatic one is a metric.
+    """
     return flatten_dict({key: value for key, value in row.items() if key not in _LEFT_OUT})
 
 
 def facts_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Where the attempt runs."""
+    """The facts about the process of the attempt."""
     return {key: row[key] for key in FACTS if key in row}
 
 
 def as_number(value: Any) -> float | None:
-    """Its float, NaN and infinities too; None for what is none, or too large for one."""
+    """The value as a float, also NaN and infinity; None if it is not a number, or too large for a
+    float."""
     if not isinstance(value, (bool, int, float)):
         return None
     try:
@@ -55,7 +58,7 @@ def numbers_in(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def read_key(path: str | os.PathLike[str]) -> str:
-    """The key in a file. Raises ValueError, naming it, where there is none."""
+    """The key in a file. Raises ValueError, naming the file, if there is none."""
     try:
         key = Path(path).expanduser().read_text().strip()
     except OSError as error:

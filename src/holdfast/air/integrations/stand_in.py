@@ -1,4 +1,4 @@
-"""What ranks get that track nothing."""
+"""The object that ranks get if they track nothing."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class StandIn:
-    """Stands for a tracker's run or module: takes whatever is asked of it, and does nothing."""
+    """Replaces a tracker's run or module: accepts every call and does nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

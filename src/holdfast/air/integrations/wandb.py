@@ -86,13 +86,13 @@ class WandbLoggerCallback(Tracker):
         known = bool(self.api_key or self.api_key_file) or has_key(environ)
         if not known and not is_offline(environ, self.kwargs.get("mode")):
             raise InvalidConfig(
-                "WandbLoggerCallback has no key: run `wandb login`, set WANDB_API_KEY, or give "
-                "api_key_file=. (api_key= is kept in no file, so a restore needs one of these.) "
+                "WandbLoggerCallback has no key: run `wandb login`, set WANDB_API_KEY, or pass "
+                "api_key_file=. (api_key= is stored in no file, so a restore needs one of these.) "
                 'To write to disk only: mode="offline", or WANDB_MODE=offline'
             )
 
     def setup(self, *args: Any, **info: Any) -> None:
-        """In the tracker process."""
+        """Called in the tracker process."""
         key = self.api_key or (read_key(self.api_key_file) if self.api_key_file else None)
         if key:
             os.environ["WANDB_API_KEY"] = key
@@ -114,7 +114,7 @@ class WandbLoggerCallback(Tracker):
 
     def log_trial_save(self, trial: Any) -> None:
         checkpoint = trial.checkpoint
-        # It may be superseded and removed by now: a tracker is told later than things happen.
+        # The tracker process runs behind: the checkpoint may be superseded and removed by now.
         if not self.upload_checkpoints or checkpoint is None or not os.path.isdir(checkpoint.path):
             return
         import wandb
@@ -128,13 +128,13 @@ class WandbLoggerCallback(Tracker):
         self._close(trial.trial_id)
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
-        """Trials that can be resumed: their runs are left as W&B leaves what was interrupted."""
+        """Leave the runs of trials that can be resumed in W&B's state for interrupted runs."""
         for trial_id, run in list(self._runs.items()):
             run.finish(exit_code=1)
             self._close(trial_id)
 
     def holds(self) -> frozenset[str]:
-        """W&B sends behind: what of a run has arrived is known when it is finished."""
+        """Trials whose runs are open: only when a run is finished has all of it arrived."""
         return frozenset(self._runs)
 
     def _close(self, trial_id: str) -> None:
@@ -157,7 +157,7 @@ class WandbLoggerCallback(Tracker):
             "name": str(trial),
             "dir": trial.local_path,
             "resume": "allow",
-            # Trials run side by side, each of them in a run of this process.
+            # Several trials run at once, each with its own W&B run in this process.
             "reinit": "create_new",
             "settings": {"console": "off", "silent": True, "x_disable_stats": True},
             **self.kwargs,
@@ -203,7 +203,7 @@ def setup_wandb(
     if not has_key(os.environ) and not is_offline(os.environ, kwargs.get("mode")):
         raise InvalidConfig(
             "setup_wandb has no key: set WANDB_API_KEY (holdfast.init(runtime_env={'env_vars': "
-            "...})), run `wandb login` on every machine, or give mode='offline'"
+            "...})), run `wandb login` on every machine, or pass mode='offline'"
         )
     import wandb
 
@@ -219,7 +219,7 @@ def setup_wandb(
 
 
 def names_of(context: Any, trial_id: str | None, trial_name: str | None) -> dict[str, Any]:
-    """How the run is called, and where it lies; `context` is None outside of a trial."""
+    """The name, id and folder of the run; `context` is None outside a trial."""
     if context is None:
         named = {"id": trial_id, "name": trial_name}
         return {key: value for key, value in named.items() if value is not None}

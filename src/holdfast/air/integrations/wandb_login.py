@@ -1,4 +1,4 @@
-"""Whether W&B would let us in, found out without W&B, which takes seconds to import."""
+"""Finds out whether W&B has a key, without importing W&B, which takes seconds."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SERVICE: Final = "https://api.wandb.ai"
 
 
 def is_offline(environ: Mapping[str, str], mode: object) -> bool:
-    """Whether nothing is sent: said by the callback, the environment or `wandb offline`."""
+    """Whether nothing is sent, according to the callback, the environment or `wandb offline`."""
     said = mode or environ.get("WANDB_MODE") or _setting(environ, "mode")
     return str(said).lower() in OFFLINE
 
 
 def has_key(environ: Mapping[str, str]) -> bool:
-    """Whether there is a key in the environment or where `wandb login` leaves one."""
+    """Whether there is a key in the environment or where `wandb login` stores one."""
     if environ.get("WANDB_API_KEY") or environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
     return bool(_setting(environ, "api_key")) or _in_netrc(environ)
@@ -40,7 +40,7 @@ def _in_netrc(environ: Mapping[str, str]) -> bool:
 
 
 def _setting(environ: Mapping[str, str], name: str) -> str:
-    """Of the settings files that the command `wandb` writes: this folder's, then the user's."""
+    """A setting in the files of the command `wandb`: this folder's, then the user's."""
     home = Path(environ.get("HOME", "~")).expanduser()
     user = Path(environ.get("WANDB_CONFIG_DIR") or home / ".config" / "wandb")
     parser = configparser.ConfigParser(interpolation=None)

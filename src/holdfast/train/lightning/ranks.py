@@ -116,6 +116,7 @@ class Sharded(AmongRanks):
 
 
 def keep_sigterm() -> None:
-    """Lightning's handler would start a broadcast wherever this rank is, and end the training."""
+    """Remove Lightning's SIGTERM handler, which would start a broadcast at any point and end the
+    training."""
     if running() is not None:
         process_control.take_back(signal.SIGTERM)

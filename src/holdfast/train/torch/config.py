@@ -84,7 +84,7 @@ def _tell_libraries(rank: Rank, store: Any) -> None:
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
     if not rank.uses_gpu:
-        # Without it, Accelerate and so Transformers take a rank on CPUs for the only one.
+        # Without it, Accelerate, and so Transformers, takes a rank on CPUs for the only one.
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     if rank.local_world_size == rank.world_size:
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")

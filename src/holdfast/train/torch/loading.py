@@ -1,4 +1,4 @@
-"""Dealing the samples of a loader out to the ranks, and going on in the middle of an epoch."""
+"""Splits the samples of a loader among the ranks, and resumes in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -23,13 +23,12 @@ from holdfast.trial.errors import InvalidConfig
 
 
 class DealingSampler(DistributedSampler[Any]):
-    """Deals the samples of an epoch out to the ranks one by one, like cards.
+    """Gives the samples of an epoch to the ranks in turn, like cards.
 
-    The order of an epoch follows from `seed` and the epoch alone. After `load_state_dict` what is
-    left of that epoch is dealt out to the ranks that there are now, which may be more or fewer
-    than before: none of it is dealt twice. At the end of an epoch the first samples that were left
-    are dealt again, so that each rank gets equally many; with `drop_last` the last ones are not
-    dealt.
+    The order of an epoch depends only on `seed` and the epoch. After `load_state_dict`, the rest
+    of that epoch is split among the current ranks, which may be more or fewer than before; no
+    sample of it is repeated. At the end of an epoch the first samples of the rest are repeated, so
+    that each rank gets equally many; with `drop_last`, the last ones are left out instead.
     """
 
     def __init__(
@@ -54,7 +53,8 @@ class DealingSampler(DistributedSampler[Any]):
         self._taken = self._left_off_at = 0
 
     def __iter__(self) -> Iterator[int]:
-        """Begins where `load_state_dict` says, once, and else at the beginning of the epoch."""
+        """Continue, once, where `load_state_dict` says; otherwise start at the beginning of the
+        epoch."""
         self._taken, self._left_off_at = self._left_off_at, 0
         left = self._order()[self._taken :]
         each = len(left) // self.num_replicas
@@ -64,7 +64,7 @@ class DealingSampler(DistributedSampler[Any]):
         return iter([left[place % len(left)] for place in places])
 
     def took(self, samples: int) -> None:
-        """Each rank has been given so many."""
+        """Count samples that each rank has got."""
         self._taken = min(self._taken + samples * self.num_replicas, self._count)
 
     def set_epoch(self, epoch: int) -> None:
@@ -73,7 +73,7 @@ class DealingSampler(DistributedSampler[Any]):
         super().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, int]:
-        """How much of which epoch all ranks together have been given."""
+        """The epoch, and the number of its samples that all ranks together have got."""
         return {"epoch": self.epoch, "taken": self._taken}
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
@@ -89,10 +89,10 @@ class DealingSampler(DistributedSampler[Any]):
 
 
 class DealtLoader(DataLoader[Any]):
-    """A loader with a rank's share of the samples, that can go on in the middle of an epoch.
+    """A loader with a rank's share of the samples, which can resume in the middle of an epoch.
 
-    `state_dict()` belongs into a checkpoint beside the model's: it counts the batches that the
-    loop was given, not those that were fetched ahead.
+    Store `state_dict()` in a checkpoint together with the model's: it counts the batches that the
+    loop has got, without those fetched ahead.
     """
 
     sampler: DealingSampler
@@ -108,7 +108,7 @@ class DealtLoader(DataLoader[Any]):
         return self.sampler.state_dict()
 
     def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on where the state was taken, in the next `for` over this loader."""
+        """Continue at the state in the next `for` over this loader."""
         self.sampler.load_state_dict(state)
 
 
@@ -121,12 +121,12 @@ def prepare_data_loader(
     """`data_loader` with this rank's share of the samples, on its device.
 
     Without `add_dist_sampler` each rank reads all samples; without `move_to_device` batches stay
-    where the loader makes them.
+    where the loader creates them.
 
-    A loader with torch's own random or sequential order comes back as a DealtLoader; call
-    `loader.sampler.set_epoch(epoch)` in each epoch, as in torch. One with a DistributedSampler, or
-    over an IterableDataset, shares its samples out itself. With a GPU `auto_transfer` copies the
-    next batch while this one is used.
+    A loader with torch's own random or sequential order becomes a DealtLoader; call
+    `loader.sampler.set_epoch(epoch)` in each epoch, as in torch. A loader with a
+    DistributedSampler, or over an IterableDataset, splits its samples itself. With a GPU,
+    `auto_transfer` copies the next batch while this one is used.
 
     Raises InvalidConfig for a loader whose sampler would have to be replaced.
     """
@@ -145,18 +145,18 @@ def _dealt(loader: DataLoader[Any]) -> DataLoader[Any]:
     if isinstance(loader.dataset, IterableDataset):
         return loader
     batches = loader.batch_sampler
-    # What was given as `batch_sampler` is not repeated in the loader's own attributes.
+    # The loader's own attributes do not repeat those of its `batch_sampler`.
     source = batches if type(batches) is BatchSampler else loader
     sampler = source.sampler
     if isinstance(sampler, DistributedSampler):
         return loader
     if batches is not None and source is loader:
-        raise _owned(f"batch_sampler of its own ({type(batches).__name__})")
+        raise _owned(f"custom batch_sampler ({type(batches).__name__})")
     is_random = type(sampler) is RandomSampler and not sampler.replacement
     if is_random and len(sampler) != len(loader.dataset):
         is_random = False
     if not is_random and type(sampler) is not SequentialSampler:
-        raise _owned(f"sampler of its own ({type(sampler).__name__})")
+        raise _owned(f"custom sampler ({type(sampler).__name__})")
     context = get_context()
     dealing = DealingSampler(
         loader.dataset,
@@ -186,13 +186,13 @@ def _dealt(loader: DataLoader[Any]) -> DataLoader[Any]:
 
 def _owned(what: str) -> InvalidConfig:
     return InvalidConfig(
-        f"prepare_data_loader cannot share out the samples of a loader with a {what}: give each "
-        f"rank its share there, and add_dist_sampler=False here"
+        f"prepare_data_loader cannot split the samples of a loader with a {what}: give each "
+        f"rank its share there, and pass add_dist_sampler=False here"
     )
 
 
 class OnDevice:
-    """A loader whose batches come on a device; everything else is the loader's."""
+    """A loader whose batches are on a device; all other attributes are the loader's."""
 
     def __init__(self, loader: Any, moves: _Moves) -> None:
         self._loader = loader
@@ -210,7 +210,7 @@ class OnDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Moves:
-    """Brings batches to a device, `ahead` each while the one before it is used."""
+    """Copies batches to a device; with `ahead`, each while the one before it is used."""
 
     device: torch.device
     ahead: bool
@@ -239,5 +239,5 @@ def moved(batch: Any, device: torch.device) -> Any:
 
 
 def _record(batch: Any, stream: Any) -> None:
-    """The memory of these tensors is not free before this stream has used them."""
+    """Keep the memory of these tensors until this stream has used them."""
     on_tensors(batch, lambda tensor: tensor.record_stream(stream))

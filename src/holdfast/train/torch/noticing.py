@@ -10,16 +10,16 @@ import torch.distributed as dist
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.session import running
 
-# Of this process. A group of CPUs agrees without waiting for what a GPU still computes.
+# The group of this process. A group of CPUs need not wait for a GPU's computations.
 _groups: list[Any] = []
 
 
 def preemption_agreed() -> bool:
-    """Whether any rank was told that it will be preempted (SIGTERM); the same in all ranks.
+    """Whether any rank is being preempted (SIGTERM); the same answer in all ranks.
 
-    Signals reach ranks at different moments, but a checkpoint needs all ranks at the same one.
-    Each rank must call this equally often. A call costs 0.2 ms if two ranks share a machine,
-    0.5 ms if other processes keep it busy. False outside a trial.
+    Signals reach ranks at different times, but a checkpoint needs all ranks at the same step. Each
+    rank must call this equally often. A call takes 0.2 ms if two ranks share a machine, 0.5 ms if
+    other processes keep it busy. False outside a trial.
     """
     if running() is None:
         return False

@@ -1,4 +1,4 @@
-"""Making a script's own model and optimizer those of one rank."""
+"""Prepares a script's model and optimizer for one rank of a trial."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.torch_devices import get_device
 from holdfast.trial.errors import InvalidConfig
 
-# Of this process, from `accelerate` on: scales losses, so that small gradients stay above zero.
+# The gradient scaler of this process, from `accelerate` on: it keeps small gradients above zero.
 _scaler: torch.amp.GradScaler | None = None
 
 
 def enable_reproducibility(seed: int = 0) -> None:
-    """Seed the generators of Python, NumPy and torch, and have torch choose deterministic ways."""
+    """Seed the generators of Python, NumPy and torch, and let torch use deterministic
+    algorithms."""
     torch.manual_seed(seed)
     random.seed(seed)
     if "numpy" in sys.modules:
@@ -32,7 +33,7 @@ def enable_reproducibility(seed: int = 0) -> None:
 
 
 def accelerate(amp: bool = False) -> None:
-    """Let what is prepared from now on train with mixed precision, where `amp` is set.
+    """Train what is prepared from now on with mixed precision, if `amp` is set.
 
     Then `prepare_optimizer` and `backward` are needed too. Without a GPU the model computes in
     bfloat16, which needs no scaling of losses.
@@ -48,12 +49,12 @@ def prepare_model(
     parallel_strategy: str | None = "ddp",
     parallel_strategy_kwargs: Mapping[str, Any] | None = None,
 ) -> torch.nn.Module:
-    """The model on this rank's device, in DistributedDataParallel (`ddp`) or
-    FullyShardedDataParallel (`fsdp`) where there are several ranks.
+    """The model on this rank's device, wrapped if there are several ranks.
 
     `move_to_device`: True for the rank's own device, False to leave the model where it is, or a
-    device. `parallel_strategy`: "ddp", "fsdp", or None for the model as it is.
-    `parallel_strategy_kwargs`: arguments for the wrapper's constructor.
+    device. `parallel_strategy`: "ddp" (DistributedDataParallel), "fsdp"
+    (FullyShardedDataParallel), or None for the model as it is. `parallel_strategy_kwargs`:
+    arguments for the wrapper's constructor.
 
     Raises InvalidConfig for another strategy.
     """
@@ -76,8 +77,8 @@ def prepare_model(
         from torch.distributed.fsdp import FullyShardedDataParallel
 
         if not {"device_mesh", "process_group"} & wishes.keys():
-            # With a mesh shards are DTensors, which another number of ranks can load, the
-            # optimizer's too.
+            # With a mesh, shards are DTensors, which another number of ranks can load; the same
+            # holds for the optimizer.
             ranks = (get_context().get_world_size(),)
             wishes["device_mesh"] = init_device_mesh(get_device().type, ranks)
         return FullyShardedDataParallel(model, **{"device_id": get_device()} | wishes)
@@ -87,7 +88,7 @@ def prepare_model(
 
 
 def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """The optimizer; after `accelerate(amp=True)` one that undoes the scaling of losses."""
+    """The optimizer; after `accelerate(amp=True)`, one that undoes the scaling of losses."""
     if _scaler is None:
         return optimizer
     scaler, step = _scaler, optimizer.step
@@ -108,13 +109,14 @@ def prepare_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer
 
 
 def backward(tensor: torch.Tensor) -> None:
-    """The gradients of this loss, scaled after `accelerate(amp=True)`."""
+    """Compute the gradients of this loss, scaled after `accelerate(amp=True)`."""
     loss = tensor if _scaler is None else _scaler.scale(tensor)
     loss.backward()
 
 
 def _compute_in_half(model: torch.nn.Module) -> None:
-    """For this process: a pickle or a copy of the model is the model as it was."""
+    """Let the model compute in half precision, in this process only: pickles and copies are
+    unchanged."""
     forward, state, kind = model.forward, model.__getstate__, get_device().type
 
     def forward_in_half(*inputs: Any, **named: Any) -> Any:
@@ -130,12 +132,12 @@ def _compute_in_half(model: torch.nn.Module) -> None:
 
 
 def _in_single(tensor: torch.Tensor) -> torch.Tensor:
-    """In the precision that a loss is computed in."""
+    """The tensor in single precision, in which losses are computed."""
     return tensor.float() if tensor.is_floating_point() else tensor
 
 
 def on_tensors(value: Any, act: Callable[[torch.Tensor], Any]) -> Any:
-    """The same, nested as it is, with what `act` makes of its tensors."""
+    """The value with `act` applied to its tensors, however they are nested."""
     if isinstance(value, torch.Tensor):
         return act(value)
     if isinstance(value, Mapping):

@@ -58,14 +58,14 @@ class AxSearch(LibrarySearch):
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         from ax.api import client
 
-        # It says of each trial at each question that it has been told.
+        # The library logs each trial again with each question.
         client.logger.setLevel(logging.WARNING)
         return _Study(parameters, self._constraints, self._initial, self._more)
 
 
 class _Study(RetoldStudy):
-    """A choice is known to the library by the numbers of its categories, and what stands in one of
-    them as what depends on its number."""
+    """Describes a choice by the numbers of its categories, and parameters inside it as dependent
+    on that number."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class _Study(RetoldStudy):
         self._more = more
 
     def answer(self, query: Query) -> Assignment | str:
-        # The library itself looks for minutes before it says so.
+        # The library itself would search for minutes before it reports this.
         if len({tuple(one.assignment.values()) for one in self.tried}) >= self._points:
             return FINISHED
         with one_thread(), one_torch_thread():
@@ -125,7 +125,7 @@ class _Study(RetoldStudy):
 
 
 def _points(parameter: Parameter) -> float:
-    """How many values the library has for it; what is not always there counts as endless."""
+    """The number of values; infinite for a parameter that does not always exist."""
     domain = parameter.domain
     if parameter.conditions or isinstance(domain, (Float, Normal)):
         return math.inf
@@ -154,11 +154,11 @@ def _axis(parameter: Parameter, parameters: Sequence[Parameter]) -> Any:
             )
         case Normal():
             raise InvalidSearchSpace(
-                f"{name}: AxSearch cannot express a normal distribution: search it uniformly "
-                f"between bounds"
+                f"{name}: AxSearch has no normal distribution: search it uniformly between bounds"
             )
         case Float(log=log) | Integer(log=log) as domain:
-            # Steps are ours alone: the library's own multiples of 0.1 have 0.30000000000000004.
+            # holdfast rounds to steps itself: the library's multiples of 0.1 include
+            # 0.30000000000000004.
             low, high = bounds(domain)
             return RangeParameterConfig(
                 name=name,

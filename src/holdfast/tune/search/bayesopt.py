@@ -74,11 +74,11 @@ class BayesOptSearch(LibrarySearch):
         self._patience = patience if skip_duplicate else 0
         if analysis is not None:
             if metric is None:
-                raise InvalidConfig("BayesOptSearch(analysis=...) needs metric=... besides")
+                raise InvalidConfig("BayesOptSearch(analysis=...) needs metric=..., too")
             self.add_evaluated_trials(analysis, metric)
 
     def made_of(self) -> Made:
-        """What `analysis` has told is told again by itself."""
+        """Without the trials of `analysis`, which the constructor adds again."""
         return without(super().made_of(), "analysis")
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
@@ -89,7 +89,7 @@ class BayesOptSearch(LibrarySearch):
 
 
 class _Study(RetoldStudy):
-    """Each number is one axis from 0 to 1; the library maximizes, so that losses are turned."""
+    """Each number is one axis from 0 to 1. The library maximizes, so losses are negated."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class _Study(RetoldStudy):
         self._random_steps = random_steps
         self._patience = patience
         self._verbose = verbose
-        # Said of each space with a choice in it; what it does with one is tested here.
+        # A warning about each space with a choice; holdfast's tests cover choices.
         warnings.filterwarnings("ignore", "Non-float parameters are experimental")
 
     def answer(self, query: Query) -> Assignment | str:
@@ -142,7 +142,8 @@ class _Study(RetoldStudy):
 
 
 def _axis(parameter: Parameter) -> tuple[Any, ...]:
-    """Categories are words: two numbers would be bounds."""
+    """The library's form of a parameter. Categories are words, because two numbers would be
+    bounds."""
     if isinstance(parameter.domain, Categorical):
         return tuple(map(str, range(parameter.count)))
     return (0.0, 1.0)

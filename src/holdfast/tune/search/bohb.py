@@ -17,12 +17,12 @@ from holdfast.trial.search_space.parameters import Assignment, Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.study import Losses, Query, SearchGoal
 
-_LEAST = 1e-32  # a density of nothing, which would say that a config is better without end
+_LEAST = 1e-32  # a density of 0 would make a config infinitely better
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BohbParameters:
-    """The paper's parameters: N_min, q, N_s, rho and b_w of it, with its defaults."""
+    """The paper's parameters N_min, q, N_s, rho and b_w, with its defaults."""
 
     min_points_in_model: int | None = None
     top_n_percent: float = 15
@@ -72,7 +72,9 @@ class TuneBOHB(LibrarySearch):
         super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
         given, known = dict(bohb_config or {}), [field.name for field in fields(BohbParameters)]
         if strange := [name for name in given if name not in known]:
-            raise InvalidConfig(f"bohb_config has {strange[0]!r}; known are {', '.join(known)}")
+            raise InvalidConfig(
+                f"bohb_config has the unknown key {strange[0]!r}; the keys are {', '.join(known)}"
+            )
         if type(max_concurrent) is not int or max_concurrent < 0:
             raise InvalidConfig(f"max_concurrent must be 0 or more, not {max_concurrent!r}")
         self._terms = BohbParameters(**given)
@@ -95,7 +97,8 @@ class _Study:
         self._vectors: dict[int, Vector] = {}
         self._seen: dict[int, dict[int, float]] = {}
         self._everywhere: dict[int, float] = {}
-        # Where trials have ended. On the way to there only those few report that went on.
+        # The iterations at which trials have ended: at those in between, only the trials that
+        # continued have reported.
         self._budgets: set[int] = set()
         self._newest: dict[int, int] = {}
         self._running: set[int] = set()
@@ -129,7 +132,8 @@ class _Study:
             self._budgets.add(self._newest[query.number])
 
     def _vector(self, query: Query, assignment: Assignment) -> Vector:
-        """What does not exist is anywhere: it says nothing of good or bad."""
+        """The position of a config; a parameter that does not exist gets a random one, which
+        favours neither side."""
         rng = random.Random(f"{query.seed}/absent")
         return tuple(
             place(one, assignment[one.name] if one.name in assignment else one.draw(rng))
@@ -137,7 +141,8 @@ class _Study:
         )
 
     def _ranked(self) -> list[Vector]:
-        """From good to bad at the largest budget with enough of them, else empty."""
+        """The configs from good to bad at the largest budget with enough of them; empty if there
+        is none."""
         for step in sorted(self._budgets or {0}, reverse=True):
             losses = self._seen.get(step, {}) | self._everywhere
             if len(losses) >= self._least + 2:

@@ -82,7 +82,7 @@ class _Study(RetoldStudy):
 
         if len(self.running) >= self._most:
             return None
-        # It draws from NumPy's global numbers, and from those of torch.
+        # The library uses the global random numbers of NumPy and torch.
         with (
             seeded_globals(query.seed),
             torch.random.fork_rng(devices=[]),
@@ -102,7 +102,7 @@ class _Study(RetoldStudy):
         space = DesignSpace().parse(self._axes)
         optimizer = HEBO(space, scramble_seed=self._seed, **self._more)
         if query.number:
-            optimizer.sobol.fast_forward(query.number)  # to its own one of the first configs
+            optimizer.sobol.fast_forward(query.number)  # to this query's one of the first configs
         measured = self.measured()
         if measured:
             rows = [[assignment[one.name] for one in self.searched] for assignment, _ in measured]
@@ -118,7 +118,7 @@ def _axis(parameter: Parameter) -> dict[str, Any]:
             return {"name": name, "type": "cat", "categories": list(range(parameter.count))}
         case Normal():
             raise InvalidSearchSpace(
-                f"{name}: HEBOSearch cannot express a normal distribution: search it uniformly "
+                f"{name}: HEBOSearch has no normal distribution: search it uniformly "
                 f"between bounds"
             )
         case Float(log=log) | Integer(log=log) as domain:

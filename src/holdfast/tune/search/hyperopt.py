@@ -63,7 +63,7 @@ class HyperOptSearch(LibrarySearch):
 
 
 class _Study:
-    """The library keeps its trials by number: in which order they end is all one to it."""
+    """A study that keeps trials by number, so that the order of their ends has no effect."""
 
     def __init__(self, parameters: Parameters, initial: int, gamma: float) -> None:
         from hyperopt import Trials, tpe
@@ -82,10 +82,10 @@ class _Study:
         return self._parameters.complete(answer, random.Random(query.seed))
 
     def take(self, query: Query, assignment: Assignment) -> None:
-        """What still runs is nothing to the algorithm."""
+        """Does nothing: the algorithm ignores running trials."""
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
-        """Only the end of a trial counts."""
+        """Does nothing: only the end of a trial counts."""
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         from hyperopt import JOB_STATE_DONE, STATUS_FAIL, STATUS_OK
@@ -109,7 +109,7 @@ class _Study:
 
 
 def _below(parameters: Sequence[Parameter], conditions: Conditions) -> dict[str, Any]:
-    """The library's expression of what exists under just these conditions."""
+    """The library's expression for the parameters that exist under these conditions."""
     return {
         one.name: _expression(one, parameters)
         for one in parameters

@@ -1,7 +1,7 @@
-"""What the search algorithms of all libraries share: an adapter only asks and tells.
+"""The base of search algorithms that use a library.
 
-An adapter is a subclass of `LibrarySearch` with the parameters that its users know, and a `Study`
-that it makes in the search's own thread, where alone the library is imported.
+An adapter is a subclass of `LibrarySearch` with the parameters that its users know, and a `Study`.
+It creates the study in the search's own thread, the only one that imports the library.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Evaluated:
-    """A point that was tried elsewhere; `values` None where it failed."""
+    """A config that was tried elsewhere; `values` is None if it failed."""
 
     config: Mapping[str, Any]
     values: tuple[Any, ...] | None
@@ -37,7 +37,7 @@ class _Evaluated:
     steps: tuple[float, ...] = ()
 
     def call(self) -> Call:
-        """How it is told of."""
+        """The call that adds it."""
         failed = self.values is None
         told = {"error": failed, "pruned": self.pruned, "intermediate_values": list(self.steps)}
         return "add_evaluated_point", (dict(self.config), list(self.values or ())), told
@@ -45,7 +45,7 @@ class _Evaluated:
 
 @dataclass(slots=True, kw_only=True)
 class _Run:
-    """What one `fit()` is about: nothing of it is kept but by the journal."""
+    """The state of one `fit()`. Only the journal stores it."""
 
     goal: SearchGoal
     terms: AssignmentCodec
@@ -99,7 +99,7 @@ class LibrarySearch(Searcher, ABC):
     """
 
     library: ClassVar[Framework | None] = None
-    needs_trust: ClassVar[str] = "hands its arguments to a library"
+    needs_trust: ClassVar[str] = "passes its arguments to a library"
     takes_many_metrics: ClassVar[bool] = False
 
     def __init__(
@@ -130,13 +130,14 @@ class LibrarySearch(Searcher, ABC):
 
     @abstractmethod
     def open_study(self, parameters: Any, goal: SearchGoal, seed: int) -> Study:
-        """The library at work on `parameters`, as `read_space` gives them. Called once for each
-        `fit()`, in the search's thread; `seed` is below 2**32. Raises InvalidSearchSpace, naming
-        the parameter, for what the library cannot express.
+        """The library's study of `parameters`, which `read_space` returned.
+
+        Called once for each `fit()`, in the search's thread; `seed` is below 2**32. Raises
+        InvalidSearchSpace, naming the parameter, for what the library cannot express.
         """
 
     def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
-        """What is to be asked for; `is_own`: `space` was given to the search and not the Tuner."""
+        """The parameters of `space`. `is_own`: it was passed to the search, not the Tuner."""
         if self.library is not None:
             check_native(space, self._name, self.library)
         return Parameters(space, who=self._name, named=not is_own)
@@ -146,7 +147,7 @@ class LibrarySearch(Searcher, ABC):
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
-        self._check_library()  # a restore may be where it is not
+        self._check_library()  # a restore may run where it is missing
         goal = self._goal(self.metric or metric, self.mode or mode)
         is_own = self._space is not None
         terms = self.read_space(self._space if is_own else config, is_own=is_own)
@@ -182,7 +183,7 @@ class LibrarySearch(Searcher, ABC):
             found = run.terms.assignment(config, f"trial {trial_id}", _looks_same)
             assignment = run.terms.fit(found, f"the search of trial {trial_id}")
         except InvalidSearchSpace as error:
-            _log.warning("%s is not told of a trial of another space: %s", self._name, error)
+            _log.warning("%s does not get a trial of another space: %s", self._name, error)
             run.skip()
         else:
             run.take(query, assignment)
@@ -223,7 +224,7 @@ class LibrarySearch(Searcher, ABC):
         Raises InvalidConfig after `fit()` has begun.
         """
         if self._run is not None:
-            raise InvalidConfig("points that were tried elsewhere are to be added before fit()")
+            raise InvalidConfig("call add_evaluated_point() before fit()")
         values = None if error else tuple(_listed(value))
         steps = tuple(intermediate_values or ())
         self._evaluated.append(
@@ -233,7 +234,7 @@ class LibrarySearch(Searcher, ABC):
     def _take_rewards(self, rewards: Sequence[Any]) -> None:
         if len(rewards) != len(self._points):
             raise InvalidConfig(
-                f"evaluated_rewards must be one for each of points_to_evaluate: there are "
+                f"evaluated_rewards must have one value for each of points_to_evaluate: it has "
                 f"{len(rewards)} for {len(self._points)}"
             )
         for point, reward in zip(self._points, rewards, strict=True):
@@ -255,7 +256,7 @@ class LibrarySearch(Searcher, ABC):
         run.study.tell(query, assignment, losses)
 
     def made_of(self) -> Made:
-        """Points that were told after it was made are told again."""
+        """With the points that were added after construction."""
         made = super().made_of()
         first = len(argument(made, "evaluated_rewards") or ())
         told = tuple(one.call() for one in self._evaluated[first:])
@@ -264,7 +265,7 @@ class LibrarySearch(Searcher, ABC):
     # -- the rest -------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict[str, Any]:
-        """As it was made: what a run has learned is in its journal."""
+        """The state after construction: what a run has learned is in its journal."""
         return {**self.__dict__, "_run": None}
 
     @property
@@ -274,7 +275,7 @@ class LibrarySearch(Searcher, ABC):
     @property
     def _opened(self) -> _Run:
         if self._run is None:
-            raise InvalidConfig(f"{self._name} is to be given to a Tuner")
+            raise InvalidConfig(f"{self._name} must be passed to a Tuner")
         return self._run
 
     def _goal(
@@ -284,7 +285,7 @@ class LibrarySearch(Searcher, ABC):
         name = self._name
         if not metrics or not modes:
             raise InvalidConfig(
-                f"{name} must know what is to be optimized: TuneConfig(metric=..., mode='min') or "
+                f"{name} needs a metric to optimize: TuneConfig(metric=..., mode='min') or "
                 f"{name}(metric=..., mode='min')"
             )
         if len(metrics) != len(modes):
@@ -314,7 +315,7 @@ def _has_all(row: Mapping[str, Any], metrics: Sequence[str]) -> bool:
 
 
 def _looks_same(one: object, other: object) -> bool:
-    """Objects of the user's that were pickled apart are compared by what they hold."""
+    """Whether two values are equal; the user's objects are compared by their contents."""
     import cloudpickle
 
     if same(one, other):
@@ -323,8 +324,10 @@ def _looks_same(one: object, other: object) -> bool:
 
 
 def check_native(space: Any, who: str, library: Framework, name: str = "") -> None:
-    """Raises InvalidSearchSpace, naming the key, for a parameter that is written in the library's
-    own words: it would be taken for a fixed value, and never be searched."""
+    """Raises InvalidSearchSpace, naming the key, for a parameter in the library's own types.
+
+    It would be taken for a fixed value and never be searched.
+    """
     if type(space).__module__.partition(".")[0] == library.module:
         raise InvalidSearchSpace(
             f"{name or 'space'} is a {type(space).__name__} of {library.title}: {who} searches "

@@ -56,8 +56,8 @@ class NevergradSearch(LibrarySearch):
         super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
         if optimizer is not None and not isinstance(optimizer, str) and not callable(optimizer):
             raise InvalidConfig(
-                f"optimizer must be a class of nevergrad.optimizers, or its name, not one that "
-                f"has been made: {optimizer!r:.100}"
+                f"optimizer must be a class of nevergrad.optimizers, or its name, not an "
+                f"instance: {optimizer!r:.100}"
             )
         self._optimizer = optimizer or "NGOpt"
         # Without a budget NGOpt fails in a space of numbers.
@@ -78,10 +78,10 @@ class NevergradSearch(LibrarySearch):
 
 
 class _Study:
-    """The library's optimizers keep a state that only asking moves on.
+    """A study whose optimizer has a state that changes only when it is asked.
 
-    So each question that was answered already is asked again, for nothing but that state: where
-    the answer is the same, as it is after a restore, the optimizer knows the config for its own.
+    So each answered question is asked again, only for that state. If the answer is the same, as
+    after a restore, the optimizer recognizes the config as its own.
     """
 
     def __init__(self, parameters: Parameters, optimizer: Any) -> None:
@@ -104,10 +104,10 @@ class _Study:
         self._candidates[query.number] = candidate
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
-        """Only the end of a trial counts."""
+        """Does nothing: only the end of a trial counts."""
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
-        """A failure is told as the worst result so far."""
+        """Pass on the end of a trial; a failure counts as the worst result so far."""
         candidate = self._candidates.pop(query.number)
         if losses is not None:
             self._worst = max(losses[0], losses[0] if self._worst is None else self._worst)
@@ -123,7 +123,7 @@ class _Study:
 
 
 def _below(parameters: Sequence[Parameter], conditions: Conditions, **more: Any) -> Any:
-    """The library's parametrization of what exists under just these conditions."""
+    """The library's parametrization of the parameters that exist under these conditions."""
     from nevergrad import p
 
     below = [one for one in parameters if one.conditions == conditions]

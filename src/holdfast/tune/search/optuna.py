@@ -97,20 +97,21 @@ class OptunaSearch(LibrarySearch):
 
     @staticmethod
     def convert_search_space(spec: Mapping[str, Any]) -> dict[str, Any]:
-        """Optuna's distributions for a dict of domains, by names as `net/width`.
+        """Optuna's distributions for a dict of domains, by names such as `net/width`.
 
-        What stands inside of choices is among them, as `net:0/width` (see `trial.parameters`).
-        Raises InvalidSearchSpace, naming the parameter, for what Optuna has no distribution for.
+        Parameters inside a choice have names such as `net:0/width` (see `trial.parameters`).
+        Raises InvalidSearchSpace, naming the parameter, if Optuna has no distribution for it.
         """
         return dict(distributions_of(Parameters(spec, who="OptunaSearch", named=False)))
 
 
 def _check_no_password(storage: Any) -> None:
-    """The search is pickled into the experiment's directory, and the storage with it."""
+    """Refuse a password: the search, with its storage, is pickled into the experiment's
+    directory."""
     url = getattr(storage, "url", storage)
     if isinstance(url, str) and urlsplit(url).password:
         raise InvalidConfig(
-            "the storage has a password in its URL, which would be kept with the experiment: "
+            "the storage has a password in its URL, which would be stored with the experiment: "
             "leave it out, and let the driver find it in PGPASSWORD, ~/.pgpass or ~/.my.cnf"
         )
 

@@ -1,4 +1,4 @@
-"""Search spaces as Optuna has them, and configs in its terms."""
+"""Converts search spaces and configs to Optuna's terms."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _AS_THEY_ARE = (type(None), bool, int, float, str)
 
 
 class NamedParameters:
-    """Configs of a space of Optuna's own: nested under names as `net/width`, values as they are.
+    """Configs of a space in Optuna's own types: nested under names such as `net/width`.
 
-    `distributions` are the parameters, None where a function names them as it goes.
+    `distributions` are the parameters; None if a function chooses them as it runs.
     """
 
     def __init__(self, distributions: Mapping[str, Any] | None) -> None:
@@ -53,22 +53,22 @@ class NamedParameters:
         return assignment
 
     def complete(self, assignment: Assignment, rng: random.Random) -> Assignment:
-        """What a point leaves out the sampler adds."""
+        """Leaves out missing values: the sampler adds them."""
         return assignment
 
 
 class Asks(Protocol):
-    """Asks a trial of Optuna's for its parameters."""
+    """Asks an Optuna trial for its parameters."""
 
     def ask(self, trial: Any) -> Assignment:
-        """The whole assignment."""
+        """The values of all parameters."""
 
     def fixed(self, assignment: Assignment) -> dict[str, Any]:
-        """What Optuna has for `assignment`."""
+        """`assignment` in Optuna's values."""
 
 
 class AsksParameters:
-    """For a space of ours: what exists under the choices that come before it."""
+    """For holdfast's domains: parameters may depend on choices before them."""
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters.all
@@ -98,7 +98,7 @@ class AsksParameters:
         distribution = self._distributions[name]
         if distribution.step is None or isinstance(value, int):
             return value
-        # Optuna's own multiple: it differs in the last digit from the one that users see.
+        # Optuna's own multiple differs in the last digit from the one that users see.
         low, step = distribution.low, distribution.step
         return low + round((value - low) / step) * step
 
@@ -120,7 +120,7 @@ class AsksDistributions:
 
 
 class AsksFunction:
-    """For a function that asks by itself, and returns constants."""
+    """For a function that asks the trial itself, and returns constants."""
 
     def __init__(self, define: Callable[[Any], Mapping[str, Any] | None]) -> None:
         self._define = define
@@ -129,7 +129,7 @@ class AsksFunction:
         constants = self._define(trial)
         if constants is not None and not isinstance(constants, Mapping):
             raise InvalidConfig(
-                f"the function that is given as space must return a dict of constants or None, "
+                f"the function passed as space must return a dict of constants or None, "
                 f"not {constants!r:.100}"
             )
         return {**spread(constants or {}), **trial.params}
@@ -139,7 +139,7 @@ class AsksFunction:
 
 
 def suggested(trial: Any, name: str, distribution: Any) -> Any:
-    """What the trial of Optuna's suggests for a parameter of this distribution."""
+    """The value that an Optuna trial suggests for a parameter with this distribution."""
     kind = type(distribution).__name__
     if kind == "CategoricalDistribution":
         return trial.suggest_categorical(name, distribution.choices)
@@ -155,7 +155,7 @@ def distributions_of(parameters: Parameters) -> Iterator[tuple[str, Any]]:
 
 
 def distribution_of(parameter: Parameter) -> Any:
-    """Raises InvalidSearchSpace, naming the parameter, for what Optuna has none for."""
+    """Optuna's distribution. Raises InvalidSearchSpace, naming the parameter, if there is none."""
     from optuna.distributions import (
         CategoricalDistribution,
         FloatDistribution,
@@ -175,15 +175,17 @@ def distribution_of(parameter: Parameter) -> Any:
             low, high = domain.nearest(domain.lower), domain.nearest(domain.upper)
             return FloatDistribution(low, high, step=domain.q)
         case Float() | Integer():
-            advice = "leave out its q, and round in the trainable"
+            advice = "omit q, and round in the trainable"
         case _:
             advice = "give it bounds: tune.uniform, or tune.quniform"
-    raise InvalidSearchSpace(f"{parameter.name}: Optuna has no distribution as {domain}: {advice}")
+    raise InvalidSearchSpace(
+        f"{parameter.name}: Optuna has no distribution for {domain}: {advice}"
+    )
 
 
 def choices_of(domain: Categorical) -> tuple[Any, ...]:
-    """What Optuna chooses from: the categories, or their numbers where it could not hold them or
-    tell them apart."""
+    """The values that Optuna chooses from: the categories, or their numbers if it could not store
+    or distinguish them."""
     categories = domain.categories
     plain = all(type(value) in _AS_THEY_ARE for value in categories)
     apart = not any(

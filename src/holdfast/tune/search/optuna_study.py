@@ -1,4 +1,4 @@
-"""A study of Optuna's, asked and told one trial at a time."""
+"""A study that asks an Optuna sampler for one trial at a time."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from holdfast.trial.search_space.parameters import Assignment
 from holdfast.tune.search.optuna_space import Asks
 from holdfast.tune.search.study import Losses, Query, SearchGoal
 
-# The user attribute by which a trial that is in a storage is known again after a restore.
+# The user attribute that identifies a trial in a storage after a restore.
 _OURS = "holdfast"
 _DEPTH = 4
 _DIRECTIONS = {"min": "minimize", "max": "maximize"}
-# They look at the parameters and values of trials alone, so that a trial may be added as it is.
-# Others note in a trial how they came to it, and are asked for it once more.
+# These samplers use only the parameters and values of trials, so a trial can be added as it is.
+# Others store notes in a trial when they suggest it, so they must suggest it again.
 _LOOK_AT_VALUES = frozenset({"RandomSampler", "TPESampler", "GPSampler", "BruteForceSampler"})
 
 
 class OptunaStudy:
-    """See `library.Study`; `asks` asks a trial for its parameters.
+    """See `study.Study`; `asks` asks a trial for its parameters.
 
-    The sampler's generators are seeded before each question, so that its answer follows from the
-    trials that there are. Its trials are never copied as a whole.
+    The sampler's generators are seeded before each question, so that its answer depends only on
+    the existing trials. Trials are never copied all at once.
     """
 
     def __init__(
@@ -52,10 +52,12 @@ class OptunaStudy:
         self._is_kept = storage is not None
         self._has_steps = len(goal.metrics) == 1 and (self._is_kept or not is_optunas)
         self._study = _opened(self._sampler, goal, storage, study_name)
-        self._study.stop = self._stop  # samplers that have nothing left to suggest call it
+        self._study.stop = self._stop  # called by samplers that have nothing left to suggest
         self._is_over = False
         self._there = dict(_known(self._study)) if self._is_kept else {}
-        self._running: dict[int, Any] = {}  # by the number of the query; of one known by number
+        self._running: dict[
+            int, Any
+        ] = {}  # by the number of the query; for a known trial, its own number
         self._steps: dict[int, int] = {}
 
     def ask(self, query: Query) -> Assignment | str | None:
@@ -82,7 +84,7 @@ class OptunaStudy:
     def saw(self, query: Query, step: int, losses: Losses) -> None:
         trial = self._running.get(query.number)
         has_steps = self._has_steps or (query.pruned and len(losses) == 1)
-        # An attempt after a failure repeats steps, of which Optuna keeps the first.
+        # An attempt after a failure repeats steps; Optuna keeps the first value.
         is_new = step > self._steps.get(query.number, -1)
         if has_steps and is_new and isinstance(trial, optuna.Trial):
             self._steps[query.number] = step
@@ -101,22 +103,25 @@ class OptunaStudy:
             self._study.tell(trial, self._values(losses), skip_if_finished=True)
 
     def _make_ready(self, query: Query) -> None:
-        """Have the sampler's answer follow from the study and the query alone."""
+        """Make the sampler's answer depend only on the study and the query."""
         if self._looks_at_values:
-            # What it keeps from one question to the next would be missing after a restore.
+            # What it caches between two questions would be missing after a restore.
             self._study.sampler = deepcopy(self._sampler)
         reseed(self._study.sampler, query.seed)
 
     def _asked(self, query: Query) -> Assignment:
-        """The next trial of the study, which may be one that was put in by hand."""
+        """Ask for the next trial of the study, which may be an enqueued one."""
         trial = self._running[query.number] = self._study.ask()
         if self._is_kept and not query.is_given:
             trial.set_user_attr(_OURS, query.trial_id)
         return self._asks.ask(trial)
 
     def _asked_again(self, query: Query, assignment: Assignment) -> bool:
-        """Have the sampler note in a trial what it noted before a restore; whether it answers the
-        same. It may not where it had been told less when it was asked."""
+        """Let the sampler store the same notes in a trial as before a restore.
+
+        Returns whether it suggests the same config. It may not if it had fewer results at the
+        time.
+        """
         self._make_ready(query)
         self._asked(query)
         trial = self._running[query.number]
@@ -157,15 +162,18 @@ def _opened(sampler: Any, goal: SearchGoal, storage: Any, study_name: str | None
 
 
 def _known(study: Any) -> Iterator[tuple[str, int]]:
-    """The trials of a storage that an earlier incarnation has put there."""
+    """The trials of a storage that an earlier incarnation has added."""
     for trial in study.get_trials(deepcopy=False):
         if _OURS in trial.user_attrs:
             yield trial.user_attrs[_OURS], trial.number
 
 
 def reseed(sampler: Any, seed: int) -> None:
-    """Seed every generator of a sampler. Optuna's own `reseed_rng` takes a seed from the system,
-    and what a sampler was made with tells only where its generators begin."""
+    """Seed every generator of a sampler.
+
+    Optuna's own `reseed_rng` uses a seed from the system, and the seed of the constructor only
+    determines where the generators start.
+    """
     for number, generator in enumerate(_generators(sampler, _DEPTH, set())):
         own = (seed + number) % 2**32
         if isinstance(generator, np.random.Generator):

@@ -1,4 +1,4 @@
-"""Searches whose library object is made again for each question, with all known results.
+"""Studies that create the library's object again for each question, with all known results.
 
 Their answers depend only on the seed, the number of the question and the history, so they are the
 same after a restore.
@@ -28,7 +28,7 @@ _GLOBAL_NUMBERS: Final = threading.Lock()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedConfig:
-    """`loss` is None while it runs, and with `is_failed`."""
+    """A config and its result. `loss` is None while it runs, and if it failed."""
 
     assignment: Assignment
     loss: float | None = None
@@ -37,17 +37,17 @@ class TriedConfig:
 
 @dataclass(slots=True, kw_only=True)
 class RetoldStudy(ABC):
-    """Keeps what is known of each question; a library's own study answers them."""
+    """Keeps the results; a subclass asks its library."""
 
     parameters: Parameters
     searched: tuple[Parameter, ...]
-    """Those of more than one value."""
+    """The parameters with more than one value."""
     who: str
     _known: dict[int, TriedConfig] = field(default_factory=dict)
 
     @abstractmethod
     def answer(self, query: Query) -> Assignment | str | None:
-        """As `Study.ask`; what is left out is drawn."""
+        """As `Study.ask`; missing values are drawn at random."""
 
     def ask(self, query: Query) -> Assignment | str | None:
         answer = self.answer(query)
@@ -61,7 +61,7 @@ class RetoldStudy(ABC):
         self._known[query.number] = TriedConfig(assignment=assignment)
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:  # noqa: B027
-        """Only the end of a trial counts."""
+        """Does nothing: only the end of a trial counts."""
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         loss = None if losses is None else losses[0]
@@ -71,7 +71,7 @@ class RetoldStudy(ABC):
 
     @property
     def tried(self) -> list[TriedConfig]:
-        """In the order of the questions, whatever came to an end first."""
+        """The configs in the order of the questions, whichever ended first."""
         return [self._known[number] for number in sorted(self._known)]
 
     @property
@@ -79,10 +79,11 @@ class RetoldStudy(ABC):
         return [one.assignment for one in self.tried if one.loss is None and not one.is_failed]
 
     def measured(self, *, with_running: bool = False) -> list[tuple[Assignment, float]]:
-        """What each config was worth; a failure as much as the worst of all, so that a model is
-        led away from there. So too what still runs, if asked for: a model that is asked again
-        looks elsewhere (D. Ginsbourger, R. Le Riche, L. Carraro, "Kriging is well-suited to
-        parallelize optimization", 2010). Empty while nothing has succeeded.
+        """Each config with its loss. Empty until one has succeeded.
+
+        A failure has the loss of the worst, so that a model avoids its neighbourhood. With
+        `with_running`, so has a running trial: the model then looks elsewhere (D. Ginsbourger, R.
+        Le Riche, L. Carraro, "Kriging is well-suited to parallelize optimization", 2010).
         """
         losses = [one.loss for one in self.tried if one.loss is not None]
         if not losses:
@@ -97,8 +98,11 @@ class RetoldStudy(ABC):
     def by_point(
         self, placed: Callable[[Parameter, Any], Any], *, with_running: bool = False
     ) -> dict[tuple[Any, ...], float]:
-        """`measured`, each config as a point of `placed` values; the mean of several that fall on
-        one, which a library may know only once."""
+        """`measured`, with each config as a point of `placed` values.
+
+        Several configs on one point become one, with the mean of their losses, because a library
+        may refuse a repeated point.
+        """
         found: dict[tuple[Any, ...], list[float]] = {}
         for assignment, loss in self.measured(with_running=with_running):
             point = tuple(placed(one, assignment[one.name]) for one in self.searched)
@@ -106,7 +110,8 @@ class RetoldStudy(ABC):
         return {point: fmean(losses) for point, losses in found.items()}
 
     def whole(self, answer: Assignment, seed: int) -> Assignment:
-        """`answer` with what is not searched, and as the parameters can have it."""
+        """`answer` completed with parameters that are not searched, and rounded to allowed
+        values."""
         drawn = self.parameters.complete(answer, random.Random(seed))
         return self.parameters.fit(drawn, self.who)
 
@@ -115,14 +120,14 @@ class RetoldStudy(ABC):
 
 
 def check_flat(parameters: Parameters, who: str) -> tuple[Parameter, ...]:
-    """What is to be searched. Raises InvalidSearchSpace for what does not always exist."""
+    """The parameters to search. Raises InvalidSearchSpace for one that does not always exist."""
     searched = varied(parameters.all)
     for parameter in searched:
         if parameter.conditions:
             name, number = parameter.conditions[-1]
             raise InvalidSearchSpace(
-                f"{parameter.name} exists only where {name} is its category number {number}, "
-                f"which {who} cannot express: take it out of the choice, or search with "
+                f"{parameter.name} exists only if {name} is its category number {number}, "
+                f"which {who} does not support: move it out of the choice, or search with "
                 f"HyperOptSearch, AxSearch, NevergradSearch, OptunaSearch or TuneBOHB"
             )
     return searched
@@ -130,8 +135,10 @@ def check_flat(parameters: Parameters, who: str) -> tuple[Parameter, ...]:
 
 @contextmanager
 def seeded_globals(seed: int) -> Iterator[None]:
-    """NumPy's global numbers follow from `seed` in here, and go on afterwards as if nothing had
-    been drawn. Some libraries know no others."""
+    """Seed NumPy's global random numbers inside the block, and restore their state afterwards.
+
+    Some libraries use no others.
+    """
     import numpy as np
 
     with _GLOBAL_NUMBERS:
@@ -144,16 +151,18 @@ def seeded_globals(seed: int) -> Iterator[None]:
 
 
 def one_thread() -> threadpool_limits:
-    """Of the libraries for matrices in here: for such small ones several only wait for each other.
+    """Limit matrix libraries to one thread inside the block: for small matrices, several threads
+    mostly wait for each other.
 
-    With two cores that others used, too, a question to Ax took 1.1 s of one core instead of 5.8.
+    With two cores that other processes used, too, a question to Ax took 1.1 s of one core instead
+    of 5.8.
     """
     return threadpool_limits(limits=1)
 
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """As `one_thread`, of torch."""
+    """As `one_thread`, for torch."""
     import torch
 
     threads = torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""The seam between what all searches over libraries share and the library of each."""
+"""The interface between the searches and the libraries."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _SIGNS: Final = {"min": 1.0, "max": -1.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """One config that is to be tried.
+    """One config to try.
 
-    `number` counts from 0, points that were tried elsewhere included. `seed` (32 bits) follows
-    from the search's seed and the number: who draws from it alone answers the same after a
-    restore. `trial_id` is "" for a point that was tried elsewhere, and `pruned` says that it was
-    given up early. `is_given`: the user has answered it, not the library.
+    `number` counts from 0, including points that were tried elsewhere. `seed` (32 bits) depends on
+    the search's seed and the number: a study that draws only from it answers the same after a
+    restore. `trial_id` is "" for a point that was tried elsewhere. `pruned`: the trial was stopped
+    early. `is_given`: the user has answered it, not the library.
     """
 
     number: int
@@ -34,32 +34,33 @@ class Query:
 
 
 class Study(Protocol):
-    """A library at work on one search. All calls come from one thread.
+    """A library's part of one search. All calls come from one thread.
 
-    Values of an assignment are those of `Parameter.domain`, category numbers for choices. Losses
-    are smaller for the better, one for each metric.
+    Values of an assignment are those of `Parameter.domain`, category numbers for choices. Smaller
+    losses are better; there is one for each metric.
     """
 
     def ask(self, query: Query) -> Assignment | str | None:
-        """What to try next; None for «not now», `Searcher.FINISHED` for «no more».
+        """The next config; None for "not now", `Searcher.FINISHED` for "no more".
 
-        What does not exist is left out, and values are brought to the nearest that the parameters
-        can have."""
+        Parameters that do not exist are left out, and values are rounded to allowed ones.
+        """
 
     def take(self, query: Query, assignment: Assignment) -> Assignment | None:
-        """This query is answered already: by the user, or by `ask` before a restore.
+        """Take note of an answer by the user, or by `ask` before a restore.
 
-        What is returned is what becomes of it, None for the same."""
+        Returns another answer to use instead, or None.
+        """
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
-        """A trial has reported these at its `training_iteration` of `step`."""
+        """A trial has reported `losses` at the `training_iteration` `step`."""
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
-        """A trial has ended with these in its last report; None for a failure."""
+        """A trial has ended with `losses` in its last report; None for a failure."""
 
 
 class AssignmentCodec(Protocol):
-    """How configs are assignments and back: see `Parameters`."""
+    """Converts configs to assignments and back: see `Parameters`."""
 
     def config(self, assignment: Assignment) -> dict[str, Any]: ...
     def known(self, config: Mapping[str, Any]) -> Mapping[str, Any]: ...
@@ -70,13 +71,13 @@ class AssignmentCodec(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchGoal:
-    """What is to be optimized: each metric with its mode, "min" or "max"."""
+    """The goal: each metric with its mode, "min" or "max"."""
 
     metrics: tuple[str, ...]
     modes: tuple[str, ...]
 
     def losses(self, row: Mapping[str, Any]) -> Losses | None:
-        """What a report is worth; None where a metric is missing, not finite or no number."""
+        """The losses of a report; None if a metric is missing, not finite or not a number."""
         return self.losses_of([lookup(row, metric) for metric in self.metrics])
 
     def losses_of(self, values: Sequence[Any]) -> Losses | None:

@@ -18,7 +18,7 @@ _ZOOPT = Framework(
     title="ZOOpt", module="zoopt", extra="zoopt", minimum="0.4.1", distributions=("zoopt",)
 )
 _DIGITS: Final = 10
-# So often it may draw a config that it knows already, as the library's own loop does.
+# How often it may draw a known config, as in the library's own loop.
 _TRIES: Final = 100
 
 
@@ -69,7 +69,7 @@ class ZOOptSearch(LibrarySearch):
 
 
 class _Study(RetoldStudy):
-    """Each number is one axis from 0 to 1, each choice one of numbers without an order."""
+    """Each number is one axis from 0 to 1, each choice one of unordered numbers."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class _Study(RetoldStudy):
         return {one.name: value_at(one, float(part)) for one, part in axes}
 
     def _suggested(self) -> list[float] | None:
-        """None where everything is to be drawn at random."""
+        """The library's solution; None if the config must be drawn at random."""
         import zoopt
         from zoopt.algos.opt_algorithms.racos.sracos import SRacosTune
 

@@ -51,8 +51,8 @@ def check_ranks(processes: int, ranks: int) -> None:
     """Raises InvalidConfig if each rank would train alone."""
     if processes != ranks:
         raise InvalidConfig(
-            f"this Trainer trains with {processes} processes, its trial has {ranks} ranks: make "
-            f"TrainingArguments and Trainer within train_loop_per_worker, and leave "
+            f"this Trainer trains with {processes} processes, its trial has {ranks} ranks: create "
+            f"TrainingArguments and Trainer in train_loop_per_worker, and leave "
             f"ACCELERATE_USE_CPU as it is set there"
         )
 
