@@ -174,7 +174,7 @@ def test_a_run_that_ended_before_its_first_record_is_no_unreadable_one(
     assert "early ended before its first record" in out.replace(f"{store}/", "")
     assert "doctor" not in out
     assert main(["show", str(store / "early")]) == 2
-    assert "Begin it again under the same name" in capsys.readouterr().err
+    assert "Start it again under the same name" in capsys.readouterr().err
     lock = ExperimentLock(store / "early" / ".lock")
     assert "early  live" in told(capsys, "ls", store)
     lock.release()
@@ -204,7 +204,7 @@ def test_what_of_a_journal_lies_behind_a_damage_is_told(
     journal.write_bytes(data)
     (notice,) = parsed(capsys, "show", store / "cut")["notices"]
     assert re.search(r"000000.log: what follows offset \d+ cannot be read \(.*kB\)", notice)
-    assert "holdfast doctor says more" in told(capsys, "show", store / "cut")
+    assert "run holdfast doctor" in told(capsys, "show", store / "cut")
     journal.write_bytes(data[:middle])
     (notice,) = parsed(capsys, "show", store / "cut")["notices"]
     assert "000000.log ends inside a record" in notice

@@ -245,7 +245,7 @@ def _check(machine: Machine, spec: ExperimentSpec) -> None:
             raise InvalidConfig(
                 f"stop names {name!r}, which no trial has in its newest report."
                 f"{near_text([name], rows[-1])} If it is reported only later, set "
-                f"TUNE_DISABLE_STRICT_METRIC_CHECKING=1. Reported were: "
+                f"TUNE_DISABLE_STRICT_METRIC_CHECKING=1. Reported metrics: "
                 f"{names_text(trials[-1].row or {})}"
             )
 

@@ -98,7 +98,7 @@ def test_a_training_broken_off_in_an_epoch_goes_on_there_with_other_workers_and_
         "scaling_config": train.ScalingConfig(num_workers=3, resources_per_worker={"CPU": 0.5}),
     }
     root = tmp_path / "results" / "run"
-    with pytest.raises(InvalidConfig, match=rf"'train': {files}/0.parquet.*: not there.*restore"):
+    with pytest.raises(InvalidConfig, match=rf"'train': {files}/0.parquet.*: missing.*restore"):
         train.DataParallelTrainer.restore(root, **again).fit()
     assert notes(tmp_path / "notes") == begun
     again["datasets"] = {"train": data.read_parquet(moved).random_shuffle(seed=3)}

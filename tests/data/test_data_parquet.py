@@ -175,7 +175,7 @@ def test_a_bucket_is_read_as_a_folder_is(
     assert ids(again.iter_batches(batch_size=7)) == list(range(ALL))
     assert ids(data.read_parquet("bucket/parquet", filesystem=store).iter_batches())
     store.delete_file("bucket/parquet/1.parquet")
-    with pytest.raises(data.DatasetGone, match=r"bucket/parquet/1\.parquet: not there"):
+    with pytest.raises(data.DatasetGone, match=r"bucket/parquet/1\.parquet: missing"):
         again.check(1)
 
 
@@ -188,9 +188,9 @@ def test_a_file_that_vanished_is_named_with_what_to_do(folder: Path) -> None:
     next(batches)
     gone = folder / "2.parquet"
     gone.unlink()
-    with pytest.raises(data.DatasetGone, match=rf"{gone}: not there.*pass the dataset again"):
+    with pytest.raises(data.DatasetGone, match=rf"{gone}: missing.*pass the dataset again"):
         ds.check(1)
-    with pytest.raises(data.DatasetGone, match=rf"{gone}: not there"):
+    with pytest.raises(data.DatasetGone, match=rf"{gone}: missing"):
         list(batches)
     assert ds.split(3)[0].iterator().count() == 20
     (folder / "0.parquet").write_bytes(b"no parquet")
@@ -208,9 +208,9 @@ def test_a_file_that_became_another_is_not_read_as_if_it_were_the_same(folder: P
 def test_a_path_or_column_that_is_not_there_is_told_when_the_dataset_is_made(
     folder: Path, tmp_path: Path
 ) -> None:
-    with pytest.raises(data.DatasetGone, match=r"nothing\.parquet: not there"):
+    with pytest.raises(data.DatasetGone, match=r"nothing\.parquet: missing"):
         data.read_parquet(tmp_path / "nothing.parquet")
-    with pytest.raises(InvalidConfig, match="names the column 'z', and the dataset has id, text"):
+    with pytest.raises(InvalidConfig, match="names the column 'z', but the dataset has id, text"):
         data.read_parquet(folder, columns=["z"])
     with pytest.raises(InvalidConfig, match="no path"):
         data.read_parquet([])

@@ -321,9 +321,9 @@ def test_what_is_no_value_and_what_is_no_reference_is_refused() -> None:
     ref = holdfast.put(1)
     with pytest.raises(TypeError, match="is already a reference"):
         holdfast.put(ref)
-    with pytest.raises(TypeError, match="takes what put"):
+    with pytest.raises(TypeError, match=r"takes a reference of put"):
         holdfast.get("a text")  # type: ignore[call-overload]
-    with pytest.raises(TypeError, match="takes what put"):
+    with pytest.raises(TypeError, match=r"takes a reference of put"):
         holdfast.get([ref, 1])  # type: ignore[list-item]
 
 

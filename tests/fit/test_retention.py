@@ -99,7 +99,7 @@ def test_what_is_read_to_the_end_is_told_and_goes_with_the_next_run(
         folders = sorted(Path(result.path).glob("checkpoint_*"))
         assert [(path / "weights").read_text() for path in folders] == ["0", "1", "2"]
         told = capfd.readouterr().err
-        assert "superseded checkpoints that could not be removed" in told
+        assert "superseded checkpoints could not be removed" in told
         for path in folders[:2]:
             assert f"{path}: it is being read" in told
         assert [found.path for found, _ in result.best_checkpoints] == [str(folders[2])]

@@ -422,7 +422,7 @@ def test_a_trainer_in_a_tuner(trainer: Trainer) -> None:
         assert len(again.fit()) == 4
     with pytest.raises(InvalidConfig, match="param_space: scaling_config"):
         tune.Tuner.restore(grid.experiment_path, made, param_space=space)
-    with pytest.raises(InvalidConfig, match=r"'lr'.* goes into .*train_loop_config"):
+    with pytest.raises(InvalidConfig, match=r"'lr'.* put what .*train_loop_config"):
         tune.Tuner(made, param_space={"lr": 1})
 
 

@@ -199,7 +199,7 @@ class SearchContract:
 
     def test_what_exists_only_in_a_category_is_searched_there_or_refused_by_name(self) -> None:
         if not self.takes_conditions:
-            with pytest.raises(InvalidSearchSpace, match=r"^net:0/size exists only where net is"):
+            with pytest.raises(InvalidSearchSpace, match=r"^net:0/size exists only if net is"):
                 opened(self.made(), CONDITIONAL)
             return
         search = opened(self.made(), CONDITIONAL)

@@ -370,7 +370,7 @@ def test_a_journal_without_a_beginning_is_put_aside_for_the_one_in_storage(
      "file://", "file:///", "gs://anonymous@bucket/"],
 )  # fmt: skip
 def test_a_path_that_names_no_experiment_is_an_error_of_one_line(path: str) -> None:
-    with pytest.raises(NothingToRestore, match=r"names no experiment: give the path") as caught:
+    with pytest.raises(NothingToRestore, match=r"names no experiment: pass the path") as caught:
         Tuner.restore(path)
     assert "\n" not in str(caught.value)
     assert not Tuner.can_restore(path)

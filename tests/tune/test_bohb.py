@@ -90,7 +90,10 @@ def test_no_more_trials_run_at_once_than_it_is_told() -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"bohb_config": {"top": 3}}, "bohb_config has 'top'; known are min_points"),
+        (
+            {"bohb_config": {"top": 3}},
+            "bohb_config has the unknown key 'top'; the keys are min_points",
+        ),
         ({"bohb_config": {"random_fraction": 2}}, r"bohb_config\['random_fraction'\]"),
         ({"max_concurrent": -1}, "max_concurrent"),
         ({"max_concurrent": None}, "max_concurrent"),

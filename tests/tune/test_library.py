@@ -151,8 +151,8 @@ def test_settings_that_mean_nothing_are_refused_at_once(given: Any, told: str) -
 @pytest.mark.parametrize(
     ("search", "goal", "told"),
     [
-        (CountingSearch(), {"metric": None}, "must know what is to be optimized"),
-        (CountingSearch(metric="loss"), {"mode": None}, "must know what is to be optimized"),
+        (CountingSearch(), {"metric": None}, "needs a metric to optimize"),
+        (CountingSearch(metric="loss"), {"mode": None}, "needs a metric to optimize"),
         (CountingSearch(metric=["a", "b"]), {}, "one mode for each metric"),
         (CountingSearch(metric=["a", "b"], mode=["min", "max"]), {}, "optimizes one metric"),
         (CountingSearch(points_to_evaluate=[{"x": 1}]), {}, r"points_to_evaluate\[0\]: x is not"),

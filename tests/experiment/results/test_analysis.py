@@ -315,7 +315,7 @@ def test_an_analysis_can_be_narrowed_to_some_trials(run: RecordedExperiment) -> 
     analysis = ExperimentAnalysis(run.layout.root, trials=[second, LIVE])
     assert [trial.trial_id for trial in analysis.trials] == [SECOND, LIVE]
     assert analysis.best_trial == second
-    with pytest.raises(InvalidConfig, match="there is no trial 'x' here, there are d2a66_00000"):
+    with pytest.raises(InvalidConfig, match="there is no trial 'x'; the trials are d2a66_00000"):
         ExperimentAnalysis(run.layout.root, trials=["x"])
 
 

@@ -186,7 +186,7 @@ def test_a_metric_that_no_checkpoint_has_is_told_with_those_there_are(
     run: RecordedExperiment,
 ) -> None:
     result = result_of(run, epochs(run, 0.5))
-    with pytest.raises(NoBestResult, match=r"'los'.*Reported were: eval/acc, loss, ") as caught:
+    with pytest.raises(NoBestResult, match=r"'los'.*Reported metrics: eval/acc, loss, ") as caught:
         result.get_best_checkpoint("los", "min")
     assert caught.value.metric == "los"
     assert "loss" in caught.value.reported
@@ -541,13 +541,13 @@ def test_a_damaged_row_is_told_by_file_and_line(run: RecordedExperiment) -> None
 
 
 def test_a_path_that_does_not_exist_is_told(tmp_path: Path) -> None:
-    with pytest.raises(ResultNotFound, match="there is no trial's directory at") as caught:
+    with pytest.raises(ResultNotFound, match="there is no trial directory at") as caught:
         Result.from_path(tmp_path / "nothing")
     assert caught.value.path == str(tmp_path / "nothing")
 
 
 def test_a_directory_that_is_no_trials_is_told(run: RecordedExperiment) -> None:
-    with pytest.raises(ResultNotFound, match=r"no trial's directory: there is no result\.json"):
+    with pytest.raises(ResultNotFound, match=r"not a trial directory: it has no result\.json"):
         Result.from_path(run.layout.root)
 
 

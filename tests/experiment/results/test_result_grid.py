@@ -78,7 +78,7 @@ def test_a_grid_is_a_sequence_of_results_in_the_order_of_the_trials(
     assert grid[-1].config == {"lr": 2.0}
     assert [result.config for result in grid[1:]] == [{"lr": 1.0}, {"lr": 2.0}]
     assert isinstance(grid[0], Result)
-    with pytest.raises(IndexError, match="there are 3 results, none has index 3"):
+    with pytest.raises(IndexError, match="index 3 is out of range: there are 3 results"):
         grid[3]
 
 
@@ -208,7 +208,9 @@ def test_the_last_scope_reads_no_file(run: RecordedExperiment) -> None:
 def test_without_a_metric_the_error_lists_what_was_reported(run: RecordedExperiment) -> None:
     curve(run, [1.0])
     curve(run, [2.0])
-    with pytest.raises(InvalidConfig, match=r"TuneConfig\(metric=.*Reported were: loss, nested/a"):
+    with pytest.raises(
+        InvalidConfig, match=r"TuneConfig\(metric=.*Reported metrics: loss, nested/a"
+    ):
         grid_of(run).get_best_result()
 
 
@@ -230,7 +232,8 @@ def test_a_metric_that_no_trial_reported_is_told_with_those_there_are(
     curve(run, [1.0])
     curve(run, [1.0])
     with pytest.raises(
-        NoBestResult, match=r"no trial reported a number 'los' \(2 TERMINATED\).*Reported were: lo"
+        NoBestResult,
+        match=r"no trial reported a number 'los' \(2 TERMINATED\).*Reported metrics: lo",
     ) as caught:
         best(run, metric="los", mode="min", scope=scope)
     assert isinstance(caught.value, RuntimeError)
@@ -297,7 +300,7 @@ def test_a_dataframe_filtered_by_what_nobody_reported_is_refused(run: RecordedEx
     run.write_files()
     with pytest.raises(NoBestResult, match="no trial reported a number 'los'"):
         grid_of(run).get_dataframe("los", "min")
-    with pytest.raises(InvalidConfig, match="mode='min' says nothing without a metric"):
+    with pytest.raises(InvalidConfig, match="mode='min' has no meaning without a metric"):
         grid_of(run).get_dataframe(filter_mode="min")
     with pytest.raises(InvalidConfig, match="no mode is given"):
         grid_of(run).get_dataframe("loss")
@@ -478,8 +481,8 @@ def test_with_scope_all_metrics_and_checkpoint_are_those_of_the_best_row(
 @pytest.mark.parametrize(
     ("with_checkpoint", "iteration", "told"),
     [
-        ({1, 3}, 1, "has no checkpoint that is kept; `checkpoint` is of iteration 1"),
-        ({3}, None, "has no checkpoint that is kept; there is none before it"),
+        ({1, 3}, 1, "has no stored checkpoint; `checkpoint` is that of iteration 1"),
+        ({3}, None, "has no stored checkpoint; there is none before it"),
         ({2}, 2, ""),
         (set(), None, ""),
     ],

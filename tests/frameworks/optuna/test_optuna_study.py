@@ -175,7 +175,9 @@ def test_what_does_not_fit_the_study_or_cannot_be_opened_is_refused(
         grid(tmp_path / "run").to_optuna(url, mode="max")
     with pytest.raises(InvalidConfig, match="has the values of 'loss', not of 'acc'"):
         grid(tmp_path / "run").to_optuna(url, metric="acc")
-    with pytest.raises(InvalidConfig, match=r"no trial has reported .los.\. Reported were: acc"):
+    with pytest.raises(
+        InvalidConfig, match=r"no trial has reported .los.\. Reported metrics: acc"
+    ):
         grid(tmp_path / "run").to_optuna(url, study_name="new", metric="los")
     assert len(loaded(url).trials) == 1
     assert loaded(url).metric_names == ["loss"]

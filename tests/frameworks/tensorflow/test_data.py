@@ -84,7 +84,7 @@ def test_keras_fits_it_and_each_epoch_has_an_order_of_its_own(tmp_path: Path) ->
 
 
 def test_what_is_no_column_or_no_tensor_is_told() -> None:
-    with pytest.raises(InvalidConfig, match="names the column 'z', and the dataset has x, w, y"):
+    with pytest.raises(InvalidConfig, match="names the column 'z', but the dataset has x, w, y"):
         rows().to_tf("z", "y")
     with pytest.raises(InvalidConfig, match="column 'l' cannot be a tensor: its values are list"):
         data.from_items([{"l": [1]}, {"l": [1, 2]}]).to_tf("l", "l")
