@@ -362,7 +362,7 @@ def test_of_a_best_row_the_checkpoint_is_its_own_or_the_newest_before_it(
     checkpoint = f"{found['folder']}/checkpoint_000003"
     assert (found["iteration"], found["checkpoint"]) == (5, checkpoint)
     assert found["checkpoint_iteration"] == 4
-    assert "`checkpoint` is of iteration 4" in caplog.text
+    assert "`checkpoint` is that of iteration 4" in caplog.text
     newest = parsed(capsys, *best[:3], store / "ended")
     assert (newest["scope"], newest["iteration"], newest["checkpoint_iteration"]) == ("last", 5, 5)
 

@@ -243,7 +243,7 @@ def _left_out(layout: Layout, begins: int) -> Iterator[str]:
             yield (
                 f"{JOURNAL}/{damage.at.name}: what follows offset {damage.offset} "
                 f"{cannot if damage.is_gap else 'cannot be read'} ({size(damage.size_bytes)}) and "
-                f"is left out here: holdfast doctor says more"
+                f"is left out here. For details, run holdfast doctor"
             )
         elif not current_holder(layout.lock):
             yield (

@@ -123,7 +123,7 @@ def test_a_part_says_how_many_rows_it_has_and_can_be_had_as_a_dataset() -> None:
 
 def test_a_state_of_another_dataset_is_refused() -> None:
     rows = data.range(6).iterator()
-    with pytest.raises(InvalidConfig, match="dataset with 5 rows, and this one has 6"):
+    with pytest.raises(InvalidConfig, match="dataset with 5 rows, but this one has 6"):
         rows.load_state_dict(data.range(5).iterator().state_dict())
 
 

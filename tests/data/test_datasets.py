@@ -202,23 +202,25 @@ def test_what_cannot_be_meant_names_itself_and_what_is_there(ds: data.Dataset) -
         r"the column 'z', but the dataset has x, y": lambda: ds.iter_torch_batches(
             dtypes={"z": torch.float32}
         ),
-        r"leave dtypes out": lambda: ds.iter_torch_batches(dtypes=torch.int, collate_fn=dict),
+        r"omit dtypes": lambda: ds.iter_torch_batches(dtypes=torch.int, collate_fn=dict),
         r"split\(11\) of a dataset with 10 rows": lambda: ds.split(11),
-        r"train_test_split\(1.0\) of 10 rows leaves nothing": lambda: ds.train_test_split(1.0),
+        r"train_test_split\(1.0\) of 10 rows leaves one part empty": lambda: ds.train_test_split(
+            1.0
+        ),
         r"seed='a' must be": lambda: ds.random_shuffle(seed="a"),  # type: ignore[arg-type]
         r"item 1 is {'y': 1}.*columns \['x'\]": lambda: data.from_items([{"x": 1}, {"y": 1}]),
-        r"of one length, not a: 1, b: 2": lambda: data.from_numpy({"a": [1], "b": [1, 2]}),
+        r"have the same length, not a: 1, b: 2": lambda: data.from_numpy({"a": [1], "b": [1, 2]}),
         r"a dataset cannot have the column 'item'": lambda: data.from_items([object()]),
         r"range\(-1\)": lambda: data.range(-1),
         r"takes a list of items, not 'abc'": lambda: data.from_items("abc"),
         r"takes a list of items, not None": lambda: data.from_items(None),  # type: ignore[arg-type]
-        r"given a int, no DataFrame": lambda: data.from_pandas([1]),
-        r"one after the other, not \(\): ": lambda: data.from_numpy(3.0),
+        r"takes DataFrames, not a int": lambda: data.from_pandas([1]),
+        r"arrays of the shapes \(\): ": lambda: data.from_numpy(3.0),
         r"limit=-1 must be": lambda: ds.take(-1),
-        r"state_dict\(\) of a shard has given, not {'a": lambda: ds.iterator().load_state_dict(
+        r"the result of state_dict\(\) of a shard, not {'a": lambda: ds.iterator().load_state_dict(
             {"a": 1}
         ),
-        r"given a list, no pyarrow.Table": lambda: data.from_arrow([[1]]),
+        r"takes pyarrow.Tables, not a list": lambda: data.from_arrow([[1]]),
         r"needs a function of a batch": lambda: ds.map_batches(5),  # type: ignore[arg-type]
     }
     for message, call in wrong.items():

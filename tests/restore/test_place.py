@@ -73,7 +73,7 @@ def test_a_run_config_says_where_its_experiment_is(storage: Any, expected: str) 
     filesystem = LocalFileSystem()
     config = RunConfig(storage_path="a?b", storage_filesystem=filesystem, name="e")
     assert address_of(config, None, settings) == ("a?b/e", filesystem)
-    with pytest.raises(InvalidConfig, match=r"give RunConfig\(name=\.\.\.\)"):
+    with pytest.raises(InvalidConfig, match=r"pass RunConfig\(name=\.\.\.\)"):
         address_of(RunConfig(), None, settings)
 
 

@@ -140,7 +140,7 @@ def test_the_end_of_a_trial_that_it_does_not_know_is_skipped() -> None:
     [
         ({"mode": "best"}, "mode must be 'min' or 'max', not 'best'"),
         ({"seed": "x"}, "seed must be a whole number"),
-        ({"evaluated_rewards": [1]}, "there are 1 for 0"),
+        ({"evaluated_rewards": [1]}, "it has 1 for 0"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused_at_once(given: Any, told: str) -> None:

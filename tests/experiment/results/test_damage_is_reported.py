@@ -116,7 +116,7 @@ def test_a_damage_before_the_snapshot_is_told(
 ) -> None:
     damage(root, 0.3, snapshots=True)
     assert len(load_experiment(str(root)).machine.trials) == 4
-    assert "What is shown comes from a newer snapshot" in caplog.text
+    assert "The data shown comes from a newer snapshot" in caplog.text
 
 
 def test_a_journal_that_ends_inside_a_record_is_told_unless_it_is_being_written(
@@ -157,7 +157,7 @@ def test_rows_that_are_missing_from_the_files_of_an_ended_trial_are_told(
 ) -> None:
     sorted(root.glob("train_*"))[1].joinpath("result.json").write_bytes(b"")
     read(tune.ExperimentAnalysis(str(root)))
-    assert caplog.text.count("has rows up to iteration 0, and the journal up to 1") == 1
+    assert caplog.text.count("has rows up to iteration 0, but the journal up to 1") == 1
 
 
 def test_rows_that_are_missing_from_the_files_of_a_killed_run_are_told(
@@ -171,7 +171,7 @@ def test_rows_that_are_missing_from_the_files_of_a_killed_run_are_told(
     (result,) = root.glob("train_*/result.json")
     result.write_bytes(b"")
     assert dict(tune.ExperimentAnalysis(str(root)).trial_dataframes)
-    assert caplog.text.count("has rows up to iteration 0, and the journal up to 1") == 1
+    assert caplog.text.count("has rows up to iteration 0, but the journal up to 1") == 1
     caplog.clear()
     with as_of_a_run(root):  # which writes them a moment later
         assert dict(tune.ExperimentAnalysis(str(root)).trial_dataframes)
