@@ -1,1 +1,1 @@
-"""What holdfast reaches, measured beside what the machine itself can do."""
+"""Measures holdfast, next to what the machine itself can do."""

@@ -1,4 +1,4 @@
-"""Batches of tensors from a dataset, beside torch's own DataLoader over the same Arrow data."""
+"""Batches of tensors from a dataset, compared with torch's DataLoader over the same Arrow data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _row(bench: Bench, which: str, told: str) -> Row:
         unit="rows/ms",
         ours=samples[OURS],
         reference=samples[REFERENCE],
-        beside="torch's DataLoader over the same",
+        reference_name="torch's DataLoader over the same",
         goal=Goal(of="ratio", bound=0.9, at_least=True),
     )
 

@@ -1,4 +1,4 @@
-"""`report()` with a checkpoint to local storage, beside `cp -r` of the same files."""
+"""`report()` with a checkpoint to local storage, compared with `cp -r` of the same files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _rows(bench: Bench, work: str, source: Path) -> list[Row]:
             unit="ms",
             ours=[1000 * seconds for seconds in samples[name]],
             reference=[1000 * seconds for seconds in samples[REFERENCE]],
-            beside="cp -r",
+            reference_name="cp -r",
             goal=_RATIO,
         )
         for name, way in ways
@@ -71,7 +71,7 @@ def _report_s(bench: Bench, source: Path, way: str) -> float:
 
 
 def report_s(storage: str, source: Path, way: str, out: Path, **environ: str) -> float:
-    """Seconds in which `report()` with a checkpoint of `source` returns."""
+    """Seconds until `report()` with a checkpoint of `source` returns."""
     finish(script("checkpoint", storage, source, way, out), **environ)
     seconds = float(out.read_text())
     settle()

@@ -29,7 +29,7 @@ def measure(bench: Bench) -> list[Row]:
             unit="µs",
             ours=ours,
             reference=() if name == first else per_report[first],
-            beside=first,
+            reference_name=first,
             goal=None if name == first else _FLAT,
         )
         for name, ours in per_report.items()
@@ -37,7 +37,7 @@ def measure(bench: Bench) -> list[Row]:
 
 
 def waiting(bench: Bench, alive: int, done: int, count: int) -> Any:
-    """What `scripts/waiting.py` tells of an experiment with so many trials done before."""
+    """The output of `scripts/waiting.py` for an experiment with `done` finished trials."""
     storage = bench.scratch()
     prepare(storage / "experiment", done=done, rows=1, more=alive)
     return finish(script("waiting", storage / "experiment", alive, count)).told

@@ -1,4 +1,5 @@
-"""Draws what a decision costs among how many trials: `python -m benchmarks.deciding PICTURE`."""
+"""Draws the cost of a decision by the number of trials: `python -m benchmarks.deciding
+PICTURE`."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ _DOTS_PER_INCH = 80
 
 
 def main() -> None:
-    # In turns: what else the machine does is then spread over all sizes.
+    # In turns, so that other load on the machine is spread over all sizes.
     turns = [[1e6 * decide(alive, _REPORTS) for alive in _ALIVE] for _ in range(_RUNS)]
     taken_us = [sorted(of_size) for of_size in zip(*turns, strict=True)]
     for alive, found in zip(_ALIVE, taken_us, strict=True):
@@ -27,8 +28,10 @@ def main() -> None:
 
 
 def draw(taken_us: list[list[float]], file: Path) -> None:
-    """The median of the runs, and a band from the quickest to the slowest; on this axis, where
-    each step is as many times as many trials, a logarithm is a straight line."""
+    """Draw the median of the runs, and a band from the fastest to the slowest.
+
+    On this axis each step multiplies the number of trials, so a logarithm is a straight line.
+    """
     medians = [median(found) for found in taken_us]
     figure = Figure(figsize=(6, 4), layout="constrained")
     panel = figure.subplots()

@@ -1,11 +1,12 @@
-"""Each scheduler beside Ray's on the same reports: how far does either let each trial come?
+"""Each scheduler compared with Ray's on the same reports: how far does each let every trial come?
 
-For population based training: with which config, too. What is drawn there is left out: the best
-quarter of four is one, and a function scales what was taken over. The bandit of PB2 has a
-parameter for itself that nothing depends on.
+For population based training, also with which config. Random choices are removed: the best quarter
+of four is one, and a function scales a copied config. The bandit of PB2 has its own parameter, on
+which nothing depends.
 
-Ray's is called as its controller calls it, in the same virtual time (benchmarks/peers), with the
-configurations, curves and order of events of ours. HOLDFAST_RAY_PYTHON names a Python with Ray.
+Ray's schedulers are called as its controller calls them, in the same virtual time
+(benchmarks/peers), with holdfast's configurations, curves and order of events. HOLDFAST_RAY_PYTHON
+names a Python with Ray.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ _ALIKE = Goal(of="ours", bound=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matter:
-    """One scheduler with its settings, on so many trials. `order`: as Ray is given them.
+    """One scheduler with its settings, on this many trials. `order`: the order in which Ray gets
+    them.
 
-    `known`: why there are differences, where there are. `mended`: what Ray's is made to do as the
-    papers say (benchmarks/peers/ray_decisions.py), to show that nothing else differs. `rungs`: of
-    several brackets of ASHA, how many each has; Ray's is told which one we have drawn.
+    `known`: the reason for known differences. `mended`: how Ray's code is changed to follow the
+    papers (benchmarks/peers/ray_decisions.py), to show that nothing else differs. `rungs`: for
+    several brackets of ASHA, the rungs of each; Ray's scheduler gets the brackets that holdfast
+    has drawn.
     """
 
     title: str
@@ -55,7 +58,8 @@ class Matter:
 
 
 def _reversed_brackets(*places: int) -> list[int]:
-    """Ray fills the brackets from the one that never halves, we from the one that does most."""
+    """Ray fills the brackets from the one that never halves, holdfast from the one that halves
+    most."""
     starts = [sum(places[:at]) for at in range(len(places))]
     return [
         start + member
@@ -110,10 +114,10 @@ MATTERS: Sequence[Matter] = [
 
 
 def measure(bench: Bench) -> list[Row]:
-    """For each matter the share of all trials that came to another epoch than with Ray."""
+    """For each scheduler, the share of trials that came to another epoch than with Ray."""
     if bench.ray_python is None:
         note = "no Ray: set HOLDFAST_RAY_PYTHON"
-        return [Row(work="decisions beside Ray's", unit="", note=note)]
+        return [Row(work="decisions compared with Ray's", unit="", note=note)]
     return [_row(matter, bench.ray_python, bench.size(matter.seeds, 2)) for matter in MATTERS]
 
 
@@ -126,7 +130,7 @@ def _row(matter: Matter, python: str, seeds: int) -> Row:
     rays = _rays(matter, python, [made.trial_ids for made in ours])
     pairs = [pair for made, ends in zip(ours, rays, strict=True)
              for pair in zip(made.ends, ends, strict=True)]  # fmt: skip
-    # Of all seeds together: a difference in one of thirty would not show in a median.
+    # All seeds together: a difference in one of thirty would not show in a median.
     share = sum(one != other for one, other in pairs) / len(pairs)
     goal = None if matter.known else _ALIKE
     return Row(work=work, unit="", ours=[share], goal=goal, note=matter.known)
@@ -134,7 +138,7 @@ def _row(matter: Matter, python: str, seeds: int) -> Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """`ends`: the epochs to which each trial came, and its config in the end."""
+    """`ends`: the last epoch of each trial, and its last config."""
 
     ends: Sequence[Any]
     trial_ids: Sequence[str]
@@ -174,7 +178,7 @@ def _with_function(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _rays(matter: Matter, python: str, trial_ids: Sequence[Sequence[str]]) -> list[list[Any]]:
-    """`trial_ids`: of ours, by seed."""
+    """Ray's results; `trial_ids` are those of holdfast's runs, by seed."""
     cases = [
         {
             "scheduler": matter.scheduler,

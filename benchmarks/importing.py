@@ -9,7 +9,7 @@ from benchmarks.measure import OURS, REFERENCE, Bench, finish
 from benchmarks.rows import Goal, Row
 
 _LIGHT = Goal(of="ours", bound=0.15)
-# Names are imported when they are first used: what a script pays in the end is the last one.
+# Names are imported at their first use: the last line is what a script pays in the end.
 _NAMES = "import tune; tune.Tuner, tune.TuneConfig, tune.report"
 
 
@@ -34,7 +34,7 @@ def _row(bench: Bench, ours: str, rays: str | None, goal: Goal | None) -> Row:
         unit="s",
         ours=samples[OURS],
         reference=samples[REFERENCE],
-        beside="python -c pass",
+        reference_name="python -c pass",
         ray=bench.with_ray(partial(_cpu_s, rays)) if rays else (),
         goal=goal,
     )

@@ -1,10 +1,11 @@
-"""What the uploader's process holds over 10,000 checkpoints, while one request in twenty fails.
+"""What the uploader's process keeps in memory over 10,000 checkpoints, while 5% of requests fail.
 
-The uploader is a process of its own, as in an experiment; its storage is a moto server of this
-machine behind a proxy that breaks connections, loses answers, refuses and cuts off. `rest` is what
-the containers of the uploader and its storage hold; `blocks` are Python's allocations.
+The uploader is a separate process, as in an experiment; its storage is a moto server on this
+machine behind a proxy that breaks connections, loses answers, refuses and truncates. `rest` is the
+number of entries in the containers of the uploader and its storage; `blocks` are Python's
+allocations.
 
-    python -m benchmarks.keeping [--checkpoints 10000] [--trials 40] [--calm] [--json out.json]
+python -m benchmarks.keeping [--checkpoints 10000] [--trials 40] [--calm] [--json out.json]
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _SHOWN = (
 
 
 def keep(root: str, uri: str, checkpoints: int, trials: int) -> None:
-    """In the uploader's process: each line it prints is what it holds at one point."""
+    """Run in the uploader's process: prints a line about its memory at each point."""
     location = Location.resolve(uri, None, {})
 
     def tell(held: Held) -> None:
@@ -62,7 +63,7 @@ def measure(checkpoints: int, trials: int, plan: Plan) -> list[dict[str, Any]]:
         make_bucket(server, "bench")
         proxy = FaultProxy(server.endpoint, plan)
         uri = server.uri("bench/kept").replace(server.endpoint, proxy.endpoint)
-        # A request that is not answered costs a second, not a minute.
+        # A request without an answer costs a second, not a minute.
         asked = json.dumps([folder, f"{uri}&request_timeout=1", checkpoints, trials])
         code = "import sys, json, benchmarks.keeping as k; k.keep(*json.loads(sys.argv[1]))"
         held = []
@@ -86,7 +87,7 @@ def row(held: dict[str, Any]) -> str:
 
 
 def grown(held: list[dict[str, Any]]) -> list[str]:
-    """A line for each container that has more in it than at the first point."""
+    """A line for each container with more entries than at the first point."""
     first, last = held[0]["entries"], held[-1]["entries"]
     return [
         f"{name}: {first.get(name, 0):,} entries became {count:,}"

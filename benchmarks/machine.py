@@ -1,4 +1,4 @@
-"""Which machine and which versions the figures belong to."""
+"""The machine and the versions that the figures belong to."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _NEW_FILES = 1000
 
 
 def facts(folder: Path) -> dict[str, Any]:
-    """As plain data, when the measuring begins; `load` is that of the minute before.
+    """The facts as plain data, at the start of the measurement; `load` is that of the minute
+    before.
 
-    `new_file_us` is what it takes to make a file on the disk of `folder`, in microseconds: a disk
-    from which much was deleted a moment ago may need ten times as long, and so do trials.
+    `new_file_us` is how long it takes to create a file on the disk of `folder`, in microseconds. A
+    disk from which many files were just deleted may need ten times as long, and so do trials.
     """
     return {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -33,7 +34,7 @@ def facts(folder: Path) -> dict[str, Any]:
 
 
 def versions() -> dict[str, str | None]:
-    """None for a package that is not installed."""
+    """The versions of packages; None for one that is not installed."""
     return {name: _version(name) for name in _PACKAGES}
 
 

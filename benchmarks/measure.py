@@ -1,4 +1,4 @@
-"""How everything is measured: fresh processes, in turns with what stands beside them."""
+"""How everything is measured: new processes, in turns with the reference."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ T = TypeVar("T")
 
 SCRIPTS = Path(__file__).resolve().parent / "scripts"
 OURS, REFERENCE = "ours", "reference"
-# It takes half a minute for some.
+# Some libraries take half a minute.
 _RAYS_RUNS = 3
-# Where results go is said by each script; nothing that the caller's shell says may change it.
+# Each script says where results go; the caller's shell must not change that.
 _DROPPED = ("RAY_AIR_LOCAL_CACHE_DIR", "RAY_STORAGE", "HOLDFAST_DEBUG",
             # Without .pyc files each process would compile all that it imports.
             "PYTHONDONTWRITEBYTECODE")  # fmt: skip
@@ -27,12 +27,12 @@ MIB = 1 << 20
 
 
 class ScriptFailed(Exception):
-    """A measured script ended with an error; the message holds the end of its stderr."""
+    """A measured script ended with an error; the message has the end of its stderr."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """What a process took. `cpu_s` is user and system time, with children that it waited for.
+    """The cost of a process. `cpu_s` is user and system time, with children that it waited for.
 
     `began_s` is read from the monotonic clock, which all processes share, just before the start.
     `told` is the JSON in its last line of output.
@@ -46,9 +46,9 @@ class Finished:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """How a benchmark is to be run: `runs` turns, smaller if `quick`, the full size if `long`.
+    """How to run a benchmark: `runs` turns, smaller if `quick`, the full size if `long`.
 
-    `root` is a directory on the disk to measure, removed when all is done.
+    `root` is a directory on the disk to measure, removed at the end.
     """
 
     root: Path
@@ -62,17 +62,18 @@ class Bench:
         return quick if self.quick else usual
 
     def scratch(self) -> Path:
-        """A new directory, which stays until all is done.
+        """A new directory, which exists until the end.
 
-        For a minute after an inode was deleted ext4 does not use it again and searches past it:
-        clean up between two runs, and in the second one each new file costs 10 times as much.
+        For a minute after an inode was deleted, ext4 does not reuse it and searches past it. If
+        files were deleted between two runs, each new file would cost ten times as much in the
+        second one.
         """
         return Path(tempfile.mkdtemp(dir=self.root))
 
     def interleaved(
         self, contenders: Mapping[str, Callable[[], T]], *, warm: bool = False
     ) -> dict[str, list[T]]:
-        """Take turns, A B A B: what disturbs the machine for a while disturbs all of them.
+        """Take turns, A B A B, so that a temporary disturbance of the machine affects all of them.
 
         `warm` begins with a turn that is not counted.
         """
@@ -85,9 +86,9 @@ class Bench:
         return samples
 
     def with_ray(self, measure: Callable[[str], T]) -> list[T]:
-        """Measure with Ray's Python, where there is one; not in turns with the others.
+        """Measure with Ray's Python, if there is one; not in turns with the others.
 
-        Its daemons end some time after its scripts, and whoever came next would suffer from it.
+        Its daemons end some time after its scripts, and would disturb the next measurement.
         """
         if self.ray_python is None:
             return []
@@ -95,12 +96,13 @@ class Bench:
 
 
 def script(name: str, *arguments: object, python: str = sys.executable) -> list[str]:
-    """The command of one of the scripts beside."""
+    """The command of a script in the folder `scripts`."""
     return [python, str(SCRIPTS / f"{name}.py"), *(str(argument) for argument in arguments)]
 
 
 def environment(**changed: str) -> dict[str, str]:
-    """This process's environment without what would change results, TensorBoard off."""
+    """This process's environment without variables that would change results, and with TensorBoard
+    off."""
     kept = {name: value for name, value in os.environ.items() if name not in _DROPPED}
     return {**kept, "HOLDFAST_TENSORBOARD": "0", **changed}
 
@@ -129,7 +131,7 @@ def finish(command: Sequence[str], **environ: str) -> Finished:
 
 
 def settle() -> None:
-    """What is still to be written to the disk would slow down whoever comes next."""
+    """Wait for the disk's pending writes, which would slow down the next measurement."""
     os.sync()
 
 

@@ -1,4 +1,4 @@
-"""How much the script grows with its trials, and what a waiting worker has of its own."""
+"""How much the script's memory grows with its trials, and the memory of a waiting worker."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An experiment of a million rows: looked at from outside, and published.
+"""An experiment of a million rows: read from outside, and published.
 
-Its journal is written through the product's own encoder, without a machine, in half a minute.
+Its journal is written with holdfast's own encoder, without a machine, in half a minute.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _COMMANDS: Mapping[str, tuple[str, ...]] = {
 
 
 def write_experiment(root: Path, *, trials: int, rows: int) -> None:
-    """The journal of an experiment that has ended: so many trials with so many rows each."""
+    """Write the journal of a finished experiment with this many trials and rows each."""
     journal = Journal(Layout(root).journal)
     batch: list[bytes] = []
     for at, event in enumerate(_events(trials, rows)):
@@ -92,7 +92,8 @@ def _events(trials: int, rows: int) -> Iterator[Event]:
 
 
 def write_final_snapshot(root: Path) -> float:
-    """As the projector does at the end; returns how long the fold took, in seconds."""
+    """Write a snapshot as the projector does at the end; return how long the fold took, in
+    seconds."""
     import zlib
 
     layout = Layout(root)
@@ -158,7 +159,7 @@ def _commands(bench: Bench, root: Path, what: str, *, is_bound: bool) -> list[Ro
 
 
 def _run(arguments: tuple[str, ...]) -> tuple[float, float, float]:
-    """Seconds, MiB and seconds of CPU that the command took."""
+    """Seconds, MiB and CPU seconds of the command."""
     began = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "holdfast", *arguments],
@@ -175,7 +176,7 @@ def _run(arguments: tuple[str, ...]) -> tuple[float, float, float]:
 
 
 def _published(bench: Bench) -> list[Row]:
-    """One more publication after so many: what it does, and how long it takes."""
+    """One more publication after this many: its requests, and its time."""
     most = bench.size(5_000, 200)
     costs = asyncio.run(_publications(bench.scratch(), most))
     found = []
@@ -205,7 +206,7 @@ async def _publications(folder: Path, count: int) -> list[Costs]:
     )
 
     def silent(message: list[Any]) -> None:
-        """Nobody listens."""
+        """Ignores the message."""
 
     uploader = Uploader(orders, silent)
     await uploader.open()
@@ -223,7 +224,7 @@ async def _publications(folder: Path, count: int) -> list[Costs]:
 
 
 def _last(costs: list[tuple[float, int, int]]) -> Costs:
-    """Of some publications in turn: seconds, requests, and bytes of the head."""
+    """The costs of several publications: seconds, requests, and bytes of the head."""
     return (
         [cost[0] for cost in costs],
         [float(cost[1]) for cost in costs],

@@ -1,4 +1,4 @@
-"""What an object takes that several trials read at once, beside the object itself."""
+"""The memory of an object that several trials read at once, compared with the object itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from benchmarks.rows import Goal, Row
 
 _READERS = 4
 _MOST_GIB = 1.1
-# A GiB is written each time: twice show whether the figure can be relied on.
+# A GiB is written each time: two runs show whether the figure is reliable.
 _MOST_RUNS = 3
 
 
@@ -30,7 +30,7 @@ def measure(bench: Bench) -> list[Row]:
             unit="MiB/s",
             ours=[size_mib / found["put_s"] for found in told],
             reference=[size_mib / found["write_s"] for found in told],
-            beside="a plain file in the same place",
+            reference_name="a plain file in the same place",
         ),
         Row(
             work="get() of it in a trial",

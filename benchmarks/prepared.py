@@ -1,4 +1,4 @@
-"""Experiments on the disk that a run could have left, made in seconds instead of run."""
+"""Creates experiments on the disk as a run would have left them, in seconds."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ SPACE: Mapping[str, Any] = {"width": 1}
 
 
 def prepare(root: Path, *, done: int, rows: int, unfinished: int = 0, more: int = 0) -> None:
-    """An experiment with so many trials done, each with so many rows, and `more` not yet made.
+    """Create an experiment with `done` finished trials of `rows` rows, and `more` not yet created.
 
-    The unfinished ones run, half-way, each with a committed checkpoint. What a run has by then
-    is there: the journal, every trial's files, a snapshot of everything.
+    The unfinished ones run, half-way, each with a committed checkpoint. Everything that a run has
+    by then exists: the journal, every trial's files, a snapshot.
     """
     total = done + unfinished + more
     recorded = RecordedExperiment(

@@ -10,8 +10,8 @@ from benchmarks.rows import Goal, Row
 
 _LINE, _BLOCK = "to a file by lines", "to a file by blocks"
 _SHOWN = "shown in the terminal, too"
-# One write(2) for each line is what durability costs; a file that is buffered by blocks loses
-# up to 8 KiB when its process is killed.
+# Durability costs one write(2) for each line; a file that is buffered by blocks loses up to 8 KiB
+# when its process is killed.
 _RATIO = Goal(of="ratio", bound=2.0)
 
 
@@ -26,14 +26,14 @@ def measure(bench: Bench) -> list[Row]:
         (f"{count:,} prints of a trial, {_SHOWN}", _SHOWN, REFERENCE, _RATIO),
         (f"{count:,} prints of a trial, compared with blocks", OURS, _BLOCK, None),
     ]
-    beside = {REFERENCE: f"the loop {_LINE}", _BLOCK: f"the loop {_BLOCK}"}
+    names = {REFERENCE: f"the loop {_LINE}", _BLOCK: f"the loop {_BLOCK}"}
     return [
         Row(
             work=work,
             unit="s",
             ours=samples[ours],
             reference=samples[other],
-            beside=beside[other],
+            reference_name=names[other],
             goal=goal,
         )
         for work, ours, other, goal in against

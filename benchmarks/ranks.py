@@ -1,4 +1,4 @@
-"""Training on several ranks, beside the same script under torchrun."""
+"""Training on several ranks, compared with the same script under torchrun."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def _start(bench: Bench) -> list[Row]:
             unit="s",
             ours=[sample[at] for sample in samples[OURS]],
             reference=[sample[1] for sample in samples[REFERENCE]],
-            beside=_TORCHRUN,
+            reference_name=_TORCHRUN,
             ray=[sample[at] for sample in rays],
             goal=Goal(of="ratio", bound=1.5),
         )
@@ -58,12 +58,12 @@ def _train(library: str, storage: Path, ranks: int, *sizes: int, python: str) ->
     arguments = [library, storage, ranks, *sizes]
     if library == "torch":
         return finish(_under_torchrun(ranks, "rank_train", *arguments))
-    # Ray alone reads it: the Train that runs as a trial of Tune.
+    # Only Ray reads it: it selects the Train that runs as a trial of Tune.
     return finish(script("rank_train", *arguments, python=python), RAY_TRAIN_V2_ENABLED="0")
 
 
 def _under_torchrun(ranks: int, name: str, *arguments: object) -> list[str]:
-    """One group of processes on this machine, by the launcher that comes with torch."""
+    """One group of processes on this machine, started by torch's launcher."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command = [f"--nproc-per-node={ranks}", str(SCRIPTS / f"{name}.py"), *map(str, arguments)]
     return [*launcher, *command]
@@ -79,7 +79,7 @@ def _barrier(bench: Bench) -> Row:
         unit="ms",
         ours=samples[OURS],
         reference=samples[REFERENCE],
-        beside="a bare barrier of gloo",
+        reference_name="a bare barrier of gloo",
         goal=Goal(of="ours", bound=2),
     )
 
@@ -95,7 +95,7 @@ def _barrier_ms(count: int) -> float:
 
 
 def _span_s(storage: Path) -> float:
-    """From the first rank's beginning to the last one's end."""
+    """Seconds from the first rank's start to the last one's end."""
     spans = [_times(storage / f"rank-{rank}") for rank in range(_RANKS)]
     return max(span[1] for span in spans) - min(span[0] for span in spans)
 
@@ -122,7 +122,7 @@ def _staging(bench: Bench) -> Row:
         unit="MiB/s",
         ours=samples[OURS],
         reference=samples[REFERENCE],
-        beside=f"{_RANKS} cp -r at once",
+        reference_name=f"{_RANKS} cp -r at once",
         goal=Goal(of="ratio", bound=0.9, at_least=True),
     )
 
@@ -173,7 +173,7 @@ def _recovered_s(bench: Bench, which: str) -> float:
 
 
 def _cpu(bench: Bench) -> Row:
-    """Ten pairs, with the interval that a 95% confidence gives their mean difference."""
+    """Ten pairs, with the 95% confidence interval of their mean difference."""
     pairs = bench.size(10, 2)
     epochs, width = bench.size(10, 1), bench.size(512, 16)
     ours, plain = [], []
@@ -188,6 +188,6 @@ def _cpu(bench: Bench) -> Row:
         unit="s",
         ours=ours,
         reference=plain,
-        beside=f"{_TORCHRUN}: {mean(more):+.1f}% ± {around:.1f}%",
+        reference_name=f"{_TORCHRUN}: {mean(more):+.1f}% ± {around:.1f}%",
         goal=Goal(of="ratio", bound=1.03),
     )

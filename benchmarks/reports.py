@@ -1,4 +1,5 @@
-"""Reports of trials that wait for each acknowledgement, beside a bare echo between processes."""
+"""Reports of trials that wait for each acknowledgement, compared with a bare echo between
+processes."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def measure(bench: Bench) -> list[Row]:
             unit="/s",
             ours=samples[OURS],
             reference=samples[REFERENCE],
-            beside=_ECHO,
+            reference_name=_ECHO,
             ray=bench.with_ray(partial(_reports, bench, "ray", 1, rays)),
             goal=_RATIO,
         ),
@@ -41,7 +42,7 @@ def measure(bench: Bench) -> list[Row]:
             unit="/s",
             ours=samples[_TWO],
             reference=samples[OURS],
-            beside="one trial",
+            reference_name="one trial",
             ray=bench.with_ray(partial(_reports, bench, "ray", 2, rays)),
             goal=_RATIO_OF_TWO,
         ),
@@ -49,7 +50,7 @@ def measure(bench: Bench) -> list[Row]:
 
 
 def _reports(bench: Bench, library: str, trials: int, count: int, python: str) -> float:
-    """Per second, from when the first trial begins until the last one ends."""
+    """Reports per second, from the start of the first trial to the end of the last."""
     storage = bench.scratch()
     told = storage / "told"
     told.mkdir()
@@ -63,7 +64,7 @@ def _reports(bench: Bench, library: str, trials: int, count: int, python: str) -
 def _all(told: Path, trials: int) -> list[Path]:
     files = list(told.iterdir())
     if len(files) != trials:
-        raise AssertionError(f"{len(files)} of {trials} trials told their times")
+        raise AssertionError(f"{len(files)} of {trials} trials reported their times")
     return files
 
 

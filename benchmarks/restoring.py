@@ -25,7 +25,7 @@ def measure(bench: Bench) -> list[Row]:
     storage = bench.scratch()
     experiment = storage / "experiment"
     prepare(experiment, done=trials - unfinished, rows=rows, unfinished=unfinished)
-    # Not in turns: a run that is killed leaves no snapshot where it found none.
+    # Not in turns: a run that is killed leaves no snapshot if it found none.
     with_snapshot = bench.interleaved({OURS: partial(_restore_s, experiment)})
     without = bench.interleaved({OURS: partial(_from_journal_s, experiment)})
     work = f"restore of {trials:,} trials with {trials * rows:,} rows to the first that runs"
@@ -62,7 +62,7 @@ def _restore_s(experiment: Path) -> float:
 
 
 def _told(meeting: socket.socket) -> float:
-    """When the first trial ran, in its own words. Raises ScriptFailed."""
+    """The time at which the first trial ran, as it reports it. Raises ScriptFailed."""
     try:
         line, _ = meeting.accept()
     except TimeoutError as error:
@@ -72,5 +72,5 @@ def _told(meeting: socket.socket) -> float:
 
 
 def _wait_until_gone(experiment: Path) -> None:
-    """All processes of the experiment hold its lock: it can be had when the last one is gone."""
+    """Wait until the lock is free: all processes of the experiment share it."""
     ExperimentLock(Layout(experiment).lock, deadline_s=_DEADLINE_S).release()

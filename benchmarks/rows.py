@@ -1,4 +1,4 @@
-"""What a benchmark says: a row of samples with what it must reach, as a table and as JSON."""
+"""The rows of a benchmark, with samples and goals, as a table and as JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _UNMEASURED = "not measured"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """A bound on the median of ours, or on its ratio to the reference's."""
+    """A bound on holdfast's median, or on its ratio to the reference's."""
 
     of: Literal["ours", "ratio"]
     bound: float
@@ -32,28 +32,28 @@ class Goal:
 class Row:
     """One line: all samples in `unit`, in the order in which they were taken.
 
-    `beside` says what the reference is. A row with no samples of ours has a `note` that says why.
+    `reference_name` describes the reference. A row without samples has a `note` with the reason.
     """
 
     work: str
     unit: str
     ours: Sequence[float] = ()
     reference: Sequence[float] = ()
-    beside: str = ""
+    reference_name: str = ""
     ray: Sequence[float] = ()
     goal: Goal | None = None
     note: str = ""
 
     @property
     def ratio(self) -> float | None:
-        """The median of ours by the median of the reference's."""
+        """Holdfast's median divided by the reference's."""
         if not self.ours or not self.reference:
             return None
         return median(self.ours) / median(self.reference)
 
     @property
     def met(self) -> bool | None:
-        """None where there is no goal, or nothing to hold against it."""
+        """Whether the goal is met; None if there is no goal, or nothing to compare with it."""
         value = self.ratio if self.goal and self.goal.of == "ratio" else _middle(self.ours)
         return None if self.goal is None or value is None else self.goal.is_met(value)
 
@@ -63,7 +63,7 @@ class Row:
             "work": self.work,
             "unit": self.unit,
             "ours": _samples(self.ours),
-            "reference": {**_samples(self.reference), "is": self.beside},
+            "reference": {**_samples(self.reference), "is": self.reference_name},
             "ray": _samples(self.ray),
             "ratio": self.ratio,
             "must_reach": self.goal.text(self.unit) if self.goal else None,
@@ -77,7 +77,7 @@ class Row:
         return (
             self.work,
             _amount(self.ours, self.unit) or self.note,
-            f"{reference} ({self.beside})" if reference else "",
+            f"{reference} ({self.reference_name})" if reference else "",
             "" if self.ratio is None else f"{self.ratio:.2f}",
             _amount(self.ray, self.unit) or _UNMEASURED,
             self.goal.text(self.unit) if self.goal else "",

@@ -1,4 +1,4 @@
-"""`report()` with a checkpoint that goes to S3, beside the same to local storage."""
+"""`report()` with a checkpoint that goes to S3, compared with local storage."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _row(bench: Bench, server: S3Server, work: str, source: Path) -> Row:
         unit="ms",
         ours=[1000 * seconds for seconds in samples[OURS]],
         reference=[1000 * seconds for seconds in samples[REFERENCE]],
-        beside="to local storage",
+        reference_name="to local storage",
         goal=_NOT_WAITING,
     )
 

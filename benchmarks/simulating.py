@@ -1,4 +1,4 @@
-"""How long a study takes in virtual time, and what a decision costs among how many trials."""
+"""How long a simulated study takes, and the cost of a decision by the number of trials."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.rows import Goal, Row
 
 _SIMULATION_S = 60.0
 _EVENTS_PER_S = 50_000.0
-# Three times the reports take no more memory, but for what the allocator leaves between.
+# Three times the reports take no more memory, except what the allocator leaves unused.
 _FLAT = 1.1
 
 
@@ -40,7 +40,7 @@ def _simulations(bench: Bench) -> list[Row]:
             work=f"simulation of {size}, {name}: CPU of its one thread",
             unit="s",
             ours=[told["cpu_s"] for told in tolds],
-            # A checkpoint each epoch is twice as many events.
+            # A checkpoint each epoch doubles the events.
             goal=None if kinds[name][1] else Goal(of="ours", bound=_SIMULATION_S),
         )
         for name, tolds in samples.items()
@@ -64,14 +64,14 @@ def _memory(bench: Bench) -> list[Row]:
             unit="MiB",
             ours=grown[OURS],
             reference=grown[REFERENCE],
-            beside=f"{epochs} epochs",
+            reference_name=f"{epochs} epochs",
             goal=Goal(of="ratio", bound=_FLAT),
         )
     ]
 
 
 def _decisions(bench: Bench) -> list[Row]:
-    """Beside each is one of a tenth of the trials: a logarithm grows by a known factor."""
+    """Each is compared with one of a tenth of the trials: a logarithm grows by a known factor."""
     sizes = [bench.size(size, size // 10) for size in (100, 1000, 10_000, 100_000)]
     count = bench.size(60_000, 2000)
     samples = bench.interleaved({f"{size:,}": partial(decide, size, count) for size in sizes})
@@ -90,7 +90,7 @@ def _decisions(bench: Bench) -> list[Row]:
             unit="µs",
             ours=[1e6 * taken for taken in samples[f"{many:,}"]],
             reference=[1e6 * taken for taken in samples[f"{few:,}"]],
-            beside=f"{few:,}",
+            reference_name=f"{few:,}",
             goal=Goal(of="ratio", bound=round(log(many) / log(few), 2)),
         )
         for few, many in pairwise(sizes)
@@ -103,6 +103,6 @@ def _simulate(trials: int, workers: int, epochs: int, scheduler: str, every: int
 
 
 def decide(alive: int, reports: int) -> float:
-    """CPU seconds for a report: the median of batches, some of which others slow down."""
+    """CPU seconds for a report: the median of batches, because other processes slow some down."""
     taken: list[float] = finish(script("deciding", alive, reports)).told["report_s"]
     return median(taken)

@@ -1,5 +1,5 @@
-"""`report()` while a bucket takes in requests and does not answer, beside local storage; and the
-CPU of journal and snapshots at 1,000 reports a second."""
+"""`report()` while a bucket accepts requests and does not answer, compared with local storage; and
+the CPU of journal and snapshots at 1,000 reports a second."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _stalled(bench: Bench) -> list[Row]:
             unit="ms",
             ours=[1000 * shape(taken) for taken in samples[OURS]],
             reference=[1000 * shape(taken) for taken in samples[REFERENCE]],
-            beside="to local storage",
+            reference_name="to local storage",
             goal=_UNHINDERED,
         )
         for name, shape in shapes
@@ -58,7 +58,7 @@ def _stalled(bench: Bench) -> list[Row]:
 
 
 def _reports(bench: Bench, source: Path, server: S3Server | None) -> list[float]:
-    """Seconds of each report after the first; with a server, one that answers no more by then."""
+    """Seconds of each report after the first; with a server, one that no longer answers."""
     folder = bench.scratch()
     proxy = None if server is None else FaultProxy(server.endpoint)
     line = socket.socket(socket.AF_UNIX)

@@ -30,7 +30,7 @@ def measure(bench: Bench) -> list[Row]:
             unit="s",
             ours=[sample[at] for sample in samples[OURS]],
             reference=[sample[at] for sample in samples[REFERENCE]],
-            beside="python -c pass",
+            reference_name="python -c pass",
             ray=[sample[at] for sample in rays],
             goal=Goal(of="ours", bound=bound_s),
         )

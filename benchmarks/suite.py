@@ -39,7 +39,7 @@ from benchmarks.rows import Row, table
 
 
 def _quality(bench: Bench) -> list[Row]:
-    from benchmarks.quality.measuring import measure  # takes SciPy, which takes seconds
+    from benchmarks.quality.measuring import measure  # imports SciPy, which takes seconds
 
     return measure(bench)
 
@@ -79,9 +79,9 @@ FAILED = "failed"
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run what was asked for, print the table, write the JSON.
+    """Run the chosen benchmarks, print the table, write the JSON.
 
-    Raises SystemExit, after all that, if a benchmark could not be run.
+    Raises SystemExit at the end if a benchmark could not be run.
     """
     asked = _parser().parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="holdfast-bench-", dir=asked.directory) as root:
@@ -120,7 +120,7 @@ def _measure(bench: Bench, names: Sequence[str]) -> dict[str, list[Row]]:
         bench.say(f"{name} ...")
         try:
             measured[name] = BENCHMARKS[name](bench)
-        except ScriptFailed as error:  # an hour of other measurements is not thrown away for it
+        except ScriptFailed as error:  # keep an hour of other measurements
             bench.say(f"{name} failed: {error}")
             measured[name] = [Row(work=name, unit="", note=FAILED)]
     return measured

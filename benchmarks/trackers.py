@@ -1,9 +1,9 @@
-"""`report()` with trackers beside it, each alone, all together, and one whose server stalls.
+"""`report()` with trackers: each alone, all together, and one whose server stalls.
 
-The trackers live in an environment of their own: `scripts/venv trackers`. The rate of the reports
-is half of what the slowest of them takes in a run of its own, so that all of them can keep up; the
-run without trackers stands beside the others in each turn. What is measured begins when the
-tracker processes have imported their libraries and told the first row.
+The trackers are in their own environment: `scripts/venv trackers`. The rate of the reports is half
+of what the slowest tracker takes in its own run, so that all can keep up. Each turn includes the
+run without trackers. The measurement begins when the tracker processes have imported their
+libraries and passed on the first row.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _COMET = [f"{_HOME}.comet", "CometLoggerCallback", {"online": False}]
 _ALL = "all three"
 _STALLED = "MLflow, its server stalled"
 _UNHINDERED = Goal(of="ratio", bound=1.1)
-# A tracker process of MLflow holds 200 MiB before it has anything to tell.
+# MLflow's tracker process uses 200 MiB before the first row.
 _MEMORY = Goal(of="ratio", bound=1.1)
-# Who keeps up has little left to do: W&B and Comet still close their files.
+# A tracker that keeps up has little left to do; W&B and Comet still close their files.
 _KEEPS_UP = Goal(of="ours", bound=5.0)
 _DEADLINE_S = "1"
 # For a p99 of eight reports.
 _REPORTS = 800
 _FLOOD = 2_000
-# A machine that others use as well gives tracker processes little: then they do not keep up, and
-# it shows.
+# On a machine under other load, tracker processes get little CPU: then they do not keep up, and
+# the figures show it.
 _LEAST_RATE = 100
 _MEMORY_RUNS = 2
 
@@ -47,7 +47,7 @@ Told = dict[str, Any]
 def measure(bench: Bench) -> list[Row]:
     if not _PYTHON.exists():
         note = "no trackers installed: scripts/venv trackers"
-        return [Row(work="report() beside trackers", unit="ms", note=note)]
+        return [Row(work="report() with trackers", unit="ms", note=note)]
     with _stalled_server() as uri:
         kinds = _kinds()
         capacity = {} if bench.quick else {name: _capacity(bench, name, kinds) for name in kinds}
@@ -78,8 +78,8 @@ def _mlflow(**given: str) -> Tracker:
 
 
 def _capacity(bench: Bench, name: str, kinds: Mapping[str, list[Tracker]]) -> float:
-    """Rows a second that it takes where they come faster than that."""
-    bench.say(f"  how much {name} takes ...")
+    """Rows per second that it takes if they come faster than that."""
+    bench.say(f"  rows per second of {name} ...")
     told = _run(bench, kinds[name], rate=0, count=_FLOOD)
     took_s: float = told["ended_s"] - told["begun_s"] + told["ending_s"]
     return _FLOOD / took_s
@@ -94,7 +94,8 @@ def _contenders(
         bench.say(f"  {count} reports at {rate}/s: {name} ...")
         return _run(bench, trackers, rate, count)
 
-    # The quiet one between the others: what one of them leaves behind is not always in its way.
+    # The run without trackers comes between the others, because they may disturb what follows
+    # them.
     contenders = {
         **kinds,
         REFERENCE: [],
@@ -105,7 +106,7 @@ def _contenders(
 
 @contextmanager
 def _stalled_server() -> Iterator[str]:
-    """The kernel takes connections for it, and nobody ever answers."""
+    """The kernel accepts connections, but no one answers."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield f"http://127.0.0.1:{listening.getsockname()[1]}"
 
@@ -146,7 +147,7 @@ def _reports(
             unit="ms",
             ours=shaped(name),
             reference=shaped(REFERENCE),
-            beside="without trackers",
+            reference_name="without trackers",
             goal=_UNHINDERED,
         )
         for name in samples
@@ -165,7 +166,7 @@ def _endings(samples: Mapping[str, list[Told]], rate: int, kinds: Sequence[str])
             unit="s",
             ours=[told["ending_s"] for told in samples[name]],
             reference=[told["ending_s"] for told in samples[REFERENCE]],
-            beside="without trackers",
+            reference_name="without trackers",
             goal=_KEEPS_UP,
         )
         for name in kinds
@@ -173,7 +174,7 @@ def _endings(samples: Mapping[str, list[Told]], rate: int, kinds: Sequence[str])
 
 
 def _listed(told: list[Told]) -> Row:
-    """All of it was given up, so all of it must be in the list."""
+    """All rows were given up, so all must be in the list."""
     shares = []
     for each in told:
         (file,) = each["listed"]
@@ -189,7 +190,8 @@ def _listed(told: list[Told]) -> Row:
 
 
 def _memory(bench: Bench, uri: str) -> Row:
-    """Of the tracker process, at its largest: ten times as many rows wait in the journal."""
+    """The largest memory of the tracker process, with ten times as many rows waiting in the
+    journal."""
     few, many = bench.size(2_000, 20), bench.size(20_000, 200)
     trackers = [_mlflow(tracking_uri=uri)]
 
@@ -206,6 +208,6 @@ def _memory(bench: Bench, uri: str) -> Row:
         unit="MiB",
         ours=held(many),
         reference=held(few),
-        beside=f"with {few:,}",
+        reference_name=f"with {few:,}",
         goal=_MEMORY,
     )

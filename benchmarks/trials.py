@@ -1,4 +1,4 @@
-"""No-op trials, a process each, beside a bare loop that starts one process per task."""
+"""No-op trials, a process each, compared with a bare loop that starts one process per task."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RATIO = Goal(of="ratio", bound=0.8, at_least=True)
 _RATIO_WITH_TENSORBOARD = Goal(of="ratio", bound=0.4, at_least=True)
 _FLAT = Goal(of="ratio", bound=1.2)
 _WARM = 50
-# In a run of 5,100 trials: 25 to 75 beside 4,950 to 5,000, as far from the end as from 5,100.
+# In a run of 5,100 trials: trials 25 to 75 compared with 4,950 to 5,000, away from both ends.
 _WINDOW, _EARLY, _LATE = 50, 25, 150
 # Ray takes a second for each.
 _RAYS_TRIALS = 20
@@ -30,7 +30,7 @@ _RAYS_TRIALS = 20
 class _Pace:
     """Trials per second: after the first 50 up to the last written file, and from the beginning.
 
-    `early_s` and `late_s` are seconds per trial about the 50th and about the last but 100.
+    `early_s` and `late_s` are seconds per trial around the 50th and around the 100th from the end.
     """
 
     steady: float
@@ -63,7 +63,7 @@ def _plain(bench: Bench, count: int) -> list[Row]:
             unit="/s",
             ours=[pace.whole for pace in samples[OURS]],
             reference=[pace.whole for pace in samples[REFERENCE]],
-            beside=_BARE,
+            reference_name=_BARE,
             ray=bench.with_ray(partial(_ray, bench)),
         ),
         Row(
@@ -71,7 +71,7 @@ def _plain(bench: Bench, count: int) -> list[Row]:
             unit="ms",
             ours=[1000 * pace.late_s for pace in samples[OURS]],
             reference=[1000 * pace.early_s for pace in samples[OURS]],
-            beside="its trials 25 to 75",
+            reference_name="its trials 25 to 75",
             goal=_FLAT,
         ),
     ]
@@ -106,7 +106,7 @@ def _steady(work: str, samples: dict[str, list[_Pace]], goal: Goal | None) -> Ro
         unit="/s",
         ours=[pace.steady for pace in samples[OURS]],
         reference=[pace.steady for pace in samples[REFERENCE]],
-        beside=_BARE,
+        reference_name=_BARE,
         goal=goal,
     )
 
@@ -121,13 +121,13 @@ def _ours(bench: Bench, count: int, module: str = "", **environ: str) -> _Pace:
 
 
 def _ends(experiment: Path) -> list[float]:
-    """When each trial's process was gone, by the clock of the day."""
+    """The end of each trial's process, by the system's clock."""
     events = read_events(Layout(experiment).journal)
     return [record.now for record, _ in events if isinstance(record.event, Exited)]
 
 
 def _last_written(experiment: Path) -> float:
-    """When the last of the trials' files was written, which happens behind the trials."""
+    """The time of the last write to a trial's files, which lags behind the trials."""
     names = (RESULTS, PROGRESS)
     return max(path.stat().st_mtime for name in names for path in experiment.glob(f"*/{name}"))
 

@@ -1,7 +1,7 @@
-"""Uploads to real S3 servers, beside other clients that bring the same bytes there.
+"""Uploads to real S3 servers, compared with other clients that upload the same bytes.
 
-The servers run on the same machine and are the limit: what the client takes of the CPU says more
-than the time that passes. Each upload is made by a process of its own.
+The servers run on the same machine and are the limit: the client's CPU time says more than the
+elapsed time. Each upload runs in its own process.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _works(bench: Bench) -> list[_Work]:
 
 
 def _checkpoints(folder: Path, count: int) -> Path:
-    """Each of one file, where the raw clients have one request for each."""
+    """Checkpoints of one file each, for which raw clients make one request."""
     folder.mkdir()
     for number in range(count):
         _files(folder / f"checkpoint_{number:06d}", 1, 1)
@@ -127,7 +127,7 @@ def _rows(
         _row(f"{title}, largest resident memory", "MiB", samples, best, None, _memory),
     ]
     rows += [
-        _row(f"{title}, CPU beside {name}", "s", samples, name, None, _cpu)
+        _row(f"{title}, CPU compared with {name}", "s", samples, name, None, _cpu)
         for name in clients
         if name not in {_OURS, best, _COMMIT}
     ]
@@ -145,7 +145,7 @@ def _row(
     work: str,
     unit: str,
     samples: Mapping[str, Sequence[_Sample]],
-    beside: str,
+    reference_name: str,
     goal: Goal | None,
     shape: Callable[[_Sample], float],
 ) -> Row:
@@ -153,20 +153,22 @@ def _row(
         work=work,
         unit=unit,
         ours=[shape(sample) for sample in samples[_OURS]],
-        reference=[shape(sample) for sample in samples[beside]],
-        beside=beside,
+        reference=[shape(sample) for sample in samples[reference_name]],
+        reference_name=reference_name,
         goal=goal,
     )
 
 
-def _difference(title: str, samples: Mapping[str, Sequence[_Sample]], beside: str) -> Row:
-    """Of pairs that ran one after the other. Between the second smallest and the second largest
-    of ten lies the true median with 98%."""
-    pairs = zip(samples[_OURS], samples[beside], strict=True)
+def _difference(title: str, samples: Mapping[str, Sequence[_Sample]], reference_name: str) -> Row:
+    """The difference within pairs that ran one after the other.
+
+    The true median is between the second smallest and the second largest of ten with 98%.
+    """
+    pairs = zip(samples[_OURS], samples[reference_name], strict=True)
     found = sorted(ours.cpu_s - theirs.cpu_s for ours, theirs in pairs)
     within = f"{found[1]:+.2f} to {found[-2]:+.2f} s" if len(found) > 3 else "too few pairs"
     return Row(
-        work=f"{title}, CPU more than {beside} (98%: {within})",
+        work=f"{title}, CPU more than {reference_name} (98%: {within})",
         unit="s",
         ours=found,
     )

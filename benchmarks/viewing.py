@@ -1,7 +1,7 @@
-"""What the terminal view takes of a core while 1,000 trials run, beside nobody who watches.
+"""The CPU of the terminal view while 1,000 trials run, compared with no view.
 
-The thread of `fit()` is played to: the same events with the view and without, in a terminal of
-120 columns and 40 lines that is read as fast as it writes.
+The thread of `fit()` gets the same events with the view and without, in a terminal of 120 columns
+and 40 lines that is read as fast as it writes.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _scene(bench: Bench, what: str, alive: int) -> Row:
 
 
 def _percent(bench: Bench, alive: int, view: str) -> float:
-    """CPU time of the process by the time it ran."""
+    """CPU time of the process as a percentage of its running time."""
     out = bench.scratch() / "told"
     _in_terminal(script("watched", bench.size(_SECONDS, 1), alive, view, out))
     told: dict[str, Any] = json.loads(out.read_text())
@@ -78,7 +78,7 @@ def _read(terminal: int, shown: list[bytes]) -> None:
     while True:
         try:
             data = os.read(terminal, 1 << 16)
-        except OSError:  # nobody has the other side open any more
+        except OSError:  # the other side is closed
             return
         if not data:
             return

@@ -1,8 +1,7 @@
 """From the start of a trial's function to its first report, with libraries that import lazily.
 
 The first trial imports; the tenth should take what the same work takes in a bare fork of a process
-that has everything loaded. Libraries of which there is no environment (`scripts/venv NAME`) are
-left out.
+that has everything loaded. Libraries without an environment (`scripts/venv NAME`) are left out.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from benchmarks.rows import Row
 _TRIALS = 10
 _ORDINALS = {3: "3rd", _TRIALS: "10th"}
 _OFF = "off"
-# In which environment each library is.
+# The environment of each library.
 _LIBRARIES = {
     "torch": "dev",
     "sklearn": "dev",
@@ -30,9 +29,9 @@ _LIBRARIES = {
     "tensorflow": "tensorflow",
 }
 _BARE = "bare fork, everything loaded"
-# As holdfast starts a trial of one CPU.
+# As holdfast starts a trial with one CPU.
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1"}
-# Of each trial or fork: seconds, and modules imported.
+# For each trial or fork: seconds, and modules imported.
 Sample = list[tuple[float, int]]
 
 
@@ -85,7 +84,7 @@ def _row(work: str, told: Sample, bare: list[float]) -> Row:
         unit="s",
         ours=[seconds for seconds, _ in told],
         reference=bare,
-        beside=_BARE,
+        reference_name=_BARE,
     )
 
 

@@ -1,11 +1,11 @@
 """A checkpoint of many small files through `PyFileSystem(FSSpecHandler(s3fs))`, four ways.
 
-Ours uploads, confirms each object and writes the manifest last: by our own S3 client where the
-filesystem is s3fs as it is, by the filesystem's coroutines where it is a subclass. Ray's way is
-`pyarrow.fs.copy_files` to the same filesystem, which confirms nothing; s3fs has `put` of its own.
-Each way is a process of its own, on a moto server of this machine, one after the other.
+holdfast uploads, confirms each object and writes the manifest last: with its own S3 client if the
+filesystem is plain s3fs, with the filesystem's coroutines if it is a subclass. Ray's way is
+`pyarrow.fs.copy_files` to the same filesystem, which confirms nothing; s3fs has its own `put`.
+Each way is a separate process, on a moto server on this machine, one after the other.
 
-    python -m benchmarks.wrapped [--files 1000] [--rounds 8] [--json out.json]
+python -m benchmarks.wrapped [--files 1000] [--rounds 8] [--json out.json]
 """
 
 from __future__ import annotations
@@ -87,8 +87,8 @@ def _put(server: dict[str, str], source: Path, target: str) -> float:
 
 
 def one(way: str, server: dict[str, str], source: str) -> float:
-    """Seconds for the upload alone: imports, the first request, and the hashes and fsyncs that
-    make our local copy durable come before."""
+    """Seconds for the upload alone, after imports, the first request, and the hashes and fsyncs
+    that make the local copy durable."""
     _wrapped(server).get_file_info("bench/nothing")
     target = f"bench/{way}-{uuid4().hex}"
     match way:
@@ -112,7 +112,7 @@ def _in_a_process(way: str, server: S3Server, source: Path) -> float:
 
 
 def measure(files: int, rounds: int) -> list[dict[str, Any]]:
-    """The ways in turn, each first in turn, so that what else the machine does befalls all."""
+    """Measure the ways in turn, each first in turn, so that other load affects all."""
     with tempfile.TemporaryDirectory() as folder, moto_server() as server:
         make_bucket(server, "bench")
         times: dict[str, list[float]] = {way: [] for way in WAYS}
@@ -130,7 +130,7 @@ def measure(files: int, rounds: int) -> list[dict[str, Any]]:
             "files": files,
             "seconds": median(taken),
             "per_s": files / median(taken),
-            # Of each round: what else the machine did in it befell both.
+            # Per round, because other load affected both in it.
             "of_copy_files": median(
                 theirs / ours for ours, theirs in zip(taken, rays, strict=True)
             ),

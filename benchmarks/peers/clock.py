@@ -1,4 +1,5 @@
-"""Workers in virtual time for a peer's scheduler: events come in the order of our simulator."""
+"""Workers in virtual time for a peer's scheduler; events are in the order of holdfast's
+simulator."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ CONTINUE, STOP, PAUSE = "continue", "stop", "pause"
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """A trial: what it has learned is `state`, after `epoch` epochs."""
+    """A trial: `state` is what it has learned after `epoch` epochs."""
 
     number: int
     config: dict[str, Any]
@@ -24,23 +25,23 @@ class Run:
 
 
 class Player(Protocol):
-    """A peer's algorithm, asked as its own shell would ask it."""
+    """A peer's algorithm, called as its own shell would call it."""
 
     def next(self) -> Run | None:
-        """What a free worker is to train: a new run, or one that was paused."""
+        """The next run for a free worker: a new one, or one that was paused."""
         ...
 
     def report(self, run: Run, seen: float) -> str:
-        """What becomes of a run that has come to `run.epoch`: CONTINUE, STOP or PAUSE."""
+        """The decision about a run at `run.epoch`: CONTINUE, STOP or PAUSE."""
         ...
 
     def ended(self, run: Run, seen: float) -> None:
-        """It was trained to the end, or stopped."""
+        """The run was trained to the end, or stopped."""
         ...
 
 
 def play(player: Player, task: Task, seed: int, field: Field) -> Points:
-    """What the incumbent was worth, by seconds."""
+    """The true value of the incumbent over time in seconds."""
     course, worth = Course(), task.worth()
     agenda: list[tuple[float, int, Run]] = []
     now, budget_s = 0.0, field.budget_s(task)
@@ -72,5 +73,5 @@ def play(player: Player, task: Task, seed: int, field: Field) -> Points:
 
 
 def scaled_by(factor: float) -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """A function of a config for PBT, in which nothing is left to chance."""
+    """A function of a config for PBT without randomness."""
     return lambda config: {name: value * factor for name, value in config.items()}

@@ -14,7 +14,7 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 
 
 class OptunaPlayer:
-    """`draws`: the configs are those that random search draws, given as enqueued trials."""
+    """`draws`: the configs are those of random search, enqueued as trials."""
 
     def __init__(
         self, task: Task, seed: int, *, sampler: Any = None, pruner: Any = None, draws: bool

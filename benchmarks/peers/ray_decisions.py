@@ -1,11 +1,11 @@
 """How far Ray's schedulers let each trial come: `ray_decisions.py < cases.json`.
 
-A case: {"scheduler", "settings", "task", "seed", "workers", "order"}: as many trials as `order`
-is long, of which the one that is added at place i has the config of number order[i]. A setting
-"factor" stands for a custom_explore_fn that multiplies all of a config by it. "mended" names what
-Ray's is made to do as the papers say; of several brackets the trial at place i has that of number
-brackets[i]. Prints for each case a JSON list: for number 0, 1, ... the epochs, and the config in
-the end.
+A case: {"scheduler", "settings", "task", "seed", "workers", "order"}. `order` has an entry for
+each trial: the trial added at place i has configuration number order[i]. A setting "factor" stands
+for a custom_explore_fn that multiplies every value of a config by it. "mended" names a change of
+Ray's code that makes it follow the papers. With several brackets, the trial at place i has bracket
+number brackets[i]. Prints for each case a JSON list with the epochs and the last config of number
+0, 1, ...
 """
 
 from __future__ import annotations
@@ -54,8 +54,11 @@ def _kind(case: Any) -> Any:
 
 
 def _counting_once(kind: Any) -> Any:
-    """Ray's controller tells of the last report again when a trial ends, also where the scheduler
-    has been shown it, and MedianStoppingRule adds it to the trial's reports."""
+    """Count each report once.
+
+    Ray's controller passes the last report again when a trial ends, even if the scheduler has
+    already got it, and MedianStoppingRule adds it to the trial's reports.
+    """
 
     class CountingOnce(kind):  # type: ignore[misc]
         def on_trial_complete(self, controller: Any, trial: Any, result: Any) -> None:
@@ -65,7 +68,8 @@ def _counting_once(kind: Any) -> Any:
 
 
 def _round_survivors_down() -> None:
-    """Of n survive ceil(n / eta): make n what gives the paper's floor(n / eta), 1 at least."""
+    """Let floor(n / eta), at least 1, survive as in the paper, by changing n: Ray keeps ceil(n /
+    eta)."""
     from ray.tune.schedulers import hyperband
 
     class RoundingDown(hyperband._Bracket):  # type: ignore[misc]
@@ -79,7 +83,7 @@ def _round_survivors_down() -> None:
 
 
 def _dealing(kind: Any, brackets: list[int]) -> Any:
-    """ASHA that draws nothing: it is told to which bracket each trial belongs."""
+    """ASHA without random brackets: the bracket of each trial is given."""
 
     class Dealing(kind):  # type: ignore[misc]
         def on_trial_add(self, controller: Any, trial: Any) -> None:

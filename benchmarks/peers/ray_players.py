@@ -1,4 +1,4 @@
-"""All of Ray Tune's algorithms that are run."""
+"""All algorithms of Ray Tune that are run."""
 
 from __future__ import annotations
 

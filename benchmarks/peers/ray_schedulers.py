@@ -1,7 +1,7 @@
 """Ray Tune's schedulers, called as its controller calls them, without a cluster.
 
-Trial and controller are stand-ins with what the schedulers look at. A checkpoint is the state of
-the run when it was saved, at no cost of time.
+Stand-ins for trial and controller have what the schedulers use. A checkpoint is the state of the
+run when it was saved; it takes no time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ POPULATION = 16
 
 
 class StandIn:
-    """What a scheduler sees of a trial."""
+    """A trial as a scheduler sees it."""
 
     def __init__(self, run: Run, folder: str) -> None:
         self.run = run
@@ -66,7 +66,7 @@ class StandIn:
         self.experiment_tag = tag
 
     def take_up(self) -> None:
-        """Begin from the checkpoint that it was given, if any."""
+        """Start from the checkpoint that it got, if any."""
         manager = self.run_metadata.checkpoint_manager
         if manager._latest_checkpoint_result is not None:
             self.run.state, self.run.epoch = manager._latest_checkpoint_result.checkpoint
@@ -80,9 +80,12 @@ def _trial_id(number: int) -> str:
 
 
 class RayPlayer:
-    """`population`: so many trials, and no more, and none is asked about after its last epoch, as
-    with RunConfig(stop=...). `order`: the numbers of the configs of all trials that there are.
-    `search`: what chooses configs; without it they are those that random search draws."""
+    """Plays Ray's schedulers.
+
+    `population`: the number of trials; none is asked about after its last epoch, as with
+    RunConfig(stop=...). `order`: the numbers of the configs of all trials. `search` chooses
+    configs; without it they are those of random search.
+    """
 
     def __init__(
         self,
@@ -121,7 +124,7 @@ class RayPlayer:
         trial.status = "PAUSED"
 
     def stop_trial(self, trial: StandIn) -> None:
-        """As there: a trial that waits, and is stopped by the scheduler, is told of as removed."""
+        """As in Ray: a waiting trial that the scheduler stops is passed to it as removed."""
         self._scheduler.on_trial_remove(self, trial)
         trial.status = "TERMINATED"
         if self._search is not None:
@@ -164,7 +167,7 @@ class RayPlayer:
         return found if isinstance(found, dict) else None
 
     def ends(self) -> list[Any]:
-        """How far each has come, with what config, by the number of the config it began with."""
+        """The epoch and config of each trial, by the number of its first config."""
         assert self._order is not None
         runs = {at: trial.run for at, trial in zip(self._order, self._trials, strict=True)}
         each = [runs[number] for number in range(len(runs))]

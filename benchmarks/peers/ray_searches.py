@@ -1,4 +1,4 @@
-"""Ray Tune's search algorithms, each over its library, asked one trial after the other."""
+"""Ray Tune's search algorithms, each with its library, asked for one trial after the other."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _search(
     scheduler: Callable[[Task], Any] = lambda task: FIFOScheduler(),
 ) -> Callable[[Task, int], Player]:
     def player(task: Task, seed: int) -> Player:
-        # Some of them, or their libraries, draw from the numbers of all.
+        # Some of them, or their libraries, use global random numbers.
         random.seed(seed)
         np.random.seed(seed)
         search = getattr(import_module(f"ray.tune.search.{home}"), name)(**settings(seed))
@@ -67,7 +67,8 @@ SEARCHES: Mapping[str, Callable[[Task, int], Player]] = {
     ),
     "AxSearch": _search("ax", "AxSearch", lambda seed: {"random_seed": seed}),
     "NevergradSearch": _search("nevergrad", "NevergradSearch", _nevergrad),
-    # By itself Ray's asks HEBO for eight configs at a time, none of which knows of the others.
+    # By default, Ray's asks HEBO for eight configs at a time, each without knowledge of the
+    # others.
     "HEBOSearch": _search(
         "hebo", "HEBOSearch", lambda seed: {"random_state_seed": seed, "max_concurrent": 1}
     ),

@@ -21,7 +21,7 @@ def main() -> None:
     from benchmarks.tasks.catalogue import task as task_of
     from benchmarks.tasks.task import Field
 
-    # What a library prints is none of our lines.
+    # Keep the output of libraries out of the results.
     answers, sys.stdout = sys.stdout, sys.stderr
     peer: Any = import_module(f"benchmarks.peers.{sys.argv[1]}_players")
     print(json.dumps({"version": peer.VERSION}), file=answers, flush=True)

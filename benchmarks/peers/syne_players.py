@@ -1,4 +1,4 @@
-"""Syne Tune's schedulers, asked as its Tuner asks them."""
+"""Syne Tune's schedulers, called as its Tuner calls them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from benchmarks.tasks.task import Task, drawn
 
 LOSS, EPOCH = "loss", "epoch"
 _ANSWERS = {"CONTINUE": CONTINUE, "STOP": STOP, "PAUSE": PAUSE}
-# More than a run of any field that is benchmarked asks for.
+# More than a run of any benchmarked field asks for.
 _MOST_CONFIGS = 2500
 _POPULATION = 16
 
@@ -74,7 +74,8 @@ def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _space(task: Task) -> dict[str, Any]:
-    """It has no conditions: a parameter that does not exist is drawn, and ignored."""
+    """The space without conditions, which Syne Tune lacks: a parameter that does not exist is
+    drawn and ignored."""
     return {axis.name: _domain(axis) for axis in task.space}
 
 
@@ -88,7 +89,7 @@ def _domain(axis: Axis) -> Any:
 
 
 def _points(task: Task, seed: int, count: int = _MOST_CONFIGS) -> list[dict[str, Any]]:
-    """What random search draws; a parameter that does not exist has its lowest value."""
+    """The configs of random search; a parameter that does not exist has its lowest value."""
     lowest = {axis.name: axis.at(0.0) for axis in task.space}
     return [{**lowest, **drawn(task, seed, index)} for index in range(count)]
 
@@ -124,7 +125,7 @@ def _bohb(task: Task, seed: int) -> Player:
 
 
 def _moasha(task: Task, seed: int) -> Player:
-    """It draws configs itself, from NumPy's own generator."""
+    """MO-ASHA draws configs itself, from NumPy's global generator."""
     _seed(seed)
     scheduler = MOASHA(
         _space(task), metrics=[LOSS, "cost"], time_attr=EPOCH, max_t=task.epochs, grace_period=1,
@@ -144,7 +145,7 @@ def _pbt(task: Task, seed: int) -> Player:
 
 
 def _seed(seed: int) -> None:
-    """Some of it draws from NumPy's own generator."""
+    """Seed NumPy's global generator, which some of Syne Tune uses."""
     np.random.seed(Random(seed).randrange(2**31))
 
 

@@ -1,4 +1,4 @@
-"""Run the contests, keep what they came to, write the tables and plots of docs/quality.md."""
+"""Runs the contests, stores their results, writes the tables and plots of docs/quality.md."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from benchmarks.quality.tables import fill_cells, put_into, told
 
 
 def main(arguments: Sequence[str]) -> None:
-    """What is asked for is run again; of all else the file's results stay as they are."""
+    """Run the requested contests again; all other results in the file stay."""
     asked = _parser().parse_args(arguments)
     chosen = [
         replace(one, tasks=[task for task in one.tasks if task in (asked.tasks or one.tasks)])
@@ -63,7 +63,7 @@ def _run(
 def all_ours(
     contests: Sequence[Contest], seeds: int, known: Collection[object] = ()
 ) -> Iterator[Result]:
-    """Random search first; of what is not `known`, and there."""
+    """Run holdfast's side, random search first; skips what is `known`."""
     for contest in _with_random(contests):
         for task in contest.tasks:
             if (OURS, contest.name, task, contest.field.workers) in known:

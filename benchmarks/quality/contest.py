@@ -1,4 +1,4 @@
-"""One algorithm of ours, where it runs and beside whom."""
+"""A contest: one of holdfast's algorithms, its tasks, and its peers."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ COMMON = ("branin", "hartmann3", "network", "digits", "wine")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest:
-    """`peers`: the name of the same algorithm there. `kin`: of another one for the same purpose,
-    which is shown beside it, and not held against it. `beats_random`: its paper says so.
-    `shown_at`: the classes in whose rows of the docs' tables the result is told. `seeds`: so many
-    at most, where more would take too long.
+    """One algorithm of holdfast against its peers.
 
-    `ours` is called when it runs, and raises ImportError or AttributeError where it is not there.
+    `peers`: the name of the same algorithm in each peer. `kin`: another algorithm for the same
+    purpose, which is shown for comparison, but not tested. `beats_random`: its paper claims so.
+    `shown_at`: the classes in whose rows of the docs' tables the result appears. `seeds`: at most
+    this many, if more would take too long.
+
+    `ours` is called when it runs, and raises ImportError or AttributeError if it is missing.
     """
 
     name: str

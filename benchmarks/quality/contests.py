@@ -1,4 +1,5 @@
-"""All contests: which algorithm runs where, beside whom, and what its paper claims."""
+"""All contests: which algorithm runs on which tasks, against which peers, and what its paper
+claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The contests as rows of the benchmarks' table; the peers' side is what benchmarks/data keeps."""
+"""The contests as rows of the benchmarks' table; the peers' results come from benchmarks/data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from benchmarks.quality.contests import CONTESTS
 from benchmarks.quality.results import OURS, Result, read
 from benchmarks.quality.running import NAMES
 from benchmarks.quality.statistics import LEVEL
-from benchmarks.quality.verdicts import Runs, beside_peers
+from benchmarks.quality.verdicts import Runs, against_peers
 from benchmarks.rows import Goal, Row
 
 _QUICK = "ASHA"
@@ -21,7 +21,7 @@ _SHOWN = Goal(of="ours", bound=LEVEL)
 
 
 def measure(bench: Bench) -> list[Row]:
-    """Regret over time beside random search, and the p-values of what is claimed of the peers."""
+    """Regret over time compared with random search, and the p-values of claims about the peers."""
     if bench.quick:
         contests = [replace(one, tasks=one.tasks[:1]) for one in CONTESTS if one.name == _QUICK]
         found = list(all_ours(contests, 2))
@@ -29,10 +29,10 @@ def measure(bench: Bench) -> list[Row]:
         contests = list(CONTESTS)
         theirs = [kept for kept in read() if kept.side != OURS]
         found = [*theirs, *all_ours(contests, SEEDS)]
-    return [*_beside_random(contests, found), *_claims(found)]
+    return [*_random_rows(contests, found), *_claims(found)]
 
 
-def _beside_random(contests: Sequence[Contest], found: Sequence[Result]) -> Iterator[Row]:
+def _random_rows(contests: Sequence[Contest], found: Sequence[Result]) -> Iterator[Row]:
     runs = Runs(found)
     for contest in contests:
         for task in contest.tasks:
@@ -47,13 +47,13 @@ def _beside_random(contests: Sequence[Contest], found: Sequence[Result]) -> Iter
                 unit="",
                 ours=ours,
                 reference=at_random,
-                beside=RANDOM,
+                reference_name=RANDOM,
                 goal=_BETTER if contest.beats_random else None,
             )
 
 
 def _claims(found: Sequence[Result]) -> Iterator[Row]:
-    for one in beside_peers(found):
+    for one in against_peers(found):
         if not one.is_kin:
             work = f"{one.contest} not worse than {NAMES[one.peer]} {one.version}'s: p"
             yield Row(work=work, unit="", ours=[one.p], goal=_SHOWN)

@@ -1,4 +1,5 @@
-"""One run of an algorithm of ours: a task, a seed, so many workers, in virtual time."""
+"""One run of one of holdfast's algorithms: a task, a seed, a number of workers, in virtual
+time."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ METRIC, WORTH = "loss", "worth"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ours:
-    """An algorithm, as given to a TuneConfig. Where `search` gives None configs are `drawn`.
+    """An algorithm for a TuneConfig. If `search` returns None, configs are `drawn`.
 
-    `space` is what the Tuner is given to search; none where the searcher has a space of its own.
-    `uses_generator`: the Tuner searches at random itself.
+    `space` is the Tuner's search space; None if the searcher has its own. `uses_generator`: the
+    Tuner searches at random itself.
     """
 
     scheduler: Callable[[Task], Any] = lambda task: None
@@ -33,7 +34,7 @@ class Ours:
 
 
 class Drawn(Searcher):
-    """Random search that draws what the peers are given too: number i of a seed is the same."""
+    """Random search with the same draws that the peers get: number i of a seed is the same."""
 
     def __init__(self, task: Task, seed: int) -> None:
         super().__init__()
@@ -51,7 +52,7 @@ class Drawn(Searcher):
 
 
 class Training:
-    """The task's curve, with its noise: a state is the task's, and the epoch. One for each run."""
+    """The task's curve with noise; a state is the task's, and the epoch. One for each run."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self._task = task
@@ -73,7 +74,7 @@ class Training:
 
 
 def run(ours: Ours, task: Task, seed: int, field: Field) -> Points:
-    """What the incumbent was worth, by seconds. Raises what the algorithm raises."""
+    """The true value of the incumbent over time in seconds. Raises what the algorithm raises."""
     search = None if ours.uses_generator else ours.search(task, seed) or Drawn(task, seed)
     given: dict[str, Any] = {
         "num_samples": 10**9, "time_budget_s": field.budget_s(task), **ours.settings
@@ -104,7 +105,7 @@ def run(ours: Ours, task: Task, seed: int, field: Field) -> Points:
 
 
 def optuna_space(task: Task) -> Callable[[Any], None]:
-    """The space as a function of a trial of Optuna's, conditions included."""
+    """The space as a function of an Optuna trial, including conditions."""
 
     def ask(trial: Any) -> None:
         config: dict[str, Any] = {}

@@ -14,12 +14,13 @@ from benchmarks.quality.results import OURS, Result
 from benchmarks.quality.running import NAMES
 
 _DOTS_PER_INCH = 80
-# What is less, as where the best of a table was found, is drawn so: the axis is logarithmic.
+# Smaller values, such as 0 where the best of a table was found, are drawn here: the axis is
+# logarithmic.
 _LEAST = 1e-3
 
 
 def draw_all(results: Sequence[Result], folder: Path) -> None:
-    """Ours on each task, and each algorithm beside its peers."""
+    """Draw holdfast's algorithms on each task, and each algorithm with its peers."""
     folder.mkdir(parents=True, exist_ok=True)
     fields = sorted({(found.task, found.workers) for found in results})
     for task, workers in fields:
@@ -30,11 +31,11 @@ def draw_all(results: Sequence[Result], folder: Path) -> None:
     for contest in CONTESTS:
         names = {OURS: contest.name, **contest.peers, **contest.kin}
         if len(names) > 1:
-            _beside(results, contest.name, names, contest.tasks, contest.field.workers, folder)
+            _draw_peers(results, contest.name, names, contest.tasks, contest.field.workers, folder)
 
 
 def draw(results: Sequence[Result], title: str, file: Path) -> None:
-    """One picture of medians, and bands from quartile to quartile."""
+    """Draw one picture of medians, and bands from quartile to quartile."""
     figure = Figure(figsize=(8, 4), layout="constrained")
     panel = figure.subplots()
     for number, found in enumerate(sorted(results, key=_place)):
@@ -44,7 +45,7 @@ def draw(results: Sequence[Result], title: str, file: Path) -> None:
     _save(figure, file)
 
 
-def _beside(
+def _draw_peers(
     results: Sequence[Result],
     name: str,
     names: dict[str, str],
@@ -99,5 +100,5 @@ def _dress(panel: Axes, title: str) -> None:
 
 
 def _save(figure: Figure, file: Path) -> None:
-    # Without the version of the library in it, so that the same figures give the same file.
+    # Without the library's version in the file, so that the same figures give the same file.
     figure.savefig(file, dpi=_DOTS_PER_INCH, metadata={"Software": None})

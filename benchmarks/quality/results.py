@@ -1,4 +1,4 @@
-"""What runs came to, and the file that keeps it: benchmarks/data/quality.json."""
+"""The results of runs, and the file that stores them: benchmarks/data/quality.json."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.tasks.task import Field, Task
 
 FILE = Path(__file__).resolve().parent.parent / "data" / "quality.json"
 OURS = "holdfast"
-# In units of one whole training: the times at which the regret is kept, for plots.
+# In units of one whole training: the times at which the regret is stored, for plots.
 _MOMENTS = 48
 
 
@@ -22,8 +22,9 @@ class Result:
     """The runs of one algorithm of `side` (OURS or a peer) on a task, one for each seed.
 
     `scores`: the regret of the incumbent, averaged over the time from one whole training (or a
-    quarter of the time, if that is sooner) to the end; `finals`: in the end. `quartiles`: the
-    three of the regret at each of `moments` (in whole trainings), None before there is any.
+    quarter of the time, if that is sooner) to the end; `finals`: the regret at the end.
+    `quartiles`: the three quartiles of the regret at each of `moments` (in whole trainings), None
+    before there is any.
     """
 
     side: str
@@ -56,7 +57,7 @@ def result_of(
     version: str,
     took_s: float,
 ) -> Result:
-    """Of one course for each seed, from seed 0 on."""
+    """The result of one course for each seed, from seed 0 on."""
     budget_s = field.budget_s(task)
     begin_s = min(task.full_s, budget_s / 4)
     shifted = [[(at, task.regret(value)) for at, value in course] for course in courses]
@@ -87,13 +88,13 @@ def _at(courses: Sequence[Points], elapsed_s: float) -> tuple[float, ...] | None
 
 
 def read(file: Path = FILE) -> list[Result]:
-    """Nothing where there is no file."""
+    """The stored results; empty if there is no file."""
     if not file.exists():
         return []
     return [Result(**found) for found in json.loads(file.read_text())["results"]]
 
 
 def write(results: Sequence[Result], file: Path = FILE) -> None:
-    """One line for each, so that a change shows what it changed."""
+    """Write one line for each result, so that a diff shows what has changed."""
     lines = [json.dumps(asdict(found)) for found in sorted(results, key=lambda found: found.key)]
     file.write_text('{"results": [\n' + ",\n".join(lines) + "\n]}\n")

@@ -1,4 +1,4 @@
-"""All runs of a contest: ours here, the peers' each in a Python of its own."""
+"""Runs a contest: holdfast's side here, each peer's in its own Python."""
 
 from __future__ import annotations
 
@@ -25,21 +25,23 @@ Say = Callable[[str], object]
 
 
 class Absent(Exception):
-    """The algorithm, or the peer, is not there; the message says what is missing."""
+    """The algorithm, or the peer, is missing; the message says what."""
 
 
 def python_of(peer: str) -> str | None:
-    """HOLDFAST_RAY_PYTHON and so on: a Python in whose environment the peer is installed."""
+    """The Python in HOLDFAST_RAY_PYTHON and similar variables, in whose environment the peer is
+    installed."""
     return os.environ.get(f"HOLDFAST_{peer.upper()}_PYTHON") or None
 
 
 def random_search() -> Contest:
-    """The same draws as all that search at random, every one trained to the end."""
+    """Random search, with the same draws as in all other contests; every trial is trained to the
+    end."""
     return Contest(name=RANDOM, ours=Ours, beats_random=False)
 
 
 def run_ours(contest: Contest, task_name: str, seeds: int) -> Result:
-    """Raises Absent."""
+    """The result of holdfast's side. Raises Absent."""
     try:
         ours = contest.ours()
         task = task_of(task_name)
@@ -62,7 +64,7 @@ def run_ours(contest: Contest, task_name: str, seeds: int) -> Result:
 def run_peer(
     peer: str, algorithm: str, tasks: Sequence[str], field: Field, seeds: int
 ) -> Iterator[Result]:
-    """One result for each task, as they come. Raises Absent, subprocess.CalledProcessError."""
+    """One result for each task, as they arrive. Raises Absent, subprocess.CalledProcessError."""
     python = python_of(peer)
     if python is None:
         raise Absent(f"{NAMES[peer]}: HOLDFAST_{peer.upper()}_PYTHON is not set")

@@ -20,7 +20,7 @@ Settings = Callable[[Task], Mapping[str, Any]]
 
 
 def _scheduler(name: str, settings: Settings, **given: Any) -> Callable[[], Ours]:
-    """`given` goes to the TuneConfig."""
+    """A function that creates the scheduler; `given` goes to the TuneConfig."""
 
     def made() -> Ours:
         from holdfast.tune import schedulers

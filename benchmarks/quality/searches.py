@@ -13,12 +13,12 @@ from benchmarks.tasks.task import Field
 from holdfast import tune
 
 PAIR = Field(workers=2, trainings=16)
-"""32 trials, two at a time: what a model learns counts for more than how many run at once."""
+"""32 trials, two at a time: a model's knowledge matters more than how many run at once."""
 ALONE = Field(workers=1, trainings=16)
 """16 trials one after the other, for Gaussian processes, whose questions take seconds."""
 FUNCTIONS = ("branin", "hartmann3")
 WITH_CONDITIONS = (*FUNCTIONS, "network")
-# Trials at random, in place of a library's own number where that would be most of them all.
+# The number of random trials, in place of a library's default if that would be most of them.
 BEGINNING, BEGINNING_ALONE = 10, 5
 
 
@@ -47,7 +47,7 @@ def _tpe(**settings: Any) -> Callable[[], Ours]:
 def _search(
     name: str, seed_name: str = "seed", *, conditions: bool = False, **settings: Any
 ) -> Callable[[], Ours]:
-    """`conditions`: it is given what exists beside others only inside of a choice."""
+    """`conditions`: parameters that depend on a choice are passed inside that choice."""
 
     def made() -> Ours:
         home = name.removesuffix("Search").lower()

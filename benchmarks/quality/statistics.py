@@ -1,12 +1,12 @@
 """Paired tests over seeds, and the margin within which one algorithm is as good as another.
 
 A run's score is the regret of its incumbent, averaged over the time from one whole training to the
-end, in units of what random search comes to on the task (the median of its scores): 1 is as good
-as random search. Over several tasks it is the mean of those.
+end, in units of random search's score on the task (its median): 1 is as good as random search.
+Over several tasks it is the mean of those.
 
-Runs of one seed are a pair: they meet the same noise and, where both search at random, the same
+Runs of one seed are a pair: they have the same noise and, if both search at random, the same
 configurations. Scores are skewed, and a lucky seed is an outlier: so the tests are Wilcoxon's,
-which look at ranks.
+which use ranks.
 """
 
 from __future__ import annotations
@@ -18,32 +18,34 @@ import numpy as np
 from scipy.stats import wilcoxon
 
 MARGIN = 0.15
-"""How much worse than the peer's a score may be, and ours still count as good as it.
+"""How much worse than the peer's a score may be to count as equally good.
 
-It is 15 % of what random search comes to: less than what an algorithm must gain for anybody to
-prefer it to random search, so that random search does not pass for one that is any good (the table
-says where it would). And it is what 30 seeds can show: of two random searches with other seeds
-the score on one task differs by 0.3 to 1.0 (standard deviation; measured before any algorithm was
-compared), their mean over five tasks by 0.3, and the mean of 30 of those by 0.055."""
+It is 15 % of random search's score: less than what an algorithm must gain for anyone to prefer it
+to random search, so that random search does not count as good (the table says where it would). And
+30 seeds can show it: for two random searches with different seeds, the scores on one task differ
+by 0.3 to 1.0 (standard deviation; measured before any algorithm was compared), their mean over
+five tasks by 0.3, and the mean of 30 of those by 0.055.
+"""
 
 LEVEL = 0.05
-"""The probability of one false claim or more, among all that are made in a family of tests."""
+"""The probability of at least one false claim among all claims of a family of tests."""
 
 Key = TypeVar("Key")
 
 
 def not_worse(ours: Sequence[float], peers: Sequence[float], margin: float = MARGIN) -> float:
-    """p of the claim that ours are less than `margin` above the peer's, pair by pair."""
+    """p of the claim that holdfast's scores are less than `margin` above the peer's, pair by
+    pair."""
     return less(np.asarray(ours) - np.asarray(peers) - margin)
 
 
 def better(ours: Sequence[float], others: Sequence[float]) -> float:
-    """p of the claim that ours are below the others, pair by pair."""
+    """p of the claim that holdfast's scores are below the others, pair by pair."""
     return less(np.asarray(ours) - np.asarray(others))
 
 
 def less(differences: Sequence[float] | np.ndarray) -> float:
-    """p of Wilcoxon's signed-rank test of "the differences lie below 0". 1 where all are 0."""
+    """p of Wilcoxon's signed-rank test of "the differences are below 0". 1 if all are 0."""
     differences = np.round(np.asarray(differences, dtype=float), 12)
     if not differences.any():
         return 1.0

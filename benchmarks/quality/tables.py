@@ -10,21 +10,21 @@ from benchmarks.quality.contests import CONTESTS
 from benchmarks.quality.results import Result
 from benchmarks.quality.running import NAMES
 from benchmarks.quality.statistics import MARGIN
-from benchmarks.quality.verdicts import AgainstRandom, Beside, against_random, beside_peers
+from benchmarks.quality.verdicts import AgainstRandom, AgainstPeer, against_random, against_peers
 
 _PAPERS = {contest.name: contest.paper for contest in CONTESTS}
 
 
 def told(results: Sequence[Result]) -> str:
-    """Both tables: beside the peers, and against random search."""
-    return f"{peers_table(beside_peers(results))}\n\n{random_table(against_random(results))}"
+    """Both tables: compared with the peers, and with random search."""
+    return f"{peers_table(against_peers(results))}\n\n{random_table(against_random(results))}"
 
 
 def put_into(page: Path, results: Sequence[Result]) -> None:
-    """Replace what stands between the two marks of each table."""
+    """Replace the text between the two marks of each table."""
     text = page.read_text()
     tables = {
-        "peers": peers_table(beside_peers(results)),
+        "peers": peers_table(against_peers(results)),
         "random": random_table(against_random(results)),
     }
     for name, table in tables.items():
@@ -36,7 +36,7 @@ def put_into(page: Path, results: Sequence[Result]) -> None:
 
 
 def fill_cells(page: Path, results: Sequence[Result]) -> None:
-    """Put into the last cell of each algorithm's row what it came to against random search."""
+    """Fill the last cell of each algorithm's row with its result against random search."""
     found = against_random(results)
     cells = {
         name: _cell([one for one in found if one.contest == contest.name])
@@ -64,13 +64,13 @@ def _cell(found: Sequence[AgainstRandom]) -> str:
     )
 
 
-def peers_table(found: Sequence[Beside]) -> str:
+def peers_table(found: Sequence[AgainstPeer]) -> str:
     head = ("algorithm", "compared with", "tasks, seeds", "ours", "the peer's",
             f"p (not {MARGIN:g} worse)", "verdict", "random search would pass")  # fmt: skip
     return _markdown(head, [_peer_row(one) for one in found])
 
 
-def _peer_row(one: Beside) -> Sequence[str]:
+def _peer_row(one: AgainstPeer) -> Sequence[str]:
     return (
         one.contest,
         f"{NAMES[one.peer]} {one.version}, {one.algorithm}",

@@ -1,4 +1,4 @@
-"""What may be claimed of all the runs: as good as the peer, better than random search."""
+"""The claims that the runs support: as good as the peer, better than random search."""
 
 from __future__ import annotations
 
@@ -15,11 +15,13 @@ Scores = Sequence[float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
-    """Ours beside a peer, over `tasks`: `ours` and `theirs` are the medians of the scores of
-    `seeds` runs each. `p` of "ours are not worse by MARGIN" and `p_worse` of "ours are worse",
-    each adjusted for all that were tested. `is_kin`: another algorithm, and not tested.
-    `random_passes`: random search would be called as good as the peer, too.
+class AgainstPeer:
+    """One of holdfast's algorithms compared with a peer over `tasks`.
+
+    `ours` and `theirs` are the medians of the scores of `seeds` runs each. `p` is that of
+    "holdfast is not worse by MARGIN", `p_worse` of "holdfast is worse", each adjusted for all
+    tests. `is_kin`: another algorithm, not tested. `random_passes`: random search would count as
+    good as the peer, too.
     """
 
     contest: str
@@ -46,8 +48,10 @@ class Beside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstRandom:
-    """Ours against random search on one task: medians of the scores and of the regrets in the
-    end, and the adjusted p of "ours are better"."""
+    """One of holdfast's algorithms against random search on one task.
+
+    Medians of the scores and of the final regrets, and the adjusted p of "holdfast is better".
+    """
 
     contest: str
     task: str
@@ -83,18 +87,18 @@ class Runs:
         return self._by_key.get((side, algorithm, task, workers))
 
     def pooled(self, side: str, algorithm: str, tasks: Sequence[str], workers: int) -> Scores:
-        """For each seed that all have the mean over the tasks."""
+        """The mean over the tasks, for each seed that all tasks have."""
         each = [self.scores(side, algorithm, task, workers) or () for task in tasks]
         return [mean(scores) for scores in zip(*each, strict=False)]
 
 
-def beside_peers(results: Sequence[Result]) -> list[Beside]:
+def against_peers(results: Sequence[Result]) -> list[AgainstPeer]:
     runs = Runs(results)
     found = [
         measured
         for contest in CONTESTS
         for peer, algorithm in {**contest.peers, **contest.kin}.items()
-        if (measured := _beside(runs, contest, peer, algorithm)) is not None
+        if (measured := _against_peer(runs, contest, peer, algorithm)) is not None
     ]
     tested = [at for at, one in enumerate(found) if not one.is_kin]
     ps = holm({at: found[at].p for at in tested})
@@ -102,7 +106,7 @@ def beside_peers(results: Sequence[Result]) -> list[Beside]:
     return [_adjusted(one, ps.get(at), worse.get(at)) for at, one in enumerate(found)]
 
 
-def _beside(runs: Runs, contest: Contest, peer: str, algorithm: str) -> Beside | None:
+def _against_peer(runs: Runs, contest: Contest, peer: str, algorithm: str) -> AgainstPeer | None:
     workers = contest.field.workers
     tasks = [
         task
@@ -119,7 +123,7 @@ def _beside(runs: Runs, contest: Contest, peer: str, algorithm: str) -> Beside |
     at_random = runs.pooled(OURS, RANDOM, tasks, workers)[:seeds]
     known = runs.result(peer, algorithm, tasks[0], workers)
     assert known is not None
-    return Beside(
+    return AgainstPeer(
         contest=contest.name,
         peer=peer,
         algorithm=algorithm,
@@ -135,7 +139,7 @@ def _beside(runs: Runs, contest: Contest, peer: str, algorithm: str) -> Beside |
     )
 
 
-def _adjusted(one: Beside, p: float | None, p_worse: float | None) -> Beside:
+def _adjusted(one: AgainstPeer, p: float | None, p_worse: float | None) -> AgainstPeer:
     if p is None or p_worse is None:
         return one
     return replace(one, p=p, p_worse=p_worse)

@@ -1,6 +1,5 @@
-"""The same work in bare forks of a process that has everything loaded:
-`bare_first_reports.py LIBRARY COUNT`. Tells the same of each fork.
-"""
+"""The same work in bare forks of a process that has everything loaded: `bare_first_reports.py
+LIBRARY COUNT`. Prints the same values for each fork."""
 
 from __future__ import annotations
 

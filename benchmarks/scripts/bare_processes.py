@@ -1,6 +1,6 @@
 """One process by fork per task, one message back: `bare_processes.py COUNT CONCURRENCY [MODULE]`.
 
-As many tasks run at once as CONCURRENCY says; MODULE is imported before.
+CONCURRENCY tasks run at once; MODULE is imported first.
 """
 
 import json

@@ -1,7 +1,7 @@
 """One epoch of batches of tensors: `batches.py which library folder rows batch_rows`.
 
-Prints rows in a millisecond, of the best of three epochs. torch's loader is made as fast as it can
-be: whole batches are taken from the columns, and nothing is collated row by row.
+Prints rows per millisecond, the best of three epochs. torch's loader is used in its fastest way:
+whole batches are taken from the columns, and nothing is collated row by row.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def table_of(rows: int) -> pa.Table:
 
 
 class Columns(Dataset[Any]):  # type: ignore[misc]
-    """The columns as tensors, of which batches are taken."""
+    """The columns as tensors, from which batches are taken."""
 
     def __init__(self, table: pa.Table) -> None:
         self._rows = int(table.num_rows)

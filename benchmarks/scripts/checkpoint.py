@@ -1,6 +1,6 @@
 """One report with a checkpoint: `checkpoint.py STORAGE SOURCE copied|staged OUT`.
 
-OUT gets the seconds that it took. `staged` writes the files to the staging directory before.
+Writes the seconds that it took to OUT. `staged` writes the files to the staging directory first.
 """
 
 import shutil

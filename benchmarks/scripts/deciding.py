@@ -1,8 +1,7 @@
 """The machine with ASHA, and nothing else: `deciding.py TRIALS REPORTS`.
 
-TRIALS run at once and take turns to report, through the rungs of a reduction by 3; one that is
-stopped makes room for another. Told: CPU seconds for each report that `handle` was given, by
-batches of a thousand.
+TRIALS run at once and report in turn, through the rungs of a reduction by 3; a stopped one makes
+room for another. Prints CPU seconds of `handle` for each report, by batches of a thousand.
 """
 
 import json
@@ -31,7 +30,7 @@ def handle(*events: Event) -> list[object]:
 
 
 def begin() -> None:
-    """Another trial, which takes the place that is free."""
+    """Start another trial in the free place."""
     index = len(machine.trials)
     trial_id = f"d2a66_{index:05d}"
     spec = TrialSpec(

@@ -1,7 +1,7 @@
 """Trials one after the other, with a report each: `first_reports.py LIBRARY WHERE COUNT STORAGE`.
 
-WHERE the library is imported: `top` of the script, or `inside` the trial. Tells for each trial the
-seconds from the start of its function to its report, and how many modules it has imported.
+WHERE the library is imported: `top` of the script, or `inside` the trial. Prints for each trial
+the seconds from the start of its function to its report, and how many modules it has imported.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ library, where, count, storage = sys.argv[1:]
 
 def main() -> None:
     works.quiet()
-    # What a function refers to is imported where the function is loaded.
+    # Modules that a function refers to are imported where the function is loaded.
     loaded = import_module(library) if where == "top" else None
     name = library
 

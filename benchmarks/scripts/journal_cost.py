@@ -1,7 +1,7 @@
-"""What the journal takes at a rate of reports: `journal_cost.py STORAGE RATE SECONDS`.
+"""The cost of the journal at a rate of reports: `journal_cost.py STORAGE RATE SECONDS`.
 
-Told: the CPU seconds of this process in encoding records, appending them and forcing them to the
-disk, those that a snapshot of the experiment takes, and the seconds that it ran.
+Prints the CPU seconds of this process for encoding records, appending them and fsync, those of a
+snapshot of the experiment, and how many seconds it ran.
 """
 
 import json
@@ -23,7 +23,7 @@ _SNAPSHOTS = 5
 
 
 def timed(perform: Callable[..., Any]) -> Callable[..., Any]:
-    """Count the CPU of the thread that performs it; the clock itself takes half a microsecond."""
+    """Count the CPU of the thread that runs it; the clock itself takes half a microsecond."""
 
     def performed(*args: Any, **kwargs: Any) -> Any:
         before_s = time.thread_time()
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def snapshot_s() -> float:
-    """CPU seconds of one, which another process makes every ten seconds."""
+    """CPU seconds of one snapshot; another process makes one every ten seconds."""
     layout = Layout(Path(storage, "run"))
     loaded = load_newest_snapshot(layout)
     assert loaded is not None

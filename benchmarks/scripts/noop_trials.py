@@ -1,6 +1,6 @@
 """Trials that report once: `noop_trials.py LIBRARY STORAGE COUNT [MODULE]`.
 
-MODULE is imported, and used by the trainable, so that workers have it too.
+MODULE is imported and used by the trainable, so that workers import it, too.
 """
 
 import json

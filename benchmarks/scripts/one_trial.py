@@ -1,6 +1,6 @@
 """One trial with one report: `one_trial.py LIBRARY STORAGE OUT`.
 
-OUT gets the monotonic time at which `report` has returned.
+Writes the monotonic time at which `report` has returned to OUT.
 """
 
 import sys

@@ -1,6 +1,7 @@
 """Prints lines as fast as it can: `printing.py holdfast|shown|line|block FOLDER COUNT`.
 
-In a trial, shown in the terminal or not, or to a file that is buffered by lines or by blocks.
+It prints in a trial, shown in the terminal or not, or to a file that is buffered by lines or by
+blocks.
 """
 
 import json

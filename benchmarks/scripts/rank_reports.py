@@ -1,8 +1,8 @@
-"""What ranks wait for each other: `rank_reports.py STORAGE WHAT SOURCE COUNT`.
+"""How long ranks wait for each other: `rank_reports.py STORAGE WHAT SOURCE COUNT`.
 
 WHAT is `reports` (COUNT of them, each answered), `checkpoint` (one, of SOURCE/<rank> from each
 rank) or `killed` (rank 1 kills itself after a checkpoint, once; `killed-in-torch` does so in a
-process group of torch's). STORAGE gets a file for each rank, or for each moment: a monotonic time
+torch process group). Writes a file for each rank, or for each moment, to STORAGE: a monotonic time
 in each line.
 """
 
@@ -31,7 +31,8 @@ def loop(config: dict[str, Any]) -> None:
             train.report({"loss": 0.5})
         out.write_text(f"{began_s!r}\n{time.monotonic()!r}\n")
     elif config["what"] == "checkpoint":
-        # What starts with a run has started then, and leaves both processors to the ranks.
+        # By now everything that starts with a run has started, and leaves both processors to the
+        # ranks.
         time.sleep(SETTLED_S)
         train.report({"loss": 0.5})
         began_s = time.monotonic()

@@ -1,8 +1,8 @@
 """A small training on several ranks: `rank_train.py LIBRARY STORAGE RANKS EPOCHS STEPS WIDTH`.
 
 LIBRARY is holdfast, ray, or torch: then torchrun starts this script in each rank. After each epoch
-rank 0 saves the model. STORAGE gets the files `fit` and `step`: the monotonic times at which
-`fit()` was called and at which the first step was taken.
+rank 0 saves the model. Writes the files `fit` and `step` to STORAGE: the monotonic times of the
+call of `fit()` and of the first step.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""Train what benchmarks/data holds the curves of: `record_curves.py FOLDER [DATASET ...]`.
+"""Trains the models whose curves are in benchmarks/data: `record_curves.py FOLDER [DATASET ...]`.
 
 scikit-learn's MLPClassifier with plain SGD, one `partial_fit` per epoch, on half or a third of a
-data set that comes with scikit-learn; what is kept is the error and the log loss on the rest after
-each epoch, for every point of a grid. It takes about ten minutes of one core; the file differs
-between versions of scikit-learn and kinds of CPU in its last digits.
+data set of scikit-learn. Stores the error and the log loss on the rest after each epoch, for every
+point of a grid. It takes about ten minutes of one core; the last digits in the file depend on the
+version of scikit-learn and the CPU.
 """
 
 import sys
@@ -23,7 +23,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
 SEED = 6
-# What has diverged is not worse than this, so that float32 holds it and plots can show it.
+# The value of a training that has diverged, so that float32 holds it and plots can show it.
 MOST = 10.0
 RATES = np.geomspace(1e-4, 1.0, 13)
 # By data set: how it is loaded, the part that is trained on, epochs, the grid.

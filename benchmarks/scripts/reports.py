@@ -1,6 +1,6 @@
-"""Trials that report as fast as they are answered: `reports.py LIBRARY STORAGE TRIALS COUNT OUT`.
+"""Trials that report as fast as they get answers: `reports.py LIBRARY STORAGE TRIALS COUNT OUT`.
 
-Each leaves in the folder OUT the monotonic times between which it made COUNT reports.
+Each writes the monotonic times before and after its COUNT reports to the folder OUT.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Resumes an experiment's trials, which say when they run, and wait: `resume.py EXPERIMENT`."""
+"""Resumes an experiment's trials, which report that they run, and wait: `resume.py EXPERIMENT`."""
 
 import os
 import signal

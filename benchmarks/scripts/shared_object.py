@@ -1,7 +1,7 @@
 """Memory of a run whose trials read one object: `shared_object.py STORAGE SIZE_MIB READERS`.
 
-All readers have the whole object in use when the proportional set sizes of the script and of all
-that it has started are added up.
+It adds up the proportional set sizes of the script and all its processes while all readers use the
+whole object.
 """
 
 import json
@@ -67,7 +67,7 @@ def main() -> None:
     found: dict[str, Any] = {}
     for fifo in (READY, GO):
         os.mkfifo(fifo)
-    # Open for both, so that nobody waits for the other side.
+    # Open for reading and writing, so that opening does not wait for the other side.
     ready, go = (os.open(fifo, os.O_RDWR) for fifo in (READY, GO))
     holdfast.init(num_cpus=readers)
     ref = put_and_write(found)

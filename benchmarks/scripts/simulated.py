@@ -1,7 +1,7 @@
 """A simulated study: `simulated.py TRIALS WORKERS EPOCHS SCHEDULER CHECKPOINT_EVERY`.
 
-SCHEDULER is fifo or asha. Told: seconds and CPU seconds of the simulation, its reports and events,
-and how much the peak of this process's memory grew meanwhile, in bytes.
+SCHEDULER is fifo or asha. Prints seconds and CPU seconds of the simulation, its reports and
+events, and by how many bytes the peak of this process's memory grew.
 """
 
 import json

@@ -1,10 +1,9 @@
-"""Reports beside trackers: `tracked_reports.py STORAGE TRACKERS RATE COUNT OUT`.
+"""Reports of a run with trackers: `tracked_reports.py STORAGE TRACKERS RATE COUNT OUT`.
 
 TRACKERS is JSON: a list of `[module, class, keyword arguments]`. The trial waits until every
-tracker process has begun to tell its tracker something, and then reports COUNT times, RATE times a
-second (0: as fast as it can). OUT gets the seconds that each report took, how long the tracker
-processes took to begin, how long `fit()` lasted behind the last report, and the largest memory of
-a tracker process.
+tracker process has begun to call its tracker. Then it reports COUNT times, RATE times a second (0:
+as fast as it can). Writes to OUT the seconds of each report, how long the tracker processes took
+to begin, how long `fit()` took after the last report, and the largest memory of a tracker process.
 """
 
 import json
@@ -59,8 +58,10 @@ def tracker_processes(script: int) -> list[int]:
 
 
 def wait_for_tracker_processes(config: dict[str, Any]) -> None:
-    """Until each has an answer of its tracker, or waits for one on a connection: what is measured
-    is a run that lasts, and not its first seconds, in which libraries are imported."""
+    """Wait until each has an answer of its tracker, or waits for one on a connection.
+
+    So the first seconds, in which libraries are imported, are not measured.
+    """
     by_s = time.monotonic() + _BEGUN_S
     expected, root = config["trackers"], Path(config["root"])
     while True:
@@ -81,7 +82,7 @@ def wait_for_tracker_processes(config: dict[str, Any]) -> None:
 def _connections(pid: int) -> list[Any]:
     try:
         return [one for one in psutil.Process(pid).net_connections("tcp") if one.raddr]
-    except psutil.Error:  # what it has just forked looks like it until it is another
+    except psutil.Error:  # a process that it has just forked looks like it at first
         return []
 
 

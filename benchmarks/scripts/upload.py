@@ -1,10 +1,10 @@
 """One client uploads a checkpoint: `upload.py CLIENT ENDPOINT BUCKET PREFIX FOLDER`.
 
-Where the folder holds folders, each of these is a checkpoint; ours commits those of four trials at
+If the folder has folders, each of these is a checkpoint; holdfast commits those of four trials at
 once, each trial's one after the other.
 
-Told: the seconds and CPU seconds of this process for it, its imports and its first, tiny put not
-counted (the process that uploads checkpoints lives as long as the experiment), and its largest
+Prints the seconds and CPU seconds of this process for it, without its imports and its first, tiny
+put (the process that uploads checkpoints lives as long as the experiment), and its largest
 resident memory in bytes. Credentials are in the environment.
 """
 
@@ -52,7 +52,7 @@ async def each(perform: Callable[[str, Path], Awaitable[Any]]) -> None:
 
 
 async def holdfast(*, sealed: bool) -> None:
-    """What the uploader does, with or without what it does before on the local disk."""
+    """The uploader's work, with or without the preparation on the local disk."""
     from holdfast.experiment.folder.layout import is_checkpoint
     from holdfast.syncer.artifacts.orders import Orders
     from holdfast.syncer.checkpoint import manifest
@@ -177,7 +177,7 @@ def main() -> None:
 
 
 def peak() -> int:
-    """The largest resident memory of this process in bytes; getrusage tells its parent's too."""
+    """The largest resident memory of this process in bytes; getrusage includes its parent's."""
     lines = Path("/proc/self/status").read_text().split("\n")
     return 1024 * int(next(line for line in lines if line.startswith("VmHWM")).split()[1])
 

@@ -1,7 +1,8 @@
 """Reports with a checkpoint each: `upload_reports.py STORAGE SOURCE COUNT LINE OUT`.
 
-After the first, the trial says so on the socket LINE and waits for a word; then it makes COUNT
-reports, and OUT gets the seconds that each took. What cannot be uploaded at the end is given up.
+After the first, the trial sends a message to the socket LINE and waits for an answer; then it
+makes COUNT reports, and writes the seconds of each to OUT. Uploads that are unfinished at the end
+are given up.
 """
 
 import json
@@ -37,5 +38,5 @@ if __name__ == "__main__":
     run_config = tune.RunConfig(storage_path=storage, verbose=0)
     try:
         tune.Tuner(train, param_space=space, run_config=run_config).fit()
-    except Exception as error:  # where the bucket stalls, fit() says what is not there
+    except Exception as error:  # if the bucket stalls, fit() lists what is missing there
         print(error, file=sys.stderr)

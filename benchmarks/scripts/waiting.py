@@ -1,7 +1,7 @@
 """Trials that wait while one of them reports: `waiting.py EXPERIMENT ALIVE COUNT`.
 
-EXPERIMENT is restored and has ALIVE trials to go. When all are there, the first makes COUNT
-reports. Told: this process's CPU seconds meanwhile, its RSS and each worker's USS, in bytes.
+EXPERIMENT is restored and has ALIVE trials left. When all run, the first makes COUNT reports.
+Prints this process's CPU seconds meanwhile, its RSS and each worker's USS, in bytes.
 """
 
 import json
@@ -35,7 +35,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 class Meeting(threading.Thread):
-    """Where the trials come together; nothing in this process runs while they wait."""
+    """The place where the trials meet; nothing in this process runs while they wait."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(daemon=True)

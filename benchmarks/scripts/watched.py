@@ -1,8 +1,8 @@
-"""A run of 1,000 trials as the thread of `fit()` sees it, in a terminal: tells its CPU seconds.
+"""A run of 1,000 trials as the thread of `fit()` sees it, in a terminal; prints its CPU seconds.
 
-`watched.py SECONDS ALIVE VIEW OUT`: ALIVE trials are at work at once, each reports five times a
-second, ends after a while, now and then fails, and prints. VIEW is `live`, or `none` for the same
-events without anybody who watches.
+`watched.py SECONDS ALIVE VIEW OUT`: ALIVE trials run at once, each reports five times a second,
+ends after a while, sometimes fails, and prints. VIEW is `live`, or `none` for the same events
+without a view.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BAD = Failure(
 
 
 class Played:
-    """Stands for a Run: its trials move when `play` is called."""
+    """Replaces a Run: its trials advance when `play` is called."""
 
     def __init__(self, alive: int) -> None:
         self.machine = Machine()
@@ -59,7 +59,7 @@ class Played:
         return self._summarizer.look(facts=facts, now=now, storage=storage)
 
     def play(self) -> None:
-        """A quarter of a second passes."""
+        """Let a quarter of a second pass."""
         trials, now = self.machine.trials, time.time()
         self.machine.active_s, self.machine.now = self.machine.active_s + REFRESH_S, now
         while len(self._running) < self._alive and len(trials) < TRIALS:
@@ -113,7 +113,7 @@ def main(seconds: float, alive: int, view_name: str, out: Path) -> None:
         view = TerminalView(sys.stderr)
         view.start()
         looks = Looks(run, view, FACTS)  # type: ignore[arg-type]
-    # The half of all trials has been, as in the middle of a run.
+    # Half of all trials have ended, as in the middle of a run.
     for _ in range(TRIALS // 2 if alive < TRIALS else 1):
         run.play()
     if looks is not None:

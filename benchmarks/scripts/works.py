@@ -1,4 +1,4 @@
-"""The shortest training with each library: what it imports, it imports in its function."""
+"""The shortest training with each library, which the function itself imports."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ WORKS: Mapping[str, Callable[[ModuleType | None], None]] = {
 
 
 def timed(library: str, loaded: ModuleType | None) -> tuple[float, int]:
-    """Do its work once: the seconds, and how many modules were imported for it."""
+    """Train once. Returns the seconds, and how many modules were imported."""
     warnings.simplefilter("ignore")
     logging.disable()
     before = len(sys.modules)
@@ -101,5 +101,5 @@ def timed(library: str, loaded: ModuleType | None) -> tuple[float, int]:
 
 
 def quiet() -> None:
-    """What the libraries have to say is of no interest here."""
+    """Silence the libraries."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

@@ -1,9 +1,9 @@
-"""Learning curves made of test functions: each comes to its function's value, some slowly.
+"""Learning curves made of test functions: each ends at its function's value, some slowly.
 
 A configuration x of a function F has the final value g(x) = log(1 + F(x)/c) (F is 0 at its
-minimum), begins at 1.5 and falls exponentially, in a time that depends on x by a wave: the
-slowest take twelve times as long as the fastest, so that curves cross and a good configuration
-can look poor at first. After the last epoch the value is g(x) exactly.
+minimum), starts at 1.5 and falls exponentially, in a time that depends on x by a wave: the slowest
+take twelve times as long as the fastest, so that curves cross and a good configuration can look
+poor at first. After the last epoch the value is g(x) exactly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def falling(final: float, slowness: float, epoch: int, epochs: int) -> float:
 
 
 def wave(point: Point) -> float:
-    """From 0 to 1, about as often near each: how slowly a configuration learns."""
+    """How slowly a configuration learns: from 0 to 1, with both ends about as frequent."""
     phase = sum((2 + index) * part for index, part in enumerate(point))
     return 0.5 + 0.5 * math.sin(math.pi * phase)
 
@@ -80,7 +80,7 @@ ACKLEY = on_the_cube(
     seconds=lambda config: 2.0 ** (2 * config["x0"] - 1),
 )  # fmt: skip
 LEVY = on_the_cube("levy", 20.0, about="4 parameters, many basins")
-# Hardly any two reports come at the same time, so that each scheduler sees them in one order.
+# Hardly any two reports come at the same time, so all schedulers see them in one order.
 UNEVEN = replace(
     HARTMANN3,
     name="uneven",

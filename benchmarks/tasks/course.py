@@ -1,4 +1,4 @@
-"""How the best of a run improved: what it would have answered at each moment."""
+"""How the best result of a run improved over time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ Points = list[tuple[float, float]]
 
 @dataclass(slots=True)
 class Course:
-    """The incumbent is the report that looks best, by what is seen; `points` hold what it is
-    truly worth: (seconds, value), from the first report on.
+    """The incumbent is the report that looks best by its observed value.
 
-    So a run is not credited for lucky noise, and can fall back where it was misled by it.
+    `points` has its true value: (seconds, value), from the first report on. So a run gets no
+    credit for lucky noise, and can get worse if noise misled it.
     """
 
     points: Points = field(default_factory=list)
@@ -26,13 +26,13 @@ class Course:
 
 
 def value_at(points: Points, elapsed_s: float) -> float | None:
-    """The incumbent's value then; None before the first report."""
+    """The incumbent's value at that time; None before the first report."""
     at = bisect_right(points, elapsed_s, key=lambda point: point[0])
     return points[at - 1][1] if at else None
 
 
 def mean_between(points: Points, begin_s: float, end_s: float) -> float:
-    """The incumbent's value, averaged over the time between. There is a report before."""
+    """The incumbent's value, averaged over the time between; needs an earlier report."""
     first = value_at(points, begin_s)
     assert first is not None, f"nothing was reported in the first {begin_s} s"
     total, since, value = 0.0, begin_s, first

@@ -1,4 +1,4 @@
-"""A space in the words of a `tune` module, ours or Ray's, which are the same."""
+"""A space as domains of a `tune` module, holdfast's or Ray's, which have the same names."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from benchmarks.tasks.space import Axis, Space
 
 
 def domains(space: Space, tune: Any) -> dict[str, Any]:
-    """Flat: a parameter that does not exist is drawn, and `Task.given` leaves it out."""
+    """The flat space: a parameter that does not exist is drawn, and `Task.given` leaves it out."""
     return {axis.name: _domain(axis, tune) for axis in space}
 
 
 def conditional(space: Space, tune: Any) -> dict[str, Any]:
-    """What exists beside one value alone stands in that category, which is then a dict of both."""
+    """The space with conditions: a parameter that exists with only one value of another is inside
+    that category, which is then a dict of both."""
     return {axis.name: _with_dependents(axis, space, tune) for axis in space if axis.where is None}
 
 

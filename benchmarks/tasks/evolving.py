@@ -1,10 +1,11 @@
-"""Trainings in which a parameter should change on the way: what population based training is for.
+"""Trainings in which a parameter should change on the way: the purpose of population based
+training.
 
 The noisy quadratic model (Zhang et al., "Which Algorithmic Choices Matter at Which Batch Sizes?",
 2019): SGD on a quadratic loss with curvatures 1, 1/2, 1/3 ... and gradients whose noise is as
-large as the curvature. The expected loss follows from the step before exactly, and a rate that
-falls with time beats every constant one. What is reported is that, without noise. The loss has the
-bound 0, which no schedule reaches in the time.
+large as the curvature. The expected loss follows exactly from the step before, and a rate that
+falls with time beats every constant one. That loss, without noise, is reported. It has the bound
+0, which no schedule reaches in the time.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Vector = NDArray[np.float64]
 EPOCHS = 40
 _DIRECTIONS = 100
 _CURVATURES = 1.0 / np.arange(1, _DIRECTIONS + 1)
-# A training that has left all bounds is not followed to infinity.
+# A training that diverges is cut off here.
 _FURTHEST = 1e6
 RATE = Axis(name="lr", low=1e-3, high=1.9, log=True)
 
@@ -39,7 +40,7 @@ def train(steps: int, batch: float, squares: Vector, config: Config) -> tuple[Ve
 
 
 def _train_in_batches(squares: Vector, config: Config) -> tuple[Vector, float]:
-    """Larger batches have less noise, and there is time for fewer of them."""
+    """Train with larger batches: they have less noise, and there is time for fewer of them."""
     return train(round(80 / (3 + config["batch"])), config["batch"], squares, config)
 
 
@@ -54,7 +55,7 @@ QUADRATIC = Task(
     evolves=True,
 )
 
-# As UNEVEN; it ends between two moments at which trials may take over from each other.
+# As UNEVEN; it ends between two moments at which trials may be cloned.
 UNEVEN_QUADRATIC = replace(
     QUADRATIC,
     name="uneven_quadratic",

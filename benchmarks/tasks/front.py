@@ -1,4 +1,4 @@
-"""Two goals at once: what a run's front of losses and costs is worth, as one number."""
+"""Two goals at once: the value of a run's front of losses and costs as one number."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from itertools import pairwise
 from benchmarks.tasks.space import Config
 
 Point = tuple[float, float]
-"""A cost and a loss, both to be small."""
+"""A cost and a loss, both minimized."""
 
 
 class Front:
-    """The points that no other one beats in both."""
+    """The points that no other point beats in both goals."""
 
     def __init__(self, points: Iterable[Point] = ()) -> None:
         self._points: list[Point] = []
@@ -30,8 +30,8 @@ class Front:
             del self._points[at + 1]
 
     def volume(self, bound: Point) -> float:
-        """The area (hypervolume) of what it beats, up to `bound`, which is worse than all that
-        counts."""
+        """The area (hypervolume) that it beats, up to `bound`, which is worse than all points that
+        count."""
         inside = [(cost, loss) for cost, loss in self._points if cost < bound[0]]
         ends = [*inside, (bound[0], -math.inf)]
         return sum(
@@ -43,8 +43,10 @@ class Front:
 def lacking(
     best: Iterable[Point], cost: Callable[[Config], float], bound: Point
 ) -> Callable[[], Callable[[float, Config], float]]:
-    """For each run a function of its reports, one after the other: how much volume the front of
-    all that it has seen lacks to that of the `best`."""
+    """For each run, a function of its reports, one after the other.
+
+    It returns how much smaller the volume of the front so far is than that of the `best`.
+    """
     whole = Front(best).volume(bound)
 
     def begun() -> Callable[[float, Config], float]:

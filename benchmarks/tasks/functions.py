@@ -1,4 +1,4 @@
-"""Test functions of global optimisation, over the unit cube, less their least value.
+"""Test functions of global optimisation over the unit cube, minus their least value.
 
 Each takes coordinates from 0 to 1 and is 0 at `MINIMA`. Definitions and minimisers are those
 generally used (Dixon and Szegö, "Towards Global Optimisation 2", 1978, for Branin and Hartmann;
@@ -80,7 +80,8 @@ MINIMA: Mapping[str, tuple[Callable[[Point], float], Point]] = {
     "ackley": (ackley, (0.37, 0.37, 0.37, 0.37, 0.37)),
     "levy": (levy, (0.55, 0.55, 0.55, 0.55)),
 }  # fmt: skip
-"""The function, and where it is 0 (to 1e-6: some are known to so many digits)."""
+"""Each function, and the point at which it is 0 (to 1e-6: for some, only that many digits are
+known)."""
 
 
 def _hartmann(point: Point, widths: Sequence[Point], centres: Sequence[Point]) -> float:
@@ -95,5 +96,5 @@ def _distance(point: Point, widths: Point, centre: Point) -> float:
 
 
 def _moved(part: float) -> float:
-    """The middle of the cube is what some algorithms try first; so the minimum is not there."""
+    """Move the minimum away from the middle of the cube, which some algorithms try first."""
     return 0.5 * part / 0.37 if part <= 0.37 else 0.5 + 0.5 * (part - 0.37) / 0.63

@@ -1,4 +1,4 @@
-"""A made-up network: categories, integers, logarithms, and parameters that others bring along."""
+"""An invented network: categories, integers, logarithms, and parameters that depend on others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from benchmarks.tasks.space import Axis, Config
 from benchmarks.tasks.task import Task
 
 EPOCHS = 27
-# What is best: the loss is 0 there and nowhere else.
+# The best configuration: the loss is 0 there and nowhere else.
 BEST: Config = {
     "optimizer": "sgd", "lr": 0.1, "momentum": 0.9,
     "layers": 3, "width": 128, "dropout": 0.2, "activation": "relu",
@@ -24,7 +24,7 @@ _ACTIVATIONS = {"relu": 0.0, "tanh": 0.15, "sigmoid": 0.5}
 
 
 def final_loss(config: Config) -> float:
-    """0 at BEST; each parameter that is off adds to it."""
+    """The final loss: 0 at BEST; each parameter that differs adds to it."""
     kind = config["optimizer"]
     decades_off = math.log10(config["lr"] / _BEST_RATE[kind])
     loss: float = _OPTIMIZERS[kind] + _ACTIVATIONS[config["activation"]]
@@ -76,7 +76,7 @@ def size(config: Config) -> float:
 
 
 def _best_by_size() -> list[tuple[float, float]]:
-    """Of each size there is the best network; the other parameters do not matter for it."""
+    """The best loss for each size; the other parameters do not depend on it."""
     shapes = product(range(1, 7), range(16, 1025))
     configs = [{**BEST, "layers": layers, "width": width} for layers, width in shapes]
     return [(size(config), final_loss(config)) for config in configs]
@@ -88,6 +88,6 @@ SMALL_NETWORK = replace(
     about="network, which should be small as well; without noise",
     noise=0.0,
     cost=size,
-    # Three quarters of random configurations come to less than this loss.
+    # Three quarters of random configurations end with a lower loss.
     worth=lacking(_best_by_size(), size, bound=(1.0, 2.0)),
 )

@@ -1,4 +1,4 @@
-"""Curves of real trainings, from benchmarks/data: see the README there for how they were made."""
+"""Curves of real trainings, from benchmarks/data; the README there says how they were recorded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _axis(name: str, grid: NDArray[Any]) -> Axis:
 
 
 def _borders(axis: Axis, grid: NDArray[Any]) -> Sequence[float]:
-    """Where the nearest point of the grid becomes another one, as parts of the axis."""
+    """The borders between points of the grid, as fractions of the axis."""
     parts = [axis.part_of(float(value)) for value in grid]
     return [(one + next_) / 2 for one, next_ in pairwise(parts)]
 
@@ -47,7 +47,7 @@ def _nearest(axis: Axis, borders: Sequence[float], value: Any) -> int:
 
 
 def recorded(name: str, metric: str, about: str, seconds: Callable[[Config], float]) -> Task:
-    """The task to find the least `metric`: each number counts as the nearest of the grid."""
+    """The task to minimize `metric`; each number is rounded to the nearest of the grid."""
     arrays = table(name)
     axes = [_axis(str(axis), arrays[str(axis)]) for axis in arrays["axes"]]
     borders = [[] if a.choices else _borders(a, arrays[a.name]) for a in axes]

@@ -15,7 +15,7 @@ Config = Mapping[str, Any]
 class Axis:
     """One parameter: a float or an integer from `low` to `high`, both included, or a choice.
 
-    `log`: drawn so that its logarithm is uniform. `where`: it exists only where the axis of this
+    `log`: drawn so that its logarithm is uniform. `where`: it exists only if the axis of this
     name, which comes before it, has this value.
     """
 
@@ -42,7 +42,7 @@ class Axis:
         return round(value) if self.integer else value
 
     def part_of(self, value: Any) -> float:
-        """Where a value lies, from 0 to 1: of numbers, the inverse of `at`."""
+        """The position of a value, from 0 to 1: for numbers, the inverse of `at`."""
         if self.choices:
             return (list(self.choices).index(value) + 0.5) / len(self.choices)
         if self.log:
@@ -57,7 +57,7 @@ def draw(space: Space, random: Random) -> dict[str, Any]:
     """A configuration at random."""
     config: dict[str, Any] = {}
     for axis in space:
-        part = random.random()  # also where it does not exist: the others stay as they are
+        part = random.random()  # drawn even if it does not exist, so that the others stay the same
         if axis.exists(config):
             config[axis.name] = axis.at(part)
     return config

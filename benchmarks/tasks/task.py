@@ -1,4 +1,4 @@
-"""What a tuning problem is: a training with a state, whose best value is known."""
+"""A tuning problem: a training with a state, whose best value is known."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ Worth = Callable[[float, Config], float]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Task:
-    """To be minimised: `epochs` steps of a training, which all but a scheduler would take.
+    """A problem to minimize: `epochs` steps of a training; only schedulers take fewer.
 
-    `step(state, config)` gives the state after another epoch, and the value without noise there;
-    `begun` is the state before the first. `best` is the least value that there is, at any epoch.
-    `noise` is the standard deviation of what is seen of a value. `seconds(config)`: for an epoch.
-    `about` says where it comes from.
+    `step(state, config)` returns the state after another epoch, and its value without noise;
+    `begun` is the state before the first. `best` is the least value at any epoch. `noise` is the
+    standard deviation of an observed value. `seconds(config)`: the time of an epoch. `about` says
+    where it comes from.
 
-    With `cost` there are two goals: that the value is small, and `cost(config)`. `worth()` is
-    then, for each run, a function of value and config of each report, one after the other: what
-    all that was seen falls short by. Without `cost` it is the value.
+    With `cost` there are two goals: a small value, and a small `cost(config)`. Then `worth()`
+    returns, for each run, a function of value and config of each report in order: how far
+    everything so far falls short. Without `cost` it is the value.
     """
 
     name: str
@@ -39,18 +39,18 @@ class Task:
     noise: float = 0.0
     seconds: Callable[[Config], float] = lambda config: 1.0
     evolves: bool = False
-    """Whether another value in the middle of a training matters, as for PBT."""
+    """Whether a change in the middle of a training matters, as for PBT."""
     cost: Callable[[Config], float] | None = None
     worth: Callable[[], Worth] = lambda: lambda value, config: value
 
     @property
     def full_s(self) -> float:
-        """Seconds of a whole training of a middling configuration."""
+        """Seconds of a whole training of an average configuration."""
         return self.epochs * self.seconds({axis.name: axis.at(0.5) for axis in self.space})
 
     def given(self, config: Config) -> Config:
-        """Without the parameters that do not exist beside the others; what stands in a category
-        (see `domains.conditional`) is taken out of it."""
+        """The config without parameters that do not exist; values inside a category (see
+        `domains.conditional`) are taken out of it."""
         flat = dict(config)
         for part in config.values():
             flat |= part if isinstance(part, Mapping) else {}
@@ -64,25 +64,25 @@ class Task:
         return value + self.noise * Random(text).gauss(0.0, 1.0)
 
     def row(self, value: float, config: Config) -> dict[str, float]:
-        """What is reported of it: `loss`, and `cost` where there is one."""
+        """The reported metrics: `loss`, and `cost` if there is one."""
         return {"loss": value, **({"cost": self.cost(config)} if self.cost else {})}
 
     def value(self, config: Config, epoch: int) -> float:
-        """Without noise, of a training with one configuration from the beginning."""
+        """The value without noise of a training with one configuration from the beginning."""
         state, value = self.step(self.begun, config)
         for _ in range(epoch - 1):
             state, value = self.step(state, config)
         return value
 
     def regret(self, value: float) -> float:
-        """How far above the best a value lies; 1 is the median of random configurations that are
+        """How far a value is above the best; 1 is the median of random configurations that are
         trained to the end."""
         return (value - self.best) / typical(self)
 
 
 @cache
 def typical(task: Task) -> float:
-    """The median distance to the best, of random configurations trained to the end."""
+    """The median distance to the best of random configurations trained to the end."""
     random = Random(task.name)
     configs = [draw(task.space, random) for _ in range(_TYPICAL_OF)]
     ends = sorted(task.worth()(task.value(one, task.epochs), one) for one in configs)
@@ -91,7 +91,8 @@ def typical(task: Task) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """What a run has: `workers` at once, for so many whole trainings one after the other."""
+    """The resources of a run: `workers` at once, for this many whole trainings one after the
+    other."""
 
     workers: int
     trainings: float
@@ -101,5 +102,5 @@ class Field:
 
 
 def drawn(task: Task, seed: int, index: int) -> dict[str, Any]:
-    """Configuration `index` of random search: the same for all that search so."""
+    """Configuration `index` of random search: the same in all contests."""
     return draw(task.space, Random(f"{task.name}/{seed}/{index}"))

@@ -15,7 +15,7 @@ from benchmarks.quality.ours import Ours, run
 from benchmarks.quality.results import OURS, Result, read
 from benchmarks.quality.statistics import LEVEL, MARGIN, better, holm, not_worse, quartiles
 from benchmarks.quality.tables import fill_cells
-from benchmarks.quality.verdicts import Beside, against_random, beside_peers
+from benchmarks.quality.verdicts import AgainstPeer, against_random, against_peers
 from benchmarks.tasks.analytic import BRANIN
 from benchmarks.tasks.course import Course, mean_between, value_at
 from benchmarks.tasks.mixed import SMALL_NETWORK
@@ -97,27 +97,27 @@ def made_up(side: str, algorithm: str, scores: list[float]) -> Result:
     )  # fmt: skip
 
 
-def beside(ours: list[float], theirs: list[float]) -> Beside:
+def compared(ours: list[float], theirs: list[float]) -> AgainstPeer:
     results = [
         made_up(OURS, "random search", [2 * score for score in SPREAD[: len(ours)]]),
         made_up(OURS, "ASHA", ours),
         made_up("ray", "ASHA", theirs),
     ]
-    return beside_peers(results)[0]
+    return against_peers(results)[0]
 
 
 def test_scores_are_in_units_of_random_search() -> None:
-    one = beside(SPREAD, SPREAD)
+    one = compared(SPREAD, SPREAD)
     assert (one.ours, one.theirs) == pytest.approx((0.5, 0.5))
     assert (one.verdict, one.random_passes, one.seeds) == ("not worse", False, 30)
 
 
 def test_what_is_worse_than_the_peer_is_called_so() -> None:
-    assert beside([1.5 * score for score in SPREAD], SPREAD).verdict == "worse"
+    assert compared([1.5 * score for score in SPREAD], SPREAD).verdict == "worse"
 
 
 def test_three_seeds_show_nothing() -> None:
-    assert beside(SPREAD[:3], SPREAD[:3]).verdict == "not shown"
+    assert compared(SPREAD[:3], SPREAD[:3]).verdict == "not shown"
 
 
 def test_what_the_paper_claims_and_no_test_shows_stands_out() -> None:
@@ -170,7 +170,7 @@ def test_fewer_seeds_are_held_against_the_same_seeds_of_others() -> None:
         made_up(OURS, "ASHA", SPREAD[:20]),
         made_up("ray", "ASHA", SPREAD),
     ]
-    assert beside_peers(results)[0].seeds == 20
+    assert against_peers(results)[0].seeds == 20
     assert [one.verdict for one in against_random(results)] == ["better"]
 
 
