@@ -184,7 +184,7 @@ def test_what_resume_is_asked_for_is_what_a_restore_is_given() -> None:
         ),
     ],
 )
-def test_what_resume_cannot_be_asked_for_is_told(
+def test_what_resume_cannot_be_asked_for_is_reported(
     words: list[str], told: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["resume", "nowhere", *words]) == 2

@@ -192,7 +192,7 @@ def test_a_torn_journal_and_a_damaged_snapshot_are_read_as_far_as_they_go(
     assert len(shown["trials"]) == 3
 
 
-def test_what_of_a_journal_lies_behind_a_damage_is_told(
+def test_what_of_a_journal_lies_behind_a_damage_is_reported(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     journal = store / "cut" / "journal" / "000000.log"
@@ -260,7 +260,7 @@ def test_show_has_everything_for_scripts_and_no_nan(
 
 
 def stopped(root: Path, *, planned: int) -> None:
-    """Ctrl-C has ended it: of three trials of one cause two failed, and one is to go on."""
+    """Ctrl-C has ended it: of three trials of one cause two failed, and one is to continue."""
     made = RecordedExperiment(root, options={"trials": planned}, num_samples=planned)
     for number in range(3):
         trial_id = made.begin({"n": number})
@@ -322,7 +322,7 @@ def test_logs_are_found_by_id_number_or_a_part_of_it(
     assert [json.loads(line)["line"] for line in lines] == ["one", "two", "three"]
 
 
-def test_what_has_no_log_and_who_is_no_trial_is_told(
+def test_what_has_no_log_and_who_is_no_trial_is_reported(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(store / "ended")
@@ -424,7 +424,7 @@ def test_nothing_is_unpickled_locked_or_written(
     assert not Path("unpickled").exists()
 
 
-def test_a_directory_that_nobody_may_write_is_read(
+def test_a_directory_that_no_one_may_write_is_read(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (store / "ended").chmod(0o500)

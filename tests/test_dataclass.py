@@ -94,7 +94,7 @@ def test_init_is_compiled_when_it_is_first_used() -> None:
     assert inspect.isfunction(vars(bare)["__init__"])
 
 
-def test_what_is_told_of_it_is_the_same() -> None:
+def test_what_is_reported_of_it_is_the_same() -> None:
     ours, theirs = inspect.signature(OURS), inspect.signature(THEIRS)
     assert list(ours.parameters) == list(theirs.parameters)
     for mine, other in zip(ours.parameters.values(), theirs.parameters.values(), strict=True):

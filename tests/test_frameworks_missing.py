@@ -48,7 +48,7 @@ def test_so_is_one_that_a_callback_for_tune_needs(
 
 
 @pytest.mark.parametrize(("extra", "module", "name", "minimum"), NAMES)
-def test_one_that_is_too_old_is_told_with_the_version_that_is_needed(
+def test_one_that_is_too_old_is_reported_with_the_version_that_is_needed(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     extra: str,

@@ -1,4 +1,4 @@
-"""What a user is told where Lightning or Transformers is not installed, or too old."""
+"""The error if Lightning or Transformers is missing or too old."""
 
 from __future__ import annotations
 

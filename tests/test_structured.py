@@ -103,7 +103,7 @@ def loose_tasks(path: str, tree: ast.Module) -> set[Place]:
             function = node.name
         if isinstance(node, ast.Call):
             owner, name = called(node)
-            # `gather` and `run_in_executor` begin what nobody else can cancel.
+            # `gather` and `run_in_executor` begin what no one else can cancel.
             is_loose = name in {"ensure_future", "run_in_executor"} or (owner, name) == (
                 "asyncio",
                 "gather",

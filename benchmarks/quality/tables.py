@@ -10,7 +10,7 @@ from benchmarks.quality.contests import CONTESTS
 from benchmarks.quality.results import Result
 from benchmarks.quality.running import NAMES
 from benchmarks.quality.statistics import MARGIN
-from benchmarks.quality.verdicts import AgainstRandom, AgainstPeer, against_random, against_peers
+from benchmarks.quality.verdicts import AgainstPeer, AgainstRandom, against_peers, against_random
 
 _PAPERS = {contest.name: contest.paper for contest in CONTESTS}
 

@@ -150,7 +150,7 @@ def test_a_row_is_flat_and_has_what_was_measured() -> None:
     assert flatten_dict({"a": {}, "b": [1]}) == {"b": [1]}
 
 
-def test_a_metric_named_like_one_of_ours_is_the_users() -> None:
+def test_a_metric_named_like_one_of_holdfast_is_the_users() -> None:
     assert metrics_of({"attempt": 7, "timestamp": 3}) == {"attempt": 7, "timestamp": 3}
 
 
@@ -181,7 +181,7 @@ def test_a_row_is_printed_for_people() -> None:
     assert pretty_print(row, exclude={"x"}) == "loss: 0.5\nval:\n  acc: 1"
 
 
-def test_a_run_is_named_as_setup_wandb_is_told(
+def test_a_run_is_named_as_setup_wandb_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Ray's has it: `trial_id` is the run's id, `trial_name` its name."""

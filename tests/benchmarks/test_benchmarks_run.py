@@ -111,7 +111,7 @@ def test_an_unknown_benchmark_is_refused_with_those_there_are() -> None:
     assert "startup" in refused.stderr
 
 
-def test_a_benchmark_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+def test_a_benchmark_that_fails_is_reported_and_the_others_continue(tmp_path: Path) -> None:
     (tmp_path / "uvloop.py").write_text("raise OSError('no such luck')")
     failed = run("--quick", "--only", "startup", "import", PYTHONPATH=str(tmp_path))
     assert failed.returncode == 1

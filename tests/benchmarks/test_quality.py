@@ -15,7 +15,7 @@ from benchmarks.quality.ours import Ours, run
 from benchmarks.quality.results import OURS, Result, read
 from benchmarks.quality.statistics import LEVEL, MARGIN, better, holm, not_worse, quartiles
 from benchmarks.quality.tables import fill_cells
-from benchmarks.quality.verdicts import AgainstPeer, against_random, against_peers
+from benchmarks.quality.verdicts import AgainstPeer, against_peers, against_random
 from benchmarks.tasks.analytic import BRANIN
 from benchmarks.tasks.course import Course, mean_between, value_at
 from benchmarks.tasks.mixed import SMALL_NETWORK
@@ -57,7 +57,7 @@ def test_quartiles_of_five_are_the_second_third_and_fourth() -> None:
 def test_the_incumbent_is_what_looks_best_and_counts_for_what_it_is_worth() -> None:
     course = Course()
     course.saw(1.0, 0.5, 0.6)
-    course.saw(2.0, 0.7, 0.1)  # looks worse: nobody knows that it is better
+    course.saw(2.0, 0.7, 0.1)  # looks worse: no one knows that it is better
     course.saw(3.0, 0.4, 0.7)
     assert course.points == [(1.0, 0.6), (3.0, 0.7)]
     assert value_at(course.points, 0.9) is None
@@ -155,7 +155,7 @@ def test_no_result_in_the_docs_is_of_fewer_than_15_seeds() -> None:
     assert LEVEL == 0.05
 
 
-def test_a_run_of_two_goals_is_told_by_the_front_of_all_that_it_has_seen() -> None:
+def test_a_run_of_two_goals_is_reported_by_the_front_of_all_that_it_has_seen() -> None:
     field = Field(workers=3, trainings=1)
     points = run(Ours(), SMALL_NETWORK, 0, field)
     assert points == play(RandomSearch(SMALL_NETWORK, 0), SMALL_NETWORK, 0, field)

@@ -62,7 +62,7 @@ class Told(TrialScheduler):
 
 
 def report(run: Rehearsal, trial_id: str, *decisions: Decision) -> None:
-    """A report with a checkpoint, upon which this is decided."""
+    """A report with a checkpoint, on which this is decided."""
     policy = run.machine.policy
     assert isinstance(policy, Told)
     policy.script = [decisions]

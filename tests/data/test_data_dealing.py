@@ -36,7 +36,7 @@ def test_what_is_left_and_what_was_given_are_the_whole_epoch(
 
 
 @given(count=st.integers(0, 60), ranks=RANKS, dealt=st.lists(st.tuples(RANKS, st.integers(0, 9))))
-def test_all_ranks_are_given_equally_many_and_each_place_once_beside_the_padding(
+def test_all_ranks_are_given_equally_many_and_each_place_once_except_the_padding(
     count: int, ranks: int, dealt: list[tuple[int, int]]
 ) -> None:
     left = left_of(count, dealt)

@@ -73,7 +73,7 @@ def report(
     note(config["notes"], epoch=at, ids=held, ranks=train.get_context().get_world_size())
 
 
-def test_a_training_broken_off_in_an_epoch_goes_on_there_with_other_workers_and_moved_files(
+def test_a_training_broken_off_in_an_epoch_resumes_there_with_other_workers_and_moved_files(
     tmp_path: Path, run: train.RunConfig
 ) -> None:
     files = tmp_path / "files"
@@ -149,7 +149,7 @@ def summed(config: dict[str, Any]) -> None:
     tune.report({"total": total})
 
 
-def test_datasets_in_a_search_space_are_named_in_the_records_and_given_anew_to_a_restore(
+def test_datasets_in_a_search_space_are_named_in_the_records_and_given_again_to_a_restore(
     tmp_path: Path, run: train.RunConfig
 ) -> None:
     def space(times: int) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A rank's part of a dataset: epochs, and going on in the middle of one."""
+"""A rank's part of a dataset: epochs, and resuming in the middle of one."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_state_of_another_dataset_is_refused() -> None:
         rows.load_state_dict(data.range(5).iterator().state_dict())
 
 
-def test_an_epoch_does_not_go_on_in_another_order() -> None:
+def test_an_epoch_does_not_continue_in_another_order() -> None:
     rows = data.range(6).random_shuffle(seed=0).iterator()
     next(iter(rows.iter_batches(batch_size=2)))
     again = data.range(6).random_shuffle(seed=1).iterator()

@@ -94,7 +94,7 @@ def test_a_shuffle_of_files_has_every_row_once_and_moves_row_groups(
     assert epochs[0] != epochs[1]
     for epoch in epochs:
         assert sorted(epoch) == list(range(ALL))
-        # Those of one row group are not far apart, and not beside each other either.
+        # Those of one row group are not far apart, and not next to each other either.
         places = sorted((number // ROWS, at) for at, number in enumerate(epoch))
         spans = [places[at + ROWS - 1][1] - places[at][1] for at in range(0, ALL, ROWS)]
         assert max(spans) < 3 * 8
@@ -205,7 +205,7 @@ def test_a_file_that_became_another_is_not_read_as_if_it_were_the_same(folder: P
         list(ds.iter_batches())
 
 
-def test_a_path_or_column_that_is_not_there_is_told_when_the_dataset_is_made(
+def test_a_path_or_column_that_is_not_there_is_reported_when_the_dataset_is_made(
     folder: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(data.DatasetGone, match=r"nothing\.parquet: missing"):

@@ -249,7 +249,7 @@ def test_a_text_is_no_tensor(ds: data.Dataset) -> None:
         list(texts.iter_torch_batches())
 
 
-def test_a_function_that_loses_rows_is_told_of(ds: data.Dataset) -> None:
+def test_a_function_that_loses_rows_is_reported(ds: data.Dataset) -> None:
     def half(batch: dict[str, Any]) -> dict[str, Any]:
         return {"x": batch["x"][::2]}
 

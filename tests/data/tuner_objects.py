@@ -1,4 +1,4 @@
-"""Objects of ours as users make them: what a tuner.pkl of any format must give back.
+"""Objects of holdfast as users make them: what a tuner.pkl of any format must give back.
 
     python tests/data/tuner_objects.py tests/data/tuner-N
 

@@ -1,4 +1,5 @@
-"""Loggers, trackers and reporters of ours as users make them, and as files must give them back.
+"""Loggers, trackers and reporters of holdfast as users make them, and as files must give them
+back.
 
     python tests/data/watching_objects.py tests/data/watching-N
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# CONTRIBUTING.md names files that are to be written; a test of its own writes them.
+# CONTRIBUTING.md names files that must be written; a test of its own writes them.
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "tests" / "README.md"]
 ROOMS = "experiment|runtime|scheduler|syncer|trial|src|tests|benchmarks|scripts|examples"
 # `path/file.py`, `path/file.py:Class.method` or `path/folder/`.

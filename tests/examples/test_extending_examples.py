@@ -1,4 +1,4 @@
-"""The examples of stoppers and of extended experiments: killed, and gone on with to their end."""
+"""The examples of stoppers and of extended experiments: killed and resumed to their end."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_an_experiment_is_made_longer_deeper_and_narrower_and_killed_meanwhile(
     narrow = killed_and_gone_on(bench, "extend", *deeper, at="4 3")
     assert re.search(r"5 trials, best .* epoch=4 ", narrow.stdout)
     assert iterations(bench) == [4] * 5
-    # What had ended went on from its checkpoint, and what was killed, too.
+    # What had ended resumed from its checkpoint, and what was killed, too.
     assert all(trial.attempt > 1 for trial in trials_of(bench)[:3])
     rates = [trial.spec.config["lr"] for trial in trials_of(bench)][3:]
     assert all(0.025 <= rate <= 0.09 for rate in rates)

@@ -1,4 +1,4 @@
-"""The example of shared objects: killed, and gone on with by a script that puts them again."""
+"""The example of shared objects: killed and resumed by a script that puts them again."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def objects(bench: Bench) -> list[Path]:
     return [path for path in (bench.folder / "objects").rglob("*") if path.is_file()]
 
 
-def test_the_example_goes_on_with_what_is_put_again_and_leaves_nothing(bench: Bench) -> None:
+def test_the_example_resumes_with_what_is_put_again_and_leaves_nothing(bench: Bench) -> None:
     driver, storage = bench.write(DRIVER, "driver.py"), bench.folder / "storage"
     arguments = (str(EXAMPLE), "--storage", str(storage), "--name", "run", "--epochs", "4")
     gate = bench.gate("epoch-3")
@@ -81,7 +81,7 @@ def test_the_example_goes_on_with_what_is_put_again_and_leaves_nothing(bench: Be
         script.wait_for(f"at {model} 3")
     script.dies()
     gate.open()
-    assert len(objects(bench)) == 3  # SIGKILL leaves nobody to remove them
+    assert len(objects(bench)) == 3  # SIGKILL leaves no one to remove them
 
     forgetful = bench.run(
         bench.write(FORGETFUL, "forgetful.py"), str(EXAMPLE), str(storage / "run")

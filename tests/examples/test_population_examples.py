@@ -1,5 +1,5 @@
-"""The examples of populations, killed and gone on with: trials that take over from each other,
-and one of them again."""
+"""The examples of populations, killed and resumed: trials that take over from each other, and one
+of them again."""
 
 from __future__ import annotations
 

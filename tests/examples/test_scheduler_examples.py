@@ -1,4 +1,4 @@
-"""The examples of schedulers: killed, and gone on with to their end."""
+"""The examples of schedulers: killed and resumed to their end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
         ("by_name", 3, "2 1", "with {'lr'"),
     ],
 )
-def test_an_example_goes_on_after_a_kill(
+def test_an_example_resumes_after_a_kill(
     bench: Bench, example: str, samples: int, at: str, told: str
 ) -> None:
     output = killed_and_gone_on(bench, example, "--samples", str(samples), at=at).stdout
@@ -41,7 +41,7 @@ def test_a_bracket_of_hyperband_ends_with_one_trial_also_after_a_kill(bench: Ben
     assert Counter(iterations(bench)) == {1: 4, 3: 1, 9: 1}
 
 
-def test_dehb_goes_on_after_a_kill_and_each_trial_gets_its_budget(bench: Bench) -> None:
+def test_dehb_resumes_after_a_kill_and_each_trial_gets_its_budget(bench: Bench) -> None:
     # It is killed in the first trial at the next budget.
     killed_and_gone_on(bench, "dehb", "--samples", "13", at="9 1")
     budgets = [trial.spec.config["dehb"]["budget"] for trial in trials_of(bench)]

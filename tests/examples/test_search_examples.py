@@ -1,4 +1,4 @@
-"""The examples of search that need no library: killed, and gone on with to their end."""
+"""The examples of search that need no library: killed and resumed to their end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_random_search_begins_with_its_points_and_runs_the_grid(bench: Bench) ->
     assert "4 trials, the best loss is" in output
 
 
-def test_a_searcher_of_ones_own_goes_on_after_a_kill(bench: Bench) -> None:
+def test_a_searcher_of_ones_own_resumes_after_a_kill(bench: Bench) -> None:
     # Two at a time: the first has ended, and the others were chosen for it.
     output = killed_and_gone_on(bench, "own_searcher", "--samples", "5", at="2 3").stdout
     assert "5 trials, the best loss is" in output

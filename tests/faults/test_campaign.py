@@ -82,7 +82,7 @@ def crashed(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[list[Future[S
 
 
 @pytest.mark.parametrize("number", range(CRASHES))
-def test_a_run_that_is_killed_at_any_operation_goes_on_and_nothing_is_lost(
+def test_a_run_that_is_killed_at_any_operation_continues_and_nothing_is_lost(
     crashed: list[Future[Story]], number: int
 ) -> None:
     story = crashed[number].result()
@@ -166,7 +166,7 @@ def test_a_cut_at_the_end_leaves_everything_even_at_its_worst(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("number", range(CUTS))
-def test_a_run_whose_machine_lost_its_power_goes_on_from_what_was_on_the_disk(
+def test_a_run_whose_machine_lost_its_power_resumes_from_what_was_on_the_disk(
     darkened: list[Future[Story]], number: int
 ) -> None:
     story = darkened[number].result()

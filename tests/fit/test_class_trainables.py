@@ -54,7 +54,7 @@ def values_in(result: tune.Result) -> list[int]:
     return [int((folder / "value.txt").read_text()) for folder in folders]
 
 
-def test_rows_before_a_checkpoint_made_at_the_end_stay_when_the_trial_goes_on(fit: Any) -> None:
+def test_rows_before_a_checkpoint_made_at_the_end_stay_when_the_trial_continues(fit: Any) -> None:
     class Counts(tune.Trainable):
         def setup(self, config: dict[str, Any]) -> None:
             self.n = 0
@@ -156,7 +156,7 @@ def test_done_in_a_result_ends_the_trial_with_one_checkpoint_of_it(fit: Any, dia
     assert result.metrics["value"] == 3
 
 
-def test_a_failed_trial_goes_on_from_the_files_that_it_saved(fit: Any, diary: Path) -> None:
+def test_a_failed_trial_resumes_from_the_files_that_it_saved(fit: Any, diary: Path) -> None:
     class FailsOnce(Diary):
         def step(self) -> dict[str, Any]:
             if self.value == 3 and "load" not in diary.read_text():

@@ -71,7 +71,7 @@ def test_each_epoch_has_an_order_of_its_own_that_all_ranks_agree_on() -> None:
 
 
 @pytest.mark.parametrize("again", [None, 1])
-def test_it_goes_on_once_and_the_next_epoch_is_whole(again: int | None) -> None:
+def test_it_continues_once_and_the_next_epoch_is_whole(again: int | None) -> None:
     (sampler,) = dealt(10, 1)
     sampler.load_state_dict({"epoch": 0, "taken": 7})
     assert len(list(sampler)) == 3

@@ -98,7 +98,7 @@ def trials_in(path: Path) -> list[Trial]:
     return list(load_experiment(path).machine.trials.values())
 
 
-def test_an_extended_experiment_keeps_all_that_there_is_and_goes_on(
+def test_an_extended_experiment_keeps_all_that_there_is_and_continues(
     path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     tuner = tune.Tuner.restore(
@@ -211,7 +211,7 @@ def test_what_is_no_change_needs_no_extend(path: Path) -> None:
         ),
     ],
 )
-def test_an_extension_that_could_not_go_on_is_refused_and_changes_nothing(
+def test_an_extension_that_could_not_continue_is_refused_and_changes_nothing(
     path: Path, wanted: dict[str, Any], message: str
 ) -> None:
     before = Layout(path).tuner.read_bytes()
@@ -324,7 +324,7 @@ def tuner(path: Path) -> Callable[..., tune.Tuner]:
     return make
 
 
-def test_fit_begins_where_there_is_nothing_and_goes_on_where_there_is(tuner: Any) -> None:
+def test_fit_begins_where_there_is_nothing_and_resumes_where_there_is(tuner: Any) -> None:
     first = tuner(space([1], "given"), name="fresh").fit(resume="auto")
     again = tuner(space([1], "given"), name="fresh").fit(resume="must")
     assert newest(first, "epoch") == [2]
@@ -336,7 +336,7 @@ def test_must_raises_where_there_is_nothing(tuner: Any) -> None:
         tuner(name="nowhere").fit(resume="must")
 
 
-def test_a_run_with_failed_trials_says_how_they_are_tried_again(
+def test_a_run_with_failed_trials_says_how_they_are_retried(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def train(config: dict[str, Any]) -> None:
@@ -411,7 +411,7 @@ def loop(config: dict[str, Any]) -> None:
         raise RuntimeError("not yet")
 
 
-def test_a_trainer_goes_on_with_its_training(tmp_path: Path) -> None:
+def test_a_trainer_resumes_its_training(tmp_path: Path) -> None:
     def trainer(**config: Any) -> DataParallelTrainer:
         return DataParallelTrainer(
             loop,
@@ -438,7 +438,7 @@ def told_settings(tuner: tune.Tuner) -> list[str]:
     return [] if extension is None else extension.wanted.lines(extension.spec)
 
 
-def test_a_script_whose_settings_were_edited_goes_on_with_them_and_says_so(
+def test_a_script_whose_settings_were_edited_resumes_with_them_and_says_so(
     tuner: Any, path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     edited = tuner(
@@ -579,7 +579,7 @@ def test_a_stopper_is_after_a_restore_as_if_nothing_had_happened(fit: Any, tmp_p
     assert counting.seen == 5
 
 
-def test_an_answer_that_a_death_cut_off_is_given_before_anything_goes_on(
+def test_an_answer_that_a_death_cut_off_is_given_before_anything_continues(
     fit: Any, tmp_path: Path
 ) -> None:
     def train(config: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ def test_a_finished_run_may_be_followed_by_another_of_its_name_and_nothing_mixes
     assert rows_under(second.experiment_path) == [(n, i) for n in (1, 2, 3) for i in (1, 2)]
 
 
-def test_the_earlier_run_of_a_name_is_told_and_can_be_opened(
+def test_the_earlier_run_of_a_name_is_reported_and_can_be_opened(
     fit: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = fit(report_twice, {"n": tune.grid_search([1, 2])}, name="exp").experiment_path
@@ -74,7 +74,7 @@ def test_the_earlier_run_of_a_name_is_told_and_can_be_opened(
     assert main(["show", "--run", "0", path]) == 2
 
 
-def test_a_restore_reads_an_earlier_run_and_goes_on_with_none(fit: Any) -> None:
+def test_a_restore_reads_an_earlier_run_and_resumes_none(fit: Any) -> None:
     path = fit(report_twice, {"n": tune.grid_search([1, 2])}, name="exp").experiment_path
     fit(report_twice, {"n": 3}, name="exp")
     before = rows_under(path)
@@ -127,7 +127,7 @@ def test_an_earlier_training_is_read_by_its_number(tmp_path: Path) -> None:
         Other.restore(path, run=1)
 
 
-def test_an_unfinished_run_is_not_overwritten_and_the_error_says_how_to_go_on(
+def test_an_unfinished_run_is_not_overwritten_and_the_error_says_how_to_continue(
     fit: Any, tmp_path: Path
 ) -> None:
     ask = tune.with_resources(report_twice, lambda config: {"cpu": config["n"]})

@@ -1,4 +1,4 @@
-"""`put` and `get`: objects that trials share, their references in a search space and anew."""
+"""`put` and `get`: objects that trials share, their references in a search space and again."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def begun(fit: Any, tmp_path: Path) -> tuple[str, dict[str, Any]]:
     return str(tmp_path / "results" / "run"), space
 
 
-def test_a_restore_is_given_the_objects_anew(fit: Any, tmp_path: Path) -> None:
+def test_a_restore_is_given_the_objects_again(fit: Any, tmp_path: Path) -> None:
     path, space = begun(fit, tmp_path)
     again = {**space, "model_ref": holdfast.put(LargeModel(3))}
     results = tune.Tuner.restore(path, fail_once, resume_errored=True, param_space=again).fit()
@@ -207,7 +207,7 @@ class Second(Searcher):
         return {"model_ref": self.model}
 
 
-def test_a_reference_that_a_search_has_chosen_is_given_anew_too(fit: Any, tmp_path: Path) -> None:
+def test_a_reference_that_a_search_has_chosen_is_given_again_too(fit: Any, tmp_path: Path) -> None:
     def space() -> dict[str, Any]:
         models = [holdfast.put(LargeModel(n)) for n in (1, 2)]
         return {"model_ref": tune.choice(models), "flag": str(tmp_path / "flag")}
@@ -239,7 +239,7 @@ def test_a_trainable_bound_to_a_lost_object_is_refused(fit: Any, tmp_path: Path)
         fit(bound)
 
 
-def test_a_trainer_goes_on_with_the_references_of_its_new_config(tmp_path: Path) -> None:
+def test_a_trainer_resumes_with_the_references_of_its_new_config(tmp_path: Path) -> None:
     def loop(config: dict[str, Any]) -> None:
         data = holdfast.get(config["data"])
         if data < 0:

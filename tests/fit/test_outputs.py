@@ -438,7 +438,7 @@ def test_a_line_that_no_terminal_can_show_is_shown_with_question_marks() -> None
     assert sendable("caf\u00e9 \udc80!") == "caf\u00e9 ?!"
 
 
-def test_output_that_is_no_utf8_or_very_long_harms_nobody(fit: Any) -> None:
+def test_output_that_is_no_utf8_or_very_long_does_no_harm(fit: Any) -> None:
     def train(config: dict[str, Any]) -> None:
         os.write(2, b"\xff\xfe\n")
         print("\udc80", file=sys.stderr)

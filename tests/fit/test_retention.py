@@ -25,7 +25,7 @@ def checkpoint_of(text: str) -> tune.Checkpoint:
 
 
 def await_removal(of: str) -> None:
-    """Until a folder beside the other checkpoints of this trial is renamed or deleted."""
+    """Until a folder next to the other checkpoints of this trial is renamed or deleted."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     above = os.open(".", os.O_RDONLY)
     fcntl.fcntl(above, fcntl.F_NOTIFY, fcntl.DN_RENAME | fcntl.DN_DELETE | fcntl.DN_MULTISHOT)
@@ -79,7 +79,7 @@ def report_three(config: dict[str, Any]) -> None:
         tune.report({"score": score}, checkpoint=checkpoint_of(f"{score}"))
 
 
-def test_what_is_read_to_the_end_is_told_and_goes_with_the_next_run(
+def test_what_is_read_to_the_end_is_reported_and_goes_with_the_next_run(
     fit: Any,
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
@@ -122,7 +122,7 @@ class Revoked:
 
 
 @pytest.mark.server
-def test_a_bucket_that_refuses_deletions_is_told_and_no_error_of_the_run(
+def test_a_bucket_that_refuses_deletions_is_reported_and_no_error_of_the_run(
     fit: Any, moto: S3Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
     proxy = FaultProxy(moto.endpoint)

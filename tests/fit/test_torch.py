@@ -259,7 +259,7 @@ def test_a_loader_that_deals_out_itself_is_left_alone(tmp_path: Path) -> None:
     assert row(trainer(tmp_path, loaders, workers=1).fit())["ok"] == 1
 
 
-def test_without_torch_it_is_told_what_to_install(run_script: Any) -> None:
+def test_without_torch_it_is_shown_what_to_install(run_script: Any) -> None:
     ran = run_script(
         "import sys\n"
         "sys.modules['torch'] = None\n"

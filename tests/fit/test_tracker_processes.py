@@ -1,4 +1,4 @@
-"""Trackers beside a run: killed, stalled, raising, and what is told of it."""
+"""Trackers of a run: killed, stalled, raising, and how that is reported."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def niceness(process: psutil.Process) -> set[int]:
     return {process.nice(), *map(int, found)}
 
 
-def test_a_tracker_is_told_every_row_with_a_key_that_stays(tmp_path: Path) -> None:
+def test_a_tracker_gets_every_row_with_a_key_that_stays(tmp_path: Path) -> None:
     file = tmp_path / "told"
     results = run(tmp_path, FakeTracker(file))
     told = told_to(file)
@@ -129,7 +129,7 @@ def test_a_tracker_whose_setup_raises_ends_the_run(tmp_path: Path) -> None:
         run(tmp_path, Unfit(tmp_path / "told"), epochs=10_000)
 
 
-def test_a_tracker_that_raises_is_told_once_and_given_the_rows_again(
+def test_a_tracker_that_raises_is_reported_once_and_given_the_rows_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path, FakeTracker(tmp_path / "told", fails={2: 2}))
@@ -193,7 +193,7 @@ def test_a_tracker_process_killed_at_any_row_is_started_again_and_no_row_is_lost
     assert "the tracker process of FakeTracker was killed" in script.stderr
 
 
-def test_a_script_that_was_killed_goes_on_behind_what_was_acknowledged(tracked: Bench) -> None:
+def test_a_script_that_was_killed_continues_after_what_was_acknowledged(tracked: Bench) -> None:
     told, gate = tracked.folder / "told", tracked.gate("0-4")
     script = tracked.start(epochs=6)
     script.wait_for("at 0 4")
@@ -209,7 +209,7 @@ def test_a_script_that_was_killed_goes_on_behind_what_was_acknowledged(tracked: 
     assert sorted(steps.values()) == [1, 2, 3, 4, 5, 6, 7]
 
 
-def test_rows_that_a_tracker_only_holds_are_told_again_after_a_kill(tracked: Bench) -> None:
+def test_rows_that_a_tracker_only_holds_are_reported_again_after_a_kill(tracked: Bench) -> None:
     told, gate = tracked.folder / "told", tracked.gate("0-4")
     arguments = {"file": str(told), "keeps_until_the_end": True}
     tracked.options["trackers"] = [[*FAKE, arguments]]

@@ -180,7 +180,7 @@ def test_the_last_rank_wins_with_one_warning_or_the_report_is_refused(
         trainer(loop, refuse_clashes=True, run={"name": "refused"}).fit()
 
 
-def test_a_checkpoint_that_cannot_be_put_together_fails_the_report_of_all_who_may_go_on(
+def test_a_checkpoint_that_cannot_be_put_together_fails_the_report_of_all_who_may_continue(
     trainer: Trainer, tmp_path: Path
 ) -> None:
     def loop(config: dict[str, Any]) -> None:
@@ -265,7 +265,7 @@ def hangs() -> None:
         (hangs, "WorkerHung: rank 1 on .*: the worker process .* has not reported for 0.5 s"),
     ],
 )
-def test_a_rank_that_fails_ends_the_group_with_its_name_and_within_max_failures_it_goes_on(
+def test_a_rank_that_fails_ends_the_group_with_its_name_and_within_max_failures_it_continues(
     trainer: Trainer,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -315,7 +315,7 @@ def test_all_ranks_are_given_the_same_checkpoint(trainer: Trainer, tmp_path: Pat
     ]
 
 
-def test_a_rank_that_is_to_be_taken_away_leaves_with_a_checkpoint_of_all(
+def test_a_rank_that_is_being_preempted_leaves_with_a_checkpoint_of_all(
     trainer: Trainer, tmp_path: Path
 ) -> None:
     def loop(config: dict[str, Any]) -> None:
@@ -352,7 +352,7 @@ def test_all_errors_are_kept_and_the_first_cause_is_on_top(trainer: Trainer) -> 
 # -- elastic ------------------------------------------------------------------------------------
 
 
-def test_an_elastic_group_goes_on_without_a_lost_rank_and_takes_another_later(
+def test_an_elastic_group_resumes_without_a_lost_rank_and_takes_another_later(
     trainer: Trainer, tmp_path: Path
 ) -> None:
     def loop(config: dict[str, Any]) -> None:
@@ -504,7 +504,7 @@ def test_parts_of_datasets_differ_by_one_item_at_most() -> None:
 # -- bad input ----------------------------------------------------------------------------------
 
 
-def test_what_cannot_be_meant_is_told_before_anything_runs(trainer: Trainer) -> None:
+def test_what_cannot_be_meant_is_reported_before_anything_runs(trainer: Trainer) -> None:
     def two(one: int, other: int) -> None: ...
 
     with pytest.raises(

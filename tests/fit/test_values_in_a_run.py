@@ -202,7 +202,7 @@ def test_an_experiment_read_without_the_script_shows_what_can_be_read(
     assert weights.shown == [[1.0, 1.0], [1.0, 1.0]]
 
 
-def test_a_restore_goes_on_with_the_same_values_and_refuses_others(odd: tune.ResultGrid) -> None:
+def test_a_restore_resumes_with_the_same_values_and_refuses_others(odd: tune.ResultGrid) -> None:
     path = odd.experiment_path
     again = tune.Tuner.restore(path, compare, param_space=space(weights=np.zeros(3))).fit()
     assert len(again) == 2

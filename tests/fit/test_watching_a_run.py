@@ -141,7 +141,7 @@ def test_the_state_of_a_callback_is_given_back_on_a_restore(fit: Any, tmp_path: 
     assert total.read_text() == "2"
 
 
-def test_a_restore_tells_which_callbacks_it_goes_on_without(
+def test_a_restore_tells_which_callbacks_it_resumes_without(
     fit: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     class Writing(tune.Callback):
@@ -177,7 +177,7 @@ def test_a_logger_callback_follows_each_trial(fit: Any) -> None:
     assert logger.lines == [("start", "train"), (1, 1, 5), (2, 2, 5), ("end", False)]
 
 
-def test_a_callback_that_raises_is_told_about_and_ends_nothing(fit: Any, capfd: Any) -> None:
+def test_a_callback_that_raises_is_reported_and_ends_nothing(fit: Any, capfd: Any) -> None:
     class Broken(tune.Callback):
         def on_trial_result(self, *_: Any, **__: Any) -> None:
             raise ValueError("out of ink")
@@ -255,7 +255,7 @@ def test_the_cli_reporter_prints_its_table(fit: Any, capsys: Any) -> None:
     assert "11" in shown
 
 
-def test_a_retry_that_starts_at_once_is_told_with_its_cause_and_its_checkpoint(
+def test_a_retry_that_starts_at_once_is_reported_with_its_cause_and_its_checkpoint(
     fit: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fit(
@@ -271,7 +271,7 @@ def test_a_retry_that_starts_at_once_is_told_with_its_cause_and_its_checkpoint(
     assert told.endswith("checkpoint_000000 (iteration 1).")
 
 
-def test_of_many_retries_with_one_cause_three_are_told(
+def test_of_many_retries_with_one_cause_three_are_reported(
     fit: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fit(

@@ -99,7 +99,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("spawned", ["0", "1"])
-def test_modules_beside_the_script_are_found_inside_a_trial(
+def test_modules_next_to_the_script_are_found_inside_a_trial(
     run_script: Any, tmp_path: Path, spawned: str
 ) -> None:
     package = tmp_path / "script" / "package"
@@ -108,7 +108,7 @@ def test_modules_beside_the_script_are_found_inside_a_trial(
     (tmp_path / "script" / "sibling.py").write_text("ANSWER = 40")
     source = SCRIPT
     if spawned == "1":
-        # A native thread in the worker's parent makes a fork unsafe: workers start anew then.
+        # A native thread in the worker's parent makes a fork unsafe: workers start again then.
         source = source.replace("import sibling", "import sibling; starts_a_thread.START")
         source = f"import starts_a_thread\n{source}"
         (tmp_path / "script" / "starts_a_thread.py").write_text(

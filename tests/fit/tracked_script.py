@@ -1,4 +1,4 @@
-"""What a user might write who tracks: one script that begins an experiment, or goes on with it.
+"""What a user might write who tracks: one script that starts an experiment or resumes it.
 
 The options are one JSON object on the command line. `trackers` are callbacks, each as
 `[module, class, keyword arguments]`. Each epoch marks what it reached and waits at a gate of its

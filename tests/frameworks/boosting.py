@@ -178,7 +178,7 @@ class Boosted:
 
     # -- without a loop -----------------------------------------------------------------------
 
-    def test_without_a_loop_a_killed_rank_goes_on_from_the_newest_saved_round(
+    def test_without_a_loop_a_killed_rank_resumes_from_the_newest_saved_round(
         self, tmp_path: Path
     ) -> None:
         run = {
@@ -254,7 +254,7 @@ class Boosted:
             ({"datasets": {"train": frame(1)}}, "rank 1 of 2 has no row of the dataset 'train'"),
         ],
     )
-    def test_data_that_cannot_be_learned_is_told_by_name(
+    def test_data_that_cannot_be_learned_is_reported_by_name(
         self, tmp_path: Path, given: dict[str, Any], told: str
     ) -> None:
         with pytest.raises(train.TrainingFailedError, match=told):
@@ -265,7 +265,7 @@ class Boosted:
 
     # -- in trials ----------------------------------------------------------------------------
 
-    def test_trials_are_killed_and_go_on_and_the_best_one_has_its_model(
+    def test_trials_are_killed_and_continue_and_the_best_one_has_its_model(
         self, tmp_path: Path
     ) -> None:
         grid = tune.Tuner(
@@ -289,7 +289,7 @@ class Boosted:
         )
         assert self.library.rounds_of(model) == 5
 
-    def test_a_metric_that_is_not_evaluated_is_told_with_those_that_are(
+    def test_a_metric_that_is_not_evaluated_is_reported_with_those_that_are(
         self, tmp_path: Path
     ) -> None:
         (result,) = self.tuned(tmp_path, mistaken(self.library))

@@ -25,7 +25,7 @@ class Example:
         return bench.run(bench.script, str(self._path), *place, *self._arguments)
 
     def whole(self, bench: Bench) -> UserScript:
-        """Nobody is killed."""
+        """No one is killed."""
         return self.start(bench).succeeds(within_s=LONGEST_S)
 
     def disturbed(self, bench: Bench, *, at: tuple[int, int]) -> UserScript:

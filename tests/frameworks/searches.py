@@ -136,7 +136,7 @@ class SearchContract:
             assert "fixed" not in config
             assert json.loads(json.dumps(config)) == config  # values of Python's own
 
-    def test_after_its_history_is_told_again_it_answers_the_same(self, run: list[Config]) -> None:
+    def test_after_its_history_is_replayed_it_answers_the_same(self, run: list[Config]) -> None:
         search = pickle.loads(pickle.dumps(self.made()))
         opened(search, FLAT)
         for trial, config in enumerate(run[:-1]):
@@ -159,7 +159,7 @@ class SearchContract:
         greatest = ran(opened(self.made(), FLAT, "max"), count, lambda one: -flat_loss(one))
         assert greatest == run[:count]
 
-    def test_several_trials_at_once_are_told_apart(self) -> None:
+    def test_several_trials_at_once_are_distinguished(self) -> None:
         search = opened(self.made(), FLAT)
         configs = [suggested(search, trial) for trial in range(4)]
         for trial in (2, 0, 3, 1):
@@ -167,7 +167,7 @@ class SearchContract:
         suggested(search, 4)
         assert all(one not in configs[:i] for i, one in enumerate(configs))
 
-    def test_failures_are_no_good_configs_and_the_search_goes_on(self) -> None:
+    def test_failures_are_no_good_configs_and_the_search_continues(self) -> None:
         """Where x is positive nothing works, and NaN is no better than an error."""
         search = opened(self.made(), {"x": tune.uniform(-5, 5)})
         found = []
@@ -183,7 +183,7 @@ class SearchContract:
         assert {x > 0 for x in found[: self.begun]} == {True, False}
         assert min(found[self.begun :]) <= 0
 
-    def test_a_search_of_failures_alone_goes_on(self) -> None:
+    def test_a_search_of_failures_alone_continues(self) -> None:
         search = opened(self.made(), {"x": tune.uniform(-5, 5)})
         for trial in range(self.begun + 2):
             suggested(search, trial)

@@ -15,7 +15,7 @@ from tests.rig.s3_server import S3Server
 pytestmark = pytest.mark.process
 
 
-def test_two_copies_go_on_each_by_itself_when_the_original_is_gone(bench: Bench) -> None:
+def test_two_copies_continue_each_by_itself_when_the_original_is_gone(bench: Bench) -> None:
     bench.killed_in(3)
     copies = [bench.folder / name / "renamed" for name in ("one", "two")]
     for copy in copies:

@@ -1,6 +1,6 @@
-"""What a user might write: a population that is begun, or gone on with.
+"""A script as a user might write it: it starts a population or resumes it.
 
-Each trial marks its reports, and waits at a gate where it is told to end.
+Each trial marks its reports, and waits at a gate where it is asked to end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What trials write beside their reports: in storage while they run, and found there again."""
+"""Files that trials write in addition to their reports: in storage during the run, and restored
+elsewhere."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""A journal that `doctor repair` has begun anew with a snapshot's state: whoever follows the run
-(storage, another machine, trackers, callbacks, reporters) misses nothing without being told so."""
+"""A journal that `doctor repair` has started again with a snapshot's state.
+
+Everyone who follows the run (storage, another machine, trackers, callbacks, reporters) misses
+nothing without a message.
+"""
 
 from __future__ import annotations
 
@@ -136,10 +139,10 @@ def published(bench: Bench, bucket: Bucket, name: str) -> Path:
 
 
 @pytest.mark.parametrize("machine", ["this one", "second"])
-def test_whoever_follows_a_run_that_was_begun_anew_misses_nothing(
+def test_whoever_follows_a_run_that_was_started_again_misses_nothing(
     bench: Bench, moto: S3Server, machine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It goes on here, or in a bucket to which the repaired folder was copied, where it is
+    """It continues here, or in a bucket to which the repaired folder was copied, where it is
     published from another machine."""
     monkeypatch.setenv("HOME", str(bench.folder / "home"))
     killed_after_two_epochs(bench)

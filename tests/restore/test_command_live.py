@@ -1,4 +1,4 @@
-"""The command on experiments as runs make them: live, killed, in a bucket, and gone on with."""
+"""The command on experiments as runs make them: live, killed, in a bucket and resumed."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_live_run_is_shown_as_it_is_and_left_alone(
     assert f"process {script.process.pid}" in parsed(capsys, "show", bench.root)["holder"]
     assert parsed(capsys, "logs", bench.root, "0")["text"] == ""
     copy = Path(shutil.copytree(bench.root, bench.folder / "elsewhere" / "run"))
-    assert everything(capsys, copy)["state"] == "interrupted"  # its lock is nobody's there
+    assert everything(capsys, copy)["state"] == "interrupted"  # its lock is no one's there
     gate.open()
     script.succeeds()
     assert bench.problems() == []
@@ -58,7 +58,7 @@ def test_a_live_run_is_shown_as_it_is_and_left_alone(
     assert (listed["state"], listed["trials"]) == ("finished", {"TERMINATED": 2})
 
 
-def test_a_killed_run_is_interrupted_and_resume_goes_on_with_it(
+def test_a_killed_run_is_interrupted_and_resume_resumes_it(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.killed_in(3)
@@ -72,7 +72,7 @@ def test_a_killed_run_is_interrupted_and_resume_goes_on_with_it(
     assert bench.problems() == []
 
 
-def test_a_run_that_was_stopped_says_how_to_go_on_and_failures_are_told(
+def test_a_run_that_was_stopped_says_how_to_continue_and_failures_are_reported(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script, _ = bench.held_in(3, fail=[[1, 2]], failing=1, max_failures=1)
@@ -223,7 +223,7 @@ def test_a_damaged_head_is_skipped_as_a_restore_does(
 
 
 @pytest.mark.server
-def test_a_bucket_that_does_not_answer_or_does_not_exist_is_told(
+def test_a_bucket_that_does_not_answer_or_does_not_exist_is_reported(
     bucket: Bucket, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nowhere = bucket.server.uri("no-such-bucket/results", secret_key="s3cr3t")

@@ -62,7 +62,9 @@ def frames(journal: Path) -> list[bytes]:
     return found
 
 
-def test_a_flipped_bit_in_the_journal_cuts_it_there_and_the_user_is_told(killed: Bench) -> None:
+def test_a_flipped_bit_in_the_journal_cuts_it_there_and_the_user_is_informed(
+    killed: Bench,
+) -> None:
     journal = journal_of(killed)
     data = bytearray(journal.read_bytes())
     data[len(data) * 2 // 3] ^= 4
@@ -138,7 +140,7 @@ def newest_checkpoints(bench: Bench) -> list[Path]:
 
 
 @pytest.mark.parametrize("damage", ["missing file", "missing folder", "longer", "flipped"])
-def test_a_broken_checkpoint_is_told_and_the_one_before_is_taken(
+def test_a_broken_checkpoint_is_reported_and_the_one_before_is_taken(
     request: pytest.FixtureRequest, damage: str
 ) -> None:
     # Only what was committed has checksums.

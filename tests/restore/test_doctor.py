@@ -29,7 +29,7 @@ def forget_notes(bench: Bench) -> None:
     (bench.folder / "bench" / "notes").unlink(missing_ok=True)
 
 
-def test_a_run_is_looked_at_while_it_runs_and_goes_on_undisturbed(
+def test_a_run_is_looked_at_while_it_runs_and_continues_undisturbed(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script, gate = bench.held_in(3)
@@ -46,7 +46,7 @@ def test_a_run_is_looked_at_while_it_runs_and_goes_on_undisturbed(
     assert bench.problems(tensorboard=True) == []
 
 
-def test_what_a_killed_run_left_is_repaired_and_a_restore_goes_on_without_a_word(
+def test_what_a_killed_run_left_is_repaired_and_a_restore_resumes_silently(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.killed_in(3)

@@ -1,4 +1,4 @@
-"""An experiment is extended, killed, and goes on as what it has become."""
+"""An experiment is extended, killed, and continues as what it has become."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_killed_extension_goes_on_without_being_asked_for_again(bench: Bench) -> None:
+def test_a_killed_extension_resumes_without_being_asked_for_again(bench: Bench) -> None:
     path = bench.write(SCRIPT)
 
     def start(what: str) -> UserScript:

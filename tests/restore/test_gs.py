@@ -93,7 +93,7 @@ def test_what_a_kill_has_cut_off_is_brought_to_gs_by_the_doctor(
     assert epochs_of(bench.restore().succeeds()) == [4, 4]
 
 
-def test_a_bucket_that_is_not_there_is_told_before_the_first_trial(
+def test_a_bucket_that_is_not_there_is_reported_before_the_first_trial(
     bench: Bench, bucket: GcsBucket
 ) -> None:
     nowhere = bucket.storage_path.replace("@bucket/", "@no-such-bucket/")

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and errors of the script: the run can be gone on with, and nobody stays."""
+"""Ctrl-C, SIGTERM and errors of the script: the run can be resumed, and no process stays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.rig.script import UserScript
 pytestmark = pytest.mark.process
 
 
-def test_ctrl_c_stops_the_trials_and_tells_how_to_go_on(bench: Bench) -> None:
+def test_ctrl_c_stops_the_trials_and_tells_how_to_continue(bench: Bench) -> None:
     script, gate = bench.held_in(3)
     script.signal(signal.SIGINT)
     assert script.ends() == -signal.SIGINT
@@ -72,7 +72,7 @@ def test_an_error_in_the_script_after_fit_leaves_a_finished_experiment(bench: Be
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
-def test_a_script_that_is_told_to_end_lets_its_trials_save(bench: Bench, signum: int) -> None:
+def test_a_script_that_is_asked_to_end_lets_its_trials_save(bench: Bench, signum: int) -> None:
     """The batch system, `docker stop`, or a terminal that is closed."""
     script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
     script.signal(signum)
@@ -88,7 +88,7 @@ def test_a_script_that_is_told_to_end_lets_its_trials_save(bench: Bench, signum:
     assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_a_job_whose_every_process_is_told_to_end_is_the_same(bench: Bench) -> None:
+def test_a_job_whose_every_process_is_asked_to_end_is_the_same(bench: Bench) -> None:
     """As `scancel` does it."""
     script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
     for process in script.processes():

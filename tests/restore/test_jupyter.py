@@ -94,7 +94,7 @@ def notebook(tmp_path: Path) -> Iterator[Notebook]:
     assert not alive
 
 
-def test_an_interrupted_cell_can_be_gone_on_with_in_the_next(
+def test_an_interrupted_cell_can_be_resumed_in_the_next(
     notebook: Notebook, tmp_path: Path
 ) -> None:
     notebook.run(DEFINE)

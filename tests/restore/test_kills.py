@@ -86,7 +86,7 @@ def test_a_killed_service_is_started_again_and_catches_up(bench: Bench, role: st
     assert bench.problems(tensorboard=True) == []
 
 
-def test_a_projector_that_dies_again_and_again_is_given_up_and_the_run_goes_on(
+def test_a_projector_that_dies_again_and_again_is_given_up_and_the_run_continues(
     bench: Bench,
 ) -> None:
     script, gate = bench.held_in(3)

@@ -47,7 +47,7 @@ def place(tmp_path: Path) -> ExperimentPlace:
 
 
 def kept_in(storage: str, tmp_path: Path) -> ExperimentPlace:
-    """The place of an experiment named `e` in that storage, on a machine of ours."""
+    """The place of an experiment named `e` in that storage, on a machine of holdfast."""
     settings = Settings(local_dir=tmp_path / "here")
     return find_place(storage, None, "e", settings, {})
 
@@ -114,7 +114,7 @@ def test_a_directory_that_cannot_be_written_can_be_opened_for_a_restore(tmp_path
     root = record(tmp_path / "here" / "e", "read-only")
     lock = root / ".lock"
     lock.unlink()
-    lock.symlink_to("/proc/no/such")  # nobody, not even root, can write it
+    lock.symlink_to("/proc/no/such")  # no one, not even root, can write it
     opened = OpenedExperiment.at(root, None, Settings(local_dir=tmp_path / "elsewhere"), {})
     opened.prepare()
     assert opened.place.layout.root == root
@@ -259,7 +259,7 @@ def test_a_name_is_free_where_a_finished_experiment_is_gone_from_storage(
     assert OpenedExperiment(place).check_free()
 
 
-def test_a_restore_goes_on_with_the_second_experiment_of_a_tree_before_it_is_published(
+def test_a_restore_resumes_the_second_experiment_of_a_tree_before_it_is_published(
     place: ExperimentPlace, tmp_path: Path
 ) -> None:
     publish(place, record(tmp_path / "first", "first"))

@@ -1,4 +1,4 @@
-"""A population that is killed while a trial is taking over from another goes on elsewhere."""
+"""A population that is killed while a trial is taking over from another continues elsewhere."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_takeover_that_was_cut_off_is_finished_on_another_machine(
     bench.use(bucket, machine="first")
     late, further, end = bench.gate("at-0-3"), bench.gate("at-1-5"), bench.gate("end")
     script = bench.start()
-    # The source has superseded what it had when the other one takes over, and goes on.
+    # The source has superseded what it had when the other one takes over, and continues.
     script.wait_for("at 1 5")
     late.open()
     script.wait_for("told to end 0 3")

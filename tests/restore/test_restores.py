@@ -43,7 +43,7 @@ def test_finished_trials_are_not_run_again_and_new_ones_are_the_same_as_without_
     assert len(configs[0]) == 6
 
 
-def test_errored_trials_stay_errored_go_on_or_begin_again_as_asked(bench: Bench) -> None:
+def test_errored_trials_stay_errored_continue_or_begin_again_as_asked(bench: Bench) -> None:
     bench.options["fail"] = [[1, 3]]
     bench.start().succeeds()
     left = results(bench.restore().succeeds())
@@ -79,7 +79,7 @@ def test_restore_without_a_trainable_uses_the_pickled_one(killed: Bench) -> None
     assert killed.problems(tensorboard=True) == []
 
 
-def test_a_copy_goes_on_by_itself_and_leaves_the_original_alone(bench: Bench) -> None:
+def test_a_copy_continues_by_itself_and_leaves_the_original_alone(bench: Bench) -> None:
     original, gate = bench.held_in(3)
     copy = bench.folder / "copy"
     shutil.copytree(bench.root, copy)

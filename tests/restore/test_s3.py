@@ -80,7 +80,7 @@ def test_a_restore_on_the_same_machine_uploads_what_was_cut_off(
     assert bench.problems(copy, tensorboard=True) == []
 
 
-def test_a_copy_of_a_folder_that_is_run_is_refused_and_the_run_goes_on(
+def test_a_copy_of_a_folder_that_is_run_is_refused_and_the_run_continues(
     bench: Bench, bucket: Bucket
 ) -> None:
     first, gate = bench.held_in(2)
@@ -134,7 +134,7 @@ def stopped(server: S3Server) -> Iterator[None]:
         os.kill(server.pid, signal.SIGCONT)
 
 
-def test_storage_that_fails_for_a_while_is_tried_again_and_nothing_is_missing(
+def test_storage_that_fails_for_a_while_is_retried_and_nothing_is_missing(
     bench: Bench, bucket: Bucket, proxy: Proxy
 ) -> None:
     gate, last = bench.gate("any-2"), bench.gate("any-4")

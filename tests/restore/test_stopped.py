@@ -1,4 +1,4 @@
-"""Each process in turn is stopped (SIGSTOP) by somebody else, and never let go on."""
+"""Each process in turn is stopped (SIGSTOP) from outside, and never continued."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 USER_SCRIPT, TRACKED_SCRIPT = HERE / "user_script.py", HERE.parent / "fit" / "tracked_script.py"
 ROLES = ("warm", "worker", "projector", "uploader")
 QUICK = {"HOLDFAST_STOPPED_DEADLINE_S": "0.4"}
-# Nobody looks for stopped processes: the deadlines of what waits for them must do.
+# No one looks for stopped processes: the deadlines of what waits for them must do.
 UNSEEN = {
     "HOLDFAST_STOPPED_DEADLINE_S": "0",
     "HOLDFAST_FLUSH_DEADLINE_S": "1",
@@ -34,7 +34,7 @@ def stop(script: UserScript, role: str) -> None:
 
 
 def is_let_go_on_then_ended(bench: Bench, role: str) -> UserScript:
-    """What is stopped again when it has been continued is ended, and the run goes on."""
+    """A process that is stopped again after it was continued is ended, and the run continues."""
     bench.environ |= QUICK
     script, gate = bench.held_in(2, samples=2, max_failures=2)
     stop(script, role)
@@ -113,7 +113,7 @@ def test_a_run_outlives_a_process_that_is_stopped_for_ever(
     assert bench.problems() == [], script.stderr
 
 
-def test_a_tracker_process_that_is_stopped_is_let_go_on(tmp_path: Path) -> None:
+def test_a_tracker_process_that_is_stopped_is_continued(tmp_path: Path) -> None:
     with workbench(tmp_path, TRACKED_SCRIPT) as bench:
         bench.environ |= QUICK
         fake = ["tests.rig.fake_tracker", "FakeTracker", {"file": str(tmp_path / "told")}]

@@ -1,4 +1,4 @@
-"""Several workers that train one trial: their script is killed, interrupted, and gone on with."""
+"""Several workers that train one trial: their script is killed, interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.rig.bench import Bench, epochs_of
 pytestmark = pytest.mark.process
 
 
-def test_a_killed_script_leaves_no_rank_and_goes_on_where_all_ranks_were(bench: Bench) -> None:
+def test_a_killed_script_leaves_no_rank_and_resumes_where_all_ranks_were(bench: Bench) -> None:
     gate = bench.gate("any-3")
     script = bench.start(ranks=2, num_to_keep=1)
     script.wait_for("at 0 3")
@@ -25,7 +25,7 @@ def test_a_killed_script_leaves_no_rank_and_goes_on_where_all_ranks_were(bench: 
     assert bench.problems(tensorboard=True) == []
 
 
-def test_ctrl_c_ends_all_ranks_and_the_tuner_goes_on(bench: Bench) -> None:
+def test_ctrl_c_ends_all_ranks_and_the_tuner_continues(bench: Bench) -> None:
     gate = bench.gate("any-2")
     script = bench.start(ranks=2)
     script.wait_for("at 0 2")

@@ -1,4 +1,4 @@
-"""Two who want the same experiment: one gets it, the other is told who has it."""
+"""Two processes that want the same experiment: one gets it, the other learns who has it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.rig.bench import Bench, epochs_of
 pytestmark = pytest.mark.process
 
 
-def test_a_second_fit_of_the_same_name_is_refused_and_the_first_goes_on(bench: Bench) -> None:
+def test_a_second_fit_of_the_same_name_is_refused_and_the_first_continues(bench: Bench) -> None:
     gate = bench.gate("any-2")
     first = bench.start()
     first.wait_for("at 0 2")

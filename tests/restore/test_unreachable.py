@@ -83,7 +83,7 @@ def uri_of(scheme: str, port: int) -> str:
         ("doctor preflight", "s3", True),
     ],
 )
-def test_the_process_ends_when_its_error_is_told(
+def test_the_process_ends_when_its_error_is_reported(
     what: str, scheme: str, is_silent: bool, tmp_path: Path
 ) -> None:
     with served(is_silent=is_silent) as port:

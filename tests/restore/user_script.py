@@ -1,4 +1,4 @@
-"""What a user might write: one script that begins an experiment, or goes on with it.
+"""What a user might write: one script that starts an experiment or resumes it.
 
 The options are one JSON object on the command line. Each epoch notes that it ran and that it was
 acknowledged, marks what it reached and waits at a gate of its name, so that a test decides what

@@ -63,7 +63,8 @@ class Bench:
         return self.start(restore=resume or {}, **options)
 
     def held_in(self, epoch: int, **options: Any) -> tuple[UserScript, Gate]:
-        """Start, and wait until both trials stand before this epoch; the gate lets them go on."""
+        """Start, and wait until both trials stand before this epoch; the gate lets them
+        continue."""
         gate = self.gate(f"any-{epoch}")
         script = self.start(**options)
         script.wait_for(f"at 0 {epoch}")
@@ -71,9 +72,10 @@ class Bench:
         return script, gate
 
     def killed_in(self, epoch: int, *, in_step: bool = False, **options: Any) -> None:
-        """The script was killed when both trials had come to this epoch; nobody of it is left.
+        """The script was killed when both trials had reached this epoch; none of its processes is
+        left.
 
-        With `in_step` neither began an epoch before both had come to it.
+        With `in_step` neither began an epoch before both had reached it.
         """
         before = [(at, self.gate(f"any-{at}")) for at in range(1, epoch) if in_step]
         gate = self.gate(f"any-{epoch}")

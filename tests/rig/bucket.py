@@ -79,7 +79,7 @@ class Bucket:
         self._with_store(send)
 
     def plant(self, keys: Iterable[str], content: bytes) -> None:
-        """Objects below this folder under keys that no store of ours would put."""
+        """Objects below this folder under keys that no store of holdfast would put."""
         from botocore.session import get_session
 
         client = get_session().create_client(

@@ -1,4 +1,4 @@
-"""Holds an experiment's directory against what must be true of it, trusting nobody.
+"""Holds an experiment's directory against what must be true of it, trusting no one.
 
 It shares no code with what it checks: the journal is read by the format that its module documents,
 the manifests, rows and event files by their own. Each function returns a list of sentences, one

@@ -23,7 +23,7 @@ class GcsServer:
     pid: int
 
     def uri(self, path: str) -> str:
-        """A URI of `bucket/prefix` as pyarrow takes it; nobody is asked who they are."""
+        """A URI of `bucket/prefix` as pyarrow takes it; no one is asked who they are."""
         host = quote(self.endpoint.removeprefix("http://"), safe="")
         return f"gs://anonymous@{path}?scheme=http&endpoint_override={host}"
 

@@ -182,7 +182,8 @@ def _descriptors() -> Iterator[str]:
 
 
 def entries(root: object) -> dict[str, int]:
-    """How many entries the containers have that belong to an object of ours, by their place."""
+    """How many entries the containers have that belong to an object of holdfast, by their
+    place."""
     found: Counter[str] = Counter()
     seen: set[int] = set()
     waiting: list[tuple[str, object]] = [(type(root).__name__, root)]

@@ -53,7 +53,7 @@ class Heard:
 class Lifeline:
     """A pipe whose writing end every process of a test inherits: its end is the end of them all.
 
-    Not even a grandchild that nobody knows of escapes it, as long as it was forked.
+    Not even a grandchild that no one knows of escapes it, as long as it was forked.
     """
 
     def __init__(self) -> None:

@@ -166,7 +166,7 @@ class RecordedExperiment:
         *,
         exits: bool = True,
     ) -> None:
-        """The function raises and the worker ends; the machine says whether it is tried again."""
+        """The function raises and the worker ends; the machine says whether it is retried."""
         trial = self.trial(trial_id)
         failure = Failure(
             kind="user",

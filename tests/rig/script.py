@@ -1,8 +1,8 @@
 """A user's script as a process of its own, and what it tells a test while it runs.
 
 The script calls `mark`, `wait_at` and `note`; the test waits for the marks, holds and opens the
-gates and reads the notes. Nobody asks twice whether something has happened yet: marks come over
-a FIFO, gates are file locks, the end of a process is read from its pidfd. Linux only.
+gates and reads the notes. No one asks twice whether something has happened yet: marks come over a
+FIFO, gates are file locks, the end of a process is read from its pidfd. Linux only.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ class UserScript:
     def dies(self) -> None:
         """SIGKILL to the script, after which no process of it is left.
 
-        A worker may live a moment longer, and would go on where the test changes things.
+        A worker may live a moment longer, and would continue where the test changes things.
         """
         self.kill()
         assert self.left() == []
@@ -355,7 +355,7 @@ def acknowledged(notes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def _signals_as_in_a_terminal() -> Iterator[None]:
     """An ignored signal stays so in what is started: SIGHUP under nohup, SIGINT behind an &."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # nobody else may change them
+        yield  # no one else may change them
         return
     ignored = [n for n in (signal.SIGINT, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_IGN]
     for signum in ignored:

@@ -143,11 +143,11 @@ class FaultyStore:
         return len(self.log)
 
     def disturb(self, *, at: int, fault: Fault, lasting: bool = False) -> None:
-        """Choose the operation anew."""
+        """Choose the operation again."""
         self._at, self._fault, self._lasting = at, fault, lasting
 
     def release(self) -> None:
-        """Let stalled operations go on."""
+        """Let stalled operations continue."""
         self._released.set()
 
     async def put(

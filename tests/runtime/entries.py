@@ -44,7 +44,7 @@ class Serving(Deserting):
 
 
 class Signalled(Obeying):
-    """Each worker is told to end in the moment of its fork."""
+    """Each worker is asked to end in the moment of its fork."""
 
     def prepare(self, payload: bytes) -> None:
         os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -85,7 +85,7 @@ def _fork() -> int:
 
 
 def _daemon() -> int:
-    """The old way: the process in between ends, so that nobody is the parent."""
+    """The old way: the process in between ends, so that no one is the parent."""
     return _forked(os.fork)
 
 

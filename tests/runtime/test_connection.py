@@ -71,7 +71,9 @@ async def test_a_message_that_fits_is_sent_at_once(ends: Ends) -> None:
     assert ends.other.recv(100) == encode(["now"])
 
 
-async def test_an_end_that_left_something_unread_is_told_by_who_has_seen_it(ends: Ends) -> None:
+async def test_an_end_that_left_something_unread_is_reported_by_who_has_seen_it(
+    ends: Ends,
+) -> None:
     ends.link.send(["go"])
     ends.write(["raised"])
     ends.other.close()
@@ -94,7 +96,9 @@ async def test_a_large_message_is_received_whole(ends: Ends) -> None:
     assert received == LARGE
 
 
-async def test_the_end_of_the_connection_is_told_once_after_what_came_before(ends: Ends) -> None:
+async def test_the_end_of_the_connection_is_reported_once_after_what_came_before(
+    ends: Ends,
+) -> None:
     ends.write(["last"])
     ends.other.close()
     assert await ends.reason() == ""
@@ -109,7 +113,7 @@ async def test_sending_to_a_closed_end_does_nothing(ends: Ends) -> None:
     ends.link.send(["lost too"])
 
 
-async def test_an_end_that_closes_in_the_middle_of_a_large_message_is_told(ends: Ends) -> None:
+async def test_an_end_that_closes_in_the_middle_of_a_large_message_is_reported(ends: Ends) -> None:
     ends.link.send(LARGE)
     ends.other.close()
     assert await ends.reason() == ""
@@ -150,7 +154,7 @@ async def test_draining_an_ended_connection_tells_its_end(ends: Ends) -> None:
     assert ends.closed.result() == ""
 
 
-async def test_closing_from_here_is_not_told_to_ourselves(ends: Ends) -> None:
+async def test_closing_from_here_is_not_reported_to_ourselves(ends: Ends) -> None:
     ends.link.close()
     ends.link.close()
     ends.link.drain()

@@ -28,7 +28,7 @@ OBEYING = f"{MODULE}:OBEYING"
 
 
 def warm_parent() -> psutil.Process:
-    """Among the children of the tests, which may have servers of other tests beside it."""
+    """Among the children of the tests, which may have servers of other tests next to it."""
     (child,) = (
         child
         for child in psutil.Process().children()
@@ -184,7 +184,7 @@ DEATHS: list[tuple[list[Any], str]] = [
 ]
 
 
-async def test_the_cause_of_each_death_is_told(launcher: LocalLauncher) -> None:
+async def test_the_cause_of_each_death_is_reported(launcher: LocalLauncher) -> None:
     await launcher.open(OBEYING, b"")
     workers = [start(launcher, f"worker {number}") for number in range(len(DEATHS))]
     told = [
@@ -251,7 +251,7 @@ async def test_closing_takes_along_a_worker_that_was_ordered_a_moment_ago(
     assert await heard.exit() == "was killed by holdfast: the run ended"
 
 
-async def test_a_launch_while_it_closes_is_told_as_an_exit(launcher: LocalLauncher) -> None:
+async def test_a_launch_while_it_closes_is_reported_as_an_exit(launcher: LocalLauncher) -> None:
     await launcher.open(OBEYING, b"")
     await launcher.close()
     _, heard = start(launcher)
@@ -292,7 +292,7 @@ async def test_a_sigterm_to_all_of_a_job_is_for_the_controller_to_answer(
     assert await ask(other, heard_too, "echo", 2) == 2
 
 
-async def test_a_launch_just_after_the_warm_parent_died_is_told_as_an_exit_or_runs(
+async def test_a_launch_just_after_the_warm_parent_died_is_reported_as_an_exit_or_runs(
     launcher: LocalLauncher,
 ) -> None:
     await launcher.open(OBEYING, b"")
@@ -337,7 +337,7 @@ async def test_a_warm_parent_that_does_not_answer_is_killed(
         ("MISSING", ("AttributeError", "has no attribute 'MISSING'")),
     ],
 )
-async def test_what_cannot_be_loaded_is_told_with_its_traceback(
+async def test_what_cannot_be_loaded_is_reported_with_its_traceback(
     launcher: LocalLauncher, entry: str, facts: tuple[str, str]
 ) -> None:
     with pytest.raises(LaunchFailed) as caught:
@@ -347,7 +347,7 @@ async def test_what_cannot_be_loaded_is_told_with_its_traceback(
     assert "Traceback (most recent call last)" in caught.value.traceback
 
 
-async def test_a_warm_parent_that_dies_while_loading_is_told(launcher: LocalLauncher) -> None:
+async def test_a_warm_parent_that_dies_while_loading_is_reported(launcher: LocalLauncher) -> None:
     with pytest.raises(LaunchFailed, match="the warm parent exited with status 3"):
         await launcher.open(f"{MODULE}:LEAVING", b"")
 
@@ -368,7 +368,7 @@ async def test_closing_does_not_wait_for_a_load_that_never_ends(launcher: LocalL
         await launcher.close()
 
 
-async def test_a_warm_parent_that_cannot_be_started_is_told(
+async def test_a_warm_parent_that_cannot_be_started_is_reported(
     launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
@@ -391,7 +391,7 @@ async def test_a_second_warm_parent_that_cannot_load_fails_its_workers(
     assert "could not be started: what the workers share" in await heard.exit()
 
 
-async def test_a_fork_that_fails_is_told_and_the_warm_parent_lives_on(
+async def test_a_fork_that_fails_is_reported_and_the_warm_parent_lives_on(
     launcher: LocalLauncher,
 ) -> None:
     await launcher.open(f"{MODULE}:BARREN", b"")

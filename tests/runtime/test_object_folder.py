@@ -35,7 +35,7 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that stands for /dev/shm, beside one that stands for the disk."""
+    """A folder that stands for /dev/shm, next to one that stands for the disk."""
     monkeypatch.setattr(object_folder, "_MEMORY", str(tmp_path / "memory"))
     # However full the disk of the tests is: a part of memory is left to others.
     monkeypatch.setattr(object_folder, "_LEFT_OF_MEMORY", 1 << 40)
@@ -169,7 +169,7 @@ def test_a_disk_too_full_for_a_temporary_folder_disturbs_only_who_puts_something
     assert object_folder.roots({}) == (str(memory), "/tmp")
 
 
-def test_where_nothing_has_room_it_is_told_how_much_there_was(
+def test_where_nothing_has_room_it_learns_how_much_there_was(
     memory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def write(path: str, value: mapped.Pickled) -> None:

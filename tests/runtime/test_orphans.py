@@ -55,7 +55,7 @@ WAYS = [
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_what_has_left_the_group_is_gone_when_the_exit_is_told(
+async def test_what_has_left_the_group_is_gone_when_the_exit_is_reported(
     launcher: LocalLauncher, way: str
 ) -> None:
     await launcher.open(f"{MODULE}:DESERTING", b"")
@@ -76,7 +76,7 @@ async def test_however_the_worker_ends(launcher: LocalLauncher, order: list[Any]
     assert [pid for pid in pids if psutil.pid_exists(pid)] == []
 
 
-async def test_a_spawned_worker_leaves_nobody_either(launcher: LocalLauncher) -> None:
+async def test_a_spawned_worker_leaves_no_one_either(launcher: LocalLauncher) -> None:
     await launcher.open(f"{MODULE}:SPAWNED", b"")
     worker, heard = start(launcher)
     pids = [await bear(worker, heard, "popen", way) for way in WAYS]
@@ -85,7 +85,7 @@ async def test_a_spawned_worker_leaves_nobody_either(launcher: LocalLauncher) ->
     assert [pid for pid in pids if psutil.pid_exists(pid)] == []
 
 
-async def test_it_may_tidy_up_when_it_is_told_to_end(
+async def test_it_may_tidy_up_when_it_is_asked_to_end(
     launcher: LocalLauncher, tmp_path: Path
 ) -> None:
     await launcher.open(f"{MODULE}:DESERTING", b"")
@@ -258,7 +258,7 @@ def test_who_is_in_the_group_of_this_process_ends_with_it_and_is_let_be() -> Non
         assert Orphans(others).end(10.0) == set()
 
 
-def test_an_exit_is_told_once_what_it_waits_for_was_let_be(zombie: int) -> None:
+def test_an_exit_is_reported_once_what_it_waits_for_was_let_be(zombie: int) -> None:
     ended, told = [("first", 0), ("", 0)], list[tuple[str, int]]()
     departures = Departures(
         Orphans(children() - {zombie}),

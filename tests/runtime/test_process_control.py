@@ -25,7 +25,7 @@ from holdfast.runtime import process_control
         ),
     ],
 )
-def test_an_exit_is_told_in_words(code: int, words: str) -> None:
+def test_an_exit_is_reported_in_words(code: int, words: str) -> None:
     assert process_control.describe_code(code) == words
 
 

@@ -43,7 +43,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.stdin.close()
 
 
-async def test_the_end_is_told_once_and_the_process_can_be_waited_for(
+async def test_the_end_is_reported_once_and_the_process_can_be_waited_for(
     process: subprocess.Popen[bytes],
 ) -> None:
     ended = asyncio.Event()

@@ -48,7 +48,7 @@ def test_the_text_of_an_error_is_what_it_says() -> None:
     assert message_of(KeyError("k")) == "'k'"
 
 
-def test_text_of_the_users_own_is_made_beside_and_waited_for_a_while(
+def test_text_of_the_users_own_is_made_in_a_thread_and_waited_for_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert message_of(Odd(wait)) == "(its __str__ did not end within 0.05 s)"
@@ -88,7 +88,9 @@ def test_the_file_that_a_built_in_error_names_is_the_users_too() -> None:
     assert "cannot be shown" in traceback_of(raised(OSError(2, "not there", path)), None)
 
 
-def test_an_error_is_told_where_no_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_is_reported_where_no_thread_can_be_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def refused(thread: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 

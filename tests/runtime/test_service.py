@@ -1,4 +1,4 @@
-"""Services beside the controller: processes, threads, and those that are started again."""
+"""Services of the controller: processes, threads, and those that are restarted."""
 
 import asyncio
 import os
@@ -73,13 +73,13 @@ async def test_closing_waits_until_it_is_gone(service: Service, heard: Heard) ->
     assert not service.is_alive
 
 
-async def test_a_service_that_was_killed_is_told(service: Service) -> None:
+async def test_a_service_that_was_killed_is_reported(service: Service) -> None:
     service.kill()
     assert await ended(service) == ""
     assert "signal 9" in await service.gone()
 
 
-async def test_a_service_that_was_killed_before_it_read_all_is_told(
+async def test_a_service_that_was_killed_before_it_read_all_is_reported(
     service: Service, heard: Heard
 ) -> None:
     service.send(["echo", 1])
@@ -90,7 +90,9 @@ async def test_a_service_that_was_killed_before_it_read_all_is_told(
     assert await ended(service) == ""
 
 
-async def test_a_service_that_dies_is_told_with_its_status(service: Service, heard: Heard) -> None:
+async def test_a_service_that_dies_is_reported_with_its_status(
+    service: Service, heard: Heard
+) -> None:
     service.send(["leave", 3])
     assert await ended(service) == ""
     assert await service.gone() == "exited with status 3"
@@ -104,7 +106,7 @@ async def test_a_service_that_is_done_ended_well(service: Service) -> None:
     assert await service.gone() == ""
 
 
-async def test_a_service_that_says_what_is_no_message_is_told(service: Service) -> None:
+async def test_a_service_that_says_what_is_no_message_is_reported(service: Service) -> None:
     service.send(["flood", 1])
     service.send(["echo", None])
     assert "must hold a list" in await ended(service)
@@ -175,7 +177,7 @@ def fail(channel: Channel) -> None:
     raise ValueError("oh no")
 
 
-async def test_a_thread_that_fails_is_told(
+async def test_a_thread_that_fails_is_reported(
     heard: Heard, capsys: pytest.CaptureFixture[str]
 ) -> None:
     service = ThreadService(fail, heard.on_message, name="holdfast-fails")

@@ -192,7 +192,7 @@ async def test_who_is_stopped_is_continued_and_when_stopped_again_ended() -> Non
     assert "again after it had been continued" in watch.killed[0]
 
 
-async def test_a_stop_that_does_not_last_is_nobodys_business() -> None:
+async def test_a_stop_that_does_not_last_is_no_ones_business() -> None:
     watch = Watch()
     for stopped in (True, True, False, True, True, True, False, True, True):
         watch.is_stopped = stopped
@@ -200,20 +200,20 @@ async def test_a_stop_that_does_not_last_is_nobodys_business() -> None:
     assert watch.told == watch.killed == []
 
 
-async def test_a_watch_that_was_held_up_counts_anew() -> None:
-    """A batch system has stopped all of the job, and lets it go on one after the other."""
+async def test_a_watch_that_was_held_up_counts_again() -> None:
+    """A batch system has stopped all of the job, and lets it continue one after the other."""
     watch = Watch()
     watch.look(1)
     watch.look(3600, late_s=3599)
     assert watch.told == []
 
 
-async def test_a_deadline_of_0_watches_nobody() -> None:
+async def test_a_deadline_of_0_watches_no_one() -> None:
     async with asyncio.timeout(PATIENCE_S):
         await Watch(deadline_s=0).watch.keep_looking()
 
 
-# -- what is told ---------------------------------------------------------------------------------
+# -- what is reported -----------------------------------------------------------------------------
 
 
 def test_our_own_sigkill_is_never_told_as_want_of_memory() -> None:
@@ -294,7 +294,7 @@ async def test_who_has_forked_or_still_loads_is_not_asked(
     loading.is_open = False
 
 
-async def test_a_real_warm_parent_that_hangs_is_ended_and_its_workers_are_told(
+async def test_a_real_warm_parent_that_hangs_is_ended_and_its_workers_are_reported(
     launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await launcher.open("tests.rig.worker_entry:OBEYING", b"")

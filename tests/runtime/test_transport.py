@@ -85,7 +85,7 @@ def test_an_end_with_unread_bytes_is_an_end_too(raw: tuple[Channel, socket.socke
     assert channel.receive() is None
 
 
-def test_sending_to_nobody_raises(raw: tuple[Channel, socket.socket]) -> None:
+def test_sending_to_no_one_raises(raw: tuple[Channel, socket.socket]) -> None:
     channel, other = raw
     other.close()
     with pytest.raises(ConnectionError):

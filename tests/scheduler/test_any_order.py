@@ -85,7 +85,7 @@ REQUESTS: list[dict[str, float]] = [
     {"GPU": 1},
 ]
 MOST = 8
-# Failure settings beside max_failures, one set for each run.
+# Failure settings in addition to max_failures, one set for each run.
 FAILURES: list[dict[str, Any]] = [
     {},
     {"retry_wait_s": 1.0},
@@ -149,7 +149,7 @@ def decision(view: View, reporting: str, kind: str, number: int, other: int) -> 
 
 
 class Ordered(Rehearsal):
-    """Keeps account of what each trial is to go on with, by what the scheduler has decided.
+    """Keeps account of what each trial is to continue with, by what the scheduler has decided.
 
     Where the run is ending, what the machine makes of a decision is taken as it is.
     """
@@ -193,7 +193,7 @@ class Ordered(Rehearsal):
             self.origins[trial_id] = Origin(trial_id=decision.source, checkpoint=newest)
 
     def resume(self, **given: Any) -> list[Effect]:
-        """What begins anew, or goes on after its end, forgets what it was to go on with."""
+        """What begins again, or continues after its end, forgets what it was to continue with."""
         before = list(self.machine.trials.values())
         effects = super().resume(**given)
         for was in before:
@@ -211,7 +211,7 @@ class Ordered(Rehearsal):
             self.origins[trial_id] = trial.origin
 
     def check(self, launch: Launch) -> None:
-        """That a trial goes on with what was ordered."""
+        """That a trial continues with what was ordered."""
         trial_id = launch.trial_id
         assert self.trial(trial_id).config == self.configs[trial_id]
         assert launch.allocation.amounts == self.requests[trial_id].required_resources
@@ -227,7 +227,7 @@ class Worker:
     state: str = "starting"
     asked: bool = False
     told: bool = False
-    saves: bool = False  # before it goes on
+    saves: bool = False  # before it continues
     given: int | None = None  # the checkpoint that it begins with
     origin: Origin | None = None  # that of which it is still to be given a copy
 
@@ -378,8 +378,8 @@ class AnyOrder(RuleBasedStateMachine):
         )
 
     def discard(self, effect: Discard) -> None:
-        """What goes is named no more, nobody begins with it, no clone is to be given it, and it is
-        no better than what stays, the newest apart and what clones are to be given."""
+        """What goes is named no more, no one begins with it, no clone must be given it, and it is
+        no better than what stays, the newest apart and what clones must be given."""
         trial, index = self.run.trial(effect.trial_id), effect.checkpoint.index
         assert index not in [known.index for known in trial.checkpoints]
         worker = self.workers.get(effect.trial_id)
@@ -474,7 +474,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.is_given_its_copy(worker)
 
     def is_given_its_copy(self, worker: Worker) -> None:
-        """Unless it was told to end meanwhile."""
+        """Unless it was asked to end meanwhile."""
         assert worker.origin is not None
         if worker.told:
             self.leaves(worker)
@@ -560,7 +560,7 @@ class AnyOrder(RuleBasedStateMachine):
         if worker.origin is None and newest:
             self.loses(worker.trial_id, newest.index)
         elif worker.origin is not None and not self.run.machine.ending:
-            del self.run.origins[worker.trial_id]  # else it is tried again after a restore
+            del self.run.origins[worker.trial_id]  # else it is retried after a restore
         if worker.origin is not None or newest:
             worker.state = "leaving"
             self.perform(
@@ -584,7 +584,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def is_answered(self, worker: Worker, what: str) -> None:
         if not worker.asked:
-            return  # it was told to end, and hears of nothing else
+            return  # it was asked to end, and hears of nothing else
         worker.asked = False
         failed = failure("stopper") if what == "error" else None
         self.perform(

@@ -72,7 +72,7 @@ def test_a_rank_that_reports_when_another_has_returned_is_not_to_blame() -> None
     assert outcome.rank == 1
 
 
-def test_metrics_that_not_all_ranks_report_are_told_by_rank() -> None:
+def test_metrics_that_not_all_ranks_report_are_reported_by_rank() -> None:
     barrier = Barrier(3, iteration=0)
     barrier.reported(report(0, metrics={"loss": 1, "lr": 1}))
     barrier.reported(report(1, metrics={"loss": 1, "lr": 2}))

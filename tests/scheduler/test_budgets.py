@@ -42,7 +42,7 @@ def status(run: Rehearsal, trial_id: str = "t0") -> Status:
 
 
 @pytest.mark.parametrize("kind", ["lost", "memory", "hang"])
-def test_a_worker_that_dies_counts_with_the_user_code_unless_told_otherwise(
+def test_a_worker_that_dies_counts_with_the_user_code_by_default(
     kind: ProcessFailureKind,
 ) -> None:
     run = of(1, max_failures=0)
@@ -189,7 +189,7 @@ def test_a_thousand_failures_wait_no_longer_than_the_limit() -> None:
     assert wait_s(trial_in(Status.PENDING), FailureConfig(), seed=0) == 0.0
 
 
-def test_a_lost_checkpoint_is_waited_for_by_nobody() -> None:
+def test_a_lost_checkpoint_is_waited_for_by_no_one() -> None:
     run = of(1, max_failures=0, retry_wait_s=8.0)
     assert waits(run.fails("t0", kind="checkpoint")) == []
     assert launched(run.exits("t0")) == ["t0"]
@@ -251,7 +251,7 @@ def test_the_run_ends_when_more_trials_have_errored_than_may() -> None:
     assert status(run, "t2") is Status.PENDING
 
 
-def test_after_a_restore_errors_are_counted_anew() -> None:
+def test_after_a_restore_errors_are_counted_again() -> None:
     run = of(3, max_errored_trials=1)
     for trial_id in ("t0", "t1"):
         run.fails(trial_id)

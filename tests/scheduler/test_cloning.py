@@ -1,4 +1,4 @@
-"""What schedulers can do with running trials beside stopping them: clone, change, save, ask."""
+"""What schedulers can do with running trials besides stopping them: clone, change, save, ask."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -74,7 +74,7 @@ def of(kind: type, effects: list[Effect]) -> list[Any]:
 
 
 def cloned(**spec: Any) -> Rehearsal:
-    """t1 has made two checkpoints, and t0 is to go on from the newest."""
+    """t1 has made two checkpoints, and t0 is to resume from the newest."""
     run = running(
         Scripted([], [], [CloneTrial(trial_id="t0", source="t1", config=BETTER)]), **spec
     )
@@ -155,7 +155,7 @@ def test_what_was_kept_for_a_clone_goes_when_the_clone_has_failed_for_good() -> 
     assert (discard.trial_id, discard.checkpoint.index) == ("t1", 1)
 
 
-def test_what_a_clone_begins_from_stays_where_a_restore_lets_its_source_begin_anew() -> None:
+def test_what_a_clone_begins_from_stays_where_a_restore_lets_its_source_start_again() -> None:
     run = cloned()
     run.ends("t1")
     run.crash()
@@ -167,7 +167,7 @@ def test_what_a_clone_begins_from_stays_where_a_restore_lets_its_source_begin_an
     assert run.machine.kept_of("t1") == set()
 
 
-def test_a_clone_that_cannot_have_its_copy_goes_on_from_its_own_checkpoint() -> None:
+def test_a_clone_that_cannot_have_its_copy_resumes_from_its_own_checkpoint() -> None:
     run = running(
         Scripted([], [], [CloneTrial(trial_id="t0", source="t1", config=BETTER)]),
         checkpoint=CheckpointConfig(num_to_keep=1),
@@ -189,7 +189,7 @@ def test_a_checkpoint_that_a_clones_old_worker_still_makes_does_not_count() -> N
     assert run.trial("t0").checkpoints == ()
 
 
-def test_a_paused_clone_stays_paused_until_it_is_told() -> None:
+def test_a_paused_clone_stays_paused_until_it_is_resumed() -> None:
     run = running(
         Scripted(
             [PauseTrial(trial_id="t0")],
@@ -219,7 +219,7 @@ def test_a_pause_without_a_checkpoint_ends_the_run_instead_of_training_again() -
     assert run.machine.ending.message.startswith("Scripted resumes trials from checkpoints")
 
 
-def test_a_trial_that_is_changed_saves_itself_and_goes_on_otherwise() -> None:
+def test_a_trial_that_is_changed_saves_itself_and_continues_otherwise() -> None:
     twice = PlacementGroupFactory([{"CPU": 2}])
     change = ChangeTrial(trial_id="t0", config=BETTER, resources=twice)
     run = running(Scripted([change]), saves_when_told=True)
@@ -242,7 +242,7 @@ def test_a_change_to_resources_that_there_are_not_ends_the_run() -> None:
     assert "requests {'CPU': 9" in run.machine.ending.message
 
 
-def test_a_class_trainable_saves_itself_before_it_goes_on() -> None:
+def test_a_class_trainable_saves_itself_before_it_continues() -> None:
     for saves, verdict in ((True, Verdict.SAVE), (False, Verdict.CONTINUE)):
         run = running(Scripted([SaveTrial(trial_id="t0")]), saves_when_told=saves)
         (reply,) = run.report("t0")
@@ -252,7 +252,7 @@ def test_a_class_trainable_saves_itself_before_it_goes_on() -> None:
 
 
 def saving_while_asked(**spec: Any) -> Rehearsal:
-    """The report of t0 is to be answered with an order to save, once the user has answered."""
+    """The report of t0 must be answered with an order to save, once the user has answered."""
     ask = AskUser(trial_id="t0", question={})
     policy = Scripted([SaveTrial(trial_id="t0"), ask])
     run = running(policy, saves_when_told=True, **spec)
@@ -368,14 +368,14 @@ def test_an_answer_about_a_worker_that_is_gone_answers_no_report() -> None:
     assert of(Reply, answered(run, {"stop": False})) == []
 
 
-def test_a_scheduler_is_told_of_new_trials_and_of_the_end_of_the_search() -> None:
+def test_a_scheduler_hears_of_new_trials_and_of_the_end_of_the_search() -> None:
     run = running(Scripted(), 1)
     policy = run.machine.policy
     assert isinstance(policy, Scripted)
     assert policy.seen == [TrialAdded(trial_id="t0"), NoMoreTrials()]
 
 
-def test_where_all_are_paused_the_scheduler_says_who_goes_on() -> None:
+def test_where_all_are_paused_the_scheduler_says_who_continues() -> None:
     script = Scripted([UnpauseTrial(trial_id="t1")], upon=Stalled)
     run = running(script, 2)
     for trial_id in ("t0", "t1"):

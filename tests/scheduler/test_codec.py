@@ -303,7 +303,7 @@ def test_a_snapshot_comes_back_as_the_same_machine() -> None:
     assert snapshot(from_snapshot(through_bytes(plain))) == plain
 
 
-def test_a_machine_from_a_snapshot_goes_on_alike() -> None:
+def test_a_machine_from_a_snapshot_continues_in_the_same_way() -> None:
     machine = eventful()
     other = from_snapshot(through_bytes(snapshot(machine)))
     assert machine.handle(SearchEnded(), now=5000) == other.handle(SearchEnded(), now=5000)

@@ -38,7 +38,7 @@ def test_it_starts_with_as_many_as_there_are() -> None:
         assert cpus(rehearsal) == given
 
 
-def test_it_goes_on_with_one_less_when_one_is_lost_and_nothing_is_counted() -> None:
+def test_it_continues_with_one_less_when_one_is_lost_and_nothing_is_counted() -> None:
     rehearsal = begun(4)
     rehearsal.suggest(workers(1, 4))
     rehearsal.start("t0")

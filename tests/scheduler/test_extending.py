@@ -66,7 +66,7 @@ def test_another_stop_alone_begins_no_trial() -> None:
     assert not any(isinstance(effect, Suggest) for effect in effects)
 
 
-def test_finished_trials_go_on_from_their_checkpoints_to_the_new_bound() -> None:
+def test_finished_trials_resume_from_their_checkpoints_to_the_new_bound() -> None:
     run = ended()
     (launch,) = [e for e in run.resume(finished="resume", changed=LONGER) if isinstance(e, Launch)]
     assert launch.checkpoint is not None
@@ -78,7 +78,7 @@ def test_finished_trials_go_on_from_their_checkpoints_to_the_new_bound() -> None
     assert run.trial("t0").iteration == 5
 
 
-def test_a_finished_trial_without_a_checkpoint_stays_finished_and_that_is_told() -> None:
+def test_a_finished_trial_without_a_checkpoint_stays_finished_and_that_is_reported() -> None:
     run = ended(checkpoint=False)
     effects = run.resume(finished="resume", changed=LONGER)
     assert launches(effects) == []
@@ -91,7 +91,7 @@ def test_a_finished_trial_without_a_checkpoint_stays_finished_and_that_is_told()
     assert launches(run.resume(finished="restart")) == ["t0"]
 
 
-def test_many_without_a_checkpoint_are_told_in_one_sentence() -> None:
+def test_many_without_a_checkpoint_are_reported_in_one_sentence() -> None:
     run = ended(checkpoint=False, samples=5)
     (text,) = warnings(run.resume(finished="resume", changed=LONGER))
     assert text.startswith("train_t0, train_t1, train_t2 and 2 more finished")
@@ -134,7 +134,7 @@ def test_fewer_samples_than_there_are_trials_are_refused() -> None:
         check_enough(machine, Wanted(num_samples=2), 2)
 
 
-def test_it_is_told_that_a_scheduler_still_has_its_say_and_a_new_space_needs_samples() -> None:
+def test_a_notice_says_that_a_scheduler_still_has_its_say_and_a_new_space_needs_samples() -> None:
     machine = ended(scheduler="ASHAScheduler").machine
     spec = replace(machine.spec, **LONGER)
     first = Resumed(epoch=2, capacity={}, finished=ResumeType.RESUME, spec=spec, rules=2)
@@ -257,7 +257,7 @@ def test_the_least_of_budget_and_timeout_counts(budget_s: Any, timeout_s: Any, l
     assert run.machine.spec.budget_s == least
 
 
-def test_a_spent_timeout_begins_nothing_and_a_longer_one_goes_on() -> None:
+def test_a_spent_timeout_begins_nothing_and_a_longer_one_continues() -> None:
     run = Rehearsal(timeout_s=2.0)
     run.suggest()
     run.start("t0")
@@ -298,10 +298,10 @@ def test_what_a_stopper_has_ended_stays_ended() -> None:
     assert run.resume(changed={"num_samples": 20})[-1].__class__ is Finish
 
 
-def test_another_stopper_lets_it_go_on() -> None:
+def test_another_stopper_lets_it_continue() -> None:
     run = stopped_by_stopper()
     assert Suggest(index=1) in run.resume(changed={"stop_number": 1})
 
 
-def test_in_a_journal_of_the_first_versions_it_went_on() -> None:
+def test_in_a_journal_of_the_first_versions_it_continued() -> None:
     assert Suggest(index=1) in stopped_by_stopper().resume(rules=1)

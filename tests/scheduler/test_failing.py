@@ -36,7 +36,7 @@ def test_without_retries_a_failure_is_an_error() -> None:
     assert trial.failures == 1
 
 
-def test_a_trial_is_tried_again_as_often_as_it_may_be() -> None:
+def test_a_trial_is_retried_as_often_as_it_may_be() -> None:
     run = of_one(2)
     for attempt in (2, 3):
         assert run.fails("t0") == []
@@ -64,7 +64,7 @@ def test_a_retry_waits_until_the_failed_worker_is_gone() -> None:
     assert attempts(run.exits("t0")) == [2]
 
 
-def test_a_retry_goes_on_from_the_newest_checkpoint() -> None:
+def test_a_retry_resumes_from_the_newest_checkpoint() -> None:
     run = of_one(1)
     run.report("t0", checkpoint=True)
     run.report("t0", checkpoint=True)
@@ -174,7 +174,7 @@ def test_fail_fast_stops_the_others_at_the_first_error(fail_fast: bool | str) ->
     assert run.trial("t1").status is Status.PENDING
 
 
-def test_what_fail_fast_has_stopped_goes_on_after_a_restore() -> None:
+def test_what_fail_fast_has_stopped_resumes_after_a_restore() -> None:
     run = two_running(fail_fast=True)
     run.report("t1", checkpoint=True)
     run.fails("t0")
@@ -186,7 +186,7 @@ def test_what_fail_fast_has_stopped_goes_on_after_a_restore() -> None:
     assert run.trial("t1").resumed_from == 1
 
 
-def test_the_first_failure_is_the_one_that_is_told() -> None:
+def test_the_first_failure_is_the_one_that_is_reported() -> None:
     run = Rehearsal(capacity={"CPU": 3}, failure=FailureConfig(fail_fast=True))
     for _ in range(3):
         run.suggest()
@@ -200,7 +200,7 @@ def test_the_first_failure_is_the_one_that_is_told() -> None:
     assert "trial t0 failed" in finish.message
 
 
-def test_without_fail_fast_the_others_go_on() -> None:
+def test_without_fail_fast_the_others_continue() -> None:
     run = two_running(False)
     assert run.fails("t0") == []
     assert run.exits("t0") == [Suggest(index=2)]
@@ -216,7 +216,7 @@ def test_an_error_while_a_trial_unwinds_changes_nothing_about_its_end() -> None:
     assert run.trial("t0").error is None
 
 
-def test_a_worker_that_dies_while_it_is_told_to_stop_has_ended() -> None:
+def test_a_worker_that_dies_while_it_is_asked_to_stop_has_ended() -> None:
     run = of_one(0, stop={"training_iteration": 1})
     run.report("t0")
     assert run.exits("t0", "was killed by signal 9 (SIGKILL)") == [Finish(reason="done")]

@@ -38,7 +38,7 @@ def test_the_newest_example_tells_every_kind_of_event_and_of_decision() -> None:
     assert {type(one).__name__ for one in decisions} == set(DECISIONS)
 
 
-def test_there_is_an_example_of_a_journal_that_begins_anew() -> None:
+def test_there_is_an_example_of_a_journal_that_starts_again() -> None:
     machine = Machine()
     for (event, now, answers), _ in read_events(DATA / "begun-anew" / "journal"):
         machine.replay(event, now=now, answers=answers)

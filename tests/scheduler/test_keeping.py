@@ -35,7 +35,7 @@ def keep_all(run: Rehearsal, scores: list[Any], name: str = "score") -> list[int
     return kept(run)
 
 
-def test_a_reported_checkpoint_is_to_be_committed_before_the_report_is_answered() -> None:
+def test_a_reported_checkpoint_must_be_committed_before_the_report_is_answered() -> None:
     run = running()
     commit, reply = run.report("t0", checkpoint=True)
     assert isinstance(commit, Commit)
@@ -81,14 +81,14 @@ def test_what_goes_is_discarded_when_the_newer_one_is_committed_not_before() -> 
         ("max", [2, 2, 0], [1, 2]),
     ],
 )
-def test_the_best_is_kept_and_beside_it_the_newest(
+def test_the_best_and_the_newest_are_kept(
     order: str, scores: list[Any], expected: list[int]
 ) -> None:
     run = running(num_to_keep=1, checkpoint_score_attribute="score", checkpoint_score_order=order)
     assert keep_all(run, scores) == expected
 
 
-def test_a_score_may_be_nested_or_a_count_of_ours() -> None:
+def test_a_score_may_be_nested_or_a_count_of_holdfast() -> None:
     run = running(num_to_keep=1, checkpoint_score_attribute="eval/score")
     run.report("t0", {"eval": {"score": 5}}, checkpoint=True)
     assert run.trial("t0").checkpoints[0].score == 5

@@ -1,4 +1,4 @@
-"""Settings that name a metric: a name that nobody reports is a mistake, and is told early."""
+"""Settings that name a metric: a name that no one reports is a mistake, and is reported early."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ def test_once_a_report_had_the_bound_others_may_lack_it() -> None:
     assert goes_on(run.report("t1", {"loss": 1}))
 
 
-def test_a_goal_and_a_bound_that_are_wrong_are_told_together() -> None:
+def test_a_goal_and_a_bound_that_are_wrong_are_reported_together() -> None:
     run = running(metric="f1", stop={"acc": 1})
     run.report("t0", {"loss": 1})
     assert run.machine.ending is not None
@@ -106,7 +106,7 @@ def test_a_restore_asks_for_the_names_again() -> None:
     assert run.machine.ending.reason == "abort"
 
 
-def test_a_restore_that_is_not_strict_goes_on() -> None:
+def test_a_restore_that_is_not_strict_continues() -> None:
     run = aborted()
     run.resume(strict=False)
     run.start("t0")
@@ -115,7 +115,7 @@ def test_a_restore_that_is_not_strict_goes_on() -> None:
     assert run.machine.expected.unseen == {}
 
 
-# -- what came to nothing -----------------------------------------------------------------------
+# -- what failed -----------------------------------------------------------------------
 
 
 def test_a_run_that_never_had_what_its_settings_name_came_to_nothing() -> None:
@@ -151,7 +151,7 @@ def warnings_in(effects: list[Any]) -> list[str]:
     return [effect.text for effect in effects if isinstance(effect, Warn)]
 
 
-def test_a_score_that_the_first_checkpoint_lacks_is_told_once_and_ends_nothing() -> None:
+def test_a_score_that_the_first_checkpoint_lacks_is_reported_once_and_ends_nothing() -> None:
     run = scored("acurracy")
     assert warnings_in(run.report("t0", {"loss": 1})) == []
     effects = run.report("t0", {"accuracy": 0.5}, checkpoint=True)
@@ -162,7 +162,7 @@ def test_a_score_that_the_first_checkpoint_lacks_is_told_once_and_ends_nothing()
     assert warnings_in(run.report("t0", {"accuracy": 0.5}, checkpoint=True)) == []
 
 
-def test_it_is_not_told_again_after_a_restore() -> None:
+def test_it_is_not_reported_again_after_a_restore() -> None:
     run = scored("acurracy")
     run.report("t0", {"accuracy": 0.5}, checkpoint=True)
     assert from_snapshot(snapshot(run.machine)).expected.score_checked
@@ -185,10 +185,10 @@ def test_a_checkpoint_without_a_report_is_looked_at_too() -> None:
     assert len(warnings_in(run.save("t0"))) == 1
 
 
-# -- names of ours ------------------------------------------------------------------------------
+# -- names of holdfast ----------------------------------------------------------------------------
 
 
-def test_metrics_with_names_of_ours_are_told_once_with_both_values() -> None:
+def test_metrics_with_names_of_holdfast_are_reported_once_with_both_values() -> None:
     run = running(2)
     effects = run.report("t0", {"loss": 1, "training_iteration": 7, "trial_id": "mine"})
     assert goes_on(effects)

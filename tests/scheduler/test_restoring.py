@@ -43,7 +43,7 @@ def statuses(run: Rehearsal) -> str:
     return " ".join(trial.status for trial in run.machine.trials.values())
 
 
-def test_a_restore_goes_on_with_what_had_begun_then_with_what_waited() -> None:
+def test_a_restore_resumes_what_had_begun_then_what_waited() -> None:
     run = crashed()
     assert statuses(run) == "TERMINATED ERROR RUNNING PENDING"
     effects = run.resume()
@@ -121,7 +121,7 @@ def test_a_restore_after_the_time_budget_begins_nothing_and_takes_up_nothing() -
     assert statuses == ["TERMINATED", "ERROR", "PENDING", "PENDING"]
 
 
-def test_a_restore_within_the_time_budget_goes_on() -> None:
+def test_a_restore_within_the_time_budget_continues() -> None:
     run = crashed(time_budget_s=1000.0)
     assert launches(run.resume()) == ["t2"]
 
@@ -174,7 +174,7 @@ def test_a_trial_that_was_stopping_has_ended() -> None:
     assert effects[-1] == Suggest(index=1)
 
 
-def test_an_interrupted_run_goes_on() -> None:
+def test_an_interrupted_run_continues() -> None:
     run = Rehearsal(capacity={"CPU": 1})
     run.suggest()
     run.start("t0")

@@ -110,7 +110,7 @@ def test_the_newest_the_best_and_the_needed_always_stay(
         assert len(scores) - 1 in stay
 
 
-def test_beside_what_stays_on_this_machine_the_newest_in_storage_is_kept() -> None:
+def test_the_newest_in_storage_is_kept_in_addition_to_those_on_this_machine() -> None:
     known = [
         replace(checkpoint, upload=upload)
         for checkpoint, upload in zip(

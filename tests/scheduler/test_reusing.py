@@ -83,7 +83,7 @@ KINDS: dict[str, Callable[..., Decision]] = {
 }
 
 
-def test_a_worker_that_was_released_is_given_to_nobody() -> None:
+def test_a_worker_that_was_released_is_given_to_no_one() -> None:
     run = running(2, policy=Told())
     run.returns("t0")
     assert run.suggest({"CPU": 2}) == [Release(trial_id="t0", attempt=1)]
@@ -146,7 +146,7 @@ def test_an_idle_worker_that_dies_leaves_its_resources() -> None:
     assert reused(run.suggest()) == {"t1": None}
 
 
-def test_a_trial_that_is_to_be_tried_again_waits_for_no_exit() -> None:
+def test_a_trial_that_will_be_retried_waits_for_no_exit() -> None:
     run = running(has_stopper=True, failure=FailureConfig(max_failures=1))
     run.report("t0")
     run.answer("t0", failed=failure("stopper"))
@@ -172,7 +172,7 @@ def test_a_reused_worker_is_no_second_one_for_max_concurrent() -> None:
     assert reused(run.suggest()) == {"t1": "t0"}
 
 
-def test_a_trial_that_is_changed_does_not_go_on_with_what_its_idle_worker_holds() -> None:
+def test_a_trial_that_is_changed_does_not_continue_with_what_its_idle_worker_holds() -> None:
     class Growing(TrialScheduler):
         def decide(self, view: View, event: Observation) -> Sequence[Decision]:
             twice = PlacementGroupFactory([{"CPU": 2}])

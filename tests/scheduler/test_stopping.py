@@ -1,4 +1,4 @@
-"""How trials and runs are told to stop: bounds, stop functions, budgets, Ctrl-C."""
+"""How trials and runs are stopped: bounds, stop functions, budgets, Ctrl-C."""
 
 from typing import Any
 
@@ -53,7 +53,7 @@ def test_a_bound_that_is_reached_is_the_answer_to_the_report(
     assert run.trial("t0").status is (Status.STOPPING if stops else Status.RUNNING)
 
 
-def test_a_users_metric_wins_over_a_count_of_ours_as_it_does_in_the_files() -> None:
+def test_a_users_metric_wins_over_a_count_of_holdfast_as_it_does_in_the_files() -> None:
     run = running(stop={"time_total_s": 100})
     assert run.report("t0", {"time_total_s": 101}) == [reply(Verdict.STOP)]
 
@@ -68,7 +68,7 @@ def test_a_trial_that_reports_done_is_done() -> None:
     assert running().report("t0", {"done": "yes"}) == [reply(Verdict.CONTINUE)]
 
 
-def test_a_trial_that_goes_on_reporting_is_told_again() -> None:
+def test_a_trial_that_continues_to_report_is_reported_again() -> None:
     run = running(stop={"training_iteration": 1})
     run.report("t0")
     assert run.report("t0") == [reply(Verdict.STOP)]
@@ -94,7 +94,7 @@ def test_a_report_is_answered_once_the_stop_function_has_seen_it() -> None:
     assert run.answer("t0", stop=True) == [reply(Verdict.STOP)]
 
 
-def test_bounds_count_beside_a_stop_function() -> None:
+def test_bounds_count_in_addition_to_a_stop_function() -> None:
     run = running(has_stopper=True, stop={"training_iteration": 1})
     run.report("t0")
     assert run.answer("t0") == [reply(Verdict.STOP)]
@@ -133,7 +133,7 @@ def test_an_error_in_the_stop_function_of_a_trial_that_is_stopping_changes_nothi
     assert run.trial("t1").status is Status.TERMINATED
 
 
-def test_a_trial_whose_stop_function_failed_is_tried_again() -> None:
+def test_a_trial_whose_stop_function_failed_is_retried() -> None:
     run = running(has_stopper=True, failure=FailureConfig(max_failures=1))
     run.report("t0")
     run.answer("t0", failed=failure("stopper"))

@@ -26,7 +26,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_both_are_told_side_by_side(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_both_are_reported_side_by_side(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["replay", str(run), "--scheduler", "asha", "--workers", "9"]
     words += ["--option", "max_t=9", "--option", "reduction_factor=3"]
     assert main(words) == 0
@@ -51,7 +51,7 @@ def test_both_are_told_side_by_side(run: Path, capsys: pytest.CaptureFixture[str
         (["--workers", "0"], "workers must be a whole number of at least 1"),
     ],
 )
-def test_what_it_cannot_do_is_told(
+def test_what_it_cannot_do_is_reported(
     words: list[str], told: str, run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["replay", str(run), *words]) == 2

@@ -129,7 +129,7 @@ def test_a_run_without_a_report_cannot_be_replayed(torn: RecordedExperiment) -> 
         replay(torn.layout.root)
 
 
-def test_what_is_no_run_is_told(tmp_path: Path, run: Path) -> None:
+def test_what_is_no_run_is_reported(tmp_path: Path, run: Path) -> None:
     with pytest.raises(ExperimentNotFound, match="there is no experiment at"):
         replay(tmp_path)
     with pytest.raises(InvalidConfig, match="workers must be"):
@@ -137,7 +137,7 @@ def test_what_is_no_run_is_told(tmp_path: Path, run: Path) -> None:
 
 
 class Copying(TrialScheduler):
-    """At iteration 5 the first trial goes on from the second, or with a config of its own."""
+    """At iteration 5 the first trial resumes from the second, or with a config of its own."""
 
     needs_checkpoints = True
 
@@ -158,7 +158,9 @@ class Copying(TrialScheduler):
 
 
 @pytest.mark.parametrize("clones", [True, False])
-def test_another_config_goes_on_by_the_increments_of_the_nearest(clones: bool, run: Path) -> None:
+def test_another_config_continues_by_the_increments_of_the_nearest(
+    clones: bool, run: Path
+) -> None:
     found = replay(run, scheduler=Copying(clones=clones), workers=12, checkpoint_every=1)
     first = found.simulated.trials[0]
     lr = [trial.spec.config["lr"] for trial in found.recorded.trials]
@@ -172,7 +174,7 @@ def test_another_config_goes_on_by_the_increments_of_the_nearest(clones: bool, r
 
 
 def test_an_estimate_stays_in_the_range_of_what_was_recorded(tmp_path: Path) -> None:
-    """One that is good already goes on as one that had everything still before it."""
+    """One that is good already continues as one that had everything still before it."""
     simulate(
         lambda config, iteration: {"accuracy": 0.9 - config["late"] / iteration},
         param_space={"late": tune.grid_search([0.5, 0.1])},

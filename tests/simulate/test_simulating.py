@@ -60,7 +60,7 @@ def learning(config: dict[str, Any], iteration: int) -> float:
 
 
 class Halving(TrialScheduler):
-    """At iteration 3 a trial is paused; when all are, the better half goes on."""
+    """At iteration 3 a trial is paused; when all are, the better half continues."""
 
     needs_checkpoints = True
 
@@ -83,7 +83,7 @@ class Halving(TrialScheduler):
 
 
 class Copying(TrialScheduler):
-    """At iteration 4 a trial goes on as a copy of the best, with another config."""
+    """At iteration 4 a trial continues as a copy of the best, with another config."""
 
     needs_checkpoints = True
 
@@ -157,7 +157,7 @@ def test_another_process_with_other_hashes_gives_the_same_trace() -> None:
     assert found.stdout.strip() == study(SCHEDULERS["asha"](), faults=BAD_DAYS).digest
 
 
-def test_nobody_makes_room_for_others_once_the_whole_grid_is_there() -> None:
+def test_no_one_makes_room_for_others_once_the_whole_grid_is_there() -> None:
     decided: list[Decision] = []
 
     def look(record: bytes) -> None:
@@ -222,7 +222,7 @@ def test_no_trial_is_lost_whatever_happens(
     assert found.reason == "done"
     assert len(found.trials) == 9
     assert {trial.status for trial in found.trials} == {Status.TERMINATED}
-    if scheduler in ("fifo", "copying", "pbt"):  # a copy of one that has ended goes on from there
+    if scheduler in ("fifo", "copying", "pbt"):  # a copy of one that has ended resumes from there
         assert min(trial.iteration for trial in found.trials) == 9
     told = [(t.trial_id, t.status, t.iteration, t.attempts, t.metrics) for t in found.trials]
     trials = folded.machine.trials.values()
@@ -308,7 +308,7 @@ class Counting:
 
 
 class CopyAtThree(TrialScheduler):
-    """The first trial goes on from the checkpoint of the second, ten times as fast."""
+    """The first trial resumes from the checkpoint of the second, ten times as fast."""
 
     needs_checkpoints = True
 
@@ -321,7 +321,7 @@ class CopyAtThree(TrialScheduler):
 
 
 @pytest.mark.parametrize("reuses", [True, False])
-def test_a_clone_goes_on_from_the_state_of_the_other(reuses: bool) -> None:
+def test_a_clone_resumes_from_the_state_of_the_other(reuses: bool) -> None:
     found = simulate(
         Counting(),
         param_space={"step": tune.grid_search([1, 5])},
@@ -342,8 +342,8 @@ def test_a_clone_goes_on_from_the_state_of_the_other(reuses: bool) -> None:
 
 
 @pytest.mark.parametrize("saves", [True, False])
-def test_a_paused_trial_goes_on_from_what_it_has_saved(saves: bool) -> None:
-    """One that does not save when it is told goes on from its newest checkpoint."""
+def test_a_paused_trial_resumes_from_what_it_has_saved(saves: bool) -> None:
+    """A trial that does not save on request resumes from its newest checkpoint."""
     found = study(
         Halving(),
         tuning={"num_samples": 8},
@@ -351,7 +351,7 @@ def test_a_paused_trial_goes_on_from_what_it_has_saved(saves: bool) -> None:
         checkpoint_every=0 if saves else 2,
     )
     assert found.endings == {"bound": 4, "stopped": 4}
-    # The four that go on do the third iteration again where it was not saved.
+    # The four that continue do the third iteration again where it was not saved.
     assert found.reports == (8 * 3 + 4 * 6 if saves else 8 * 3 + 4 * 7)
     assert found.repeated == (0 if saves else 4)
 
@@ -404,7 +404,7 @@ class Telling(Searcher):
         self.alive = ""
 
 
-def test_a_search_algorithm_is_told_and_asked_as_in_a_real_run() -> None:
+def test_a_search_algorithm_learns_and_is_asked_as_in_a_real_run() -> None:
     search = Telling()
     study(tuning={"num_samples": 2, "search_alg": search}, run={"stop": {"training_iteration": 2}})
     assert search.told == ["0 1", "0 2", "0 end", "1 1", "1 2", "1 end"]
@@ -435,7 +435,8 @@ class AsManyAsLive(Searcher):
 
 
 def test_a_search_has_heard_of_all_that_an_event_ends_before_it_is_asked_again() -> None:
-    """The last of three at the milestone of HyperBand goes on, and the two others are stopped."""
+    """The last of three at the milestone of HyperBand continues, and the two others are
+    stopped."""
     search = AsManyAsLive()
     scheduler = HyperBandScheduler(max_t=3, reduction_factor=3)
     study(scheduler, tuning={"num_samples": 5, "search_alg": search})
@@ -472,7 +473,7 @@ def test_a_curve_that_raises_ends_the_simulation_and_names_the_trial() -> None:
         study(curve=broken)
 
 
-def test_a_training_that_nothing_ends_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_nothing_ends_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "MOST_ITERATIONS", 100)
     with pytest.raises(CurveFailed, match="has reached 100 iterations and nothing ends it"):
         study(run={"stop": None})

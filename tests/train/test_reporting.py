@@ -30,7 +30,7 @@ def test_metrics_are_chosen_by_name(metrics: Metrics, row: dict[str, float]) -> 
     assert chosen(FOUND, metrics) == row
 
 
-def test_a_metric_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_metric_that_is_not_there_is_reported_with_those_that_are() -> None:
     told = "no 'loss' to report; what there is: 'train-loss', 'valid-loss'"
     with pytest.raises(InvalidMetrics, match=told):
         chosen(FOUND, {"mine": "loss"})
@@ -38,7 +38,7 @@ def test_a_metric_that_is_not_there_is_told_with_those_that_are() -> None:
         chosen({}, "loss")
 
 
-def test_a_checkpoint_without_the_file_is_told_with_those_that_it_has(tmp_path: Path) -> None:
+def test_a_checkpoint_without_the_file_is_reported_with_those_that_it_has(tmp_path: Path) -> None:
     (tmp_path / "mine.ubj").touch()
     (tmp_path / ".holdfast.json").touch()
     checkpoint = Checkpoint.from_directory(tmp_path)

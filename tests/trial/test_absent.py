@@ -58,17 +58,17 @@ def test_of_two_names_that_are_as_near_both_are_asked_about() -> None:
     assert near_text(["loss"], row) == " Did you mean 'val/loss' or 'train/loss'?"
 
 
-def test_nested_names_are_told_as_they_are_written() -> None:
+def test_nested_names_are_reported_as_they_are_written() -> None:
     assert names_text(ROW) == "accuracy, eval/all, eval/f1, training_iteration"
     assert names_text({}) == "no metrics at all"
 
 
-def test_of_very_many_names_some_are_told() -> None:
+def test_of_very_many_names_some_are_reported() -> None:
     told = names_text({f"m{number:03}": 0 for number in range(1000)})
     assert told.endswith("m039, and 960 more")
 
 
-def test_two_wrong_settings_are_told_at_once_with_the_ways_to_leave() -> None:
+def test_two_wrong_settings_are_reported_at_once_with_the_ways_to_leave() -> None:
     settings = {"TuneConfig(metric='acurracy')": "acurracy", "RunConfig(stop={'lss': ...})": "lss"}
     text = absent_from_first_report(settings, {**ROW, "loss": 1}, {"accuracy": 0.5, "loss": 1})
     assert text.startswith("TuneConfig(metric='acurracy') and RunConfig(stop={'lss': ...}): ")
@@ -87,13 +87,13 @@ def test_a_score_may_be_missing_now_and_then(value: object) -> None:
     ("value", "kind"),
     [("high", "a str"), (True, "a bool"), ({"f1": 1}, "a dict"), ([1], "a list")],
 )
-def test_a_score_that_can_be_no_number_is_told(value: object, kind: str) -> None:
+def test_a_score_that_can_be_no_number_is_reported(value: object, kind: str) -> None:
     text = unscored("score", {"score": value}, {"score": value})
     assert "checkpoint_score_attribute='score'" in text
     assert f"has {kind} there, not a number" in text
 
 
-def test_a_score_of_another_name_is_told_with_what_is_near() -> None:
+def test_a_score_of_another_name_is_reported_with_what_is_near() -> None:
     text = unscored("acurracy", ROW, {"accuracy": 0.5})
     assert "checkpoint_score_attribute='acurracy'" in text
     assert "Did you mean 'accuracy'?" in text

@@ -171,7 +171,7 @@ def test_an_error_is_kept_with_the_trial() -> None:
         (Status.STOPPING, Status.TERMINATED),
     ],
 )
-def test_an_interrupt_leaves_what_would_have_gone_on(before: Status, after: Status) -> None:
+def test_an_interrupt_leaves_what_would_have_continued(before: Status, after: Status) -> None:
     trial = advance(trial_in(before), Interrupted(trial_id="t0"))
     assert (trial.status, trial.failures) == (after, 1)
 

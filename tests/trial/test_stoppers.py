@@ -156,7 +156,7 @@ def test_within_a_stopper_of_the_users_a_timeout_counts_between_reports() -> Non
         assert timeout.stop_all() is over
 
 
-def test_only_what_looks_at_reports_has_to_be_shown_them() -> None:
+def test_only_what_looks_at_reports_gets_them() -> None:
     shown = [stop for stop in (None, NoopStopper(), TimeoutStopper(1)) if is_asked(stop)]
     assert shown == []
     assert not is_asked(CombinedStopper(TimeoutStopper(1), MaximumIterationStopper(1)))
@@ -219,11 +219,11 @@ class OfTheUser(Stopper):
         ),
     ],
 )
-def test_a_stop_condition_is_told_as_it_was_written(stop: Any, text: str) -> None:
+def test_a_stop_condition_is_reported_as_it_was_written(stop: Any, text: str) -> None:
     assert text_of(stop) == text
 
 
-def test_what_a_stopper_has_seen_does_not_change_how_it_is_told() -> None:
+def test_what_a_stopper_has_seen_does_not_change_how_it_is_reported() -> None:
     stopper = TrialPlateauStopper("loss")
     before = text_of(stopper)
     end_of(stopper, [1, 2, 3])

@@ -26,7 +26,7 @@ FAILURE = Failure(
 )
 
 
-def test_every_error_of_ours_has_one_base() -> None:
+def test_every_error_of_holdfast_has_one_base() -> None:
     kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
     raised = [kind for kind in kinds if issubclass(kind, Exception)]
     assert len(raised) > 8

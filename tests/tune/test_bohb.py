@@ -59,7 +59,7 @@ def test_a_budget_with_too_few_trials_is_skipped() -> None:
 
 
 def test_an_iteration_at_which_no_trial_has_ended_is_no_budget() -> None:
-    """Those that went on say nothing of those that were left behind."""
+    """Those that continued say nothing of those that were left behind."""
     search = opened(TuneBOHB(bohb_config={"random_fraction": 0}), LINE)
     for trial in range(20):
         x = trial / 20
@@ -80,7 +80,7 @@ def test_failures_are_bad_at_every_budget() -> None:
     assert min(model(search)) > 0.4
 
 
-def test_no_more_trials_run_at_once_than_it_is_told() -> None:
+def test_no_more_trials_run_at_once_than_allowed() -> None:
     search = opened(TuneBOHB(max_concurrent=2), LINE)
     assert [search.suggest(f"t{i}") is None for i in range(3)] == [False, False, True]
     search.on_trial_complete("t0", None, error=True)

@@ -40,7 +40,7 @@ def test_a_short_name_leads_to_a_class_that_says_what_it_lacks(name: str) -> Non
         tune.create_scheduler(name)
 
 
-def test_an_unknown_name_is_told_with_those_that_there_are_and_those_that_are_near() -> None:
+def test_an_unknown_name_is_reported_with_those_that_there_are_and_those_that_are_near() -> None:
     with pytest.raises(
         InvalidConfig, match=r"no scheduler 'medianstoping', only fifo, .*pb2"
     ) as e:
@@ -48,6 +48,6 @@ def test_an_unknown_name_is_told_with_those_that_there_are_and_those_that_are_ne
     assert "Did you mean 'medianstopping'" in str(e.value)
 
 
-def test_an_unknown_setting_is_told_with_the_class() -> None:
+def test_an_unknown_setting_is_reported_with_the_class() -> None:
     with pytest.raises(TypeError, match=r"MedianStoppingRule.*'patience'"):
         tune.create_scheduler("medianstopping", patience=3)

@@ -64,7 +64,7 @@ def row(loss: Any, step: int = 1) -> dict[str, Any]:
     return {"loss": loss, "training_iteration": step}
 
 
-def test_a_restored_search_that_is_told_its_history_goes_on_as_if_nothing_had_happened() -> None:
+def test_a_restored_search_that_replays_its_history_continues_as_if_nothing_had_happened() -> None:
     first = opened(CountingSearch(points_to_evaluate=[{"kind": "none"}]))
     second = pickle.loads(pickle.dumps(first))
     opened(second)
@@ -93,7 +93,7 @@ def test_points_come_first_and_what_they_leave_out_is_drawn() -> None:
     assert third["lr"] not in (0.25, 0.5)
 
 
-def test_points_with_rewards_are_told_and_not_run() -> None:
+def test_points_with_rewards_are_learned_and_not_run() -> None:
     points = [{"lr": 0.25, "kind": "none"}, {"lr": 0.5, "kind": {"n": 1}}]
     search = CountingSearch(points_to_evaluate=points, evaluated_rewards=[3, math.nan], mode="max")
     search.add_evaluated_point({"lr": 1, "kind": "none", "k": 3}, 8.0, intermediate_values=[7])
@@ -111,7 +111,7 @@ def test_points_with_rewards_are_told_and_not_run() -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, None, "high", True])
-def test_a_last_report_without_a_finite_metric_is_told_as_a_failure(value: Any) -> None:
+def test_a_last_report_without_a_finite_metric_is_reported_as_a_failure(value: Any) -> None:
     search = opened(CountingSearch())
     search.suggest("t0")
     search.on_trial_result("t0", row(1.0))
@@ -120,7 +120,7 @@ def test_a_last_report_without_a_finite_metric_is_told_as_a_failure(value: Any) 
     assert search.study.heard[1:] == [("saw", 0, 1, (1.0,)), ("told", 0, None)]
 
 
-def test_a_metric_that_nobody_reports_is_named_at_the_first_end_of_a_trial() -> None:
+def test_a_metric_that_no_one_reports_is_named_at_the_first_end_of_a_trial() -> None:
     search = opened(CountingSearch(metric="lost"))
     search.suggest("t0")
     search.on_trial_complete("t0", None, error=True)
@@ -165,7 +165,7 @@ def test_what_is_known_only_with_the_tuner_is_refused_then(
         opened(search, **goal)
 
 
-def test_what_was_suggested_from_another_space_is_told_to_nobody(
+def test_what_was_suggested_from_another_space_reaches_no_one(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     search = opened(CountingSearch(), {**SPACE, "new": tune.uniform(0, 1)})
@@ -190,7 +190,7 @@ def test_a_space_of_its_own_is_searched_in_place_of_the_tuners() -> None:
     assert isinstance(config["x"], Thing)
 
 
-def test_a_library_that_is_missing_is_told_with_its_extra() -> None:
+def test_a_library_that_is_missing_is_reported_with_its_extra() -> None:
     class Absent(CountingSearch):
         library = Framework(title="Nowhere", module="nowhere_to_be_found", extra="nowhere")
 

@@ -92,7 +92,7 @@ def test_one_that_has_not_begun_is_waited_for() -> None:
     assert world.said == ["the trial has not begun: waiting until it does"]
 
 
-def test_a_run_that_is_killed_is_told_once_for_each_time_and_waited_for() -> None:
+def test_a_run_that_is_killed_is_reported_once_for_each_time_and_waited_for() -> None:
     dead, alive = becomes(standing(live=False)), becomes(standing())
     world = World([dead, dead, alive, writes(b"again\n"), dead, ends])
     assert world.followed() == b"again\nthe last\n"
@@ -100,7 +100,7 @@ def test_a_run_that_is_killed_is_told_once_for_each_time_and_waited_for() -> Non
     assert world.said[0].startswith("no process runs the experiment: waiting for a restore")
 
 
-def test_a_storage_that_does_not_answer_is_told_once_and_asked_again() -> None:
+def test_a_storage_that_does_not_answer_is_reported_once_and_asked_again() -> None:
     def fails(world: World) -> None:
         world.trouble = "no answer"
 

@@ -267,7 +267,7 @@ def test_the_time_since_a_restore_counts_from_where_the_attempt_began(tmp_path: 
     assert [row["time_since_restore"] for row in seen.results] == [1.0, 1.0, 2.0]
 
 
-def test_a_callback_that_changes_its_result_changes_nobody_elses(run: Run) -> None:
+def test_a_callback_that_changes_its_result_changes_no_one_elses(run: Run) -> None:
     class Greedy(Callback):
         def on_trial_result(self, *_: Any, **seen: Any) -> None:
             result = seen["result"]
@@ -407,7 +407,7 @@ class Failing(Callback):
         raise KeyError(f"no key in row {seen['iteration']}")
 
 
-def test_an_exception_in_a_callback_is_shown_once_and_the_others_go_on(run: Run) -> None:
+def test_an_exception_in_a_callback_is_shown_once_and_the_others_continue(run: Run) -> None:
     recorder = Recorder()
     thread = run.started(Failing(), recorder)
     run.feed(suggestion(), started(), *(reported(i) for i in range(1, 6)), returned())
@@ -469,7 +469,7 @@ def test_the_loop_never_waits_for_a_callback_and_nothing_is_dropped(
     assert stuck.results == 499
 
 
-def test_a_long_queue_is_told_once_with_the_name_of_the_slow_callback(
+def test_a_long_queue_is_reported_once_with_the_name_of_the_slow_callback(
     run: Run, gate: threading.Event
 ) -> None:
     stuck = Stuck(gate)
@@ -580,7 +580,7 @@ def test_no_state_is_kept_where_no_callback_has_one(run: Run) -> None:
     assert kept == []
 
 
-def test_a_state_that_cannot_be_loaded_is_told_and_the_run_goes_on(run: Run) -> None:
+def test_a_state_that_cannot_be_loaded_is_reported_and_the_run_continues(run: Run) -> None:
     recorder = Recorder()
     thread = run.thread(recorder)
     thread.start(states={"Recorder": b"no pickle"})

@@ -7,7 +7,7 @@ from holdfast.scheduler.policies.hyperband import HyperBandScheduler
 from holdfast.testing.rehearsal import Rehearsal
 
 
-def test_those_that_a_report_of_another_lets_go_on_or_stops_are_told_with_what_they_were() -> None:
+def test_trials_that_another_one_resumes_or_stops_are_reported_with_their_former_state() -> None:
     run = Rehearsal(
         capacity={"CPU": 3.0},
         policy=HyperBandScheduler(max_t=3, metric="loss", mode="min"),

@@ -1,4 +1,4 @@
-"""A search in its thread: what it is told, in which order, and again after a restore."""
+"""A search in its thread: what it is reported, in which order, and again after a restore."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Stage:
         return event
 
 
-def test_what_was_told_while_it_thought_is_told_after_that_again(tmp_path: Path) -> None:
+def test_results_during_a_question_are_replayed_after_it(tmp_path: Path) -> None:
     async def main() -> None:
         first = Slow()
         first.goes.set()
@@ -186,7 +186,7 @@ class OfRay(Searcher):
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_an_end_is_told_by_name_as_ray_documents_it(tmp_path: Path, wrapped: bool) -> None:
+def test_an_end_is_reported_by_name_as_ray_documents_it(tmp_path: Path, wrapped: bool) -> None:
     async def main() -> list[Any]:
         search = OfRay()
         stage = Stage(tmp_path, ConcurrencyLimiter(search, 2) if wrapped else search)

@@ -29,7 +29,7 @@ class Dead:
         self.ended.set_result("was killed")
 
     def send(self, message: list[Any]) -> None:
-        """Nobody reads it."""
+        """No one reads it."""
 
     async def gone(self) -> str:
         return "was killed"
@@ -108,7 +108,7 @@ async def test_a_tracker_process_that_is_not_started_again_is_a_loss(
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-async def test_what_storage_does_not_keep_is_a_loss_and_what_is_tried_again_is_none(
+async def test_what_storage_does_not_keep_is_a_loss_and_what_is_retried_is_none(
     tell: Told, monkeypatch: pytest.MonkeyPatch, message: list[Any], level: str, said: str
 ) -> None:
     monkeypatch.setattr(services, "RestartingService", lambda *_, **__: Dead())

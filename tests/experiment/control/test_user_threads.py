@@ -1,4 +1,4 @@
-"""Users' search and stop functions, in a thread that nobody has to wait for."""
+"""Users' search and stop functions, in a thread that no one has to wait for."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_its_thread_ends_with_it() -> None:
     assert not thread.is_alive()
 
 
-def test_a_question_waits_behind_a_long_history_as_long_as_that_goes_on(
+def test_a_question_waits_behind_a_long_history_as_long_as_that_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The deadline is for each step, and then for the question."""

@@ -1,4 +1,4 @@
-"""What the thread of `fit()` does while a run goes on: looks, messages, and how it ends."""
+"""What the thread of `fit()` does while a run continues: looks, messages, and how it ends."""
 
 from __future__ import annotations
 
@@ -83,24 +83,24 @@ def ended(
     return stream.getvalue()
 
 
-def test_after_a_ctrl_c_it_is_told_how_to_go_on() -> None:
+def test_after_a_ctrl_c_the_way_to_resume_is_shown() -> None:
     shown = ended(Status.PENDING)
     assert "Interrupted: trials have 10 s to end" in shown
     assert "To resume: tune.Tuner.restore('/results/exp', trainable=...).fit()" in shown
 
 
-def test_a_script_that_goes_on_by_itself_is_only_to_be_started_again() -> None:
+def test_a_script_that_resumes_itself_need_only_be_started_again() -> None:
     shown = ended(Status.PENDING, facts=replace(FACTS, resumes=True))
     assert "To resume: start this script again, or tune.Tuner.restore('/results/exp'" in shown
 
 
-def test_a_run_that_finished_in_time_has_nothing_to_go_on_with() -> None:
+def test_a_run_that_finished_in_time_has_nothing_to_resume() -> None:
     shown = ended(Status.TERMINATED)
     assert "To go on" not in shown
     assert "The run had finished. Its results: tune.Tuner.restore('/results/exp'" in shown
 
 
-def test_one_whose_uploads_are_missing_is_to_be_gone_on_with() -> None:
+def test_one_whose_uploads_are_missing_can_be_resumed() -> None:
     shown = ended(Status.TERMINATED, unsaved=["checkpoint_000001"])
     assert "Not in storage yet: checkpoint_000001" in shown
     assert "To resume: " in shown

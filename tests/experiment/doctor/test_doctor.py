@@ -257,7 +257,7 @@ def problems(root: Path) -> list[str]:
         return [f"{type(error).__name__}: {error}"]
 
 
-def test_a_damage_is_told_with_what_where_and_what_to_do(root: Path) -> None:
+def test_a_damage_is_reported_with_what_where_and_what_to_do(root: Path) -> None:
     broken = newest_checkpoint(root)
     (broken / "model.txt").write_text("model of iteration 5")
     (finding,) = verify(case(root)).findings
@@ -331,7 +331,7 @@ def test_a_snapshot_that_says_other_than_the_journal_is_found(root: Path) -> Non
     assert first != snapshot.read_bytes().split(b"\n", 1)[0]
 
 
-def test_what_is_staged_is_told_and_sync_commits_it(tmp_path: Path) -> None:
+def test_what_is_staged_is_reported_and_sync_commits_it(tmp_path: Path) -> None:
     root = tmp_path / "run"
     made = RecordedExperiment(root, boot=boot_id())
     trial = made.begin()
@@ -553,7 +553,7 @@ def test_nothing_of_tuner_pkl_is_unpickled(root: Path, tmp_path: Path) -> None:
     assert not witness.exists()
 
 
-def test_a_record_of_another_version_is_told_and_nothing_is_changed(root: Path) -> None:
+def test_a_record_of_another_version_is_reported_and_nothing_is_changed(root: Path) -> None:
     import msgpack
 
     journal = Journal(root / "journal")
@@ -568,7 +568,7 @@ def test_a_record_of_another_version_is_told_and_nothing_is_changed(root: Path) 
 
 
 class PausesOnce(TrialScheduler):
-    """Pauses the first trial at its first report, and lets it go on when another has ended."""
+    """Pauses the first trial at its first report, and lets it continue when another has ended."""
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         first = next(iter(view.trials))

@@ -256,7 +256,7 @@ def test_what_changed_here_is_not_uploaded_as_if_it_were_whole(
     assert not verify(case).is_sound
 
 
-def test_a_sync_that_died_goes_on(tmp_path: Path) -> None:
+def test_a_sync_that_died_resumes(tmp_path: Path) -> None:
     run = healthy(tmp_path / "here" / "run")
     remote = Location.resolve(tmp_path / "there" / "run", None, {})
     whole = DoctorTarget(shown="run", layout=run.layout, remote=remote)
@@ -302,7 +302,7 @@ def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
         for name in before
         if any(part in name for part in (TEMPORARY, joined, "checkpoint_000017"))
     }
-    # It was taken over for that, and another machine is told so.
+    # It was taken over for that, and another machine is reported so.
     assert kinds(verify(alone)) == ["storage-claimed"]
     assert verify(alone).is_sound
 

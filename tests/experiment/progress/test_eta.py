@@ -56,7 +56,7 @@ def test_what_is_left_follows_from_the_iterations_and_shrinks_between_two_report
     assert time_left_s([stuck], NONE, to_come=0, slots=1) == pytest.approx(12.0)
 
 
-def test_trials_that_go_on_are_compared_with_those_that_took_longer() -> None:
+def test_trials_that_continue_are_compared_with_those_that_took_longer() -> None:
     uneven = Past(lengths_s=(1.0, 2.0, 10.0, 20.0))
     assert time_left_s([course(5.0)], uneven, to_come=0, slots=1) == pytest.approx(10.0)
     assert time_left_s([course(30.0)], uneven, to_come=0, slots=1) == pytest.approx(3.0)
@@ -117,7 +117,7 @@ def test_slots_are_the_most_that_ran_lately() -> None:
     assert seen.slots == 4
 
 
-def test_what_a_trial_takes_beside_training_is_measured_since_this_incarnation_began() -> None:
+def test_the_time_of_a_trial_without_training_is_measured_since_this_incarnation_began() -> None:
     seen = Throughput()
     seen.look(1000.0, 2, 50, 900.0)
     assert seen.overhead_s == 0.0

@@ -55,7 +55,7 @@ class Busy:
         return Summary(name=facts.name, path=facts.path, counts={}, total=0)
 
 
-def test_a_watcher_that_catches_up_is_told_what_it_does_not_see() -> None:
+def test_a_watcher_that_catches_up_is_shown_what_it_does_not_see() -> None:
     stream = io.StringIO()
     facts = RunFacts(name="exp", path="p", local_path="p")
     watch(cast(Run, Busy()), LogView(stream), facts)

@@ -1,4 +1,4 @@
-"""Which attempts are made again, and how that is told without a flood."""
+"""Which attempts are made again, and how that is reported without a flood."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_retry_tells_the_cause_the_attempt_and_the_checkpoint() -> None:
     )
 
 
-def test_one_that_starts_again_at_once_is_told_although_its_error_is_forgotten() -> None:
+def test_one_that_starts_again_at_once_is_reported_although_its_error_is_forgotten() -> None:
     exited = Exited(trial_id="t_0", attempt=1, cause="was killed by SIGKILL")
     again = replace(BEFORE, status=Status.STARTING, attempt=2, failures=1, checkpoints=())
     told = retry_text(retry(exited, BEFORE, again, max_failures=-1), 1, "/r")
@@ -94,7 +94,7 @@ def test_a_checkpoint_that_was_lost_counts_as_no_failure() -> None:
     assert "Retrying: not counted as a failure, from" in retry_text(seen, 1, "/r")
 
 
-def test_what_is_no_retry_is_not_told_as_one() -> None:
+def test_what_is_no_retry_is_not_reported_as_one() -> None:
     reported = Reported(
         trial_id="t_0",
         attempt=1,
@@ -108,14 +108,14 @@ def test_what_is_no_retry_is_not_told_as_one() -> None:
     assert retry(None, BEFORE, WAITS) is None
     assert retry(RAISED, BEFORE, BEFORE) is None
     assert retry(RAISED, BEFORE, replace(WAITS, status=Status.ERROR)) is None
-    # It was told to end with its run.
+    # It was asked to end with its run.
     assert retry(RAISED, BEFORE, replace(BEFORE, status=Status.PENDING)) is None
     # The machine reports a group that continues with one worker fewer.
     shrunk = replace(WAITS, failures=0, shrunk_to=2, shrunk_until=9.0)
     assert retry(RAISED, BEFORE, shrunk) is None
 
 
-def test_of_one_cause_three_are_told_then_the_tenth_and_the_hundredth() -> None:
+def test_of_one_cause_three_are_reported_then_the_tenth_and_the_hundredth() -> None:
     retries = Retries()
     one: Retry = retry(RAISED, BEFORE, WAITS)
     told = []
@@ -140,7 +140,7 @@ def test_of_one_cause_three_are_told_then_the_tenth_and_the_hundredth() -> None:
         ({}, "see {0}/err.log"),  # not on this machine
     ],
 )
-def test_nobody_is_sent_to_an_empty_file(
+def test_no_one_is_sent_to_an_empty_file(
     tmp_path: Path, printed: dict[str, str], told: str
 ) -> None:
     folder = tmp_path / BEFORE.spec.dirname

@@ -1,4 +1,4 @@
-"""What is to be shown of a run, counted from the machine."""
+"""What must be shown of a run, counted from the machine."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_failures_tell_cause_place_log_and_retries() -> None:
     assert failure.final
 
 
-def test_a_trial_that_waits_to_be_tried_again_is_told_as_not_final() -> None:
+def test_a_trial_that_waits_for_its_retry_is_reported_as_not_final() -> None:
     run = machine()
     add(run, Status.PENDING, error=BROKEN, failures=1)
     summary = look(run)
@@ -244,7 +244,7 @@ def test_a_training_whose_epochs_are_known_has_an_estimate_from_its_first_report
     assert summary.rows[0].last == 10
 
 
-def test_a_setback_of_any_kind_is_counted_beside_the_status() -> None:
+def test_a_setback_of_any_kind_is_counted_in_addition_to_the_status() -> None:
     run = machine()
     add(run, Status.RUNNING, lost_workers=2, failures=1)
     add(run, Status.ERROR, lost_workers=1, error=BROKEN)
@@ -304,7 +304,7 @@ def test_trials_of_no_time_at_all_are_done_at_once() -> None:
     assert look(run).left_s == 0.0
 
 
-def test_why_a_run_is_being_stopped_is_told() -> None:
+def test_why_a_run_is_being_stopped_is_reported() -> None:
     run = machine()
     assert look(run).ending == ""
     run.ending = EndOrdered(reason="budget")
@@ -313,7 +313,7 @@ def test_why_a_run_is_being_stopped_is_told() -> None:
     assert look(run).ending == "no such metric"
 
 
-def test_trials_that_finish_without_a_report_are_told_unless_the_run_was_stopped() -> None:
+def test_trials_that_finish_without_a_report_are_reported_unless_the_run_was_stopped() -> None:
     run = machine()
     add(run, Status.TERMINATED, {"acc": 1.0})
     add(run, Status.TERMINATED)

@@ -59,7 +59,7 @@ def test_a_run_without_an_end_has_no_bar() -> None:
     assert shown(replace(ONE, total=None))[1] == "1 running"
 
 
-def test_retries_are_counted_beside_the_trials() -> None:
+def test_retries_are_counted_in_addition_to_the_trials() -> None:
     assert shown(replace(ONE, total=4, retried=1))[1].endswith(
         "1 running, 3 not created yet, 1 retry"
     )
@@ -142,7 +142,7 @@ def test_a_bar_fills_in_halves_of_a_column() -> None:
     assert bar(0.5, 4)[0] == ("━━", "green")
 
 
-def test_lines_are_shared_in_the_order_of_groups_beside_those_that_are_reserved() -> None:
+def test_lines_are_shared_in_the_order_of_groups_except_the_reserved_ones() -> None:
     groups = ["aaaaa", "bbbbb", "c"]
     assert "".join(shares(groups, (0, 0, 0), 6)) == "aaaaab"
     assert "".join(shares(groups, (0, 2, 2), 6)) == "aaabbc"

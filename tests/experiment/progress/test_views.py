@@ -157,7 +157,7 @@ def live(terminal: Terminal) -> TerminalView:
 # -- wording ----------------------------------------------------------------------------------
 
 
-def test_trials_that_do_not_exist_yet_are_told_apart_from_those_that_wait() -> None:
+def test_trials_that_do_not_exist_yet_are_distinguished_from_those_that_wait() -> None:
     assert counts_text(SUMMARY) == "6 trials: 1 finished, 1 failed, 1 running, 3 not created yet"
 
 
@@ -221,7 +221,7 @@ def test_a_log_file_gets_a_line_when_something_changed_but_not_too_often() -> No
         ),
     ],
 )
-def test_what_is_not_in_storage_yet_is_told_with_its_age(
+def test_what_is_not_in_storage_yet_is_reported_with_its_age(
     storage: StorageAge | None, text: str
 ) -> None:
     assert storage_text(replace(SUMMARY, storage=storage)) == text
@@ -232,7 +232,7 @@ def test_a_log_file_gets_each_failure_at_once_and_once() -> None:
     view = LogView(stream, clock=clock)
     view.update(replace(SUMMARY, failures=()))
     clock.now += 0.25
-    # Of a trial that is tried again a message tells.
+    # Of a trial that is retried a message tells.
     again = replace(FAILURE, final=False, retries=1)
     for failures in ((again,), (FAILURE,), (FAILURE,)):
         view.update(replace(SUMMARY, failures=failures))
@@ -294,7 +294,7 @@ def test_a_log_tells_what_a_lone_training_reports_and_which_rank_is_waited_for()
     assert list(wait_lines(short)) == []
 
 
-def test_what_a_run_waits_for_after_its_trials_is_told_once_where_it_lasts() -> None:
+def test_what_a_run_waits_for_after_its_trials_is_reported_once_where_it_lasts() -> None:
     stream, clock = io.StringIO(), Clock()
     view = LogView(stream, clock=clock)
     view.update(replace(SUMMARY, failures=()))
@@ -336,7 +336,7 @@ def test_a_log_file_ends_with_the_table_the_causes_and_where_the_results_lie() -
     ]
 
 
-def test_columns_whose_names_end_alike_can_be_told_apart() -> None:
+def test_columns_whose_names_end_alike_can_be_distinguished() -> None:
     alike = replace(DONE, metrics=("val/loss", "train/loss", "lr"), params=("net/lr", "opt/lr"))
     headers, _, _ = table_of(replace(alike, params=(*alike.params, "lr", "opt/beta")))
     assert headers[4:] == [
@@ -344,7 +344,7 @@ def test_columns_whose_names_end_alike_can_be_told_apart() -> None:
     ]
 
 
-def test_many_failures_of_one_cause_are_told_once() -> None:
+def test_many_failures_of_one_cause_are_reported_once() -> None:
     others = tuple(replace(FAILURE, name=f"train_{n}", trial_id=f"{n}") for n in range(5))
     others += (replace(FAILURE, trial_id="5", headline="ValueError: loss is nan"),)
     causes = tuple(replace(FAILURE, headline=f"KeyError: '{n}'") for n in "abcd")
@@ -743,7 +743,7 @@ def use(view: ProgressView) -> None:
 
 
 @pytest.mark.parametrize("where", ["start", "update", "log", "message", "finish"])
-def test_a_view_that_raises_is_told_once_and_ends_nothing(where: str) -> None:
+def test_a_view_that_raises_is_reported_once_and_ends_nothing(where: str) -> None:
     stream, broken = io.StringIO(), Broken(where)
     use(UnfailingView(broken, stream))
     lines = plain_lines(stream)

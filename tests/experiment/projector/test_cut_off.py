@@ -103,7 +103,7 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_each_projector_continues_where_the_one_before_was_cut_off(
     run: RecordedExperiment, tmp_path: Path, created: list[str]
 ) -> None:
-    """Each is killed at its third pause: one that began anew would never come to the end."""
+    """Each is killed at its third pause: one that began again would never come to the end."""
     begun = []
     for _ in range(TRIALS):
         created.clear()

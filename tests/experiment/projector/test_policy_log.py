@@ -1,4 +1,4 @@
-"""The log of a policy: written from the journal, and anew where it is not known to be whole."""
+"""The log of a policy: written from the journal, and again where it is not known to be whole."""
 
 import json
 from collections.abc import Sequence
@@ -88,7 +88,7 @@ def test_a_trial_has_those_above_its_own_of_whom_it_took_over_from(tmp_path: Pat
 
 
 @pytest.mark.parametrize("left", ["", "half a li", "[]\n" * 5])
-def test_it_is_written_anew_whatever_is_there(tmp_path: Path, left: str) -> None:
+def test_it_is_rewritten_whatever_is_there(tmp_path: Path, left: str) -> None:
     run = recorded(tmp_path, TakesOver())
     project(run)
     run.layout.policy_log.write_text(left)
@@ -98,7 +98,7 @@ def test_it_is_written_anew_whatever_is_there(tmp_path: Path, left: str) -> None
     assert lines(run.layout.policy_log_of("d2a66_00002")) == [FIRST, SECOND]
 
 
-def test_it_goes_on_after_a_snapshot_with_all_that_was_before(tmp_path: Path) -> None:
+def test_it_resumes_after_a_snapshot_with_all_that_was_before(tmp_path: Path) -> None:
     run = recorded(tmp_path, TakesOver())
     before = Projector(run.layout, ProjectorSettings(tensorboard=False))
     before.catch_up()
@@ -127,13 +127,13 @@ def test_a_log_that_cannot_be_written_is_written_later(tmp_path: Path) -> None:
     assert lines(run.layout.policy_log_of("d2a66_00002")) == [FIRST, SECOND]
 
 
-def test_there_is_none_where_nobody_wants_one(tmp_path: Path) -> None:
+def test_there_is_none_where_no_one_wants_one(tmp_path: Path) -> None:
     run = recorded(tmp_path, TakesOver(is_logged=False))
     project(run)
     assert not run.layout.policy_log.exists()
 
 
-def test_a_clone_keeps_its_own_rows_up_to_where_it_goes_on(tmp_path: Path) -> None:
+def test_a_clone_keeps_its_own_rows_up_to_where_it_continues(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path, tensorboard=True)
     run.machine.policy = TakesOver()
     one, two = run.begin({"lr": 1.0}), run.begin({"lr": 2.0})

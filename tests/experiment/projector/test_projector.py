@@ -117,7 +117,7 @@ def loss_of(run: RecordedExperiment, trial: str) -> list[int]:
     return [row["loss"] for row in rows_of(run.folder(trial))]
 
 
-def test_the_projector_reads_as_far_as_it_is_told(run: RecordedExperiment) -> None:
+def test_the_projector_reads_as_far_as_the_controller_says(run: RecordedExperiment) -> None:
     trial = run.begin()
     run.report(trial, {"loss": 1})
     projector = caught_up(run.layout)
@@ -216,7 +216,7 @@ def test_files_of_trials_that_had_ended_are_left_alone_after_a_crash(
     assert path.stat().st_ino == before
 
 
-def test_after_a_power_cut_all_files_are_written_anew(run: RecordedExperiment) -> None:
+def test_after_a_power_cut_all_files_are_rewritten(run: RecordedExperiment) -> None:
     live(run)
     projector = caught_up(run.layout)
     projector.snapshot()
@@ -226,7 +226,7 @@ def test_after_a_power_cut_all_files_are_written_anew(run: RecordedExperiment) -
     assert loss_of(run, done) == [0, 1, 2, 3]
 
 
-def test_where_the_start_of_the_system_is_not_known_all_files_are_written_anew(
+def test_where_the_start_of_the_system_is_not_known_all_files_are_rewritten(
     run: RecordedExperiment,
 ) -> None:
     live(run)
@@ -238,7 +238,7 @@ def test_where_the_start_of_the_system_is_not_known_all_files_are_written_anew(
     assert loss_of(run, done) == [0, 1, 2, 3]
 
 
-def test_a_trial_that_ended_after_the_snapshot_is_written_anew(run: RecordedExperiment) -> None:
+def test_a_trial_that_ended_after_the_snapshot_is_rewritten(run: RecordedExperiment) -> None:
     projector = caught_up(run.layout)
     projector.snapshot()
     trial = run.begin()
@@ -250,7 +250,7 @@ def test_a_trial_that_ended_after_the_snapshot_is_written_anew(run: RecordedExpe
     assert loss_of(run, trial) == [1]
 
 
-def test_a_finished_trial_that_a_restore_takes_up_goes_on_in_its_files(
+def test_a_finished_trial_that_a_restore_resumes_continues_in_its_files(
     run: RecordedExperiment,
 ) -> None:
     trial = run.begin()
@@ -267,7 +267,7 @@ def test_a_finished_trial_that_a_restore_takes_up_goes_on_in_its_files(
     assert loss_of(run, trial) == [1, 3]
 
 
-def test_what_a_restore_takes_up_is_written_anew_once_and_then_goes_on(
+def test_what_a_restore_resumes_is_rewritten_once_and_then_continues(
     run: RecordedExperiment,
 ) -> None:
     trial = run.begin()
@@ -384,7 +384,7 @@ def as_json(machine: Machine) -> str:
 def test_whatever_happens_the_files_are_what_the_journal_says(
     tmp_path: Path, data: st.DataObject
 ) -> None:
-    """Trials report, fail, go on and end; projectors crash, lag and start again in between."""
+    """Trials report, fail, continue and end; projectors crash, lag and start again in between."""
     shutil.rmtree(tmp_path / "exp", ignore_errors=True)
     run = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=99))
     boot, projector = "one", make_projector(run.layout)
@@ -550,7 +550,7 @@ def in_the_way(run: RecordedExperiment, trial: str) -> Path:
     return path
 
 
-def test_files_that_cannot_be_written_are_told_once_and_written_later(
+def test_files_that_cannot_be_written_are_reported_once_and_written_later(
     run: RecordedExperiment,
 ) -> None:
     other, trial = run.begin(), run.begin()
@@ -570,7 +570,7 @@ def test_files_that_cannot_be_written_are_told_once_and_written_later(
     assert seen == [[5], [1, 2]]
 
 
-def test_trouble_that_comes_back_is_told_again(run: RecordedExperiment) -> None:
+def test_trouble_that_comes_back_is_reported_again(run: RecordedExperiment) -> None:
     trial = run.begin()
     blocked = in_the_way(run, trial)
     first = upto(run)
@@ -616,7 +616,7 @@ def test_a_snapshot_that_cannot_be_written_does_not_end_the_projector(
     assert loss_of(run, trial) == [1]
 
 
-def test_a_journal_that_makes_no_sense_is_told_and_ends_the_projector(tmp_path: Path) -> None:
+def test_a_journal_that_makes_no_sense_is_reported_and_ends_the_projector(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path)
     run.close()
     journal = Journal(run.layout.journal)
@@ -631,6 +631,6 @@ def test_a_journal_that_makes_no_sense_is_told_and_ends_the_projector(tmp_path: 
     assert "Unheard" in controller.told[0][1]
 
 
-def test_a_message_that_nobody_knows_ends_the_projector(run: RecordedExperiment) -> None:
+def test_a_message_that_no_one_knows_ends_the_projector(run: RecordedExperiment) -> None:
     with pytest.raises(ValueError, match="sing"):
         serve(run, ["sing", 3])

@@ -155,7 +155,7 @@ class Controllers:
         return self._messages.pop() if self._messages else None
 
     def send(self, message: list[Any]) -> None:
-        """Nobody hears it."""
+        """No one hears it."""
 
 
 @pytest.mark.parametrize("is_lost", [False, True])

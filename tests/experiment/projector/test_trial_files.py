@@ -274,7 +274,7 @@ def test_a_trial_that_did_well_has_no_error_txt(written: Written) -> None:
 @pytest.mark.parametrize(
     ("fails", "status"), [(False, api_pb2.STATUS_SUCCESS), (True, api_pb2.STATUS_FAILURE)]
 )
-def test_tensorboard_is_told_how_the_trial_ended(tmp_path: Path, fails: bool, status: int) -> None:
+def test_tensorboard_learns_how_the_trial_ended(tmp_path: Path, fails: bool, status: int) -> None:
     written = Written(tmp_path)
     trial = written.run.begin({"lr": 0.5})
     written.run.report(trial, {"loss": 9.0})
@@ -298,7 +298,7 @@ def test_an_event_file_of_the_users_own_is_left_alone(written: Written) -> None:
     assert own.read_bytes() == b"mine"
 
 
-def test_a_trial_taken_up_again_by_a_restore_goes_on_where_it_was(written: Written) -> None:
+def test_a_trial_resumed_by_a_restore_continues_where_it_was(written: Written) -> None:
     trial = written.run.begin()
     written.run.report(trial, {"loss": 9.0}, checkpoint="staged")
     written.run.report(trial, {"loss": 8.0})
@@ -312,7 +312,7 @@ def test_a_trial_taken_up_again_by_a_restore_goes_on_where_it_was(written: Writt
     assert END not in written.events(trial).PluginTagToContent("hparams")
 
 
-def test_a_file_that_something_else_has_changed_is_written_anew(written: Written) -> None:
+def test_a_file_that_something_else_has_changed_is_rewritten(written: Written) -> None:
     trial = written.run.begin()
     written.run.report(trial, {"loss": 9.0})
     written.projector.catch_up()

@@ -283,6 +283,6 @@ def test_any_content_is_read_or_refused(
     place = draws.draw(st.sampled_from(list(places(plain))))
     try:
         data = form.pack(changed(plain, place, how, value))
-    except (TypeError, ValueError):  # bytes are nothing for JSON, half a character for nobody
+    except (TypeError, ValueError):  # bytes are nothing for JSON, half a character for no one
         return
     ends_well(form, data, tmp_path)

@@ -210,7 +210,7 @@ def test_an_experiment_that_has_lost_its_whole_journal_is_listed_as_unreadable(
     assert contents(victim) == before
 
 
-def test_a_link_is_told_by_verify_and_refused_by_what_writes(world: Path) -> None:
+def test_a_link_is_reported_by_verify_and_refused_by_what_writes(world: Path) -> None:
     root = world / "storage" / "run"
     trial = sorted(root.glob("train_*"))[0]
     link_out(trial, world / "victim")
@@ -367,7 +367,7 @@ def test_records_too_deep_for_their_reader_are_one_line(world: Path) -> None:
         recover(Layout(root))
 
 
-def test_a_file_of_gigabytes_is_told_by_verify_without_being_read(world: Path) -> None:
+def test_a_file_of_gigabytes_is_reported_by_verify_without_being_read(world: Path) -> None:
     root = world / "storage" / "run"
     trial = sorted(root.glob("train_*"))[0]
     with (trial / "progress.csv").open("r+b") as file:

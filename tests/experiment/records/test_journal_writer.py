@@ -89,7 +89,7 @@ def test_what_a_callback_raises_is_a_fault_and_keeps_no_other_from_being_called(
     assert [repr(fault) for fault in heard.faults] == ["ZeroDivisionError('oh no')"]
 
 
-def test_a_fault_that_came_before_anybody_listened_is_told_to_who_does(tmp_path: Path) -> None:
+def test_a_fault_that_came_before_anybody_listened_is_reported_to_who_does(tmp_path: Path) -> None:
     async def run() -> list[BaseException]:
         journal_writer = Heard(tmp_path).journal_writer
         journal_writer.report_to(lambda error: None)
@@ -213,7 +213,7 @@ def test_the_end_waits_for_whoever_forces_the_journal_at_that_moment(
 
 
 @pytest.mark.parametrize("is_hurried", [False, True])
-def test_a_disk_that_does_not_answer_ends_the_run_and_nobody_waits_for_it(
+def test_a_disk_that_does_not_answer_ends_the_run_and_no_one_waits_for_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_hurried: bool
 ) -> None:
     begun, may_end = threading.Event(), threading.Event()

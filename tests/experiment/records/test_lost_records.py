@@ -1,4 +1,5 @@
-"""A journal that has lost several records at its start: it begins anew with a snapshot's state."""
+"""A journal that has lost several records at its start: it begins again with a snapshot's
+state."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ def test_what_no_record_has_cannot_be_replayed(root: Path) -> None:
         read_recording(root)
 
 
-def test_files_are_written_anew_from_what_is_left(root: Path) -> None:
+def test_files_are_rewritten_from_what_is_left(root: Path) -> None:
     zero(root)
     assert main(["doctor", "repair", str(root)]) == 0
     before = files(root)

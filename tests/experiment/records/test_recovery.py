@@ -77,7 +77,7 @@ def lost(run: RecordedExperiment, *, also_final: bool = False) -> list[int]:
 def test_of_a_trial_that_has_ended_only_what_was_not_committed_is_looked_at(
     run: RecordedExperiment,
 ) -> None:
-    """A power cut may have left it empty, and nobody shall hash what is left."""
+    """A power cut may have left it empty, and no one shall hash what is left."""
     trial = run.begin()
     run.report(trial, {"loss": 1.0}, checkpoint="committed")
     run.report(trial, {"loss": 0.5}, checkpoint="staged")

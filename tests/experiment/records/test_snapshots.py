@@ -81,7 +81,7 @@ def test_a_snapshot_is_json_for_whoever_reads_it(run: RecordedExperiment) -> Non
     assert plain["machine"]["trials"][0]["spec"]["config"] == {"lr": 0.5}
 
 
-def test_the_progress_of_the_search_can_be_read_beside_it(run: RecordedExperiment) -> None:
+def test_the_progress_of_the_search_can_be_read_next_to_it(run: RecordedExperiment) -> None:
     run.suggest()
     take(run)
     path = run.layout.root / names(run.layout.root, VARIANTS_PREFIX)[0]
@@ -135,7 +135,7 @@ def of_another_format(data: bytes) -> bytes:
         (of_another_format, "format 9"),
     ],
 )
-def test_a_damaged_snapshot_is_told_and_an_older_one_used(
+def test_a_damaged_snapshot_is_reported_and_an_older_one_used(
     run: RecordedExperiment, damage: Callable[[bytes], bytes], reason: str
 ) -> None:
     run.suggest()
@@ -195,7 +195,7 @@ def test_a_snapshot_of_an_earlier_experiment_in_the_directory_is_not_used(
     second.close()
 
 
-def test_the_beginning_is_found_behind_segments_that_go_on(tmp_path: Path) -> None:
+def test_the_beginning_is_found_behind_segments_that_continue(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path)
     run.close()
     journal = Journal(run.layout.journal)

@@ -118,7 +118,7 @@ def test_every_command_says_so_in_one_line(
 
 @pytest.mark.parametrize("gone", ["journal", "segment"])
 @pytest.mark.parametrize("entry", ["fit", "fit(resume='auto')", "restore"])
-def test_an_experiment_without_its_journal_is_not_begun_anew(
+def test_an_experiment_without_its_journal_is_not_started_again(
     root: Path, entry: str, gone: str
 ) -> None:
     shutil.rmtree(root / "journal")

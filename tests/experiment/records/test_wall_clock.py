@@ -27,7 +27,7 @@ def test_it_is_the_systems_time() -> None:
 
 
 @pytest.mark.parametrize("nonsense", [math.nan, math.inf, -math.inf, -1.0, 1e300, "now", None])
-def test_nonsense_is_skipped_and_the_time_goes_on(nonsense: object) -> None:
+def test_nonsense_is_skipped_and_the_time_continues(nonsense: object) -> None:
     assert times(1e9, nonsense, nonsense, 1e9 + 31) == [1e9, 1e9 + 10, 1e9 + 20, 1e9 + 31]
     assert times(nonsense, nonsense) == [10.0, 20.0]
 

@@ -144,7 +144,7 @@ def test_a_moved_experiment_is_read_where_it_is(run: RecordedExperiment, tmp_pat
     assert len(analysis.best_dataframe) == 3
 
 
-def test_no_experiment_is_told_with_what_to_give(tmp_path: Path) -> None:
+def test_a_missing_experiment_is_reported_with_what_to_pass(tmp_path: Path) -> None:
     with pytest.raises(ExperimentNotFound, match=r"no folder 'journal'.*<storage_path>/<name>"):
         ExperimentAnalysis(tmp_path)
     with pytest.raises(ExperimentNotFound) as caught:
@@ -153,7 +153,7 @@ def test_no_experiment_is_told_with_what_to_give(tmp_path: Path) -> None:
     assert not (tmp_path / "nothing").exists()
 
 
-def test_a_journal_without_a_readable_beginning_is_told(tmp_path: Path) -> None:
+def test_a_journal_without_a_readable_beginning_is_reported(tmp_path: Path) -> None:
     (tmp_path / JOURNAL).mkdir()
     (tmp_path / JOURNAL / segment_name(0)).write_bytes(b"nonsense")
     with pytest.raises(JournalUnreadable, match="does not begin as a journal does"):
@@ -264,7 +264,7 @@ def test_given_defaults_win_over_the_goal_of_the_experiment(run: RecordedExperim
         ExperimentAnalysis(run.layout.root, default_mode="best")
 
 
-def test_a_goal_that_nobody_gave_is_asked_for(tmp_path: Path) -> None:
+def test_a_goal_that_no_one_gave_is_asked_for(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path / "exp")
     run.report(run.begin(), {"loss": 1.0})
     with pytest.raises(InvalidConfig, match="no metric is given"):

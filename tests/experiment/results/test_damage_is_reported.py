@@ -111,7 +111,7 @@ def test_the_results_of_a_restore_tell_of_a_damage_once(
     assert caplog.text.count("is left out") == 1
 
 
-def test_a_damage_before_the_snapshot_is_told(
+def test_a_damage_before_the_snapshot_is_reported(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     damage(root, 0.3, snapshots=True)
@@ -119,7 +119,7 @@ def test_a_damage_before_the_snapshot_is_told(
     assert "The data shown comes from a newer snapshot" in caplog.text
 
 
-def test_a_journal_that_ends_inside_a_record_is_told_unless_it_is_being_written(
+def test_a_journal_that_ends_inside_a_record_is_reported_unless_it_is_being_written(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A crash in the middle of a write leaves it so, and so does a file that was cut off."""
@@ -150,7 +150,7 @@ READERS_OF_ROWS: dict[str, Callable[[tune.ExperimentAnalysis], object]] = {
 
 
 @pytest.mark.parametrize("read", READERS_OF_ROWS.values(), ids=READERS_OF_ROWS)
-def test_rows_that_are_missing_from_the_files_of_an_ended_trial_are_told(
+def test_rows_that_are_missing_from_the_files_of_an_ended_trial_are_reported(
     root: Path,
     caplog: pytest.LogCaptureFixture,
     read: Callable[[tune.ExperimentAnalysis], object],
@@ -160,7 +160,7 @@ def test_rows_that_are_missing_from_the_files_of_an_ended_trial_are_told(
     assert caplog.text.count("has rows up to iteration 0, but the journal up to 1") == 1
 
 
-def test_rows_that_are_missing_from_the_files_of_a_killed_run_are_told(
+def test_rows_that_are_missing_from_the_files_of_a_killed_run_are_reported(
     in_memory: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = in_memory / "storage" / "run"

@@ -182,7 +182,7 @@ def test_the_best_checkpoint_by_a_nested_metric(run: RecordedExperiment) -> None
     assert best.path.endswith("checkpoint_000001")
 
 
-def test_a_metric_that_no_checkpoint_has_is_told_with_those_there_are(
+def test_a_metric_that_no_checkpoint_has_is_reported_with_those_there_are(
     run: RecordedExperiment,
 ) -> None:
     result = result_of(run, epochs(run, 0.5))
@@ -268,7 +268,9 @@ def test_the_error_carries_facts_whichever_way_it_is_read(run: RecordedExperimen
 
 
 @pytest.mark.parametrize("step_s", [1.0, 0.0])
-def test_a_trial_that_went_on_after_a_failure_has_no_error(tmp_path: Path, step_s: float) -> None:
+def test_a_trial_that_continued_after_a_failure_has_no_error(
+    tmp_path: Path, step_s: float
+) -> None:
     run = RecordedExperiment(tmp_path / "exp", step_s=step_s, failure=ONE_RETRY)
     trial_id = run.begin()
     run.report(trial_id, {"loss": 0.5})
@@ -531,7 +533,7 @@ def test_the_last_row_is_found_behind_any_number_of_long_ones(run: RecordedExper
     assert result.metrics["loss"] == 19
 
 
-def test_a_damaged_row_is_told_by_file_and_line(run: RecordedExperiment) -> None:
+def test_a_damaged_row_is_reported_by_file_and_line(run: RecordedExperiment) -> None:
     folder = run.folder(epochs(run, 0.5, 0.25))
     data = (folder / "result.json").read_bytes()
     (folder / "result.json").write_bytes(data.replace(b"{", b"#", 1))
@@ -540,13 +542,13 @@ def test_a_damaged_row_is_told_by_file_and_line(run: RecordedExperiment) -> None
         result.rows()
 
 
-def test_a_path_that_does_not_exist_is_told(tmp_path: Path) -> None:
+def test_a_path_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ResultNotFound, match="there is no trial directory at") as caught:
         Result.from_path(tmp_path / "nothing")
     assert caught.value.path == str(tmp_path / "nothing")
 
 
-def test_a_directory_that_is_no_trials_is_told(run: RecordedExperiment) -> None:
+def test_a_directory_that_is_no_trials_is_reported(run: RecordedExperiment) -> None:
     with pytest.raises(ResultNotFound, match=r"not a trial directory: it has no result\.json"):
         Result.from_path(run.layout.root)
 

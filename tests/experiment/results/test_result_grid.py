@@ -226,7 +226,7 @@ def test_a_single_trial_is_the_best_without_a_metric(run: RecordedExperiment) ->
 
 
 @pytest.mark.parametrize("scope", ["last", "all", "avg"])
-def test_a_metric_that_no_trial_reported_is_told_with_those_there_are(
+def test_a_metric_that_no_trial_reported_is_reported_with_those_there_are(
     run: RecordedExperiment, scope: str
 ) -> None:
     curve(run, [1.0])
@@ -240,14 +240,14 @@ def test_a_metric_that_no_trial_reported_is_told_with_those_there_are(
     assert "nested/acc" in caught.value.reported
 
 
-def test_a_metric_that_is_nan_in_all_trials_is_told(run: RecordedExperiment) -> None:
+def test_a_metric_that_is_nan_in_all_trials_is_reported(run: RecordedExperiment) -> None:
     curve(run, [NAN])
     curve(run, [INF])
     with pytest.raises(NoBestResult, match="'loss' is NaN or infinite in all 2 trials"):
         best(run, metric="loss", mode="min")
 
 
-def test_no_report_at_all_is_told_with_the_first_error(run: RecordedExperiment) -> None:
+def test_a_run_without_reports_is_explained_with_the_first_error(run: RecordedExperiment) -> None:
     run.fail(run.begin(), "ImportError", "no module named torch")
     run.begin()
     with pytest.raises(
@@ -295,7 +295,7 @@ def test_a_filtered_dataframe_has_the_best_row_of_each_trial(goal_run: RecordedE
     assert list(grid.get_dataframe()["config/lr"]) == [1, 2, 3]
 
 
-def test_a_dataframe_filtered_by_what_nobody_reported_is_refused(run: RecordedExperiment) -> None:
+def test_a_dataframe_filtered_by_what_no_one_reported_is_refused(run: RecordedExperiment) -> None:
     curve(run, [3.0])
     run.write_files()
     with pytest.raises(NoBestResult, match="no trial reported a number 'los'"):
@@ -317,7 +317,7 @@ def test_errors_are_counted_and_listed(run: RecordedExperiment) -> None:
     assert [result.error is not None for result in grid] == [False, True, True, False]
 
 
-def test_a_failure_that_is_tried_again_is_no_error_of_the_trial(tmp_path: Path) -> None:
+def test_a_failure_that_is_retried_is_no_error_of_the_trial(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=1))
     run.fail(run.begin(), exits=False)
     grid = grid_of(run)

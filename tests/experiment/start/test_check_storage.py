@@ -62,7 +62,7 @@ def test_what_a_run_of_the_same_tree_left_when_it_was_killed_goes(place: Experim
     assert os.listdir(place.remote.path) == []
 
 
-def test_a_local_tree_that_cannot_be_is_told(place: ExperimentPlace) -> None:
+def test_a_local_tree_that_cannot_be_is_reported(place: ExperimentPlace) -> None:
     place.layout.root.write_bytes(b"a file")
     with pytest.raises(StorageError, match="File exists") as caught:
         check_local(place)

@@ -73,7 +73,7 @@ def test_what_differs_is_named(kept: Any, said: Any, names: list[str]) -> None:
     assert differing_arguments(kept, said) == names
 
 
-def test_other_arguments_are_told_in_a_line_each() -> None:
+def test_other_arguments_are_reported_in_a_line_each() -> None:
     kept = tune.TuneConfig(scheduler=ASHAScheduler(max_t=9), search_alg=points(0.1))
     said = tune.TuneConfig(scheduler=ASHAScheduler(max_t=27), search_alg=points(0.2))
     assert list(ignored_arguments(kept, kept)) == []

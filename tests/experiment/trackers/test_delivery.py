@@ -29,7 +29,7 @@ def at(iteration: int, attempt: int = 1) -> Trial:
 
 
 def rows(state: DeliveryState, *iterations: int, attempt: int = 1) -> list[TrackerCall]:
-    """What is to be told of these rows."""
+    """What must be told of these rows."""
     found = []
     for iteration in iterations:
         event = report(iteration, attempt)
@@ -129,7 +129,7 @@ def test_a_changed_number_in_what_is_kept_is_found() -> None:
     assert decode_accounts({**kept, "format": 2}, "e")["a_0"].delivered.iteration == 3
 
 
-def test_a_later_tracker_process_goes_on_behind_what_was_acknowledged() -> None:
+def test_a_later_tracker_process_continues_after_what_was_acknowledged() -> None:
     state = DeliveryState()
     first, second = rows(state, 1, 2)
     state.gave(first)
@@ -138,7 +138,7 @@ def test_a_later_tracker_process_goes_on_behind_what_was_acknowledged() -> None:
     assert [row.mark.rows for row in rows(later(state), 1, 2)] == [2]
 
 
-def test_what_was_refused_is_tried_again_by_a_later_tracker_process() -> None:
+def test_what_was_refused_is_retried_by_a_later_tracker_process() -> None:
     state = DeliveryState()
     first, second, third, fourth = rows(state, 1, 2, 3, 4)
     state.gave(first)
@@ -191,7 +191,7 @@ def test_rows_that_are_in_no_record_any_more_are_named() -> None:
     (span,) = anew.accounts["a_0"].refused
     assert (str(span), span.why) == ("3-5", RECORDS_LOST)
     assert not anew.are_settled
-    # What follows is told as ever, and nothing that was there before.
+    # What follows is reported as ever, and nothing that was there before.
     assert rows(anew, 5) == []
     assert [moment.mark.iteration for moment in rows(anew, 6)] == [6]
     # The next tracker process reads the same journal, and names the same rows.
@@ -200,7 +200,7 @@ def test_rows_that_are_in_no_record_any_more_are_named() -> None:
     assert again.accounts["a_0"].refused == (span,)
 
 
-def test_a_tracker_that_has_all_is_told_nothing_where_the_journal_begins_anew() -> None:
+def test_a_tracker_that_has_all_gets_nothing_where_the_journal_starts_again() -> None:
     state = DeliveryState()
     for moment in [*state.read(STARTED, PENDING, TRIAL), *rows(state, 1, 2)]:
         state.gave(moment)
@@ -210,7 +210,7 @@ def test_a_tracker_that_has_all_is_told_nothing_where_the_journal_begins_anew() 
     assert anew.are_settled
 
 
-def test_the_end_of_a_trial_is_told_though_its_records_are_lost() -> None:
+def test_the_end_of_a_trial_is_reported_though_its_records_are_lost() -> None:
     for status, hook in (
         (Status.TERMINATED, "on_trial_complete"),
         (Status.ERROR, "on_trial_error"),

@@ -156,7 +156,7 @@ def test_what_is_refused_is_set_aside_after_some_tries(run: RecordedExperiment) 
     assert desk.cursor[trial_id]["refused"][0]["from_iteration"] == 1
 
 
-def test_a_tracker_that_does_not_answer_is_told_once(run: RecordedExperiment) -> None:
+def test_a_tracker_that_does_not_answer_is_reported_once(run: RecordedExperiment) -> None:
     trial_of(run, 1)
     desk = Desk(run)
     desk.follow()
@@ -197,7 +197,7 @@ def test_what_is_held_until_the_end_is_acknowledged_by_it(run: RecordedExperimen
     assert desk.said[-1] == ["done", True]
 
 
-def test_a_cursor_that_is_broken_means_that_everything_is_told_again(
+def test_a_cursor_that_is_broken_means_that_everything_is_sent_again(
     run: RecordedExperiment,
 ) -> None:
     trial_of(run, 1)

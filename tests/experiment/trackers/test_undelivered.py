@@ -98,13 +98,13 @@ def test_the_list_is_a_file_while_anything_is_missing(tmp_path: Path) -> None:
     assert not layout.undelivered("T").exists()
 
 
-def test_everything_is_missing_where_nobody_knows_what_was_delivered(tmp_path: Path) -> None:
+def test_everything_is_missing_where_no_one_knows_what_was_delivered(tmp_path: Path) -> None:
     layout = Layout(tmp_path)
     layout.tracker_cursor("T").write_text("{")
     assert list_missing(layout, "T", "T", "e", [TRIAL]) == "train_a_0: iterations 1-20"
 
 
-def test_long_lists_are_told_in_a_line() -> None:
+def test_long_lists_are_reported_in_a_line() -> None:
     many = [
         {"name": f"t{at}", "iterations": ["1-9"], "refused": [], "only_its_end": False}
         for at in range(7)

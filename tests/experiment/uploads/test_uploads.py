@@ -1,4 +1,4 @@
-"""The controller's side of the uploader, over a uploader that writes down what it is told."""
+"""The controller's side of the uploader, over a uploader that writes down what it is reported."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_trainables_and_trainers_from_before_the_folders_load(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_every_object_of_ours_comes_back(name: str) -> None:
+def test_every_object_of_holdfast_comes_back(name: str) -> None:
     value = OBJECTS[name]
     assert alike(there_and_back(value), value)
     for twin in (pickle.loads(pickle.dumps(value)), loads(cloudpickle.dumps(value))):
@@ -111,7 +111,7 @@ def test_what_has_nothing_of_the_users_is_read_without_pickle() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTS.keys() - {"trainable", "param_space", "missing"}))
-def test_no_private_attribute_of_ours_is_in_any_file(name: str) -> None:
+def test_no_private_attribute_of_holdfast_is_in_any_file(name: str) -> None:
     """So that each of them can be renamed."""
     found = description_of(OBJECTS[name])
     assert found is not None
@@ -135,7 +135,7 @@ def test_what_was_set_after_it_was_made_is_kept() -> None:
 
 
 class Hasty(schedulers.ASHAScheduler):
-    """A user's subclass, with settings of its own in front of ours."""
+    """A user's subclass, with settings of its own in front of holdfast."""
 
     def __init__(self, hurry: int) -> None:
         super().__init__("loss", "loss", "min", max_t=81 // hurry)
@@ -160,7 +160,7 @@ class Stated(stopper.MaximumIterationStopper):
         self.max_iter = state["told"] * 2
 
 
-def test_of_a_users_subclass_our_part_is_made_anew_and_theirs_is_kept() -> None:
+def test_of_a_users_subclass_our_part_is_made_again_and_theirs_is_kept() -> None:
     value: Any = Hasty(3)
     value.patience = 7
     data = cloudpickle.dumps(value)
@@ -179,7 +179,7 @@ def test_a_users_subclass_that_says_what_is_kept_of_it_is_heard() -> None:
     assert there_and_back(Stated(3)).max_iter == 6
 
 
-def test_points_that_a_search_was_told_of_are_told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_points_that_a_search_learned_are_learned_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Framework, "check", lambda _: None)
     given = search.HyperOptSearch(
         points_to_evaluate=[{"lr": 0.5}], evaluated_rewards=[1.0], random_state_seed=3

@@ -1,4 +1,5 @@
-"""Loggers, trackers and reporters of ours in files: as class and arguments, without their keys."""
+"""Loggers, trackers and reporters of holdfast in files: as class and arguments, without their
+keys."""
 
 from __future__ import annotations
 
@@ -140,7 +141,7 @@ def test_an_untrusted_file_has_nothing_sent_anywhere(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["tune.Tuner", "tune.run", "logger.pretty_print", "mlflow.os"])
-def test_a_file_cannot_have_just_anything_of_ours_made(name: str) -> None:
+def test_a_file_cannot_have_holdfast_create_just_anything(name: str) -> None:
     tree = {"__holdfast__": "made", "class": name, "version": 1, "args": [], "kwargs": {}}
     with pytest.raises(UnknownDescription):
         restored(StoredField(plain=tree), trusted=True)

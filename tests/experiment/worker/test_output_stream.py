@@ -175,7 +175,7 @@ def test_two_threads_that_print_lose_no_line(stream: OutputStream, file: int) ->
         assert [line for line in lines if line[0] == name] == [f"{name} {n}" for n in range(2_000)]
 
 
-def test_a_stream_that_user_code_has_taken_apart_harms_nobody(
+def test_a_stream_that_user_code_has_taken_apart_does_no_harm(
     stream: OutputStream, file: int
 ) -> None:
     binary = stream.text.detach()

@@ -73,7 +73,7 @@ class FakeWorker:
 
 
 class Desk:
-    """A controller that writes down what it is told, and its launcher."""
+    """A controller that writes down what it is reported, and its launcher."""
 
     def __init__(self) -> None:
         self.launcher: Launcher = self
@@ -124,7 +124,7 @@ def hosts(actor: TrialActor, *messages: list[Any]) -> None:
         actor.on_message(message)
 
 
-async def test_a_worker_is_told_what_to_run_and_what_it_says_is_told(
+async def test_a_worker_gets_its_job_and_its_messages_become_events(
     host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED, report(1), ["returned", 1])
@@ -245,7 +245,7 @@ async def test_the_attempt_that_an_idle_worker_will_not_host_ends_with_it(
     assert host.events[-1] == Exited(trial_id="t2", attempt=1, cause="never started")
 
 
-async def test_a_signal_that_nobody_here_has_sent_makes_the_attempt_fail(
+async def test_a_signal_that_no_one_here_has_sent_makes_the_attempt_fail(
     host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED, ["stopped", 1])
@@ -346,7 +346,7 @@ async def test_a_preempted_worker_whose_trial_was_to_stop_has_ended_well(
         (ExitCause(cause="exited with status 1"), "lost"),
     ],
 )
-async def test_an_exit_is_told_with_the_kind_of_failure_that_it_is(
+async def test_an_exit_is_reported_with_the_kind_of_failure_that_it_is(
     host: Desk, actor: TrialActor, ending: ExitCause, kind: ProcessFailureKind
 ) -> None:
     hosts(actor, STARTED)

@@ -171,7 +171,7 @@ async def group(host: Desk) -> WorkerGroup:
     return made
 
 
-async def test_each_rank_is_told_which_it_is_and_the_trial_starts_when_all_have(
+async def test_each_rank_gets_its_number_and_the_trial_starts_when_all_have(
     host: Desk,
 ) -> None:
     opened(host)
@@ -266,7 +266,7 @@ async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(
     assert host.warnings == []
 
 
-async def test_a_file_that_two_ranks_gave_is_told_with_both(
+async def test_a_file_that_two_ranks_gave_is_reported_with_both(
     host: Desk, group: WorkerGroup
 ) -> None:
     for rank in host.ranks:
@@ -276,7 +276,9 @@ async def test_a_file_that_two_ranks_gave_is_told_with_both(
     assert "model.pt in one checkpoint from ranks 0, 1: that of rank 1 is kept" in warning
 
 
-async def test_metrics_that_differ_by_rank_are_told_once(host: Desk, group: WorkerGroup) -> None:
+async def test_metrics_that_differ_by_rank_are_reported_once(
+    host: Desk, group: WorkerGroup
+) -> None:
     for iteration in (1, 2):
         host.ranks[0].reports(iteration, loss=1)
         host.ranks[1].reports(iteration, accuracy=1)
@@ -297,7 +299,7 @@ async def test_the_trial_returns_and_exits_when_all_ranks_have(
     assert host.kinds == [Started, Returned, Exited]
 
 
-async def test_the_cause_is_told_with_what_it_did_to_the_others(
+async def test_the_cause_is_reported_with_what_it_did_to_the_others(
     host: Desk, group: WorkerGroup
 ) -> None:
     host.ranks[1].raises("boom")
@@ -311,7 +313,7 @@ async def test_the_cause_is_told_with_what_it_did_to_the_others(
     assert "After it, rank 0: ValueError: connection closed by peer" in failure.traceback
 
 
-def test_what_several_ranks_say_alike_is_told_once() -> None:
+def test_what_several_ranks_say_alike_is_reported_once() -> None:
     said = [
         Failure(
             kind="user", type_name="ValueError", message=text, traceback=f"Traceback of {text}"
@@ -388,7 +390,7 @@ async def test_a_rank_that_has_said_where_to_meet_may_hang_all_the_same(host: De
     assert host.ranks[0].signals == [process_control.DUMP]
 
 
-async def test_a_rank_that_goes_on_after_a_report_that_was_refused_may_hang(host: Desk) -> None:
+async def test_a_rank_that_continues_after_a_report_that_was_refused_may_hang(host: Desk) -> None:
     group = opened(host, timeouts=WorkerTimeouts(grace_s=3600, hang_timeout_s=0.0))
     for rank in host.ranks:
         rank.starts()
@@ -429,7 +431,7 @@ async def test_what_rank_0_cannot_put_together_fails_the_report_of_all(
     assert report.iteration == 2
 
 
-async def test_where_nobody_goes_on_after_it_the_error_of_rank_0_is_the_cause(
+async def test_where_no_one_continues_after_it_the_error_of_rank_0_is_the_cause(
     host: Desk, group: WorkerGroup
 ) -> None:
     for rank in host.ranks:
@@ -443,9 +445,7 @@ async def test_where_nobody_goes_on_after_it_the_error_of_rank_0_is_the_cause(
     assert failure.message == "rank 0 on host: the disk is full"
 
 
-async def test_where_rank_0_meets_the_others_is_told_to_them(
-    host: Desk, group: WorkerGroup
-) -> None:
+async def test_the_others_get_the_address_of_rank_0(host: Desk, group: WorkerGroup) -> None:
     host.ranks[0].says(["meeting", "127.0.0.1:1"])
     assert host.ranks[0].orders == []
     assert host.ranks[1].orders == [["meet", "127.0.0.1:1"]]
@@ -460,7 +460,7 @@ async def test_halted_ranks_return_from_wherever_they_are(host: Desk, group: Wor
     assert host.kinds == [Started, Returned, Exited]
 
 
-async def test_when_one_rank_is_to_be_taken_away_all_others_are_told_once(
+async def test_when_one_rank_is_preempted_all_others_get_the_order_once(
     host: Desk, group: WorkerGroup
 ) -> None:
     host.ranks[1].says(["preempting"])

@@ -47,7 +47,7 @@ def test_a_large_request_is_not_starved_by_small_ones_that_come_later() -> None:
     assert [allocation.amounts for allocation in asking.granted] == [{"CPU": 2}]
 
 
-def test_who_needs_nothing_waits_for_nobody() -> None:
+def test_who_needs_nothing_waits_for_no_one() -> None:
     asking = Asking(SharedCapacity({"CPU": 1}))
     asking.held({"CPU": 1})
     asking.waits({"CPU": 1})

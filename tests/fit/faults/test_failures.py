@@ -1,4 +1,4 @@
-"""What goes wrong inside a trial: tried again, told with its facts, no harm to the others."""
+"""What goes wrong inside a trial: retried, told with its facts, no harm to the others."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fail_at_two(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("max_failures", "failures"), [(2, 2), (-1, 4)])
-def test_a_failed_trial_is_tried_again_from_its_newest_checkpoint(
+def test_a_failed_trial_is_retried_from_its_newest_checkpoint(
     fit: Any, tmp_path: Path, max_failures: int, failures: int
 ) -> None:
     result = fit(
@@ -99,7 +99,7 @@ def test_the_first_failure_ends_a_run_that_fails_fast(
     assert "fail_fast is set: RuntimeError: first of all" in told
 
 
-def test_after_fail_fast_and_a_mend_the_others_go_on_where_they_were(
+def test_after_fail_fast_and_a_mend_the_others_resume_where_they_were(
     fit: Any, tmp_path: Path
 ) -> None:
     mended, saved = tmp_path / "mended", tmp_path / "saved"
@@ -229,7 +229,7 @@ def by_way(results: tune.ResultGrid) -> dict[str, tune.Result]:
         ("group", "lost", "WorkerLost", "SIGKILL"),
     ],
 )
-def test_each_way_to_die_is_told_with_its_cause(
+def test_each_way_to_die_is_reported_with_its_cause(
     died: tune.ResultGrid, how: str, kind: str, type_name: str, message: str
 ) -> None:
     result = by_way(died)[how]
@@ -258,7 +258,7 @@ def test_an_error_of_user_code_shows_its_line_in_result_file_and_stderr(
         assert "in die" in text
 
 
-def test_an_error_inside_of_holdfast_is_told_with_the_line_that_called_it(
+def test_an_error_inside_of_holdfast_is_reported_with_the_line_that_called_it(
     fit: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def train(config: dict[str, Any]) -> None:
@@ -290,7 +290,7 @@ def test_the_grid_counts_who_failed_and_who_did_not(died: tune.ResultGrid) -> No
     assert len(died.errors) == 9
 
 
-def test_the_parent_of_all_workers_may_die_and_the_run_goes_on(fit: Any, tmp_path: Path) -> None:
+def test_the_parent_of_all_workers_may_die_and_the_run_continues(fit: Any, tmp_path: Path) -> None:
     def train(config: dict[str, Any]) -> None:
         if config["kills"] and attempts_so_far(config) == 1:
             os.kill(os.getppid(), signal.SIGKILL)

@@ -132,7 +132,7 @@ def test_a_trial_that_had_begun_resumes_from_what_its_folder_has(without_end: Pa
     assert Path(result.checkpoint.path).name == "checkpoint_000003"
 
 
-def test_one_that_is_to_begin_anew_does_not(without_end: Path) -> None:
+def test_one_that_must_start_again_does_not(without_end: Path) -> None:
     anew = tune.ResumeConfig(unfinished="restart")
     (result,) = tune.Tuner.restore(str(without_end), train, resume_config=anew).fit()
     assert result.metrics is not None

@@ -63,7 +63,7 @@ def group() -> Iterator[Path | None]:
         made.rmdir()
 
 
-def test_what_the_kernel_takes_is_out_of_memory_is_told_and_counted_apart(
+def test_what_the_kernel_takes_is_out_of_memory_is_reported_and_counted_apart(
     run_script: Any, group: Path | None
 ) -> None:
     if group is None:  # the kernel cannot be made to: then only that it may have been

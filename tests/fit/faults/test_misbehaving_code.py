@@ -106,7 +106,7 @@ def test_a_forked_child_of_a_generator_reports_nothing(fit: Any) -> None:
     assert result.metrics["status"] == 0
 
 
-def test_a_forked_child_in_debug_mode_does_not_go_on_with_the_script(run_script: Any) -> None:
+def test_a_forked_child_in_debug_mode_does_not_continue_with_the_script(run_script: Any) -> None:
     done = run_script(
         "import os\n"
         "from holdfast import tune\n"

@@ -1,4 +1,4 @@
-"""Trials that are taken away, that hang, and that wait before they are tried again."""
+"""Trials that are taken away, that hang, and that wait before they are retried."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_first() -> bool:
 
 
 def asks(config: dict[str, Any]) -> None:
-    """Saves only when it is to be taken away, which happens in the third of five epochs."""
+    """Saves only when it must be taken away, which happens in the third of five epochs."""
     for epoch in range(resumed() + 1, 6):
         if epoch == 3 and is_first():
             os.kill(os.getpid(), signal.SIGTERM)
@@ -51,7 +51,7 @@ def saves_anyway(config: dict[str, Any]) -> None:
 
 
 class Steps(tune.Trainable):
-    """Its checkpoints are made by nobody but who takes it away."""
+    """Its checkpoints are made by no one but who takes it away."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.epoch = 0
@@ -71,7 +71,7 @@ class Steps(tune.Trainable):
 
 
 @pytest.mark.parametrize("trainable", [asks, saves_anyway, Steps])
-def test_a_preempted_trial_saves_and_goes_on_where_it_was(fit: Any, trainable: Any) -> None:
+def test_a_preempted_trial_saves_and_resumes_where_it_was(fit: Any, trainable: Any) -> None:
     (result,) = fit(trainable)
     assert result.error is None
     rows = result.metrics_dataframe
@@ -150,7 +150,7 @@ def test_an_own_handler_is_taken_back_from_a_library_that_has_replaced_it(fit: A
     assert (result.error, result.metrics["noticed"]) == (None, True)
 
 
-def test_a_process_that_is_to_be_taken_away_hosts_no_other_trial(fit: Any) -> None:
+def test_a_process_that_is_being_preempted_hosts_no_other_trial(fit: Any) -> None:
     def train(config: dict[str, Any]) -> None:
         if config["n"] == 0:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -194,7 +194,7 @@ def sleeps(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("trainable", [holds_the_interpreter, sleeps])
-def test_a_hung_trial_shows_where_it_stands_and_is_tried_again(fit: Any, trainable: Any) -> None:
+def test_a_hung_trial_shows_where_it_stands_and_is_retried(fit: Any, trainable: Any) -> None:
     def train(config: dict[str, Any]) -> None:
         if is_first():
             trainable(config)

@@ -213,7 +213,7 @@ def test_pickled_values_in_the_journal_are_refused_before_anything_runs(
     with pytest.raises(NotTrusted, match=r"configs of .*_00000, .*_00001 hold values that are p"):
         tuner.fit()
     assert not canary.exists()
-    # Where nothing goes on, nobody is given them.
+    # Where nothing continues, no one is given them.
     tuner = tune.Tuner.restore(path, stumbles, param_space=space, trusted=False)
     [first, _] = tuner.fit()
     assert repr((first.config or {})["trap"]).startswith("<trap: a stored Trap")
@@ -332,7 +332,7 @@ class Plainly:
 
 
 @pytest.mark.parametrize("how", ["restore", "fit"])
-def test_a_training_goes_on_without_trust_where_the_trainer_is_given(
+def test_a_training_resumes_without_trust_where_the_trainer_is_given(
     tmp_path: Path, canary: Path, how: str
 ) -> None:
     from holdfast.train import DataParallelTrainer

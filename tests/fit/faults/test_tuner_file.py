@@ -40,7 +40,7 @@ def each(results: tune.ResultGrid, *names: str) -> list[tuple[Any, ...]]:
     return [tuple(row.get(name) for name in names) for row in rows]
 
 
-def test_what_is_to_be_given_is_asked_for_at_once_and_is_all_that_is_needed(fit: Any) -> None:
+def test_what_must_be_given_is_asked_for_at_once_and_is_all_that_is_needed(fit: Any) -> None:
     path = fit(train, SPACE).experiment_path
     truncate(path)
     asked = r"truncated\): pass restore\(\) the trainable and param_space .*\(path, trainable, "
@@ -62,7 +62,7 @@ def test_without_a_space_the_trainable_is_enough(fit: Any) -> None:
     assert each(go_on(path, train), "ended") == [(1,)]
 
 
-def test_random_search_goes_on_with_its_seed(fit: Any) -> None:
+def test_random_search_resumes_with_its_seed(fit: Any) -> None:
     config = tune.TuneConfig(num_samples=2, search_alg=BasicVariantGenerator(random_state=7))
     space = {"n": tune.uniform(0, 1)}
     failures = tune.FailureConfig(fail_fast=True)
@@ -96,7 +96,7 @@ def test_without_its_scheduler_a_run_waits_for_a_copy_of_the_file(
     assert go_on(path).num_errors == 0
 
 
-def test_a_run_without_end_is_not_gone_on_with_where_its_stopper_is_gone(fit: Any) -> None:
+def test_a_run_without_end_is_not_resumed_where_its_stopper_is_gone(fit: Any) -> None:
     class Once(tune.Stopper):
         def __call__(self, trial_id: str, result: dict[str, Any]) -> bool:
             return False

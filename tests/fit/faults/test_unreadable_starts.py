@@ -1,4 +1,4 @@
-"""A trial whose checkpoint cannot be read fails, or is tried again; the experiment goes on."""
+"""A trial whose checkpoint cannot be read fails, or is retried; the experiment continues."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_it_fails_its_trial_alone_and_the_checkpoint_stays(
     assert os.strerror(errno.EIO) in failure.message
     assert [result.metrics["n"] for result in results] == [1, 3, 3]  # type: ignore[index]
     assert results[0].checkpoint is not None
-    # Once the disk is well again, it goes on from where it was.
+    # Once the disk is well again, it resumes from where it was.
     again = resumed(broken_off)
     assert again.num_errors == 0
     assert [result.metrics["start"] for result in again] == [1, 1, 1]  # type: ignore[index]

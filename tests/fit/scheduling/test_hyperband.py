@@ -1,4 +1,4 @@
-"""HyperBand with real workers: trials pause at milestones and go on from their checkpoints."""
+"""HyperBand with real workers: trials pause at milestones and resume from their checkpoints."""
 
 from __future__ import annotations
 

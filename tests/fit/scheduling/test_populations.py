@@ -84,7 +84,7 @@ SPACE = {"net": {"rate": tune.grid_search([0.9, 0.5]), "fn": max}, "kept": 7}
 
 
 def explore(config: dict[str, Any]) -> dict[str, Any]:
-    """A clone's rate is one that nobody else has; the user's own object is there."""
+    """A clone's rate is one that no one else has; the user's own object is there."""
     assert config["net"]["fn"] is max
     return {**config, "net": {**config["net"], "rate": 0.25}}
 

@@ -205,7 +205,7 @@ def test_an_amount_that_means_nothing_is_refused_at_once(ask: Any) -> None:
     assert not holdfast.is_initialized()
 
 
-def test_init_twice_is_refused_unless_told_otherwise() -> None:
+def test_init_twice_is_refused_by_default() -> None:
     holdfast.init(num_cpus=1)
     with pytest.raises(InvalidConfig, match="shutdown"):
         holdfast.init(num_cpus=2)

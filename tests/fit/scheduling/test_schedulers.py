@@ -31,7 +31,7 @@ def at_the_second(controller: Any, trial: Any, result: Any, scheduler: Any) -> A
     return {"CPU": 2 * trial.config["cpus"]} if result["count"] == 2 else None
 
 
-def test_a_trial_goes_on_where_it_was_with_what_the_users_function_gives_it(fit: Any) -> None:
+def test_a_trial_resumes_where_it_was_with_what_the_users_function_gives_it(fit: Any) -> None:
     scheduler = ResourceChangingScheduler(None, at_the_second)
     result = fit(
         Counting,

@@ -50,7 +50,7 @@ def test_a_search_that_often_says_not_now_is_asked_again_without_end(fit: Any) -
 
 
 def test_a_search_that_cannot_be_pickled_is_refused_before_the_first_trial(fit: Any) -> None:
-    """A restore without it would go on with another search."""
+    """A restore without it would continue with another search."""
 
     class Locked(Searcher):
         def __init__(self) -> None:
@@ -64,7 +64,7 @@ def test_a_search_that_cannot_be_pickled_is_refused_before_the_first_trial(fit: 
         fit(report_config, {}, tune.TuneConfig(search_alg=Locked()))
 
 
-def test_an_experiment_does_not_go_on_with_another_function(fit: Any) -> None:
+def test_an_experiment_does_not_continue_with_another_function(fit: Any) -> None:
     def another(config: dict[str, Any]) -> None:
         tune.report({"ok": 2})
 
@@ -178,7 +178,7 @@ def test_numpy_values_in_the_space_are_plain_numbers_in_params_json(fit: Any) ->
 
 
 class Recorder(Searcher):
-    """Suggests x = 0, 1, 2, ... and writes down all that it is told, and in which thread."""
+    """Suggests x = 0, 1, 2, ... and writes down all that it is reported, and in which thread."""
 
     def __init__(self, limit: int = 3) -> None:
         super().__init__(metric="loss", mode="min")
@@ -206,7 +206,7 @@ class Recorder(Searcher):
         self.note("complete", trial_id, None if result is None else result["loss"], error)
 
 
-def test_a_searcher_is_told_results_and_ends_in_their_order_before_it_is_asked_again(
+def test_a_searcher_gets_results_and_ends_in_their_order_before_it_is_asked_again(
     fit: Any,
 ) -> None:
     def train(config: dict[str, Any]) -> None:
@@ -241,7 +241,7 @@ def test_num_samples_is_the_most_that_a_searcher_is_asked_for(fit: Any) -> None:
     assert [config["x"] for config in configs_of(results)] == [0, 1]
 
 
-def test_fixed_values_of_the_space_stand_beside_what_a_searcher_suggests(fit: Any) -> None:
+def test_fixed_values_of_the_space_are_added_to_what_a_searcher_suggests(fit: Any) -> None:
     class Nested(Recorder):
         def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
             answer = super().suggest(trial_id)
@@ -312,7 +312,7 @@ def test_a_searcher_is_given_the_goal_and_the_space(fit: Any) -> None:
     assert searcher.told[0] == ("space", "loss", "min", ["x", "y"])
 
 
-def test_a_space_that_nobody_would_search_is_refused_before_the_first_trial(fit: Any) -> None:
+def test_a_space_that_no_one_would_search_is_refused_before_the_first_trial(fit: Any) -> None:
     with pytest.raises(InvalidConfig, match=r"'net/x'.*Recorder"):
         fit(
             report_config,
@@ -358,7 +358,7 @@ def test_a_searcher_that_calls_exit_ends_the_run_in_order(fit: Any, tmp_path: Pa
     assert json.loads(row.read_text())["ok"] == 1
 
 
-def test_after_a_restore_a_searcher_is_told_its_history_and_not_asked_for_it_again(
+def test_after_a_restore_a_searcher_gets_its_history_and_no_question_again(
     fit: Any, tmp_path: Path
 ) -> None:
     class Remembers(Recorder):
@@ -391,7 +391,7 @@ def test_after_a_restore_a_searcher_is_told_its_history_and_not_asked_for_it_aga
     assert first[0].metrics is not None
     ids = [f"{first[0].metrics['trial_id'][:5]}_{number:05d}" for number in range(3)]
     before, after = searcher.told[:4], searcher.told[4:]
-    # The failure of the second trial does not stand any more: it is taken up again.
+    # The failure of the second trial does not stand any more: it is resumed.
     assert before == [
         ("suggest", ids[0], {"net": {"x": 0}}),
         ("result", ids[0], 0),
@@ -430,7 +430,7 @@ def test_what_is_no_search_algorithm_is_refused(fit: Any) -> None:
         fit(report_config, None, tune.TuneConfig(search_alg="optuna"))
 
 
-def test_trials_that_a_restore_leaves_as_they_are_are_told_as_failed(
+def test_trials_that_a_restore_leaves_as_they_are_are_reported_as_failed(
     fit: Any, tmp_path: Path
 ) -> None:
     class Two(Recorder):

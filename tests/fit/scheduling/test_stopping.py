@@ -203,7 +203,7 @@ def stop_when_read(fit: Any, train: Callable[[dict[str, Any]], None], fifo: Path
         fit(tune.with_resources(train, ask), {"cpus": tune.grid_search([1, 64])})
 
 
-def test_a_trial_that_has_missed_the_order_to_stop_is_told_when_it_reports(
+def test_a_trial_that_has_missed_the_order_to_stop_is_reported_when_it_reports(
     fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fifo, unwound = tmp_path / "fifo", tmp_path / "unwound"
@@ -284,7 +284,7 @@ def test_a_bound_that_comes_late_may_be_let_pass(
     assert fit(train, stop={"late": 6})[0].metrics["number"] == 6
 
 
-def test_a_score_that_no_checkpoint_has_is_told_once_where_the_run_is_watched(
+def test_a_score_that_no_checkpoint_has_is_reported_once_where_the_run_is_watched(
     fit: Any, capfd: pytest.CaptureFixture[str]
 ) -> None:
     results = fit(
@@ -301,7 +301,7 @@ def test_a_score_that_no_checkpoint_has_is_told_once_where_the_run_is_watched(
     assert "Did you mean 'accuracy'?" in told[0]
 
 
-# -- out of what cannot go on -------------------------------------------------------------------
+# -- out of what cannot continue ------------------------------------------------------------------
 
 WRONG: list[dict[str, Any]] = [{"metric": "acc", "mode": "max"}, {"stop": {"acc": 1}}]
 
@@ -349,7 +349,7 @@ def test_a_restore_of_a_run_with_a_wrong_name_says_how_to_leave_and_that_works(
     assert result.error is None
 
 
-def test_a_restore_with_a_trainable_that_was_mended_goes_on(fit: Any, tmp_path: Path) -> None:
+def test_a_restore_with_a_trainable_that_was_mended_continues(fit: Any, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
 
     def train(config: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""LightGBM on several ranks and in trials: real trainings, killed and gone on with."""
+"""LightGBM on several ranks and in trials: real trainings, killed and resumed."""
 
 from __future__ import annotations
 

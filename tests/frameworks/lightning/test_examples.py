@@ -38,7 +38,7 @@ def test_deaths_of_a_rank_and_of_the_script_repeat_no_epoch_and_change_no_number
     assert bench.problems() == []
 
 
-def test_a_callback_of_ones_own_saves_every_third_epoch_and_goes_on_from_there(
+def test_a_callback_of_ones_own_saves_every_third_epoch_and_resumes_from_there(
     bench: Bench, undisturbed: list[tuple[float, ...]]
 ) -> None:
     script = Example(PATH, "--report", "custom").disturbed(bench, at=(5, 5))

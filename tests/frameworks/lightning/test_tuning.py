@@ -85,7 +85,7 @@ def fit(tmp_path: Path, trainable: Any, space: dict[str, Any]) -> tune.Result:
     return result
 
 
-def test_a_killed_trial_goes_on_from_what_the_callback_saved(tmp_path: Path) -> None:
+def test_a_killed_trial_resumes_from_what_the_callback_saved(tmp_path: Path) -> None:
     def trainable(config: dict[str, Any]) -> None:
         metrics = {"error": "val_loss", "loss": "loss", "unknown": "never logged"}
         train_with(TuneReportCheckpointCallback(metrics, filename="own.ckpt"), config, "own.ckpt")
@@ -105,7 +105,7 @@ def test_a_killed_trial_goes_on_from_what_the_callback_saved(tmp_path: Path) -> 
     assert (Path(killed.checkpoint.path) / "own.ckpt").is_file()
 
 
-def test_trials_whose_script_was_killed_go_on_from_what_the_callback_saved(
+def test_trials_whose_script_was_killed_resume_from_what_the_callback_saved(
     bench: Bench, benches: Any, tmp_path: Path
 ) -> None:
     example = Example(Path(__file__).parent / "tuner_script.py")

@@ -64,7 +64,7 @@ def story(search: OptunaSearch, count: int, at_once: int) -> Iterator[tuple[str,
 def answers_after_restore(
     search: OptunaSearch, space: Any, *, cut: int, count: int, at_once: int = 1
 ) -> tuple[list[Any], list[Any]]:
-    """From question number `cut` on: those of a search that went on, and of a restored one."""
+    """From question number `cut` on: those of a search that continued, and of a restored one."""
     restored = opened(pickle.loads(pickle.dumps(search)), space)
     told = list(story(opened(search, space), count, at_once))
     answers = []
@@ -325,6 +325,6 @@ def test_a_search_that_is_killed_chooses_what_it_would_have_chosen(bench: Bench)
 
 @pytest.mark.process
 @pytest.mark.parametrize("example", ["limiter", "repeater", "optuna_define_by_run"])
-def test_the_examples_go_on_after_a_kill(bench: Bench, example: str) -> None:
+def test_the_examples_continue_after_a_kill(bench: Bench, example: str) -> None:
     script = killed_and_gone_on(bench, example, "--samples", "6", at="4 2")
     assert "6 trials, the best loss is" in script.stdout

@@ -109,7 +109,7 @@ def test_settings_that_mean_nothing_are_refused_at_once(make: Any, told: str) ->
         make()
 
 
-def test_zoopt_waits_for_as_many_trials_as_it_is_told() -> None:
+def test_zoopt_waits_for_as_many_trials_as_it_is_reported() -> None:
     search = opened(ZOOptSearch(budget=9, parallel_num=2), FLAT)
     answers = [search.suggest(f"t{i}") for i in range(3)]
     assert answers[2] is None

@@ -38,7 +38,7 @@ def test_features_and_labels_are_tensors_of_the_columns() -> None:
     assert policy == tf.data.experimental.AutoShardPolicy.OFF
 
 
-def test_several_columns_are_a_dict_and_more_may_come_beside() -> None:
+def test_several_columns_are_a_dict_and_more_may_be_added() -> None:
     ds = rows().to_tf(["x", "w"], ["y"], additional_columns="w", batch_size=10)
     ((features, labels, weights),) = list(ds)
     assert sorted(features) == ["w", "x"]
@@ -83,7 +83,7 @@ def test_keras_fits_it_and_each_epoch_has_an_order_of_its_own(tmp_path: Path) ->
     assert told[0]["orders"][0] != told[0]["orders"][1]
 
 
-def test_what_is_no_column_or_no_tensor_is_told() -> None:
+def test_what_is_no_column_or_no_tensor_is_reported() -> None:
     with pytest.raises(InvalidConfig, match="names the column 'z', but the dataset has x, w, y"):
         rows().to_tf("z", "y")
     with pytest.raises(InvalidConfig, match="column 'l' cannot be a tensor: its values are list"):

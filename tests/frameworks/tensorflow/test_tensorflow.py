@@ -1,4 +1,4 @@
-"""TensorFlow and Keras on several ranks and in trials: real trainings, killed and gone on with.
+"""TensorFlow and Keras on several ranks and in trials: real trainings, killed and resumed.
 
 This process never imports TensorFlow: its import takes seconds, and is the workers'.
 """

@@ -1,4 +1,4 @@
-"""The example of holdfast.data, run as a user runs it: killed and gone on within an epoch."""
+"""The example of holdfast.data, run as a user runs it: killed and resumed within an epoch."""
 
 from __future__ import annotations
 

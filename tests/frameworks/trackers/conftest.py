@@ -1,4 +1,4 @@
-"""What tests of trackers stand on: a real MLflow server, and a machine that tells nobody."""
+"""Fixtures for tests of trackers: a real MLflow server, and a machine that sends nothing out."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _no_trouble(script: UserScript, root: Path) -> None:
     assert script.left() == []
 
 
-def test_a_rank_that_is_killed_goes_on_in_its_run_and_what_it_repeats_is_shown_apart(
+def test_a_rank_that_is_killed_resumes_in_its_run_and_what_it_repeats_is_shown_apart(
     bench: Bench, subject: Subject
 ) -> None:
     script = bench.start(trackers=[subject.callback], dies=[4]).succeeds()
@@ -107,7 +107,7 @@ def test_a_rank_that_is_killed_goes_on_in_its_run_and_what_it_repeats_is_shown_a
     assert _only(subject.shown()) == [(1, 1), (2, 1), (3, 1), (3, 2), (4, 2)]
 
 
-def test_a_script_that_is_killed_goes_on_in_the_same_run_and_no_row_is_missing(
+def test_a_script_that_is_killed_resumes_in_the_same_run_and_no_row_is_missing(
     bench: Bench, subject: Subject
 ) -> None:
     gate = bench.gate("0-4")
@@ -121,7 +121,7 @@ def test_a_script_that_is_killed_goes_on_in_the_same_run_and_no_row_is_missing(
 
 
 @pytest.mark.smoke
-def test_a_killed_script_goes_on_in_the_same_wandb_run(bench: Bench, wandb: Subject) -> None:
+def test_a_killed_script_resumes_in_the_same_wandb_run(bench: Bench, wandb: Subject) -> None:
     gate = bench.gate("0-4")
     script = bench.start(trackers=[wandb.callback])
     script.wait_for("at 0 4")

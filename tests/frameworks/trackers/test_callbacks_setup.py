@@ -53,7 +53,7 @@ def test_another_attempt_has_the_wandb_run_of_its_trial(tmp_path: Path) -> None:
     assert sorted(values) == [1, 2]
 
 
-def test_the_first_rank_alone_tracks_and_another_attempt_goes_on_in_its_mlflow_run(
+def test_the_first_rank_alone_tracks_and_another_attempt_resumes_in_its_mlflow_run(
     tmp_path: Path, mlflow_server: MlflowServer
 ) -> None:
     trainer = train.DataParallelTrainer(

@@ -1,6 +1,6 @@
 """The examples of tracking, run as a user runs them: what arrives in the tracker is read back.
 
-Each is disturbed: the controller is killed in epoch 3, and in epoch 4 of what goes on the rank
+Each is disturbed: the controller is killed in epoch 3, and in epoch 4 of what continues the rank
 that logs, both between the logging of an epoch and its report.
 """
 

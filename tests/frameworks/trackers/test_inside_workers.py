@@ -1,4 +1,4 @@
-"""A tracker in the training function: what it starts, what it is told, and how it ends."""
+"""A tracker in the training function: what it starts, what it gets, and how it ends."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_a_service_that_the_users_module_starts_when_imported_ends_with_the_expe
 def test_a_tracker_that_takes_its_time_to_finish_is_given_it(
     fit: Fit, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Longer than the grace of a worker that was told to end: this one was not."""
+    """Longer than the grace of a worker that was asked to end: this one was not."""
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "0.3")
 
     def loop(config: dict[str, Any]) -> None:
@@ -136,7 +136,7 @@ def test_a_tracker_that_takes_its_time_to_finish_is_given_it(
     assert (tmp_path / "uploaded").exists()
 
 
-def test_a_run_that_is_ended_in_finally_is_whole_where_the_training_is_told_to_stop(
+def test_a_run_that_is_ended_in_finally_is_whole_where_the_training_is_asked_to_stop(
     fit: Fit, tmp_path: Path
 ) -> None:
     def loop(config: dict[str, Any]) -> None:

@@ -55,7 +55,7 @@ def test_a_metric_of_an_evaluation_comes_with_the_checkpoint_of_its_step(bench: 
     assert bench.problems() == []
 
 
-def test_a_callback_of_ones_own_goes_on_from_what_it_reported(bench: Bench) -> None:
+def test_a_callback_of_ones_own_resumes_from_what_it_reported(bench: Bench) -> None:
     script = Example(PATH, "--report", "custom", "--epochs", "4").disturbed(bench, at=(2, 3))
     assert marks(script, 4) == ["at 2 2", "at 3 2", "at 3 3", "at 4 3"]
     assert [row["epoch"] for row in rows(bench)] == [1, 2, 3, 4]

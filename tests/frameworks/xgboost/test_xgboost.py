@@ -1,4 +1,4 @@
-"""XGBoost on several ranks and in trials: real trainings, killed and gone on with."""
+"""XGBoost on several ranks and in trials: real trainings, killed and resumed."""
 
 from __future__ import annotations
 

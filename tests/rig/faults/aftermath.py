@@ -62,7 +62,7 @@ class Aftermath:
         return code
 
     def finishes(self, script: UserScript, *, may_lose: bool = False) -> None:
-        """The run that goes on must end well, with all trials at their end."""
+        """The run that continues must end well, with all trials at their end."""
         code = self.ended(script)
         if code:
             self.wrong(f"going on ended with {code}")
@@ -77,7 +77,7 @@ class Aftermath:
             self.wrong("the run ended with an error that does not say what it was")
 
     def _unfinished(self, found: Mapping[str, Any], *, may_lose: bool) -> Iterator[str]:
-        """`may_lose`: the power went, or the machine, and a checkpoint with it; it is told."""
+        """`may_lose`: the power went, or the machine, and a checkpoint with it; it is reported."""
         epochs = self.bench.options["epochs"]
         if found["epoch"] != epochs or found["error"]:
             yield f"a trial has not come to its end: {found}"
@@ -172,7 +172,7 @@ def has_begun(root: Path) -> bool:
 
 def orphans(root: Path) -> Iterator[Path]:
     """Half written files, half removed directories, probes of the storage, and what was staged by
-    nobody who lives."""
+    no one who lives."""
     for folder, names, files in os.walk(root):
         for name in (*names, *files):
             if name.startswith((".tmp-", ".removed-", ".writable-", ".holdfast-preflight")):

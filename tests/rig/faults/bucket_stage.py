@@ -66,7 +66,7 @@ class BucketStage:
             return len(run.proxy.log)
 
     def play(self, mishap: Remote) -> Story:
-        """A run that this befalls, and one that goes on with it when all is well again."""
+        """A run that this befalls, and one that resumes it when all is well again."""
         match mishap:
             case Strike():
                 return self._strike(mishap)
@@ -200,10 +200,10 @@ class BucketStage:
 
     def _meanwhile(self, run: _Run, after: Aftermath, freeze: Freeze) -> dict[str, Any] | None:
         """The other incarnation, in the time when the first stands still; what is there when it
-        has ended, and may be changed by nobody else, if it could go on."""
+        has ended, and may be changed by no one else, if it could continue."""
         if freeze.elsewhere:
             there = run.bench.use(run.way, machine="elsewhere")
-            # A checkpoint that had not travelled yet is on the first machine alone; it is told.
+            # Only the first machine has a checkpoint that was not uploaded; it is reported.
             after.finishes(run.bench.start(**GOES_ON), may_lose=True)
             return _content(run, there)
         before = _content(run, run.here)

@@ -1,5 +1,5 @@
 """A campaign of faults: runs are killed at each thing that they do, lose their power or their
-storage, and are gone on with; then an independent checker looks at what is there.
+storage and resumed; then an independent checker looks at what is there.
 
 `python -m tests.rig.faults.campaign --help` runs a long one.
 """

@@ -42,12 +42,11 @@ class Fault:
     never.
 
     Operations count below `roots`. `is_torn`: half of that write, or else of the next one, is
-    performed. Every process of the
-    `victims`, which are roles, dies in that moment; where there are none, the one that came to
-    it. With SIGSTOP for `signum` they are stopped instead, and perform the operation when they are
-    let go on. With `removes`, a pattern of paths, nobody dies: the last of these paths is moved to
-    `folder`/removed, and the operation performed. `folder` holds what is counted, and what was
-    done.
+    performed. Every process of the `victims`, which are roles, dies in that moment; where there
+    are none, the one that came to it. With SIGSTOP for `signum` they are stopped instead, and
+    perform the operation when they are let continue. With `removes`, a pattern of paths, no one
+    dies: the last of these paths is moved to `folder`/removed, and the operation performed.
+    `folder` holds what is counted, and what was done.
     """
 
     folder: str

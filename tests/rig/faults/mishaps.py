@@ -49,7 +49,7 @@ class Crash:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
     """When the process of this `role` comes to its operation number `at`, those of the role
-    `victim` are stopped (SIGSTOP), and nobody lets them go on but holdfast."""
+    `victim` are stopped (SIGSTOP), and no one lets them continue but holdfast."""
 
     role: str
     at: int
@@ -209,7 +209,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freeze:
-    """All processes are stopped at the `at`-th request, and go on when another incarnation has
+    """All processes are stopped at the `at`-th request, and continue when another incarnation has
     ended: one `elsewhere`, or one here."""
 
     at: int

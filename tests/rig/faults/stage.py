@@ -35,14 +35,14 @@ class Stage:
         self._runs = itertools.count(1)
 
     def measure(self, *, mirrored: bool) -> dict[str, int]:
-        """How many operations each role comes to in a run that nobody disturbs."""
+        """How many operations each role comes to in a run that no one disturbs."""
         with self.bench(mirrored=mirrored) as bench:
             fault = _armed(bench)
             bench.start().succeeds()
             return deaths.counts(Path(fault.folder))
 
     def crash(self, crash: Crash) -> Story:
-        """Cut a run there, go on with it, and hold what is left against what must be true."""
+        """Cut a run there, resume it, and hold what is left against what must be true."""
         with self.bench(mirrored=crash.mirrored) as bench:
             fault = _armed(
                 bench, crash.role, crash.at, is_torn=crash.is_torn, victims=crash.victims
@@ -120,8 +120,8 @@ class Stage:
             return after.story(cut, str(cut))
 
     def refuse(self, refusal: Refusal) -> Story:
-        """Have an fsync refused, cut the power when the run has ended, and go on: what a run that
-        ended well has acknowledged is on the disk, and one that did not says why."""
+        """Have an fsync refused, cut the power when the run has ended, and continue: what a run
+        that ended well has acknowledged is on the disk, and one that did not says why."""
         with self.bench() as bench:
             bench.storage.mkdir()
             records = bench.folder / "recorded"
@@ -153,7 +153,7 @@ class Stage:
 
     @contextmanager
     def bench(self, *, mirrored: bool = False) -> Iterator[Bench]:
-        """Where one run is played, and gone on with."""
+        """Where one run is played and resumed."""
         folder = self.folder / f"run-{next(self._runs)}"
         folder.mkdir(parents=True)
         with workbench(folder, self._script) as bench:

@@ -159,7 +159,7 @@ def _make_right(world: Path, path: str, chance: random.Random) -> None:
             if segment["name"] == path.rpartition("/")[2]:
                 segment.update(size=len(data), crc32=zlib.crc32(data))
         head.write_bytes(forms.JSON.encode(tree))
-    if chance.random() < 0.5:  # a snapshot beside it would be read instead
+    if chance.random() < 0.5:  # a snapshot next to it would be read instead
         for snapshot in root.glob("experiment_state-*"):
             snapshot.unlink()
 

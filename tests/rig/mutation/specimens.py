@@ -2,7 +2,7 @@
 
 A world is a folder of `storage/run` (the experiment), `cache/run` (its tree on this machine, where
 it is persisted elsewhere), `ran` (a line for each epoch that was trained), `told` (a line for each
-call of a tracker) and `canary`, which nobody may touch.
+call of a tracker) and `canary`, which no one may touch.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ async def test_what_later_workers_import_is_learned_too(
     names = await learned_by(launcher, "mine:bring", "reef")
     assert names == ["reef"]
     launcher.learn(names, TOOK_S)
-    # Nobody waits for the second successor: it is there when it is.
+    # No one waits for the second successor: it is there when it is.
     found: list[str] = []
     while found != ["kelp", "reef"]:
         found = await loaded_in_the_next(launcher, "kelp", "reef")
@@ -314,7 +314,7 @@ async def test_so_is_one_that_imports_it(launcher: LocalLauncher, installed: Wri
     assert await loaded_in_the_next(launcher, "sand", "reef", "kelp", "harmful") == ["sand"]
 
 
-async def test_an_import_that_hangs_holds_up_nobody_for_long(
+async def test_an_import_that_hangs_holds_up_no_one_for_long(
     launcher: LocalLauncher, installed: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(succession, "WAIT_S", (0.05, 0.05))

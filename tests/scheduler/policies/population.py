@@ -32,7 +32,7 @@ class Play:
         return self.run.trial(trial_id).config
 
     def report(self, trial_id: str, loss: float, **more: Any) -> list[Decision]:
-        """What is decided upon it; all that follows is left to `settle`."""
+        """What is decided on it; all that follows is left to `settle`."""
         effects = self.run.report(trial_id, {"loss": loss, **more}, checkpoint=True)
         decided = [one for answer in self.run.machine.answers for one in answer]
         self._follow(effects)
@@ -44,7 +44,7 @@ class Play:
         return decided
 
     def settle(self) -> None:
-        """Workers that were told to end do so, and those that are to start are up."""
+        """Workers that were asked to end do so, and those that are to start are up."""
         while any(map(self._moves_on, list(self.run.machine.trials))):
             pass
 

@@ -1,4 +1,4 @@
-"""ASHA against its definition, worked out anew for each report from all that came before."""
+"""ASHA against its definition, worked out again for each report from all that came before."""
 
 import math
 from collections.abc import Sequence
@@ -137,7 +137,7 @@ def test_a_report_without_the_metric_is_skipped() -> None:
     assert not stops(run, "t0", other=3.0)
 
 
-def test_that_the_metric_is_no_number_is_told_once() -> None:
+def test_that_the_metric_is_no_number_is_reported_once() -> None:
     run = running(2, ASHAScheduler(reduction_factor=2))
     told = [
         effect.text

@@ -221,7 +221,7 @@ def live(search: DEHBSearch, trials: range, workers: int, seed: int) -> Iterator
 
 @settings(max_examples=12, deadline=None)
 @given(st.integers(0, 99), st.integers(1, 9), st.integers(1, 30))
-def test_a_restored_search_goes_on_as_if_nothing_had_happened(
+def test_a_restored_search_continues_as_if_nothing_had_happened(
     seed: int, workers: int, before: int
 ) -> None:
     search = searching(seed)

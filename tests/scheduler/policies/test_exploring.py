@@ -1,4 +1,4 @@
-"""What a parameter becomes: next to what it was, or drawn anew."""
+"""The new value of a parameter: a neighbour of the old one, or a new draw."""
 
 import math
 from typing import Any
@@ -62,14 +62,14 @@ def test_a_value_moves_a_little_and_stays_in_its_domain(
 
 
 @pytest.mark.parametrize("value", ["gelu", None, math.nan])
-def test_what_has_no_neighbours_is_drawn_anew(value: Any) -> None:
+def test_what_has_no_neighbours_is_drawn_again(value: Any) -> None:
     mutations = {"act": ["relu", "tanh"], "lr": uniform(0, 1)}
     found = explored(mutations, {"act": value, "lr": value}, resample=0.0)
     assert {one["act"] for one in found} == {"relu", "tanh"}
     assert all(0 <= one["lr"] <= 1 for one in found)
 
 
-def test_what_is_drawn_anew_lies_in_its_domain() -> None:
+def test_what_is_drawn_again_lies_in_its_domain() -> None:
     mutations = {"lr": loguniform(1e-4, 1e-1), "nested": choice([uniform(0, 1), "off"])}
     found = explored(mutations, {"lr": 7.0, "nested": 0.5}, resample=1.0)
     assert all(1e-4 <= one["lr"] <= 1e-1 for one in found)
@@ -77,7 +77,7 @@ def test_what_is_drawn_anew_lies_in_its_domain() -> None:
     assert "off" in {one["nested"] for one in found}
 
 
-def test_one_of_two_values_is_drawn_anew_as_often_as_is_said() -> None:
+def test_one_of_two_values_is_drawn_again_as_often_as_is_said() -> None:
     found = explored({"x": uniform(0, 2)}, {"x": 1.0}, resample=0.25, times=400)
     assert 70 <= sum(one["x"] not in (1.2, 0.8) for one in found) <= 130
 

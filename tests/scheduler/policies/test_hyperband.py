@@ -129,7 +129,7 @@ def play(
 
 
 class Waking(HyperBandScheduler):
-    """Nobody has to wake it where all are paused."""
+    """No one has to wake it where all are paused."""
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         assert not isinstance(event, Stalled)
@@ -224,7 +224,7 @@ def test_the_brackets_are_those_of_the_papers_table() -> None:
     assert [shape.places for shape in shapes(2, 3)] == [1]
 
 
-def test_the_last_to_come_goes_on_at_once_where_it_is_among_the_best() -> None:
+def test_the_last_to_come_continues_at_once_where_it_is_among_the_best() -> None:
     run = halving(3)
     for trial_id in ("t1", "t2"):
         assert verdict(run, trial_id, 2.0) is Verdict.PAUSE
@@ -265,7 +265,7 @@ def test_a_trial_that_could_not_save_itself_at_its_milestone_comes_there_again()
     assert run.trial("t0").status is Status.TERMINATED
 
 
-def test_a_failed_trial_that_a_restore_takes_up_counts_while_its_bracket_is_not_halved() -> None:
+def test_a_failed_trial_that_a_restore_resumes_counts_while_its_bracket_is_not_halved() -> None:
     run = halving(3)
     assert verdict(run, "t0", 2.0) is Verdict.PAUSE
     run.fails("t1")
@@ -279,7 +279,7 @@ def test_a_failed_trial_that_a_restore_takes_up_counts_while_its_bracket_is_not_
     assert run.trial("t1").status is Status.STARTING
 
 
-def test_a_failed_trial_that_a_restore_takes_up_later_runs_to_max_t() -> None:
+def test_a_failed_trial_that_a_restore_resumes_later_runs_to_max_t() -> None:
     run = halving(3)
     run.fails("t1")
     run.exits("t1")

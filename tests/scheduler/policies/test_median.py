@@ -1,4 +1,4 @@
-"""The median stopping rule against its definition, worked out anew from all that was reported."""
+"""The median stopping rule against its definition, worked out again from all that was reported."""
 
 import math
 from statistics import mean, median
@@ -135,7 +135,7 @@ def test_a_trial_that_waits_for_others_to_be_judged_by_gives_way_and_returns() -
     assert run.trial("t0").status is Status.STARTING
 
 
-def test_who_gave_way_goes_on_when_nobody_else_is_to_come() -> None:
+def test_who_gave_way_continues_when_no_one_else_will_come() -> None:
     run = running(2, rule(min_time_slice=1), cpus=1)
     assert verdict(run, "t0", 1.0, checkpoint=True) is Verdict.PAUSE
     run.ends("t0")

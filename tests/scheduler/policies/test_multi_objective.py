@@ -37,7 +37,7 @@ def stops(run: Rehearsal, trial_id: str, **metrics: float) -> bool:
 
 
 def fronts_of(points: Sequence[tuple[float, ...]]) -> list[list[int]]:
-    """Take away those that nobody left beats, again and again."""
+    """Take away those that no one left beats, again and again."""
     left, fronts = set(range(len(points))), []
     while left:
         front = [

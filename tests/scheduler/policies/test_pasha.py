@@ -1,4 +1,4 @@
-"""PASHA against its definition, worked out anew for each report from all that came before."""
+"""PASHA against its definition, worked out again for each report from all that came before."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -136,7 +136,7 @@ def curves(
     return lambda index, at: {"loss": losses[index][at - 1]} if at <= len(losses[index]) else None
 
 
-def test_nobody_is_trained_beyond_the_second_rung_while_the_ranking_stands() -> None:
+def test_no_one_is_trained_beyond_the_second_rung_while_the_ranking_stands() -> None:
     steady = [[float(index)] * 9 for index in range(9)]
     study = Lockstep(PASHAScheduler(max_t=9), curves(*steady), trials=9, **GOAL).to_the_end()
     assert study.ends == [("TERMINATED", 3)] * 3 + [("TERMINATED", 1)] * 6
@@ -188,7 +188,7 @@ def test_a_run_that_is_cut_off_and_resumed_makes_the_same_decisions(
     assert play(crashes).ends == play(set()).ends
 
 
-def test_a_search_that_waits_for_those_that_wait_sees_the_best_of_them_go_on() -> None:
+def test_a_search_that_waits_for_those_that_wait_sees_the_best_of_them_continue() -> None:
     run = Rehearsal(
         capacity={"CPU": 2.0}, policy=PASHAScheduler(), scheduler="PASHAScheduler", **GOAL
     )

@@ -150,7 +150,7 @@ def test_it_finds_what_makes_trials_better() -> None:
         assert found[-1] == pytest.approx(0.7, abs=0.1)
 
 
-def test_what_is_learned_from_is_asked_beside_the_loop_and_stands_in_the_journal() -> None:
+def test_what_is_learned_from_is_asked_outside_the_loop_and_is_in_the_journal() -> None:
     play = trained(pb2(), 4)
     asked = [one for many in play.decided for one in many if isinstance(one, AskUser)]
     cloned = [one for many in play.decided for one in many if isinstance(one, CloneTrial)]

@@ -1,4 +1,5 @@
-"""Population based training against its definition, worked out anew from all that was reported."""
+"""Population based training against its definition, worked out again from all that was
+reported."""
 
 import math
 from typing import Any
@@ -161,7 +162,7 @@ def test_users_own_exploration_has_the_last_word() -> None:
 
 
 @pytest.mark.parametrize("wrong", [None, 3, [1]])
-def test_an_exploration_that_returns_no_config_is_told(wrong: object) -> None:
+def test_an_exploration_that_returns_no_config_is_reported(wrong: object) -> None:
     policy = pbt(custom_explore_fn=lambda config: wrong)
     question = {"config": {"lr": 1.0}, "asked": {}, "source": "t1"}
     with pytest.raises(InvalidConfig, match="custom_explore_fn returned"):
@@ -179,7 +180,7 @@ def test_nothing_changes_before_the_burn_in_is_over() -> None:
     assert [(clone, source) for clone, source, _ in play.clones()] == [("t1", "t0")]
 
 
-def test_one_that_has_diverged_takes_over_and_nobody_takes_over_from_it() -> None:
+def test_one_that_has_diverged_takes_over_and_no_one_takes_over_from_it() -> None:
     play = Play(pbt(perturbation_interval=1), 2)
     play.step("t0", math.nan)
     play.step("t1", math.nan)
@@ -200,7 +201,7 @@ def test_trials_that_have_ended_do_not_count() -> None:
     assert [(clone, source) for clone, source, _ in play.clones()] == [("t2", "t1")]
 
 
-def test_nobody_takes_over_what_one_had_saved_before_it_was_none_of_the_best() -> None:
+def test_no_one_takes_over_what_one_had_saved_before_it_was_none_of_the_best() -> None:
     """A class trainable saves itself when told; t1 is the best again when t0 has ended."""
     play = Play(pbt(perturbation_interval=1), 3, saves_when_told=True)
 
@@ -223,7 +224,7 @@ def test_nobody_takes_over_what_one_had_saved_before_it_was_none_of_the_best() -
     assert clone.source == "t1"
 
 
-def test_class_trainables_of_the_best_are_told_to_save_themselves() -> None:
+def test_class_trainables_of_the_best_are_asked_to_save_themselves() -> None:
     play = Play(pbt(perturbation_interval=1), 2, saves_when_told=True)
     assert play.step("t0", 1.0) == []
     (clone,) = play.step("t1", 2.0)
@@ -253,7 +254,7 @@ def test_where_there_is_less_room_than_trials_they_take_turns() -> None:
 
 @pytest.mark.parametrize("explore", [None, lambda config: config])
 @pytest.mark.parametrize("most", [None, 2])
-def test_one_that_takes_over_again_and_again_keeps_nobody_from_the_room(
+def test_one_that_takes_over_again_and_again_keeps_no_one_from_the_room(
     most: int | None, explore: Any
 ) -> None:
     """On one worker, where the best are those that were trained least."""
@@ -276,7 +277,7 @@ def test_one_that_takes_over_again_and_again_keeps_nobody_from_the_room(
     assert [trial.iteration for trial in found.trials] == [6, 6, 6, 6]
 
 
-def test_nobody_is_paused_where_there_is_room_for_all() -> None:
+def test_no_one_is_paused_where_there_is_room_for_all() -> None:
     play = Play(pbt(quantile_fraction=0.0), 3)
     for number in range(12):
         play.step(f"t{number % 3}", 1.0)
@@ -311,7 +312,7 @@ def test_in_step_there_must_be_an_end_of_the_trials() -> None:
         Play(pbt(synch=True), 2, num_samples=-1)
 
 
-def test_that_trials_end_before_anybody_is_compared_is_told_once() -> None:
+def test_that_trials_end_before_anybody_is_compared_is_reported_once() -> None:
     play = Play(pbt(perturbation_interval=4), 3)
     for trial_id in ("t0", "t1"):
         play.step(trial_id, 1.0)
@@ -327,7 +328,7 @@ def test_that_trials_end_before_anybody_is_compared_is_told_once() -> None:
     assert "perturbation_interval=4, in training_iteration" in text
 
 
-def test_who_reports_no_checkpoint_in_the_first_interval_is_told_at_once() -> None:
+def test_a_trial_without_a_checkpoint_in_the_first_interval_is_reported_at_once() -> None:
     play = Play(pbt(), 2)
     play.run.report("t0", {"loss": 1.0})
     play.run.report("t0", {"loss": 1.0})

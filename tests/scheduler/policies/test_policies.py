@@ -193,14 +193,14 @@ def test_stopping_the_first_that_waits_makes_way_for_the_next() -> None:
     assert run.report("t0", {"stop": "t1"})[0] == Suggest(index=2)
 
 
-def test_a_trial_that_is_paused_and_stopped_in_one_turn_is_told_to_stop() -> None:
+def test_a_trial_that_is_paused_and_stopped_in_one_turn_is_asked_to_stop() -> None:
     run = running(1)
     assert run.report("t0", {"pause": "t0", "stop": "t0"}, checkpoint=True)[-1:] == [
         reply(Verdict.STOP)
     ]
 
 
-def test_trials_that_are_left_paused_at_the_end_go_on() -> None:
+def test_trials_that_are_left_paused_at_the_end_continue() -> None:
     run = running(1)
     run.report("t0", {"pause": "t0"}, checkpoint=True)
     assert launches(run.ends("t0")) == ["t0"]
@@ -247,14 +247,14 @@ def test_a_spent_budget_ends_paused_trials() -> None:
     assert run.trial("t0").status is Status.TERMINATED
 
 
-def test_a_restore_lets_paused_trials_go_on() -> None:
+def test_a_restore_lets_paused_trials_continue() -> None:
     run = running(2)
     run.report("t0", {"pause": "t0"}, checkpoint=True)
     run.crash()
     assert sorted(launches(run.resume())) == ["t0", "t1"]
 
 
-def test_a_restore_leaves_it_to_the_policy_when_paused_trials_go_on() -> None:
+def test_a_restore_leaves_it_to_the_policy_when_paused_trials_continue() -> None:
     run = running(2, scheduler="Told")
     run.report("t0", {"pause": "t0"}, checkpoint=True)
     run.crash()
@@ -306,7 +306,7 @@ def test_what_a_trial_reports_when_it_reaches_a_bound_counts_for_the_others(
 
 
 def test_under_pasha_too_what_reaches_a_bound_counts_for_the_others() -> None:
-    """The best 1 of 2 goes on, and that is the one that has reached the bound."""
+    """The best 1 of 2 continues, and that is the one that has reached the bound."""
     policy = PASHAScheduler(max_t=8, reduction_factor=2)
     run = Rehearsal(policy=policy, metric="loss", mode="min", scheduler="x", stop={"speed": 9})
     for trial_id in ("t0", "t1"):

@@ -147,7 +147,7 @@ def running(scheduler: ResourceChangingScheduler, **spec: Any) -> Rehearsal:
     return run
 
 
-def test_trials_that_a_restore_takes_up_again_keep_their_share() -> None:
+def test_trials_that_a_restore_resumes_keep_their_share() -> None:
     run = Rehearsal(
         capacity={"CPU": 4.0},
         policy=ResourceChangingScheduler(),
@@ -183,7 +183,7 @@ def test_a_function_is_changed_only_at_a_report_with_a_checkpoint() -> None:
     assert run.trial("t0").status is Status.RUNNING
 
 
-def test_that_a_function_never_saved_itself_is_told_once() -> None:
+def test_that_a_function_never_saved_itself_is_reported_once() -> None:
     run = running(ResourceChangingScheduler())
     told = []
     for trial_id in ("t0", "t1"):

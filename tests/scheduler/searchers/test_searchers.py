@@ -100,7 +100,7 @@ def test_a_trial_that_it_does_not_know_frees_no_place() -> None:
     assert limiter.suggest("t1") is None
 
 
-def test_a_batch_is_told_together() -> None:
+def test_a_batch_is_reported_together() -> None:
     counter = Counter()
     limiter = ConcurrencyLimiter(counter, max_concurrent=2, batch=True)
     suggested(limiter, 0, 1)
@@ -112,7 +112,7 @@ def test_a_batch_is_told_together() -> None:
     assert suggested(limiter, 2, 3, 4) == [{"x": 2}, {"x": 3}, None]
 
 
-def test_a_batch_that_cannot_fill_up_is_told_when_the_search_waits_for_it() -> None:
+def test_a_batch_that_cannot_fill_up_is_reported_when_the_search_waits_for_it() -> None:
     counter = Counter(waits=True)
     limiter = ConcurrencyLimiter(counter, max_concurrent=2, batch=True)
     assert suggested(limiter, 0, 1) == [{"x": 0}, None]
@@ -172,7 +172,7 @@ def test_searches_of_before_are_given_only_what_they_know() -> None:
 # -- several times each -------------------------------------------------------------------------
 
 
-def test_each_config_is_tried_several_times_and_the_mean_is_told() -> None:
+def test_each_config_is_tried_several_times_and_the_mean_is_reported() -> None:
     counter = Counter()
     repeater = Repeater(counter, repeat=2)
     assert suggested(repeater, 0, 1, 2) == [
@@ -213,7 +213,7 @@ def test_a_config_that_fails_each_time_has_failed() -> None:
 
 
 @pytest.mark.parametrize("set_index", [True, False])
-def test_a_restored_repeater_goes_on_in_the_middle_of_a_config(set_index: bool) -> None:
+def test_a_restored_repeater_resumes_in_the_middle_of_a_config(set_index: bool) -> None:
     first = Repeater(Counter(), repeat=3, set_index=set_index)
     configs = suggested(first, 0, 1, 2, 3)
     again = Counter()
@@ -261,7 +261,7 @@ def test_a_repeater_in_a_limiter_counts_trials() -> None:
     st.integers(1, 3),
     st.booleans(),
 )
-def test_cut_off_anywhere_they_go_on_as_if_nothing_had_happened(
+def test_cut_off_anywhere_they_continue_as_if_nothing_had_happened(
     actions: list[int], cut: int, most: int, repeat: int, batch: bool
 ) -> None:
     """An action below 0 asks, another ends one of the trials that are under way."""
@@ -295,7 +295,7 @@ def test_cut_off_anywhere_they_go_on_as_if_nothing_had_happened(
 # -- what was tried elsewhere -------------------------------------------------------------------
 
 
-def test_results_that_were_had_elsewhere_are_told_with_their_failures() -> None:
+def test_results_that_were_had_elsewhere_are_reported_with_their_failures() -> None:
     class Takes(Counter):
         def add_evaluated_point(
             self,

@@ -232,7 +232,7 @@ async def test_what_the_user_removes_here_goes_there_at_the_next_sync(
     assert set(json.loads(memory.objects[LISTING])["files"]) == {"a"}
 
 
-async def test_what_the_user_removed_while_nobody_ran_goes_there_too(machine: Machine) -> None:
+async def test_what_the_user_removed_while_no_one_ran_goes_there_too(machine: Machine) -> None:
     gone = machine.write("trial/a")
     await machine.synced()
     gone.unlink()
@@ -257,7 +257,7 @@ async def test_old_records_that_were_removed_here_go_there(machine: Machine) -> 
 async def test_nothing_goes_there_because_the_folder_here_was_lost(
     machine: Machine, memory: MemoryStore, made_anew: bool, restarted: bool
 ) -> None:
-    """The projector makes a trial's folder anew, with our records in it."""
+    """The projector makes a trial's folder again, with our records in it."""
     machine.write("trial/a")
     uploader = await machine.synced()
     shutil.rmtree(machine.root / "trial")
@@ -364,7 +364,7 @@ async def test_the_listing_has_the_checksums_of_the_artifacts(
     assert ("put", LISTING) not in machine.store.log
 
 
-async def test_an_unreadable_file_is_told_once_and_everything_else_goes(
+async def test_an_unreadable_file_is_reported_once_and_everything_else_goes(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "closed", "z"):
@@ -526,7 +526,7 @@ async def test_who_was_usurped_sends_and_removes_nothing_more(
     assert "trial/a" not in memory.objects
 
 
-async def test_so_many_are_under_way_at_once_and_how_far_it_is_is_told(
+async def test_so_many_are_under_way_at_once_and_how_far_it_is_is_reported(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(mirrors, "_TELL_EVERY_S", 0.0)

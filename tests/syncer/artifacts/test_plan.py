@@ -89,6 +89,6 @@ def test_a_change_shows_only_some_time_after_the_last() -> None:
     assert not facts._replace(ctime_ns=moment + 2 * 10**9).is_settled(moment + 3 * 10**9)
 
 
-def test_what_is_told_of_many_files_fits_on_a_line() -> None:
+def test_what_is_reported_of_many_files_fits_on_a_line() -> None:
     assert skipped_text({"a": "x", "new\nline": "y"}) == r"a: x; 'new\nline': y"
     assert skipped_text(dict.fromkeys("abcdefg", "x")).endswith("e: x; and 2 more")

@@ -165,7 +165,7 @@ async def test_a_trial_that_was_lost_here_finds_its_files(first: Machine) -> Non
     assert first.here == {"log", "samples/1", "stdout"}
 
 
-async def test_a_file_with_other_bytes_than_were_sent_is_told_and_not_brought(
+async def test_a_file_with_other_bytes_than_were_sent_is_reported_and_not_brought(
     second: Machine, store: Timed
 ) -> None:
     store.objects["trial/log"] = b"trial/lag"
@@ -215,7 +215,7 @@ async def test_names_from_the_network_stay_in_the_trials_folder(
     assert second.told[0][1].endswith("(a link leads out of the trial's folder)")
 
 
-async def test_a_download_that_breaks_off_leaves_no_half_a_file_and_goes_on_later(
+async def test_a_download_that_breaks_off_leaves_no_half_a_file_and_resumes_later(
     second: Machine, store: Timed
 ) -> None:
     faulty = FaultyStore(store)

@@ -136,7 +136,7 @@ def test_a_change_that_leaves_size_and_mtime_as_they_were_shows(file: Path) -> N
     assert not stands_still(file, before)
 
 
-def test_a_pipe_in_the_place_of_a_file_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_pipe_in_the_place_of_a_file_holds_no_one_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(NotRegular):
         read_steady(tmp_path / "pipe", copies=tmp_path)

@@ -147,7 +147,7 @@ def test_to_directory_keeps_what_else_is_in_the_target(folder: Path, tmp_path: P
     assert (target / "model.pt").read_bytes() == b"weights" * 1000
 
 
-def test_metadata_is_kept_beside_the_files(folder: Path) -> None:
+def test_metadata_is_kept_next_to_the_files(folder: Path) -> None:
     checkpoint = Checkpoint.from_directory(folder)
     assert checkpoint.get_metadata() == {}
     checkpoint.set_metadata({"epoch": 3, "name": "x"})
@@ -252,7 +252,7 @@ def test_damaged_bytes_are_never_shown(remote: Checkpoint, distant: Distant) -> 
     assert list(cache_folder().iterdir()) == []
 
 
-def test_another_content_under_the_same_name_is_fetched_anew(
+def test_another_content_under_the_same_name_is_fetched_again(
     remote: Checkpoint, folder: Path
 ) -> None:
     with remote.as_directory() as before:

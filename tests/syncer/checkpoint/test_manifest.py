@@ -274,7 +274,7 @@ def test_every_file_and_folder_is_forced_to_disk_before_the_manifest(
     )
 
 
-def test_a_full_disk_is_told_as_a_storage_error(
+def test_a_full_disk_is_reported_as_a_storage_error(
     checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:

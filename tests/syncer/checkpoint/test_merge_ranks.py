@@ -79,7 +79,7 @@ def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
     assert content(tmp_path / "target") == {"old": "old"}
 
 
-def test_files_that_are_alike_clash_with_nobody(tmp_path: Path) -> None:
+def test_files_that_are_alike_clash_with_no_one(tmp_path: Path) -> None:
     parts = {rank: part(tmp_path / str(rank), same="alike", own=f"{rank}") for rank in (0, 1)}
     assert merge_parts(parts, tmp_path / "target").clashes == {"own": [0, 1]}
 

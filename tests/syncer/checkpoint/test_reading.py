@@ -67,7 +67,7 @@ def test_what_is_just_being_removed_is_not_read(checkpoint: Path) -> None:
     with unread(checkpoint), pytest.raises(CheckpointGone, match="it is being removed"):
         Checkpoint(checkpoint).to_directory()
     with Checkpoint(checkpoint).as_directory():
-        """A removal that was given up holds nobody off."""
+        """A removal that was given up holds no one off."""
 
 
 def test_what_was_removed_in_the_moment_of_opening_it_is_not_read(

@@ -148,7 +148,7 @@ def test_one_that_is_removed_during_its_download_is_read_whole_or_not_at_all(
 
 
 @pytest.mark.parametrize("has_manifest", [True, False])
-def test_one_that_is_written_anew_during_its_download_is_read_anew_and_never_mixed(
+def test_one_that_is_rewritten_during_its_download_is_read_again_and_never_mixed(
     checkpoint: Checkpoint, folder: Path, meanwhile: Meanwhile, has_manifest: bool
 ) -> None:
     def anew() -> None:
@@ -184,7 +184,7 @@ def test_one_that_changes_without_end_is_given_up(
     assert count == 3
 
 
-def test_damage_that_stays_is_told_as_what_it_is(checkpoint: Checkpoint, folder: Path) -> None:
+def test_damage_that_stays_is_reported_as_what_it_is(checkpoint: Checkpoint, folder: Path) -> None:
     (folder / "model.pt").write_bytes(b"worse")
     with pytest.raises(ManifestMismatch, match=r"model\.pt has a different"):
         checkpoint.to_directory()
@@ -465,7 +465,7 @@ def test_a_download_that_moves_is_waited_for(
     assert next(sizes, None) is None
 
 
-def test_who_leaves_waits_for_nobody_that_is_stopped(
+def test_who_leaves_waits_for_no_one_that_is_stopped(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shared_copy, "_TIDY_S", 0.05)
@@ -543,7 +543,7 @@ def test_a_download_that_the_disk_has_no_room_for_says_so_and_leaves_nothing(
     assert rest == "[]"
 
 
-def test_for_want_of_space_another_place_is_advised(
+def test_without_space_another_place_is_suggested(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def full(*_: Any) -> None:

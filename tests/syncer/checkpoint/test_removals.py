@@ -63,7 +63,7 @@ async def test_what_is_superseded_goes_and_what_is_gone_is_fine(root: Path, told
     assert told.refusals == []
 
 
-async def test_what_is_being_read_goes_with_the_next_and_nobody_is_told(
+async def test_what_is_being_read_goes_with_the_next_and_no_one_is_informed(
     root: Path, told: Told
 ) -> None:
     removals = LocalRemovals(root, told)
@@ -95,7 +95,7 @@ def stubborn(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], No
     return turn
 
 
-async def test_a_refusal_is_told_and_tried_again_but_not_at_once(
+async def test_a_refusal_is_reported_and_retried_but_not_at_once(
     root: Path, told: Told, stubborn: Callable[[bool], None]
 ) -> None:
     removals = LocalRemovals(root, told)
@@ -113,7 +113,7 @@ async def test_a_refusal_is_told_and_tried_again_but_not_at_once(
     assert os.listdir(root / "trial") == ["checkpoint_000002"]
 
 
-async def test_what_is_refused_is_tried_again_after_longer_and_longer_pauses(
+async def test_what_is_refused_is_retried_after_longer_and_longer_pauses(
     root: Path, told: Told, stubborn: Callable[[bool], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 1000.0
@@ -180,7 +180,7 @@ async def test_a_manifest_goes_before_the_rest(told: Told) -> None:
     assert len(deleted) == 3
 
 
-async def test_a_refusal_in_storage_is_told_and_tried_again_with_the_next(told: Told) -> None:
+async def test_a_refusal_in_storage_is_reported_and_retried_with_the_next(told: Told) -> None:
     memory = filled()
     error = StorageRefused("delete", FOLDERS[0], "AccessDenied")
     store = FaultyStore(memory, error=error)

@@ -154,7 +154,7 @@ async def test_an_unchanged_file_does_not_travel_again(experiment: Experiment, s
     experiment.stage(SECOND, renamed=same, same=same, step=changed)
     await experiment.commit(FIRST)
     travelled = await experiment.commit(SECOND)
-    assert travelled < 3000 + 1500  # the manifest and the requests beside it
+    assert travelled < 3000 + 1500  # the manifest and the requests next to it
     assert await experiment.content(SECOND) == {"renamed": same, "same": same, "step": changed}
 
 
@@ -265,7 +265,7 @@ async def test_a_part_of_another_attempt_does_not_get_into_the_file(
     assert await experiment.content(FIRST) == {"large": bytes(large)}
 
 
-async def test_an_upload_that_nobody_goes_on_with_does_not_stay(
+async def test_an_upload_that_no_one_resumes_does_not_stay(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     experiment.stage(FIRST, large=os.urandom(17 * MIB), model=b"1")
@@ -336,7 +336,7 @@ async def test_a_put_of_an_older_incarnation_that_comes_between_is_replaced(
     assert await experiment.content(FIRST) == {"model": b"new"}
 
 
-async def test_within_a_run_what_was_interrupted_goes_on(experiment: Experiment) -> None:
+async def test_within_a_run_what_was_interrupted_continues(experiment: Experiment) -> None:
     """The completion is refused for a while; the parts stay."""
     large = os.urandom(17 * MIB)
     experiment.stage(FIRST, large=large)

@@ -38,7 +38,7 @@ def test_what_the_disk_answers_in_time_is_returned_or_raised() -> None:
             answered(lambda: 1 // 0, lambda: "look")
 
 
-def test_a_silent_disk_is_told_of_and_then_counts_as_one_that_failed(
+def test_a_silent_disk_is_reported_and_then_counts_as_one_that_failed(
     silence: threading.Event,
 ) -> None:
     told: list[str] = []
@@ -91,7 +91,7 @@ def test_where_no_thread_can_be_started_the_call_has_no_deadline(
     assert threads.busy() == 0
 
 
-def test_it_is_not_tried_again_as_storage_is(silence: threading.Event) -> None:
+def test_it_is_not_retried_as_storage_is(silence: threading.Event) -> None:
     with waiting_at_most(0.02, lambda text: None), pytest.raises(NoAnswer) as failure:
         answered(silence.wait, lambda: "fsync")
     assert isinstance(from_os_error(failure.value, "put", "/x"), DiskSilent)

@@ -1,4 +1,4 @@
-"""A file that an fsync has failed for is written anew before its checkpoint is committed."""
+"""A file that an fsync has failed for is written again before its checkpoint is committed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def inodes(folder: Path) -> set[int]:
     return {path.stat().st_ino for path in folder.rglob("*") if path.is_file()}
 
 
-def test_a_file_for_which_no_answer_came_is_written_anew_too(folder: Path, disk: Disk) -> None:
+def test_a_file_for_which_no_answer_came_is_rewritten_too(folder: Path, disk: Disk) -> None:
     """The answer that came too late may have been an error, and Linux gives it only once."""
     before = inodes(folder)
     disk.refuses, disk.refusal = 1, NoAnswer(errno.ETIMEDOUT, "the disk has not answered")
@@ -84,9 +84,7 @@ def test_a_file_that_was_refused_once_is_another_file_afterwards(folder: Path, d
     assert not list(folder.rglob(".tmp-*"))
 
 
-def test_a_retry_that_is_told_that_all_is_well_does_not_believe_it(
-    folder: Path, disk: Disk
-) -> None:
+def test_a_retry_that_gets_no_error_does_not_believe_it(folder: Path, disk: Disk) -> None:
     before = inodes(folder)
     # Their numbers are given to no other file while they are open.
     held = [path.open() for path in folder.rglob("*") if path.is_file()]
@@ -137,7 +135,7 @@ async def test_the_uploader_says_that_such_a_checkpoint_is_lost(
 
 
 @pytest.mark.anyio
-async def test_the_uploader_commits_one_that_could_be_written_anew(
+async def test_the_uploader_commits_one_that_could_be_rewritten(
     folder: Path, disk: Disk, tmp_path: Path
 ) -> None:
     told: list[list[Any]] = []

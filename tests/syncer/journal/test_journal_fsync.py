@@ -106,7 +106,7 @@ def test_the_old_segment_may_have_lost_them_or_have_any_part_of_them(
         assert payloads(folder) == numbered(0, 1, 2, 3)
 
 
-def test_a_reader_goes_on_in_the_new_segment_wherever_it_was(
+def test_a_reader_continues_in_the_new_segment_wherever_it_was(
     folder: Path, fails: Callable[..., None]
 ) -> None:
     journal = begun(folder)

@@ -89,7 +89,7 @@ async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
 
 
 @pytest.mark.parametrize("times", [1, 100])
-async def test_an_object_that_is_put_anew_while_it_is_read_is_read_again(
+async def test_an_object_that_is_put_again_while_it_is_read_is_read_again(
     tmp_path: Path, times: int
 ) -> None:
     """Its size was asked for before: a stretch of a journal grows while somebody reads it."""

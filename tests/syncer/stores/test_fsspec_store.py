@@ -142,7 +142,7 @@ async def test_without_such_an_etag_the_object_is_looked_at(tmp_path: Path) -> N
         await lying.store().put_batch(files(tmp_path, 2), for_s=60, stored=lambda *_: None)
 
 
-async def test_a_file_that_is_gone_is_an_error_of_ours(tmp_path: Path) -> None:
+async def test_a_file_that_is_gone_is_an_error_of_holdfast(tmp_path: Path) -> None:
     store = Coroutines().store()
     with pytest.raises(NotStored):
         await store.put("a", tmp_path / "gone")

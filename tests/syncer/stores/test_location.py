@@ -232,7 +232,7 @@ def test_a_users_own_kind_of_local_filesystem_is_not_bypassed(tmp_path: Path) ->
     assert resolve(tmp_path, Audited()).local_path is None
 
 
-def test_a_location_travels_to_a_process_of_ours() -> None:
+def test_a_location_travels_to_a_process_of_holdfast() -> None:
     for location in [resolve("/data"), resolve("s3://b/x?region=r"), resolve("mock://x/y")]:
         location.arrow()
         copy = cloudpickle.loads(cloudpickle.dumps(location.child("z")))
@@ -326,7 +326,7 @@ def test_two_ways_to_one_place_are_equal() -> None:
     assert whole != Location.resolve("s3://a/b", None, {})
 
 
-def test_nobody_in_front_of_a_bucket_is_nobody_who_signs() -> None:
+def test_without_credentials_in_front_of_a_bucket_requests_are_unsigned() -> None:
     location = resolve("s3://anonymous@bucket/x?region=us-east-1")
     assert location.public == "s3://bucket/x?region=us-east-1&anonymous=true"
     assert location.child("y").path == "bucket/x/y"

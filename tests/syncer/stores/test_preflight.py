@@ -1,4 +1,4 @@
-"""A storage that cannot be used is told before trial 1: what was tried, and what answered."""
+"""A storage that cannot be used is reported before trial 1: what was tried, and what answered."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ async def test_a_good_place_passes_and_nothing_stays(
 
 @pytest.mark.server
 @pytest.mark.parametrize("through_pyarrow", [False, True])
-async def test_a_missing_bucket_is_told(moto: S3Server, through_pyarrow: bool) -> None:
+async def test_a_missing_bucket_is_reported(moto: S3Server, through_pyarrow: bool) -> None:
     location = Location.resolve(moto.uri("no-such-bucket/x"), None, {})
     if through_pyarrow:
         filesystem, path = location.arrow()
@@ -82,7 +82,7 @@ async def test_a_missing_bucket_is_told(moto: S3Server, through_pyarrow: bool) -
 
 @pytest.mark.server
 @pytest.mark.parametrize("through_pyarrow", [False, True])
-async def test_a_wrong_secret_is_told(rclone: S3Server, through_pyarrow: bool) -> None:
+async def test_a_wrong_secret_is_reported(rclone: S3Server, through_pyarrow: bool) -> None:
     location = Location.resolve(rclone.uri("bucket/x", secret_key="wrong"), None, {})
     if through_pyarrow:
         filesystem, path = location.arrow()
@@ -101,7 +101,7 @@ async def test_a_bucket_may_be_created_on_demand(moto: S3Server) -> None:
     await store.close()
 
 
-async def test_missing_credentials_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_credentials_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -119,7 +119,7 @@ def unused_port() -> int:
         return int(probe.getsockname()[1])
 
 
-async def test_an_endpoint_where_nobody_listens_is_told() -> None:
+async def test_an_endpoint_where_no_one_listens_is_reported() -> None:
     uri = "s3://bucket/x?access_key=key1&secret_key=secret/with&endpoint_override="
     error = await failure(Location.resolve(f"{uri}http://127.0.0.1:{unused_port()}", None, {}))
     assert isinstance(error, StorageUnavailable)
@@ -144,7 +144,7 @@ async def test_a_server_that_never_answers_is_given_up(silent_port: int) -> None
     assert error.cause == "no answer within 0.3 s"
 
 
-async def test_a_local_path_that_cannot_be_is_told(tmp_path: Path) -> None:
+async def test_a_local_path_that_cannot_be_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     error = await failure(Location.resolve(tmp_path / "file" / "results", None, {}))
     assert error.operation == "write to"
@@ -199,7 +199,7 @@ async def test_what_killed_runs_left_goes_and_what_may_be_in_use_stays(tmp_path:
     assert os.listdir(folder) == ["now"]
 
 
-async def test_what_another_user_left_is_in_nobodys_way() -> None:
+async def test_what_another_user_left_is_in_no_ones_way() -> None:
     class Shared(MemoryStore):
         async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
             found = [replace(entry, modified=1e9) for entry in await super().list(prefix)]

@@ -62,7 +62,7 @@ async def test_a_bucket_that_decides_who_is_first_passes(moto: S3Server) -> None
 
 
 @pytest.mark.server
-async def test_one_that_ignores_conditions_is_weak_and_what_that_means_is_told(
+async def test_one_that_ignores_conditions_is_weak_and_what_that_means_is_reported(
     rclone: S3Server, distant: Distant
 ) -> None:
     for location in (Location.resolve(rclone.uri("bucket/probing"), None, {}), distant.location):
@@ -146,7 +146,7 @@ def answer(
 
 
 @pytest.mark.parametrize("at", range(1, 22))
-async def test_whatever_fails_is_told_in_its_step_and_nothing_stays(at: int) -> None:
+async def test_whatever_fails_is_reported_in_its_step_and_nothing_stays(at: int) -> None:
     inner = MemoryStore()
     refusal = StorageRefused("x", "y", "AccessDenied", "Ask for the right")
     steps = by_name(await probe(FaultyStore(inner, at=at, error=refusal), large_bytes=MIB))

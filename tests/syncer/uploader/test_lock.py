@@ -40,7 +40,7 @@ def test_it_is_free_once_the_last_in_this_process_who_may_write_has_released_it(
     ExperimentLock(tmp_path / ".lock").release()
 
 
-def test_who_looks_at_a_lock_keeps_nobody_from_it(
+def test_who_looks_at_a_lock_keeps_no_one_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the process that held it last lives on, as this one does."""
@@ -81,7 +81,7 @@ def test_stragglers_of_a_controller_that_is_gone_are_waited_for(tmp_path: Path) 
         ExperimentLock(path, deadline_s=60).release()
 
 
-def test_a_file_system_without_locks_is_told(
+def test_a_file_system_without_locks_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(descriptor: int, operation: int) -> None:

@@ -117,7 +117,7 @@ def stage(root: Path, weights: bytes) -> None:
 
 
 class Kept:
-    """An experiment's directory with one checkpoint, the storage beside it and the uploader."""
+    """An experiment's directory with one checkpoint, its storage and the uploader."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -313,7 +313,7 @@ async def test_a_checkpoint_that_was_never_committed_is_missing_at_the_end_unles
     assert [text.partition(":")[0] for text in missing] == [f"other/{FOLDER}"]
 
 
-async def test_a_removal_that_failed_is_told_but_is_not_missing_in_storage(
+async def test_a_removal_that_failed_is_reported_but_is_not_missing_in_storage(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
     keeping(kept.memory)
@@ -355,7 +355,7 @@ async def test_what_was_being_read_goes_at_the_end_if_the_reader_has_left(
     assert not (kept.root / FOLDER).exists()
 
 
-async def test_a_bucket_that_forbids_deletions_is_told_once_and_no_error_of_the_run(
+async def test_a_bucket_that_forbids_deletions_is_reported_once_and_no_error_of_the_run(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
     forbidding = Forbidding(kept.memory)
@@ -478,7 +478,7 @@ async def test_what_a_failed_publication_was_to_remove_is_removed_by_the_next(
     assert kept.objects_of(FOLDER) == []
 
 
-async def test_a_publication_that_failed_is_told_at_the_end_also_where_it_was_ordered_twice(
+async def test_a_publication_that_failed_is_reported_at_the_end_also_where_it_was_ordered_twice(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
     store = FaultyStore(kept.memory)
@@ -693,7 +693,7 @@ async def test_a_checkpoint_that_waits_for_its_turn_is_held_to_no_deadline(
     assert told == [["committed", "t1", 0], ["committed", "t1", 1]]
 
 
-async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_gone_on_in(
+async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_continued(
     kept: Kept,
 ) -> None:
     """What its head names no more is removed there, and our records may name it."""
@@ -729,7 +729,7 @@ async def test_what_the_uploader_before_left_in_a_directory_goes(
 
 
 @pytest.mark.parametrize("decides", [True, False])
-async def test_a_storage_that_cannot_tell_two_restores_apart_is_told_at_a_restore(
+async def test_a_storage_that_cannot_tell_two_restores_apart_is_reported_at_a_restore(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, decides: bool
 ) -> None:
     monkeypatch.setattr(MemoryStore, "conditional_puts", decides)
@@ -763,7 +763,7 @@ async def test_what_a_storage_only_says_to_have_kept_is_put_again(
         assert memory.objects == cast(MemoryStore, smooth.inner).objects, smooth.log[at - 1]
 
 
-async def test_what_a_restore_needs_beside_the_journal_is_in_storage_before_it(
+async def test_what_a_restore_needs_in_addition_to_the_journal_is_in_storage_before_it(
     kept: Kept,
 ) -> None:
     """With a journal and no head yet, a restore takes the journal."""

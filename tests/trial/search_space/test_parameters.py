@@ -78,7 +78,7 @@ def test_a_part_of_a_config_says_what_it_says() -> None:
     assert set(whole) == {"lr", "net", "net:0/width", "data/share", "layers/0"}
 
 
-def test_a_category_is_told_from_its_like_by_its_type() -> None:
+def test_a_category_is_distinguished_from_its_like_by_its_type() -> None:
     known = parameters({"x": tune.choice([1, True, 1.0, "1"])})
     for number, value in enumerate([1, True, 1.0, "1"]):
         assert known.assignment({"x": value}, "a point") == {"x": number}

@@ -67,7 +67,7 @@ def test_a_config_of_plain_values_needs_no_space() -> None:
 
 
 def left(space: dict[str, Any], configs: list[dict[str, Any]], samples: int) -> list[Any]:
-    """The configs that are made of `space` beside those that exist."""
+    """The configs that are made of `space` in addition to the existing ones."""
     compiled = Space(space)
     continued = Continued(space, compiled.grid_size, configs)
     total = continued.total(samples)
@@ -86,7 +86,7 @@ def test_of_a_grid_that_has_grown_only_what_is_new_is_made() -> None:
     assert left({"x": grid_search([2])}, made, 1) == []
 
 
-def test_combinations_of_several_grids_are_told_apart() -> None:
+def test_combinations_of_several_grids_are_distinguished() -> None:
     space = {"a": grid_search([1, 2]), "deep": {"b": grid_search(["x", "y"])}}
     made: list[dict[str, Any]] = [{"a": 2, "deep": {"b": "x"}}, {"a": 1}, {"a": 1, "deep": 3}]
     found = [(config["a"], config["deep"]["b"]) for config in left(space, made, 1)]

@@ -549,7 +549,7 @@ def test_a_description_of_the_first_versions_told_only_their_types() -> None:
     assert changes(describe(ODD), {**ODD, "seed": 10**31}) == [f"seed: was {10**30}, now {10**31}"]
 
 
-def test_every_other_change_is_told() -> None:
+def test_every_other_change_is_reported() -> None:
     old = {"net": {"width": choice([16, 32])}, "lr": 0.1, "gone": Model(), "m": choice([Model()])}
     new = {
         "net": {"width": choice([16, 64])},

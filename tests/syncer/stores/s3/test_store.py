@@ -298,7 +298,7 @@ async def test_a_server_without_conditions_falls_back_to_looking(
 async def test_an_answer_lost_while_trying_conditions_out_leaves_the_object_ours(
     scripted: Scripted,
 ) -> None:
-    """The object is put by then: nobody may take it for another one's."""
+    """The object is put by then: no one may take it for another one's."""
     puts: list[str] = []
 
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
@@ -322,7 +322,7 @@ async def test_keys_that_could_not_be_deleted_are_named(scripted: Scripted) -> N
         await closing(store, store.delete(["gone", "kept"]))
 
 
-async def test_a_key_that_was_not_to_be_deleted_is_one_line_of_error(scripted: Scripted) -> None:
+async def test_a_key_that_could_not_be_deleted_is_one_line_of_error(scripted: Scripted) -> None:
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
         told = b"<Error><Key>other</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
         return 200, {}, b"<DeleteResult>" + told + told[:7] + told[23:] + b"</DeleteResult>"
