@@ -1,4 +1,4 @@
-"""What tests of several folders stand on: a user's script on its own machine, and an S3 server."""
+"""Fixtures for several folders: a user's script on its own machine, and an S3 server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from tests.rig.gcs_server import GcsServer, gcs_server
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server, make_bucket, moto_server
 
-# How long an example takes says something of the machine, and nothing of the code.
+# The time that an example takes depends on the machine, not on the code.
 settings.register_profile("holdfast", deadline=None)
 settings.load_profile("holdfast")
 
-# A shell has what it starts in the background ignore SIGINT, nohup does so with SIGHUP, and all
-# children of a test would, too.
+# A shell lets background processes ignore SIGINT, and nohup SIGHUP; all children of a test would
+# inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-# Seconds that a test takes which stands on this fixture, about; any other takes a tenth.
+# About how many seconds a test with this fixture takes; any other takes a tenth.
 _SECONDS = {
     "moto": 5.0,
     "gcs": 5.0,
@@ -41,7 +41,7 @@ USER_SCRIPT = Path(__file__).parent / "restore" / "user_script.py"
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
-    """A user's script on a machine of its own, killed and restored as a test likes."""
+    """A user's script on its own machine, which a test kills and restores."""
     with workbench(tmp_path, USER_SCRIPT) as made:
         yield made
 
@@ -69,8 +69,8 @@ def proxy(moto: S3Server) -> Iterator[Proxy]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: a file is run by one of several processes, and the last one to be
-    begun would keep the others waiting for it."""
+    """Start the longest files first: one process runs a whole file, and the others would wait for
+    the last one."""
     seconds: defaultdict[Path, float] = defaultdict(float)
     for item in items:
         names = getattr(item, "fixturenames", ())

@@ -1,4 +1,4 @@
-"""What the tracker callbacks decide without their libraries, none of which is installed here."""
+"""The decisions of tracker callbacks without their libraries, none of which is installed here."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_row_is_printed_for_people() -> None:
 def test_a_run_is_named_as_setup_wandb_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As Ray's has it: `trial_id` is the run's id, `trial_name` its name."""
+    """As in Ray: `trial_id` is the run's id, `trial_name` its name."""
     (tmp_path / "wandb.py").write_text(
         "class Run(dict):\n"
         "    config = {}\n"

@@ -1,4 +1,4 @@
-"""The benchmarks run, and say what they measured; how fast anything is, is not looked at here."""
+"""The benchmarks run and print their results; speed is not tested here."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def run(*arguments: str | Path, **environ: str) -> subprocess.CompletedProcess[s
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, Any]]:
-    """What one quick run printed, and its JSON."""
+    """The output of one quick run, and its JSON."""
     folder = tmp_path_factory.mktemp("benchmarks")
     file = folder / "found.json"
     done = run("--quick", "--runs", "2", "--only", "import", "startup", "reports",

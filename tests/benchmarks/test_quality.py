@@ -1,4 +1,4 @@
-"""What is claimed of algorithms: the tests on made-up numbers, and the course of small runs."""
+"""Claims about algorithms: the tests with invented numbers, and the course of small runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_quartiles_of_five_are_the_second_third_and_fourth() -> None:
 def test_the_incumbent_is_what_looks_best_and_counts_for_what_it_is_worth() -> None:
     course = Course()
     course.saw(1.0, 0.5, 0.6)
-    course.saw(2.0, 0.7, 0.1)  # looks worse: no one knows that it is better
+    course.saw(2.0, 0.7, 0.1)  # looks worse, because the true value is not observed
     course.saw(3.0, 0.4, 0.7)
     assert course.points == [(1.0, 0.6), (3.0, 0.7)]
     assert value_at(course.points, 0.9) is None
@@ -66,7 +66,7 @@ def test_the_incumbent_is_what_looks_best_and_counts_for_what_it_is_worth() -> N
 
 
 class RandomSearch:
-    """As a peer would be asked: every draw is trained to the end."""
+    """As a peer would be called: every draw is trained to the end."""
 
     def __init__(self, task: Task, seed: int) -> None:
         self._task, self._seed, self._count = task, seed, 0

@@ -1,4 +1,4 @@
-"""Tuning problems are what they say: their best values, their curves, the recorded ones too."""
+"""Tuning problems have the best values and curves that they state, also the recorded ones."""
 
 from __future__ import annotations
 

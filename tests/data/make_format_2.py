@@ -1,8 +1,9 @@
-"""Writes tests/data/format-2: a journal of format version 2, and what it was folded to then.
+"""Writes tests/data/format-2: a journal of format version 2, and the state that it was folded to
+then.
 
-    python tests/data/make_format_2.py
+python tests/data/make_format_2.py
 
-It was run once. What it wrote must load for ever: make another folder for another version rather
+It was run once. Its output must load for ever: create another folder for another version rather
 than run it again.
 """
 
@@ -50,7 +51,7 @@ BETTER = {"lr": 0.1, "layers": (1, [2])}
 
 
 class Told(TrialScheduler):
-    """Decides at each report and answer what stands next in its script."""
+    """Decides at each report and answer what is next in its script."""
 
     def __init__(self) -> None:
         self.script: list[Sequence[Decision]] = []
@@ -62,7 +63,7 @@ class Told(TrialScheduler):
 
 
 def report(run: Rehearsal, trial_id: str, *decisions: Decision) -> None:
-    """A report with a checkpoint, on which this is decided."""
+    """A report with a checkpoint, after which this is decided."""
     policy = run.machine.policy
     assert isinstance(policy, Told)
     policy.script = [decisions]
@@ -71,7 +72,7 @@ def report(run: Rehearsal, trial_id: str, *decisions: Decision) -> None:
 
 
 def rehearsed() -> Rehearsal:
-    """An experiment in which everything happens that a journal can tell."""
+    """An experiment with every event that a journal can contain."""
     run = Rehearsal(
         capacity={"CPU": 4},
         policy=Told(),

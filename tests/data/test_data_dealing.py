@@ -1,4 +1,4 @@
-"""Which places of an epoch each rank is given, whatever happens under way."""
+"""The places of an epoch that each rank gets, whatever happens on the way."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_what_is_left_and_what_was_given_are_the_whole_epoch(
         left = left_of(count, stages[:at])
         hands = [places(share(left, rank, ranks)) for rank in range(ranks)]
         now = Counter(chain.from_iterable(hand[:taken] for hand in hands))
-        # What is given twice is given at the end of what was left, and not before.
+        # Repeated places come at the end of the rest, not before.
         assert taken >= len(hands[0]) or max(now.values(), default=1) == 1
         assert not set(now) & set(given)
         given += now

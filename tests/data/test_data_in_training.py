@@ -1,4 +1,4 @@
-"""Datasets given to trainers and to Tuners: each rank its rows, and each row once."""
+"""Datasets of trainers and Tuners: each rank gets its rows, and each row once."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_however_often_it_is_killed_no_row_of_an_epoch_is_seen_twice(
             break
         state = states[0]
     assert sorted(seen) == list(range(count))
-    # Twice comes only what pads the end, of the last group or of one that came to the end.
+    # Only the padding at the end is repeated: of the last group, or of one that reached the end.
     assert sum(seen.values()) - count < max(sizes)
 
 
@@ -62,7 +62,7 @@ def test_every_for_is_an_epoch() -> None:
     assert rows.epoch == 3
     rows.set_epoch(1)
     assert ids(next(iter(batches))) == epochs[1]
-    # One that was broken off is over.
+    # An interrupted pass is over.
     assert ids(next(iter(batches))) == epochs[2]
     rows.set_epoch(2)
     assert ids(next(iter(batches))) == epochs[2]

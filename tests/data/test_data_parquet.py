@@ -1,4 +1,4 @@
-"""Datasets of Parquet files: read when rows are wanted, and told of when they are gone."""
+"""Datasets of Parquet files: read on demand, and named in an error if they are gone."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from tests.rig.bucket import Bucket
 from tests.rig.s3_server import S3Server
 
 FILES, GROUPS, ROWS = 3, 4, 5
-# Kept until the process ends: a thread of Arrow's may free a buffer of a pool after its test, and
-# crashes the process where the pool is gone.
+# Kept until the process ends: a thread of Arrow may free a buffer of a pool after its test, and
+# crashes the process if the pool is gone.
 POOLS: list[pa.MemoryPool] = []
 ALL = FILES * GROUPS * ROWS
 
 
 def write(folder: Path, rows: int = ROWS, **more: Any) -> Path:
-    """Files of row groups of so many rows, numbered through in "id"."""
+    """Files with row groups of these sizes, numbered through in "id"."""
     folder.mkdir(parents=True, exist_ok=True)
     each = GROUPS * rows
     for file in range(FILES):
@@ -50,7 +50,7 @@ def ids(batches: Any) -> list[int]:
 
 @dataclass(frozen=True)
 class Noted:
-    """A source that notes what is read of it."""
+    """A source that records which parts of it are read."""
 
     source: Source
     reads: list[int] = field(default_factory=list)
@@ -129,9 +129,10 @@ def test_never_more_than_a_few_row_groups_are_in_memory(
         finally:
             pa.set_memory_pool(before)
         assert rows == 12 * 20_000
-        # A thread of Arrow's lets go of the last one it decoded in its own time.
+        # A thread of Arrow releases the last one that it decoded at any time.
         assert pool.bytes_allocated() < 2 * group
-        # The one in use, the one read ahead, one of which half is used, what decoding needs.
+        # The one in use, the one read ahead, one of which half is used, and those that decoding
+        # needs.
         assert pool.max_memory() < 7 * group
 
 
@@ -220,7 +221,7 @@ def test_a_path_or_column_that_is_not_there_is_reported_when_the_dataset_is_made
 
 
 def test_credentials_do_not_travel_with_a_dataset(folder: Path) -> None:
-    """A pickle of it is kept in tuner.pkl."""
+    """tuner.pkl has a pickle of it."""
     ds = data.read_parquet(folder)
     with_keys = arrow_fs.S3FileSystem(access_key="A", secret_key="very-secret", region="eu")
     place = type(ds.source.files.place).resolve("bucket", with_keys, {})  # type: ignore[attr-defined]

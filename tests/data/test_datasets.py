@@ -1,4 +1,4 @@
-"""Datasets in memory: how they are made, gone through and taken apart."""
+"""Datasets in memory: creating, iterating and splitting them."""
 
 from __future__ import annotations
 

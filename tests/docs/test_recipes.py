@@ -1,4 +1,4 @@
-"""The code in docs/recipes.md runs as it stands, recipe by recipe."""
+"""The code in docs/recipes.md runs as it is, recipe by recipe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASKS_A_BUCKET = "s3://bucket/"
 
 
 def run(folder: Path, code: str, language: str = "python") -> str:
-    """What a block prints that somebody with one GPU has copied into this folder."""
+    """The output of a block that a user with one GPU has copied into this folder."""
     path = folder / f"recipe.{language}"
     path.write_text(code)
     command = [sys.executable, str(path)] if language == "python" else ["bash", "-e", str(path)]
@@ -53,14 +53,14 @@ def play(name: str, folder: Path) -> None:
     if any(language == "sh" for _, language, _ in blocks):  # they look at a run of this name
         [(_, _, first), *_] = RECIPES["Resume after a kill"]
         run(folder, first)
-    before = ""  # a block continues where the one before ended, as a notebook's cells do
+    before = ""  # a block continues after the one before it, like the cells of a notebook
     for needs, language, code in blocks:
         if can_run(needs, language, code):
             run(folder, code if needs or language == "sh" else before + code, language)
             before += code if language == "python" and not needs else ""
 
 
-# Those that need a tracker's or a search library run where it is: tests/frameworks.
+# Recipes that need a tracker or a search library run where it is installed: tests/frameworks.
 HERE = [name for name, blocks in RECIPES.items() if any(can_run(*block) for block in blocks)]
 
 

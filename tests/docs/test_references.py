@@ -1,4 +1,4 @@
-"""Files and functions that the documentation names are there."""
+"""The files and functions that the documentation names exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-# CONTRIBUTING.md names files that must be written; a test of its own writes them.
+# CONTRIBUTING.md names files that its reader will create; its own test writes them.
 PAGES = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), ROOT / "tests" / "README.md"]
 ROOMS = "experiment|runtime|scheduler|syncer|trial|src|tests|benchmarks|scripts|examples"
 # `path/file.py`, `path/file.py:Class.method` or `path/folder/`.
@@ -19,7 +19,7 @@ REFERENCE = re.compile(rf"`((?:{ROOMS})/[\w./-]*?)(?::(\w+)(?:\.(\w+))?)?`")
 
 @cache
 def names(path: Path) -> dict[str, set[str]]:
-    """What a module defines, and what each of its classes does."""
+    """The names that a module defines, and the methods of its classes."""
     found: dict[str, set[str]] = {}
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):

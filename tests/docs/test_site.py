@@ -1,4 +1,4 @@
-"""What scripts/docs builds on: the lists of public names, and links from page to page."""
+"""The inputs of scripts/docs: the lists of public names, and links between pages."""
 
 from __future__ import annotations
 

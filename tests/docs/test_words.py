@@ -1,4 +1,4 @@
-"""The documentation's words: a short glossary, and none of the phrases that it has lost."""
+"""The documentation's words: a short glossary, and none of the banned phrases."""
 
 from __future__ import annotations
 

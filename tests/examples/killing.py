@@ -29,8 +29,10 @@ def started(bench: Bench, example: str, *arguments: str, name: str = "run") -> U
 def killed_and_gone_on(
     bench: Bench, example: str, *arguments: str, at: str, name: str = "run"
 ) -> UserScript:
-    """The script is killed while trial number a, in `at` of "a i", is to report iteration i; then
-    it is started again, and comes to its end with all that there was."""
+    """Kill the script while trial number a, in `at` of "a i", is about to report iteration i.
+
+    Then start it again: it runs to its end with everything that existed.
+    """
     gate = bench.gate(f"at-{at.replace(' ', '-')}")
     script = started(bench, example, *arguments, name=name)
     script.wait_for(f"at {at}")
@@ -45,12 +47,12 @@ def killed_and_gone_on(
 
 
 def drawn(bench: Bench, name: str = "run") -> list[dict[str, Any]]:
-    """The configs that the search has given, whatever a scheduler has made of them since."""
+    """The configs that the search suggested, however a scheduler changed them since."""
     return [dict(trial.spec.config) for trial in trials_of(bench, name)]
 
 
 def iterations(bench: Bench, name: str = "run") -> list[int]:
-    """How far each trial came."""
+    """The last iteration of each trial."""
     return [trial.iteration for trial in trials_of(bench, name)]
 
 

@@ -1,6 +1,6 @@
-"""Runs an example of a search as a user does, while a test decides where it is held.
+"""Runs an example of a search as a user does; a test decides where it stops.
 
-`search_driver.py examples/search/x.py arguments...`. The example is untouched; each report of a
+`search_driver.py examples/search/x.py arguments...`. The example is unchanged; each report of a
 trial is marked `at <number of the trial> <iteration>` and waits at the gate of this name.
 """
 
@@ -55,7 +55,7 @@ def held_class(train: Any) -> Any:
 
 def main() -> None:
     if os.environ.get("HOLDFAST_TEST_IGNORE"):
-        # What libraries say of their own calls, on import or at each question.
+        # Warnings of libraries about their own calls, at import or at each question.
         warnings.simplefilter("ignore")
     example = Path(sys.argv.pop(1))
     sys.path.insert(0, str(example.parent))

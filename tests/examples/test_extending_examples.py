@@ -36,7 +36,7 @@ def test_an_experiment_is_made_longer_deeper_and_narrower_and_killed_meanwhile(
     narrow = killed_and_gone_on(bench, "extend", *deeper, at="4 3")
     assert re.search(r"5 trials, best .* epoch=4 ", narrow.stdout)
     assert iterations(bench) == [4] * 5
-    # What had ended resumed from its checkpoint, and what was killed, too.
+    # Ended trials resumed from their checkpoints, and so did killed ones.
     assert all(trial.attempt > 1 for trial in trials_of(bench)[:3])
     rates = [trial.spec.config["lr"] for trial in trials_of(bench)][3:]
     assert all(0.025 <= rate <= 0.09 for rate in rates)

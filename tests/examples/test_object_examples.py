@@ -93,7 +93,7 @@ def test_the_example_resumes_with_what_is_put_again_and_leaves_nothing(bench: Be
     assert "data_ref of param_space" in told
     assert "has ended" in told
     assert "param_space=..." in told
-    assert objects(bench) == []  # whoever comes next sweeps
+    assert objects(bench) == []  # the next run removes them
 
     again = bench.run(driver, *arguments).succeeds()
     assert "model 1: 4 epochs" in again.stdout

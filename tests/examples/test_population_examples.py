@@ -1,5 +1,5 @@
-"""The examples of populations, killed and resumed: trials that take over from each other, and one
-of them again."""
+"""The examples of populations, killed and resumed: trials that clone each other, and a replay of
+one of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.process
 
 
 def ran(bench: Bench, example: str, name: str, *arguments: str, at: str) -> Path:
-    """Where the example has put its experiment, whose trials have all come to their end."""
+    """The example's experiment, whose trials have all ended."""
     killed_and_gone_on(bench, example, *arguments, "--samples", "2", at=at, name=name)
     assert set(iterations(bench, name)) == {12}
     return bench.storage / name
@@ -31,7 +31,7 @@ def test_a_population_and_one_of_its_trials_again(bench: Bench) -> None:
     trials = ExperimentAnalysis(population).trials
     (replayed,) = [trial for trial in trials if trial.trial_id in newest.name]
     assert again.config == replayed.config
-    # Where the last takeover was after the last epoch, what was taken over is the other one's.
+    # If the last clone was made after the last epoch, its checkpoint is the other trial's.
     losses = [pytest.approx(trial.last_result["loss"]) for trial in trials]
     assert again.last_result["loss"] in losses
 

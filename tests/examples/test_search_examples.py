@@ -21,7 +21,7 @@ def test_random_search_begins_with_its_points_and_runs_the_grid(bench: Bench) ->
 
 
 def test_a_searcher_of_ones_own_resumes_after_a_kill(bench: Bench) -> None:
-    # Two at a time: the first has ended, and the others were chosen for it.
+    # Two at a time: the first has ended, and the others were chosen with its result.
     output = killed_and_gone_on(bench, "own_searcher", "--samples", "5", at="2 3").stdout
     assert "5 trials, the best loss is" in output
     more = started(bench, "own_searcher", "--samples", "6").succeeds()

@@ -1,4 +1,4 @@
-"""The examples of the simulator: they run, and tell what they promise."""
+"""The examples of the simulator run and print what they promise."""
 
 from __future__ import annotations
 

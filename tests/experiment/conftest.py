@@ -1,4 +1,4 @@
-"""What tests of whole experiments on the disk share."""
+"""Fixtures for tests of whole experiments on the disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture
 def in_memory(tmp_path: Path) -> Iterator[Path]:
-    """A folder where an fsync takes no time, as each repair makes a dozen."""
+    """A folder in which fsync takes no time, because each repair makes a dozen."""
     memory = Path("/dev/shm")
     if not memory.is_dir():
         yield tmp_path

@@ -1,4 +1,4 @@
-"""What a user might write, made to be damaged afterwards: `specimens.py FOLDER KIND ENDING`.
+"""A user's experiment, made to be damaged: `specimens.py FOLDER KIND ENDING`.
 
 It leaves one experiment named `run` in FOLDER/storage. Trial 2 sends the script the signal that
 ENDING names (SIGINT: snapshots are written, SIGKILL: they are not), so that a restore has work.
@@ -23,7 +23,7 @@ EPOCHS = 4
 
 
 class Counting(tune.Callback):
-    """Has a state, so that callbacks.msgpack is there."""
+    """A callback with a state, so that callbacks.msgpack exists."""
 
     seen = 0
 
@@ -54,7 +54,7 @@ def train(config: dict[str, Any]) -> None:
             script, ending = os.environ["SPECIMEN_ENDING"].split()
             os.kill(int(script), signal.Signals[ending])
             signal.pause()
-        # Replaced whole: what is written through a link that leads outside is holdfast's doing.
+        # Replaced as a whole: a write through a link that leads outside is then holdfast's.
         Path("artifact.new").write_text(f"{epoch}\n")
         os.replace("artifact.new", "artifact.txt")
         with tempfile.TemporaryDirectory() as folder:
@@ -66,12 +66,12 @@ def train(config: dict[str, Any]) -> None:
 
 
 def loop(config: dict[str, Any]) -> None:
-    """The same, on the worker of a trainer."""
+    """The same in the worker of a trainer."""
     train(config)
 
 
 def trainable(kind: str) -> Any:
-    """That of a trainer is in trainer.pkl, from where a restore takes it."""
+    """The trainable of a trainer is in trainer.pkl, where a restore finds it."""
     if kind != "trainer":
         return train
     return DataParallelTrainer(loop, scaling_config=ScalingConfig(num_workers=1))
@@ -114,7 +114,7 @@ if __name__ == "__main__":
     folder, kind = Path(sys.argv[1]), sys.argv[2]
     if kind == "mirrored":
         os.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(folder / "cache")
-    # A shell has what it starts in the background ignore it.
+    # A shell lets background processes ignore it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if len(sys.argv) > 3:
         os.environ["SPECIMEN_ENDING"] = f"{os.getpid()} {sys.argv[3]}"

@@ -51,13 +51,13 @@ def shown(story: Story) -> str:
 
 
 def stopped(stories: Iterable[Future[Story]]) -> None:
-    """Begin none of them any more, and wait for those that are under way."""
+    """Start no more, and wait for those that run."""
     wait([story for story in stories if not story.cancel()])
 
 
 @pytest.fixture(scope="module")
 def threads() -> Iterator[ThreadPoolExecutor]:
-    """Much of a story is the start of Python on one CPU: others are played meanwhile."""
+    """Most of a scenario is the start of Python on one CPU: others run meanwhile."""
     pool = ThreadPoolExecutor(AT_ONCE)
     yield pool
     pool.shutdown()
@@ -105,7 +105,7 @@ def test_a_run_of_trials_with_two_workers_each_is_no_different(crash: Crash) -> 
 
 STOPS = (
     Stop(role="worker", at=9, victim="warm"),
-    Stop(role="worker", at=2, victim="worker"),  # it has not said a word
+    Stop(role="worker", at=2, victim="worker"),  # it has not sent anything
     Stop(role="script", at=20, victim="worker", mirrored=True),
     Stop(role="uploader", at=8, victim="uploader"),
     Stop(role="script", at=25, victim="projector"),
@@ -115,7 +115,7 @@ STOPS = (
 REMOVALS = (
     Removal(role="script", at=20, what="the experiment's folder"),
     Removal(role="worker", at=12, what="the journal's newest segment", mirrored=True),
-    # Its last checkpoint is made in the place of the folder, and is in storage alone.
+    # Its last checkpoint is made in the place of the folder, and is only in storage.
     Removal(role="worker", at=15, what="the experiment's folder", mirrored=True),
 )
 
@@ -159,7 +159,7 @@ def darkened(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[list[Future[
 
 
 def test_a_cut_at_the_end_leaves_everything_even_at_its_worst(stage: Stage) -> None:
-    """Else a cut would be harmless because nothing was there to be lost."""
+    """Otherwise a cut would be harmless because there was nothing to lose."""
     with stage.recorded() as recording, stage.bench() as bench:
         recording.after(len(recording.moments), bench.storage, None)
         assert len(rows(bench.root)) == 2 * EPOCHS
@@ -173,7 +173,7 @@ def test_a_run_whose_machine_lost_its_power_resumes_from_what_was_on_the_disk(
     assert list(story.problems) == [], shown(story)
 
 
-# Of about 60: the journal's, early and late, a checkpoint's, and twice in a row.
+# A sample of about 60: the journal's, early and late, a checkpoint's, and twice in a row.
 REFUSALS = (Refusal(at=9), Refusal(at=24), Refusal(at=15, times=2, luck=3))
 
 

@@ -11,7 +11,8 @@ from tests.rig.mutation.campaign import Tally, play
 pytestmark = pytest.mark.process
 
 SCRIPT = Path(__file__).parent / "specimens.py"
-# Chosen so that a journal, a snapshot, a head, a manifest and tuner.pkl are among what is changed.
+# Chosen so that a journal, a snapshot, a head, a manifest and tuner.pkl are among the changed
+# files.
 SEEDS = {"killed": range(4), "on another machine": range(4)}
 
 

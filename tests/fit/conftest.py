@@ -1,4 +1,4 @@
-"""Whole experiments, from outside: what every test of `fit()` stands on."""
+"""Fixtures for tests of `fit()`: whole experiments, from outside."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def fit(tmp_path: Path) -> Fit:
 
 @pytest.fixture(scope="module")
 def shared_fit(tmp_path_factory: pytest.TempPathFactory) -> Fit:
-    """For an experiment that several tests look at."""
+    """For an experiment that several tests read."""
     return fit_into(tmp_path_factory.mktemp("shared"))
 
 
 @pytest.fixture
 def run_script(tmp_path: Path) -> RunScript:
-    """Run Python source as a script of its own, in a directory of its own."""
+    """Run Python source as a script in its own directory."""
 
     def run(
         source: str, *arguments: str, name: str = "script.py", **environ: str

@@ -1,4 +1,4 @@
-"""`holdfast logs --follow`: what is given, when it is looked for, and what is said meanwhile."""
+"""`holdfast logs --follow`: its output, when it looks, and its messages."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def standing(*, ended: bool = False, begun: bool = True, live: bool = True) -> L
 
 @dataclass
 class World:
-    """A log and its experiment, to which a step of `story` happens in each wait."""
+    """A log and its experiment; a step of `story` happens in each wait."""
 
     story: list[Callable[[World], None]]
     text: bytes | None = b""
@@ -71,7 +71,7 @@ def becomes(state: LogState) -> Callable[[World], None]:
 
 
 def ends(world: World) -> None:
-    """With a last line that is there when the records tell of the end."""
+    """With a last line that exists when the records show the end."""
     writes(b"the last\n")(world)
     world.state = standing(ended=True)
 

@@ -1,4 +1,4 @@
-"""Users' callbacks: what they see, in which order, and what their faults cost."""
+"""Users' callbacks: what they see, in which order, and the effect of their errors."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ class Run:
 
 
 class Recorder(Callback):
-    """Writes down each hook of a trial, with what was seen of the trial in it."""
+    """Records each hook of a trial, with the trial's state in it."""
 
     def __init__(self) -> None:
         self.hooks: list[str] = []
@@ -209,7 +209,7 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Opened in the end, so that no thread outlives its test."""
+    """Opened at the end, so that no thread outlives its test."""
     gate = threading.Event()
     yield gate
     gate.set()
@@ -225,7 +225,7 @@ def delivered(run: Run, *events: Event) -> Recorder:
 
 
 def test_an_attempt_that_starts_again_elsewhere_is_started_once(run: Run) -> None:
-    """As where a reused worker turns out unfit for the trial's config."""
+    """As if a reused worker turned out unsuitable for the trial's config."""
     seen = delivered(run, suggestion(), started(), started(), reported(1, acc=0.5))
     assert seen.hooks == ["start", "result", "end"]
 

@@ -1,4 +1,4 @@
-"""The end of a run: what is shown of it."""
+"""The messages at the end of a run."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ pytestmark = pytest.mark.anyio
 
 
 async def nothing(*_: Any) -> None:
-    """It is done at once."""
+    """Is done at once."""
 
 
 class Writer:
-    """The journal of a projector that says how far it is, and then that it is done."""
+    """The journal of a projector that reports its progress and then its end."""
 
     position = Position()
     close = staticmethod(nothing)
@@ -91,7 +91,7 @@ def gone() -> subprocess.Popen[bytes]:
 async def test_what_is_still_there_after_everything_was_killed_is_named(
     here: subprocess.Popen[bytes], gone: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two of them: one that hangs, and one that has ended."""
+    """Two processes: one that hangs, and one that has ended."""
     monkeypatch.setattr(ending_module, "_KILLED_WITHIN_S", 0.01)
     hangs = asyncio.get_running_loop().create_future()
 

@@ -1,4 +1,4 @@
-"""A run whose lock is another's by now begins nothing and has nothing removed."""
+"""A run that has lost its lock to another starts nothing and removes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from holdfast.trial.trial import Trial, TrialSpec
 
 
 class FakeUploads:
-    """Notes the trials whose superseded checkpoints it is to remove."""
+    """Records the trials whose superseded checkpoints it must remove."""
 
     def __init__(self) -> None:
         self.swept: list[str] = []
@@ -34,7 +34,7 @@ class FakeUploads:
 
 
 def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> Controller:
-    """It has a trial whose only checkpoint is superseded."""
+    """A controller with a trial whose only checkpoint is superseded."""
     spec = TrialSpec(trial_id="t_0", index=0, name="t_0", dirname="d", config={})
     machine = Machine()
     machine.trials["t_0"] = Trial(spec=spec, next_checkpoint=1)

@@ -1,4 +1,4 @@
-"""A search hears of pauses, also where another trial's report has decided them."""
+"""A search hears of pauses, also if another trial's report has caused them."""
 
 from holdfast.experiment.control.replay import others_moved
 from holdfast.experiment.control.search_thread import pausing_of

@@ -1,4 +1,4 @@
-"""A search in its thread: what it is reported, in which order, and again after a restore."""
+"""A search in its thread: what it gets, in which order, and again after a restore."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPEC = ExperimentSpec(experiment_id="e", run="run", trainable="train", seed=1, n
 
 
 class Slow(Searcher):
-    """Thinks until it is let go, and writes down in which order it hears and answers."""
+    """Waits inside its call until released, and records the order of its calls and answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -133,7 +133,7 @@ class Thing:
 
 
 class ByPlace(Searcher):
-    """Answers as the searches over libraries do: with the place of an object in the space."""
+    """Answers as searches with libraries do: with the place of an object in the space."""
 
     recalled: Any = None
 
@@ -170,7 +170,7 @@ def test_an_answer_from_a_later_space_is_recalled_with_the_objects_of_that(
 
 
 class OfRay(Searcher):
-    """As Ray's documentation shows a searcher."""
+    """A searcher as in Ray's documentation."""
 
     def __init__(self) -> None:
         super().__init__(metric="loss", mode="min")

@@ -1,4 +1,4 @@
-"""What the user is told of the processes of a run: a loss is shown at `verbose=0`, too."""
+"""Messages about the processes of a run: a loss is shown at `verbose=0`, too."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class Dead:
         self.ended.set_result("was killed")
 
     def send(self, message: list[Any]) -> None:
-        """No one reads it."""
+        """Ignores messages."""
 
     async def gone(self) -> str:
         return "was killed"
 
     async def close(self) -> None:
-        """It is gone."""
+        """Has ended."""
 
 
 class Told:
-    """What was said, by its level; `loss` is set once there is one."""
+    """The messages by level; `loss` is set once there is one."""
 
     def __init__(self) -> None:
         self.by_level: dict[str, list[str]] = {}
@@ -77,7 +77,7 @@ async def test_a_projector_that_is_not_started_again_is_a_loss(
     plan: Any = SimpleNamespace(layout=Layout(tmp_path), settings=settings, lock=lock)
     writer = services.open_journal_writer(plan, Journal(tmp_path / "journal"), tell, free_tasks())
     assert "result.json, progress.csv and snapshots stay behind" in await first_loss(tell)
-    assert len(tell.by_level["warning"]) == 3  # it was started again so often
+    assert len(tell.by_level["warning"]) == 3  # the number of restarts
     await writer.close()
 
 

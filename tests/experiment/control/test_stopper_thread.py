@@ -1,4 +1,4 @@
-"""The stopper's thread: what it is shown, and what a restore shows it again."""
+"""The stopper's thread: the reports that it sees, and sees again after a restore."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from holdfast.trial.stopper import Stopper
 
 
 class Recorder(Stopper):
-    """Ends the experiment with the third report, and knows what it was shown."""
+    """Ends the experiment with the third report, and records the reports that it saw."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, int]] = []

@@ -1,4 +1,4 @@
-"""Users' search and stop functions, in a thread that no one has to wait for."""
+"""Users' search and stop functions, in a thread that the run need not wait for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def never() -> Iterator[threading.Event]:
-    """What does not happen before the end of the test."""
+    """An event that does not happen before the end of the test."""
     event = threading.Event()
     yield event
     event.set()

@@ -1,4 +1,4 @@
-"""What the thread of `fit()` does while a run continues: looks, messages, and how it ends."""
+"""The thread of `fit()` during a run: looks, messages, and its end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FACTS = RunFacts(name="exp", path="/results/exp", local_path="/results/exp", tot
 
 @pytest.fixture(autouse=True)
 def _ctrl_c_is_heard() -> Iterator[None]:
-    """Also where the tests were started in the background of a shell, which ignores it there."""
+    """Also if the tests were started in the background of a shell, which ignores it there."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -1,4 +1,4 @@
-"""The doctor on one machine: what it finds, what it mends, and what it leaves alone."""
+"""The doctor on one machine: what it finds, what it repairs, and what it leaves alone."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def kinds(report: DoctorReport) -> list[str]:
 
 
 def facts(root: Path) -> dict[str, tuple[int, int, bytes]]:
-    """Everything that a look must not change: names, modes, times, bytes."""
+    """Everything that reading must not change: names, modes, times, bytes."""
     found = {}
     for path in [root, *root.rglob("*")]:
         told = path.lstat()
@@ -191,7 +191,7 @@ def test_a_look_needs_no_right_to_write(root: Path) -> None:
             folder.chmod(stat.S_IRWXU)
 
 
-# 1,280 of them were tried once; these are a sample.
+# A sample: all 1,280 were tried once.
 WOUNDS = [(place, how, 1) for place in PLACES for how in HURTS]
 
 
@@ -221,8 +221,8 @@ def test_what_an_independent_checker_finds_the_doctor_finds_and_mends(
 
 
 def newer_than_records(root: Path) -> set[str]:
-    """The checkpoints of unfinished trials that came after all that a cut journal knows: gc leaves
-    them, since a restore may resume from them."""
+    """Checkpoints of unfinished trials that are newer than all that a cut journal knows: gc keeps
+    them, because a restore may resume from them."""
     trials = [t for t in recover(Layout(root)).machine.trials.values() if not t.status.is_final]
     return {
         f"{trial.spec.dirname}/{path.name}"
@@ -250,7 +250,7 @@ def test_gc_leaves_what_a_restore_may_resume_from_where_the_journal_lost_its_end
 
 
 def problems(root: Path) -> list[str]:
-    """What the checker says; where it cannot even read, that is what it says."""
+    """What the checker reports, or why it cannot read."""
     try:
         return checker.check(root, ended=True, tensorboard=True)
     except (ValueError, KeyError, TypeError, OSError, IndexError) as error:
@@ -293,7 +293,7 @@ def test_a_checkpoint_that_lost_its_manifest_is_dropped_for_nothing_proves_it(ro
     assert "there is no manifest" in report.deeds[0].what
     trial = recover(Layout(root)).machine.trials["d2a66_00000"]
     assert [record.index for record in trial.checkpoints] == [0, 1, 2]
-    assert broken.is_dir()  # it stays until it is collected as garbage
+    assert broken.is_dir()  # it stays until garbage collection
     assert kinds(report) == ["checkpoint-unnamed"]
 
 
@@ -318,7 +318,7 @@ def test_a_snapshot_of_a_journal_that_lost_records_is_put_aside_and_not_removed(
 
 
 def test_a_snapshot_that_says_other_than_the_journal_is_found(root: Path) -> None:
-    """Whole by its checksum, taken after a record that is there, and wrong all the same."""
+    """Intact by its checksum, taken after an existing record, and wrong nevertheless."""
     import zlib
 
     (snapshot,) = root.glob("experiment_state-*.json")
@@ -347,7 +347,7 @@ def test_what_is_staged_is_reported_and_sync_commits_it(tmp_path: Path) -> None:
     after = recover(Layout(root)).machine
     (record,) = after.trials[trial].checkpoints
     assert record.committed
-    # The time since the run does not count as the run's.
+    # The time since the run does not count as part of the run.
     assert (after.active_s, after.now) == (made.machine.active_s, made.machine.now)
     assert sync(case(root)).deeds == ()
 
@@ -469,7 +469,7 @@ class Killed(BaseException):
 
 
 def killed_at(number: int, patch: pytest.MonkeyPatch) -> list[str]:
-    """End at the so-manyth operation that changes the disk; returns those that came to be."""
+    """End at operation number N that changes the disk; returns those that were performed."""
     log: list[str] = []
 
     def counted(name: str) -> Any:
@@ -520,7 +520,7 @@ def held(root: Path) -> Iterator[Path]:
 
 def test_one_that_runs_is_looked_at_and_nothing_else(held: Path) -> None:
     with (held / "journal" / "000000.log").open("ab") as file:
-        file.write(b"half a rec")  # as a reader may meet it
+        file.write(b"half a rec")  # as a reader may see it
     before = facts(held)
     report = verify(case(held))
     assert kinds(report) == ["in-use"]
@@ -642,7 +642,7 @@ def test_repair_says_that_there_is_nothing_here(tmp_path: Path) -> None:
 def test_records_that_were_written_again_after_a_failed_fsync_are_read_once(
     root: Path, left: str
 ) -> None:
-    """The first segment has lost them, or has them still."""
+    """The first segment has lost the records, or still has them."""
     ends = [at for _, at in read(root / "journal")]
     since, stop = ends[len(ends) // 2].offset, ends[-1].offset
     old = root / "journal" / segment_name(0)
@@ -651,7 +651,7 @@ def test_records_that_were_written_again_after_a_failed_fsync_are_read_once(
     (root / "journal" / segment_name(1)).write_bytes(start + data[since:])
     kept = {"all": data, "zeros": data[:since] + bytes(stop - since), "nothing": data[:since]}
     old.write_bytes(kept[left])
-    # The snapshot was taken of a record that stands elsewhere now.
+    # The snapshot was taken after a record that is in another place now.
     assert set(kinds(verify(case(root)))) <= {"snapshot-unusable"}
     assert repair(case(root), SETTINGS).is_sound
     assert problems(root) == []

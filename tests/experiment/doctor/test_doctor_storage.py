@@ -1,4 +1,4 @@
-"""The doctor and a storage elsewhere: what is missing there, what is wrong there, who mends it."""
+"""The doctor and remote storage: what is missing or wrong there, and who repairs it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ SETTINGS = Settings(local_dir=Path("/nowhere"))
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`here/run` is kept in `there/run`, a directory that serves as storage."""
+    """The storage of `here/run` is `there/run`, a directory."""
     folder = tmp_path_factory.mktemp("kept")
     run = healthy(folder / "here" / "run")
     remote = Location.resolve(folder / "there" / "run", None, {})
@@ -67,7 +67,7 @@ def case(here: Path, there: Path) -> DoctorTarget:
 
 @pytest.fixture
 def alone(there: Path) -> DoctorTarget:
-    """Seen from a machine that has nothing of the run."""
+    """As seen from a machine that has nothing of the run."""
     return DoctorTarget(shown="run", layout=None, remote=Location.resolve(there, None, {}))
 
 
@@ -182,7 +182,7 @@ def test_a_head_that_names_files_elsewhere_is_not_followed(
 
 
 def test_a_head_that_is_gone_is_published_again(case: DoctorTarget, there: Path) -> None:
-    """A restore goes by the segments then; what is not published needs the head."""
+    """A restore then uses the segments; unpublished records need the head."""
     remove_the_head(there)
     journal = Journal(case.layout.journal if case.layout else Path())
     lost = CheckpointLost(trial_id="d2a66_00000", index=99, reason="for the test")
@@ -302,7 +302,7 @@ def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
         for name in before
         if any(part in name for part in (TEMPORARY, joined, "checkpoint_000017"))
     }
-    # It was taken over for that, and another machine is reported so.
+    # The storage was claimed for that, and another machine learns of it.
     assert kinds(verify(alone)) == ["storage-claimed"]
     assert verify(alone).is_sound
 
@@ -310,7 +310,7 @@ def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
 def test_what_is_published_there_names_checkpoints_that_stay(
     case: DoctorTarget, here: Path, there: Path
 ) -> None:
-    """Also where the records here have dropped them since: a restore elsewhere starts from it."""
+    """Also if the records here have dropped them since: a restore elsewhere starts from it."""
     journal = Journal(here / "journal")
     lost = CheckpointLost(trial_id="d2a66_00000", index=0, reason="for the test")
     journal.append([pack(lost, 1.0)])
@@ -324,7 +324,7 @@ def test_what_is_published_there_names_checkpoints_that_stay(
 def test_a_journal_whose_start_is_unreadable_is_taken_from_there(
     case: DoctorTarget, here: Path, there: Path, damage: str
 ) -> None:
-    """What is here and not published yet stays."""
+    """Unpublished files here stay."""
     path = here / "journal" / "000000.log"
     sound = path.read_bytes()
     journal = Journal(here / "journal", fresh=True)

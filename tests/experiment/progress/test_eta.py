@@ -1,4 +1,4 @@
-"""When a run will have ended, and which ground there is for saying so."""
+"""Estimates of the end of a run, and the data that they need."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_trials_that_continue_are_compared_with_those_that_took_longer() -> None
 def test_those_that_wait_are_dealt_to_as_many_as_run_at_once() -> None:
     two = [course(5.0), course(5.0)]
     assert time_left_s(two, ALIKE, to_come=4, slots=2) == pytest.approx(25.0)
-    # The last one runs alone, and nothing that is parallel makes it shorter.
+    # The last one runs alone, and parallel trials do not make it shorter.
     assert time_left_s(two, ALIKE, to_come=1, slots=2) == pytest.approx(15.0)
 
 

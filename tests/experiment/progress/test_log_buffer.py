@@ -34,7 +34,7 @@ def test_the_oldest_make_room_and_are_counted_for_each_trial() -> None:
 
 
 class Busy:
-    """A run that ends while it is looked at, with more lines than are held."""
+    """A run that ends while it is watched, with more lines than the buffer holds."""
 
     fault = None
 

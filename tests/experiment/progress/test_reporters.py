@@ -1,4 +1,4 @@
-"""The reporters that users configure, subclass and give to a run."""
+"""The reporters that users configure, subclass and pass to a run."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def views(*trials: Trial) -> list[TrialView]:
 
 
 class Clock:
-    """Seconds that pass only when a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0

@@ -1,4 +1,4 @@
-"""Which attempts are made again, and how that is reported without a flood."""
+"""Messages about retries, without a flood of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must be shown of a run, counted from the machine."""
+"""The summary of a run, computed from the machine."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ def test_rows_are_bounded_and_the_others_are_counted() -> None:
 def test_columns_are_the_metric_and_numbers_that_were_reported() -> None:
     run = machine()
     row = {"note": "x", "ok": True, "each": [1, 2], "loss": 0.5, "acc": 0.1, "net": {"norm": 2}}
-    row |= {"late": 1, "trial_id": 3}  # which no row shows: it is ours
+    row |= {"late": 1, "trial_id": 3}  # which no row shows, because it is holdfast's
     add(run, Status.RUNNING, row, iteration=4, time_total_s=8.0)
     summary = look(run)
     assert summary.metrics == ("acc", "loss", "net/norm")
@@ -227,7 +227,7 @@ def test_the_time_left_counts_what_waits_and_what_is_at_work() -> None:
     add(run, Status.RUNNING, {"acc": 1}, iteration=1, time_total_s=4.0)
     run.trials["aaaaa_00002"] = replace(run.trials["aaaaa_00002"], reported_at=99.0)
     summary = look(run)
-    # Of the running one 5 s are left, then come 7 of 10 s each, one after the other.
+    # The running one has 5 s left, then come 7 of 10 s each, one after the other.
     assert summary.left_s == pytest.approx(75.0)
     assert summary.share == pytest.approx(2.5 / 10)
 

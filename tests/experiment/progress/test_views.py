@@ -1,4 +1,4 @@
-"""What a terminal, a log file and a notebook show of a run."""
+"""The output of a run in a terminal, a log file and a notebook."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ DONE = replace(
 
 
 class Clock:
-    """Seconds that pass only when a test says so."""
+    """A clock that a test advances."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -113,7 +113,7 @@ class Clock:
 
 
 class Terminal(io.StringIO):
-    """A stream that says it is a terminal; `screen` is what its reader would see of it."""
+    """A stream that claims to be a terminal; `screen` is what its reader would see."""
 
     encoding = "utf-8"
 
@@ -232,7 +232,7 @@ def test_a_log_file_gets_each_failure_at_once_and_once() -> None:
     view = LogView(stream, clock=clock)
     view.update(replace(SUMMARY, failures=()))
     clock.now += 0.25
-    # Of a trial that is retried a message tells.
+    # A message reports a trial that is retried.
     again = replace(FAILURE, final=False, retries=1)
     for failures in ((again,), (FAILURE,), (FAILURE,)):
         view.update(replace(SUMMARY, failures=failures))
@@ -390,7 +390,7 @@ def test_a_terminal_shows_progress_the_table_the_best_failures_and_uploads() -> 
     terminal = Terminal()
     view = live(terminal)
     view.update(SUMMARY)
-    # What failed stands above, where it stays and can be copied.
+    # The failure is above the table, where it stays and can be copied.
     assert terminal.screen[:2] == [
         "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan",
         "  see /results/exp/dir_4/error.txt",
@@ -575,7 +575,7 @@ def test_before_the_first_trial_there_is_no_table() -> None:
 
 
 class Notebook:
-    """Stands for IPython.display: one output, and how often it was brought up to date."""
+    """Replaces IPython.display: one output, and the number of its updates."""
 
     def __init__(self) -> None:
         self.shown: list[str] = []
@@ -624,7 +624,7 @@ def test_a_notebook_is_not_flooded_by_what_workers_print(monkeypatch: pytest.Mon
     assert stream.getvalue() == "warning: storage is slow\n"
     assert "(train pid=7) &lt;499&gt;</pre>" in notebook.shown[0]
     assert notebook.shown[0].count("(train pid=7)") == 12
-    # For what shows no HTML.
+    # For viewers without HTML.
     assert notebook.text.splitlines()[0] == "digits  1m 20s, about 2m 10s left"
     assert notebook.text.splitlines()[-1] == "(train pid=7) <499>"
 
@@ -797,7 +797,7 @@ def test_ctrl_c_while_drawing_is_not_swallowed() -> None:
 
 
 def result_lines(verbose: int) -> list[str]:
-    """What is told of a trial with three reports in half a second, and one a second later."""
+    """The messages about a trial with three reports in half a second, and one a second later."""
     told: list[str] = []
     clock = Clock()
     registry = Views(

@@ -1,4 +1,4 @@
-"""A table that gets new columns: no row is lost, and the work is in proportion to the rows."""
+"""A table that gets new columns: no row is lost, and the work is proportional to the rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A projector that is cut off in the middle of a long journal: the next one continues there."""
+"""A projector that is killed in the middle of a long journal: the next one continues there."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RecordedExp
 
 
 def projector(run: RecordedExperiment, *, cut_at: int = 0, boot: str = "one") -> Projector:
-    """One that takes a snapshot wherever it can, and is killed at its `cut_at`-th pause."""
+    """A projector that takes a snapshot at each pause, and is killed at its `cut_at`-th pause."""
     pauses = [0]
 
     def progress(done: int, total: int) -> None:
@@ -103,7 +103,7 @@ def created(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def test_each_projector_continues_where_the_one_before_was_cut_off(
     run: RecordedExperiment, tmp_path: Path, created: list[str]
 ) -> None:
-    """Each is killed at its third pause: one that began again would never come to the end."""
+    """Each is killed at its third pause: one that started again would never finish."""
     begun = []
     for _ in range(TRIALS):
         created.clear()
@@ -122,7 +122,7 @@ def test_each_projector_continues_where_the_one_before_was_cut_off(
 def test_after_a_start_of_the_system_all_files_are_written_once_and_not_again_and_again(
     run: RecordedExperiment, tmp_path: Path, created: list[str]
 ) -> None:
-    """A snapshot of before says what there is; no file of before can be relied on."""
+    """An older snapshot exists, and no older file can be relied on."""
     before = projector(run, boot="before")
     before.catch_up()
     before.snapshot()

@@ -1,4 +1,5 @@
-"""The log of a policy: written from the journal, and again where it is not known to be whole."""
+"""The log of a policy: written from the journal, and rewritten unless it is known to be
+complete."""
 
 import json
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ from tests.rig.recorded import RecordedExperiment
 
 
 class TakesOver(TrialScheduler):
-    """Each trial takes over from the one before it when it reports a loss of 9."""
+    """Each trial is cloned from the one before it when it reports a loss of 9."""
 
     def __init__(self, *, is_logged: bool = True) -> None:
         self._is_logged = is_logged
@@ -43,7 +44,7 @@ class TakesOver(TrialScheduler):
 
 
 def recorded(root: Path, policy: TrialScheduler) -> RecordedExperiment:
-    """The second of three takes over from the first, and the third from the second."""
+    """The second of three is cloned from the first, and the third from the second."""
     run = RecordedExperiment(root)
     run.machine.policy = policy
     one, two, three = (run.begin({"lr": 1.0 + number}) for number in range(3))
@@ -169,7 +170,7 @@ def test_a_clone_keeps_its_own_rows_up_to_where_it_continues(tmp_path: Path) -> 
 def test_rows_that_something_else_has_written_are_replaced_by_those_of_the_journal(
     tmp_path: Path, line: str
 ) -> None:
-    """As long as ours, so that only their content shows it."""
+    """As long as holdfast's, so that only the content shows the difference."""
     run = RecordedExperiment(tmp_path)
     run.machine.policy = TakesOver()
     one, two = run.begin({"lr": 1.0}), run.begin({"lr": 2.0})

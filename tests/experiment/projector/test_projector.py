@@ -57,7 +57,7 @@ def make_projector(layout: Layout, boot: str = "one", **wanted: Any) -> Projecto
 
 
 def caught_up(layout: Layout, boot: str = "one") -> Projector:
-    """A projector that has written all that the journal has by now."""
+    """A projector that has written everything in the journal so far."""
     projector = make_projector(layout, boot)
     projector.catch_up()
     return projector
@@ -88,7 +88,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 
 def expected(run: RecordedExperiment, tmp_path: Path) -> dict[str, bytes]:
-    """What a projector writes that has the whole journal before it and a clean directory."""
+    """The files of a projector that reads the whole journal into a clean directory."""
     clean = Layout(tmp_path / "clean")
     shutil.rmtree(clean.root, ignore_errors=True)
     shutil.copytree(run.layout.journal, clean.journal)
@@ -345,7 +345,7 @@ def test_what_a_policy_has_decided_is_known_without_it(tmp_path: Path) -> None:
 
 
 class StopsThePaused(TrialScheduler):
-    """The first report pauses its trial, the second one stops it from afar."""
+    """The first report pauses its trial, the second one stops it."""
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         if not isinstance(event, TrialReported):
@@ -415,7 +415,7 @@ def test_whatever_happens_the_files_are_what_the_journal_says(
 
 
 def act(run: RecordedExperiment, data: st.DataObject) -> None:
-    """One thing that may happen."""
+    """One possible event."""
     trials = run.machine.trials.values()
     running = [t.trial_id for t in trials if t.status is Status.RUNNING]
     starting = [t.trial_id for t in trials if t.status is Status.STARTING]
@@ -462,7 +462,7 @@ def test_the_period_of_snapshots_grows_with_their_cost(
 
 
 class Controller:
-    """The other end of the connection, scripted: what is sent, and when time passes."""
+    """The other end of the connection, scripted: its messages, and when time passes."""
 
     def __init__(self, clock: Clock, *script: Any) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""What earlier incarnations had half written goes; what lives, and what is the user's, stays."""
+"""Half-written files of earlier incarnations are removed; live files and the user's stay."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tree(tmp_path: Path) -> Layout:
 
 
 def take_over(tree: Layout, *, in_s: float) -> None:
-    """The lock is taken so much later than now."""
+    """The lock is taken this much later than now."""
     tree.lock.touch()
     moment = time.time() + in_s
     os.utime(tree.lock, (moment, moment))
@@ -79,7 +79,7 @@ def test_users_files_stay_whatever_their_names(tree: Layout) -> None:
 
 
 def unnamed(run: RecordedExperiment, trial_id: str) -> Path:
-    """What its worker has staged, and died before the report was acknowledged."""
+    """A checkpoint that a worker staged before it died, before the report was acknowledged."""
     made = run.folder(trial_id) / f"checkpoint_{run.trial(trial_id).next_checkpoint:06d}"
     made.mkdir(parents=True)
     (made / "weights").touch()
@@ -98,12 +98,12 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
     trials = run.machine.trials.values()
     take_over(run.layout, in_s=-10)
     sweep_unnamed(run.layout, trials)
-    assert gone.exists()  # it is of this incarnation
+    assert gone.exists()  # it belongs to this incarnation
     take_over(run.layout, in_s=10)
     with Checkpoint(gone).as_directory():
         sweep_unnamed(run.layout, trials)
         assert (gone / "weights").exists()
-    run.write_files()  # the projector does it first of all
+    run.write_files()  # the projector does it first
     assert not gone.exists()
     assert kept.exists()
     assert users.exists()
@@ -121,7 +121,7 @@ def test_what_no_record_names_goes_once_its_trial_will_not_run_again(tmp_path: P
 
 
 def lost(lock: ExperimentLock) -> None:
-    """Somebody has put another lock in the place of this one, and might run the experiment."""
+    """Another lock has replaced this one, and its owner might run the experiment."""
     path = Path(lock.workers).with_name(".lock")
     path.unlink()
     path.touch()
@@ -155,7 +155,7 @@ class Controllers:
         return self._messages.pop() if self._messages else None
 
     def send(self, message: list[Any]) -> None:
-        """No one hears it."""
+        """Ignores messages."""
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -197,7 +197,7 @@ def test_only_a_checkpoints_folder_has_its_number(name: str, number: int | None)
 def test_what_no_record_names_goes_at_the_end_where_its_trial_has_not_run_again(
     tmp_path: Path,
 ) -> None:
-    """As that of a paused one whose worker died as it had saved, and which is stopped then."""
+    """A checkpoint of a paused trial whose worker died after saving; the trial is then stopped."""
     run = RecordedExperiment(tmp_path / "exp")
     trial_id = run.begin()
     run.report(trial_id, {"loss": 1})

@@ -24,7 +24,7 @@ END = "_hparams_/session_end_info"
 
 
 class Written:
-    """A recorded experiment and a projector that is told of it."""
+    """A recorded experiment and its projector."""
 
     def __init__(self, root: Path, *, config_in_rows: bool = True, **spec: Any) -> None:
         self.run = RecordedExperiment(root, **spec)
@@ -56,7 +56,7 @@ class Written:
         return [(e.step, e.value) for e in self.events(trial).Scalars(f"ray/tune/{tag}")]
 
     def shown(self, trial: str, key: str = "loss") -> list[tuple[int, float]]:
-        """What all three projections say; they must agree."""
+        """The content of all three projections, which must agree."""
         rows = [(row["training_iteration"], row[key]) for row in self.rows(trial)]
         table = [(int(r["training_iteration"]), float(r[key])) for r in self.table(trial)]
         assert rows == table == self.curve(trial, key)

@@ -1,4 +1,4 @@
-"""Whatever bytes stand in a file or an object: its reader raises nothing but what it documents."""
+"""Any bytes in a file or an object: its reader raises only what it documents."""
 
 from __future__ import annotations
 
@@ -37,8 +37,11 @@ Parse = Callable[[bytes, Path], object]
 
 @dataclass(frozen=True)
 class Form:
-    """`sound` is what we write; `pack` and `unpack` lead to what it says, which a checksum may
-    cover. `error` is what the reader documents: without it, it says what is wrong otherwise."""
+    """`sound` is holdfast's own content; `pack` and `unpack` convert it to its values, under a
+    checksum.
+
+    `error` is the reader's documented error; without it, the reader reports the fault otherwise.
+    """
 
     sound: bytes
     parse: Parse
@@ -73,7 +76,7 @@ def head_of(data: bytes, folder: Path) -> object:
 
 
 def states_packed(plain: Any) -> bytes:
-    """With the checksum that its writer would give it."""
+    """With the checksum that the writer would add."""
     states = plain.get("states") if type(plain) is dict else None
     if type(states) is dict and all(
         type(name) is str and type(state) is bytes for name, state in states.items()
@@ -225,7 +228,7 @@ def places(plain: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]
 
 
 def changed(plain: Any, place: tuple[Any, ...], how: str, value: Any) -> Any:
-    """The same with something else at that place, a field more there, or none."""
+    """The same with another value at that place, an additional field there, or none."""
     if not place:
         return value
     twin = list(plain) if type(plain) is list else dict(plain)
@@ -258,7 +261,7 @@ def test_what_we_write_is_read(name: str, tmp_path: Path) -> None:
 def test_any_bytes_are_read_or_refused(
     name: str, data: bytes, at: int, cuts: bool, tmp_path: Path
 ) -> None:
-    """Instead of what we write, in the middle of it, or from there on."""
+    """Bytes in place of holdfast's content, in the middle of it, or from there on."""
     form = FORMS[name]
     at = min(at, len(form.sound))
     rest = b"" if cuts else form.sound[at + len(data) :]
@@ -283,6 +286,6 @@ def test_any_content_is_read_or_refused(
     place = draws.draw(st.sampled_from(list(places(plain))))
     try:
         data = form.pack(changed(plain, place, how, value))
-    except (TypeError, ValueError):  # bytes are nothing for JSON, half a character for no one
+    except (TypeError, ValueError):  # JSON cannot hold bytes or half a character
         return
     ends_well(form, data, tmp_path)

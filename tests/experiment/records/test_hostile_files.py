@@ -1,5 +1,5 @@
-"""An experiment that somebody else has made, whose checksums are right: nothing of it leads
-outside, and every command says in a line what is wrong."""
+"""An experiment by another author, with valid checksums: nothing in it leads outside, and every
+command reports the fault in one line."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def forge(root: Path, change: Callable[[list[Any]], object]) -> None:
-    """Rewrite the journal with right checksums; snapshots do not fit it any more."""
+    """Rewrite the journal with valid checksums; snapshots do not match it any more."""
     records = [msgpack.unpackb(payload) for payload, _ in read(root / "journal")]
     change(records)
     data = MAGIC
@@ -102,7 +102,7 @@ def suggested(records: list[Any]) -> dict[str, Any]:
 
 
 def look_in_every_way(root: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What each command said on stderr. None ends with another exception than its own."""
+    """The stderr of each command. None ends with an unexpected exception."""
     said = []
     for words in [*LOOKS, ["ls"], ["logs"]]:
         more = ["0"] if words == ["logs"] else []
@@ -242,7 +242,7 @@ def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
 
 
 class HugeHead(MemoryStore):
-    """What is stored under the name of a head says that it has three gigabytes."""
+    """The object with the name of a head claims to have three gigabytes."""
 
     async def head(self, key: str) -> ObjectInfo | None:
         return ObjectInfo(key=key, size=3 << 30)

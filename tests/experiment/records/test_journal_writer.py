@@ -1,4 +1,4 @@
-"""The journal writer: what is done once something is durable, and what ends the run."""
+"""The journal writer: actions once something is durable, and errors that end the run."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from tests.rig.free_tasks import free_tasks
 
 
 class DeafScribe:
-    """Stands for the projector, whose work this is not about."""
+    """Replaces the projector, which is not tested here."""
 
     def send(self, message: list[Any]) -> None: ...
 
 
 class Heard:
-    """What a journal writer told of faults, and of what it survived."""
+    """The faults that a journal writer reported, and those that it survived."""
 
     def __init__(
         self,

@@ -1,5 +1,4 @@
-"""A journal that has lost several records at its start: it begins again with a snapshot's
-state."""
+"""A journal that has lost several records at its start: it restarts with a snapshot's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a restore folds, and what it finds of the checkpoints, in what a run has left."""
+"""What a restore reads from a run's records, and which checkpoints it finds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Iterator[RecordedExperiment]:
 
 
 class Counting(TrialScheduler):
-    """Has a state: how many reports it was shown."""
+    """A policy with a state: the number of reports that it saw."""
 
     def __init__(self) -> None:
         self.reports = 0
@@ -50,7 +50,7 @@ def test_a_scheduler_is_shown_everything_again_also_what_a_snapshot_holds(
 def test_no_snapshot_is_used_of_what_comes_after_a_damage_of_the_journal(
     run: RecordedExperiment,
 ) -> None:
-    """The journal is cut there when it is next written to: the two would not fit together."""
+    """The journal is cut there at the next write: otherwise the two would not match."""
     first = run.begin()
     size = next(run.layout.journal.glob("*.log")).stat().st_size
     second = run.begin()
@@ -77,7 +77,7 @@ def lost(run: RecordedExperiment, *, also_final: bool = False) -> list[int]:
 def test_of_a_trial_that_has_ended_only_what_was_not_committed_is_looked_at(
     run: RecordedExperiment,
 ) -> None:
-    """A power cut may have left it empty, and no one shall hash what is left."""
+    """A power cut may have emptied it, and its remains must not be hashed."""
     trial = run.begin()
     run.report(trial, {"loss": 1.0}, checkpoint="committed")
     run.report(trial, {"loss": 0.5}, checkpoint="staged")
@@ -91,7 +91,8 @@ def test_of_a_trial_that_has_ended_only_what_was_not_committed_is_looked_at(
 def test_a_checkpoint_that_cannot_be_looked_at_is_not_lost(
     run: RecordedExperiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Too many open files, a network disk that is away: it may be whole, and is not dropped."""
+    """Too many open files, or an unreachable network disk: it may be complete, and is not
+    dropped."""
     trial = run.begin()
     run.report(trial, {"loss": 1.0}, checkpoint="committed")
 

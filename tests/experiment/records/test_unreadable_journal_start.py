@@ -1,4 +1,4 @@
-"""A journal whose start cannot be read: everything refuses it, and the doctor mends it."""
+"""A journal whose start cannot be read: every command refuses it, and the doctor repairs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time of day that goes into the journal."""
+"""The time of day in the journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.experiment.records.wall_clock import WallClock, wall_time
 
 
 def clock(told: Iterator[object]) -> WallClock:
-    """Each look is made ten seconds after the one before."""
+    """Each call happens ten seconds after the one before."""
     elapsed = iter(range(0, 1000, 10))
     return WallClock(lambda: next(told), lambda: float(next(elapsed)))
 

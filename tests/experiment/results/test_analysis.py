@@ -1,4 +1,4 @@
-"""Reading a whole experiment without its code: live, broken, moved, far away."""
+"""Reading a whole experiment without its code: running, damaged, moved, or in storage."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def state_of(machine: Machine) -> str:
 
 
 def elsewhere(tmp_path: Path) -> SubTreeFileSystem:
-    """What is on this disk, as a filesystem that is not this machine's own."""
+    """This disk as a filesystem that does not seem to be the machine's own."""
     return SubTreeFileSystem(str(tmp_path), LocalFileSystem())
 
 
@@ -347,7 +347,7 @@ def test_a_repr_says_where_and_how_many(run: RecordedExperiment) -> None:
 @pytest.mark.parametrize("dumps", [pickle.dumps, cloudpickle.dumps])
 def test_an_analysis_comes_back_from_its_pickle(run: RecordedExperiment, dumps: Any) -> None:
     analysis = ExperimentAnalysis(run.layout.root)
-    assert len(analysis.trials) == 4  # which is kept, and does not travel
+    assert len(analysis.trials) == 4  # which is cached, and not pickled
     back: ExperimentAnalysis = pickle.loads(dumps(analysis))
     assert repr(back) == repr(analysis)
     assert [trial.trial_id for trial in back.trials] == [FIRST, SECOND, FAILED, LIVE]

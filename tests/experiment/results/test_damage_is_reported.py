@@ -1,4 +1,5 @@
-"""Whoever reads a damaged experiment hears of it once; and nothing of it steers a terminal."""
+"""Every reader of a damaged experiment gets one message, and nothing in the files controls a
+terminal."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def damage(root: Path, share: float, *, snapshots: bool) -> None:
 
 @contextmanager
 def as_of_a_run(root: Path) -> Iterator[None]:
-    """A lock counts for each opened file, so that one of this process is as good as a run's."""
+    """A lock belongs to each opened file, so one of this process works like a run's."""
     with open(root / ".lock", "rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -88,7 +89,7 @@ def test_every_command_tells_of_a_damage_once(
     main([*words, str(place), *["0"] * (words == ["logs"])])
     out, err = capsys.readouterr()
     told = out + err + caplog.text
-    expected = 2 if words == ["show", "--json"] else 1  # in the JSON, and for whoever reads it
+    expected = 2 if words == ["show", "--json"] else 1  # in the JSON, and on stderr
     assert told.count("is left out") == expected
 
 
@@ -122,7 +123,7 @@ def test_a_damage_before_the_snapshot_is_reported(
 def test_a_journal_that_ends_inside_a_record_is_reported_unless_it_is_being_written(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A crash in the middle of a write leaves it so, and so does a file that was cut off."""
+    """A crash in the middle of a write leaves it so, and so does truncation."""
     path = root / "journal" / segment_name(0)
     path.write_bytes(path.read_bytes()[:-3])
     for snapshot in root.glob("experiment_state-*"):
@@ -181,7 +182,7 @@ def test_rows_that_are_missing_from_the_files_of_a_killed_run_are_reported(
 def test_a_study_of_optunas_is_made_of_a_damaged_experiment_with_a_word_of_that(
     root: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Optuna is not installed here: what it would be given is enough."""
+    """Optuna is not installed here: the arguments for it are enough."""
     given: list[Any] = []
 
     def export(outcome: Any, storage: Any, **how: Any) -> None:

@@ -1,4 +1,4 @@
-"""What pictures and exports are made of, before matplotlib or Optuna is asked."""
+"""The data of pictures and exports, before matplotlib or Optuna is called."""
 
 from __future__ import annotations
 

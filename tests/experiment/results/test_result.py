@@ -1,4 +1,4 @@
-"""One trial's result: from the records of a run, and from nothing but its directory."""
+"""One trial's result: from the records of a run, and from its directory alone."""
 
 from __future__ import annotations
 
@@ -354,7 +354,7 @@ PICKLERS = [pickle.dumps, cloudpickle.dumps]
 
 
 class Encoder:
-    """A value of the user's; tells when it is unpickled."""
+    """A user's value that reports when it is unpickled."""
 
     loaded: ClassVar[list[str]] = []
 
@@ -371,14 +371,14 @@ def gone() -> None:
 
 
 class Gone:
-    """A value whose class is not there where it is unpickled."""
+    """A value whose class is missing where it is unpickled."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return gone, ()
 
 
 def with_values(run: RecordedExperiment, space: dict[str, Any], *, unpickles: bool) -> Result:
-    """A trial whose config names `encoder` in `space`, and carries another one."""
+    """A trial whose config refers to `encoder` in `space`, and contains another one."""
     named = Ref(path=("encoder",), index=None, summary="Encoder", shown="utf-8")
     stored = Opaque(pickled=pickle.dumps(space["model"]), summary="Encoder")
     trial_id = run.begin({"encoder": named, "model": stored, "lr": 0.1, "kept": {1, 2}})
@@ -397,7 +397,7 @@ def test_a_result_comes_back_from_its_pickle(run: RecordedExperiment, dumps: Dum
     run.fail(trial_id)
     run.write_files()
     told = result_of(run, trial_id)
-    assert told.filesystem is not None  # read, and left behind
+    assert told.filesystem is not None  # read, and not pickled
     for original in (told, Result.from_path(run.folder(trial_id))):
         back: Result = pickle.loads(dumps(original))
         assert back.metrics == original.metrics

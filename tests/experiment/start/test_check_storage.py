@@ -1,4 +1,4 @@
-"""Whether results can be kept is tried before trial 1, by as many at once as there are."""
+"""The test of storage before trial 1, by several runs at once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_a_run_of_the_same_tree_left_when_it_was_killed_goes(place: Experim
     probes: list[Path] = []
 
     class Killed(BaseException):
-        """In the place of SIGKILL, between the write and the look."""
+        """Replaces SIGKILL, between the write and the read."""
 
     def die(store: LocalStore, key: str) -> bytes:
         probes.append(store.root / key)

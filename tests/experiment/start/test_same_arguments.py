@@ -1,4 +1,4 @@
-"""Whether a script makes a scheduler as the one was made that an experiment was begun with."""
+"""Whether a script creates a scheduler with the arguments that the experiment was begun with."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an experiment takes from the request that it begins with."""
+"""The settings that an experiment takes from its first request."""
 
 import random
 from types import SimpleNamespace

@@ -29,7 +29,7 @@ def at(iteration: int, attempt: int = 1) -> Trial:
 
 
 def rows(state: DeliveryState, *iterations: int, attempt: int = 1) -> list[TrackerCall]:
-    """What must be told of these rows."""
+    """The calls for these rows."""
     found = []
     for iteration in iterations:
         event = report(iteration, attempt)
@@ -42,7 +42,7 @@ def delivered(state: DeliveryState) -> int:
 
 
 def later(state: DeliveryState, experiment_id: str = "e") -> DeliveryState:
-    """Those of the next tracker process."""
+    """The accounts of the next tracker process."""
     return DeliveryState(decode_accounts(encode_state("e", state), experiment_id))
 
 
@@ -191,7 +191,7 @@ def test_rows_that_are_in_no_record_any_more_are_named() -> None:
     (span,) = anew.accounts["a_0"].refused
     assert (str(span), span.why) == ("3-5", RECORDS_LOST)
     assert not anew.are_settled
-    # What follows is reported as ever, and nothing that was there before.
+    # Later calls are made as always, and earlier ones are not repeated.
     assert rows(anew, 5) == []
     assert [moment.mark.iteration for moment in rows(anew, 6)] == [6]
     # The next tracker process reads the same journal, and names the same rows.

@@ -1,4 +1,4 @@
-"""The tracker process with a virtual clock, over a journal that no worker wrote."""
+"""The tracker process with a virtual clock, and a journal that no worker wrote."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Given:
-    """Hands that remember what they were to do, and do nothing."""
+    """Replaces the calls of the tracker: records them, and does nothing."""
 
     def __init__(self) -> None:
         self.batches: list[Sequence[TrackerCall]] = []
@@ -50,7 +50,7 @@ class Given:
 
 
 class Desk:
-    """A tracker process, its clock and what it said."""
+    """A tracker process, its clock and its messages."""
 
     def __init__(self, run: RecordedExperiment) -> None:
         self.clock, self.calls, self.said = Clock(), Given(), list[list[Any]]()
@@ -77,7 +77,7 @@ class Desk:
         self.tracker_process.act()
 
     def takes(self, held: frozenset[str] = frozenset()) -> list[str]:
-        """Take the batch that waits; the hooks in it."""
+        """Take the waiting batch; returns its hooks."""
         batch = self.calls.batches[-1]
         self.answer(BatchOutcome(taken=len(batch), held=held))
         return [moment.hook.removeprefix("on_trial_") for moment in batch]

@@ -1,4 +1,4 @@
-"""What a tracker lacks, told from how far it and each trial have come."""
+"""What a tracker lacks, computed from its progress and that of each trial."""
 
 import json
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""The controller's side of the uploader, over a uploader that writes down what it is reported."""
+"""The controller's side of the uploader, with an uploader that records its orders."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ class FakeKeeper:
         self.sent.append(message)
 
     async def close(self) -> None:
-        """There is no process."""
+        """A connection without a process."""
 
 
 class FakeLedger:
-    """All of it is durable at once; each rotation seals a segment."""
+    """A journal that is durable at once; each rotation seals a segment."""
 
     def __init__(self) -> None:
         self.reads = 0
 
     @property
     def position(self) -> Position:
-        """Each look finds one more record."""
+        """Each read finds one more record."""
         self.reads += 1
         return Position(0, 100 * self.reads)
 
@@ -96,7 +96,7 @@ class Desk:
         return [message[1] for message in self.uploader.sent if message[0] == order]
 
     def supersede(self, number: int, how: str) -> None:
-        """As the controller does it: in a run, or when another incarnation begins."""
+        """As the controller does it: in a run, or when another incarnation starts."""
         spec = TrialSpec(
             trial_id=f"t{number}", index=number, name="", dirname=f"folder-{number}", config={}
         )
@@ -112,8 +112,8 @@ class Desk:
 
 
 class BadDisk:
-    """A journal's disk: it refuses the first so many times to force the journal. `asked` has, for
-    each time, what `count` gave then."""
+    """A journal's disk that refuses the first fsyncs. `asked` has the value of `count` at each of
+    them."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, *, refusals: int) -> None:
         self.journal_writer = JournalWriter(
@@ -135,7 +135,7 @@ class BadDisk:
 
 
 class Clock(asyncio.SelectorEventLoop):
-    """A loop whose time passes only when a test says so."""
+    """A loop with a clock that a test advances."""
 
     now_s = 0.0
 
@@ -149,7 +149,7 @@ class Clock(asyncio.SelectorEventLoop):
 
 
 def timed(test: Callable[[Clock], Coroutine[Any, Any, None]]) -> Callable[[], None]:
-    """Run a test on a clock of its own."""
+    """Run a test with its own clock."""
 
     def run() -> None:
         with asyncio.Runner(loop_factory=Clock) as runner:
@@ -367,7 +367,7 @@ async def test_nothing_superseded_is_removed_before_the_journal_is_on_the_disk_a
 async def test_nothing_superseded_is_removed_once_the_journal_counts_as_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Not at the end, either, and not where the disk is well again."""
+    """Not at the end, either, and not when the disk works again."""
     disk = BadDisk(tmp_path, monkeypatch, refusals=2)
     desk = Desk(journal_writer=disk.journal_writer)
     for number in range(2):

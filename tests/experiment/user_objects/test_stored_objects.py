@@ -1,4 +1,4 @@
-"""Objects in files: ours as a class and its arguments, and the user's own pickled."""
+"""Objects in files: holdfast's as a class and its arguments, and the user's pickled."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.data.tuner_objects import Thing
 
 DATA = Path(__file__).parents[2] / "data"
 OBJECTS = tuner_objects.objects()
-# Those that hold something of the user's: a function, an object.
+# Those that contain a user's object: a function, an instance.
 NOT_PLAIN = {
     "trainable",
     "param_space",
@@ -135,7 +135,7 @@ def test_what_was_set_after_it_was_made_is_kept() -> None:
 
 
 class Hasty(schedulers.ASHAScheduler):
-    """A user's subclass, with settings of its own in front of holdfast."""
+    """A user's subclass, with its own arguments before holdfast's."""
 
     def __init__(self, hurry: int) -> None:
         super().__init__("loss", "loss", "min", max_t=81 // hurry)

@@ -65,7 +65,7 @@ def test_no_file_holds_a_key(name: str) -> None:
 
 
 class Keyed(WandbLoggerCallback):
-    """A user's, which is pickled: what it says of its state leaves out what it knows of."""
+    """A user's subclass, which is pickled: its own state leaves out a part of what it knows."""
 
     def __init__(self, word: str) -> None:
         super().__init__(project="kelp", api_key=word)

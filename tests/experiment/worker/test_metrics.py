@@ -1,4 +1,4 @@
-"""What may be reported, and what of it reaches the journal."""
+"""The values that may be reported, and their form in the journal."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_what_has_no_plain_form_is_refused_by_its_key(metrics: Any, message: str
 def test_no_text_is_made_of_keys_that_nothing_is_wrong_with(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is waited for in a thread: 10,000 keys of NumPy took 2.4 s."""
+    """Awaited in a thread: 10,000 keys of NumPy took 2.4 s."""
 
     def excerpt(value: object) -> str:
         raise AssertionError("there is nothing to say of it")

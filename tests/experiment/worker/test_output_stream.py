@@ -1,4 +1,4 @@
-"""What a trial prints reaches its file as it is printed; the terminal is shown whole lines."""
+"""A trial's output reaches its file as it is printed; the terminal gets whole lines."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.experiment.worker.output_stream import OutputStream
 
 
 class Shown:
-    """A controller that notes what it is sent."""
+    """A controller that records its messages."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []

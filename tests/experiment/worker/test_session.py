@@ -1,4 +1,4 @@
-"""What user code speaks to, over a connection that a test holds the other end of."""
+"""The session of user code, with the test at the other end of its connection."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOBODY = Assignment("t0", "t0", "t0", 1, {}, "", 0, 0.0, 0, None, [{"CPU": 1}], 
 
 
 class Interrupting:
-    """A connection in the middle of whose messages the order to stop arrives."""
+    """A connection that gets the order to stop in the middle of a message."""
 
     def __init__(self) -> None:
         self.session: Session | None = None
@@ -62,7 +62,7 @@ def test_an_order_to_stop_cuts_no_message(connection: Interrupting, session: Ses
     with pytest.raises(TrialStopped):
         session.report({"loss": 0.5})
     assert [message[0] for message in connection.sent] == ["report"]
-    # What user code prints while it unwinds is sent, and raises no second time.
+    # Output of user code while it unwinds is sent, and does not raise a second time.
     session.send_log("stdout", "cleaning up")
     assert [message[0] for message in connection.sent] == ["report", "log"]
     with pytest.raises(TrialStopped):
@@ -77,7 +77,7 @@ def test_an_order_to_stop_between_two_messages_unwinds_at_once(session: Session)
 
 
 def unrecorded(session: Session) -> Path:
-    """What the attempt before had staged when it died."""
+    """A checkpoint that the previous attempt had staged when it died."""
     made = session.trial_dir / "checkpoint_000000"
     made.mkdir(parents=True)
     (made / "model").write_text("of attempt 1")

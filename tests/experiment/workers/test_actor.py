@@ -1,4 +1,4 @@
-"""The controller's side of a worker actor, over workers that are lists of what they were sent."""
+"""The controller's side of a worker, with workers that are lists of the messages they got."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class FakeWorker:
 
 
 class Desk:
-    """A controller that writes down what it is reported, and its launcher."""
+    """A controller that records its events, and its launcher."""
 
     def __init__(self) -> None:
         self.launcher: Launcher = self
@@ -177,7 +177,7 @@ async def test_an_idle_worker_hosts_the_next_trial(host: Desk, actor: TrialActor
 async def test_a_worker_that_died_idle_is_replaced_by_one_that_hosts_the_next_trial(
     host: Desk, actor: TrialActor
 ) -> None:
-    """Its death was heard of only after the trial had been given to it."""
+    """Its death was reported only after it had got the trial."""
     hosts(actor, STARTED, ["returned", 1])
     actor.assign(assignment("t1"))
     actor.on_exit(ExitCause(cause="was killed by signal 9 (SIGKILL)"))
@@ -192,7 +192,7 @@ async def test_a_worker_that_died_idle_is_replaced_by_one_that_hosts_the_next_tr
 async def test_an_order_to_stop_that_came_too_late_does_not_reach_the_next_trial(
     host: Desk, actor: TrialActor
 ) -> None:
-    """It may still be under way when the worker has returned and is given another trial."""
+    """The message may still be on its way when the worker has returned and gets another trial."""
     hosts(actor, STARTED)
     actor.halt()
     hosts(actor, ["returned", 1])
@@ -421,7 +421,7 @@ async def test_a_worker_that_shows_no_stack_is_killed(host: Desk) -> None:
 
 
 async def test_the_time_between_a_report_and_its_answer_is_not_the_workers() -> None:
-    """A report is held back while too many checkpoints wait for their storage."""
+    """A report waits while too many checkpoints wait for storage."""
     host, other = SignallingDesk(), SignallingDesk()
     actor = impatient(host)
     hosts(actor, STARTED, report(1))

@@ -1,4 +1,4 @@
-"""Whatever a worker sends is one of its messages, or a ValueError that names the field."""
+"""Every message of a worker is a valid one, or a ValueError that names the field."""
 
 from __future__ import annotations
 

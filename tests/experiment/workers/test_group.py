@@ -1,4 +1,4 @@
-"""Several workers that train one trial, over workers that are lists of what they were sent."""
+"""Several workers that train one trial, with workers that are lists of the messages they got."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ WHOLE = {"index": 0, "iteration": 1, "attempt": 1, "files": 1, "size_bytes": 1,
 
 
 class Rank:
-    """One worker, and who listens to it."""
+    """One worker and its listener."""
 
     def __init__(self, name: str, listener: Listener) -> None:
         self.name = name
@@ -75,7 +75,7 @@ class Rank:
 
     @property
     def orders(self) -> list[Any]:
-        """What it was sent after the assignment and the order to begin."""
+        """The messages after the assignment and the order to begin."""
         return [message for message in self.sent[1:] if message != ["go"]]
 
 

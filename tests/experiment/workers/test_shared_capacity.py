@@ -1,4 +1,4 @@
-"""Several experiments in one process: what one holds, another waits for."""
+"""Several experiments in one process: one waits for the resources that another holds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.trial.resources import Allocation
 
 
 class Asking:
-    """Takes, and remembers what it was granted later."""
+    """Takes resources, and records those granted later."""
 
     def __init__(self, capacity: SharedCapacity) -> None:
         self.capacity = capacity
