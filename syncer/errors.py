@@ -1,7 +1,7 @@
-"""What can go wrong with storage, as types with facts.
+"""The errors of storage. Their messages state facts.
 
-The type says what to do: wait and try again (`StorageUnavailable`), tell the user
-(`StorageRefused`), or go another way (`NotStored`, `AlreadyStored`, `ManifestMismatch`).
+The type says how to react: retry (`StorageUnavailable`), report to the user (`StorageRefused`), or
+do something else (`NotStored`, `AlreadyStored`, `ManifestMismatch`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 HIDDEN = "***"
 
-# That nobody asks who it is (gs://anonymous@bucket) is no secret.
+# The user `anonymous` (gs://anonymous@bucket) is not a secret.
 _USERINFO = re.compile(r"(?<=://)(?!anonymous@)[^/@\s?#]*@")
 _SECRET_PARAMETER = re.compile(
     r"(?i)\b([\w-]*(?:secret|token|password|passwd|signature|credential|sig|sas"
@@ -33,27 +33,27 @@ _SECRET_PARAMETER = re.compile(
 
 
 def redact(text: str, secrets: Iterable[str] = ()) -> str:
-    """Take credentials out of a text that a library or a server wrote.
+    """Remove credentials from a text that a library or a server wrote.
 
-    `secrets` are the literal values known to the caller; user info in URIs and parameters whose
-    names speak of secrets are hidden whether known or not.
+    `secrets` are the values that the caller knows. User info in URIs and the values of parameters
+    with names such as `secret` are always removed.
     """
     for secret in secrets:
-        if len(secret) >= 4:  # a shorter one protects nothing, and would riddle every message
+        if len(secret) >= 4:  # a shorter one is no protection, and would garble every message
             text = text.replace(secret, HIDDEN)
     text = _USERINFO.sub(f"{HIDDEN}@", text)
     return _SECRET_PARAMETER.sub(rf"\1\2{HIDDEN}", text)
 
 
 class NoAnswer(TimeoutError):
-    """The disk has not answered in time: an OSError. What was asked may be done yet, or never."""
+    """The disk has not answered in time. The call may still succeed later, or never."""
 
 
 class StorageError(TuneError):
-    """The base of all that this room raises.
+    """Base class of the errors in `holdfast.syncer`.
 
-    `operation` is what was tried ("put", "list", "stage"), `where` names the object or folder
-    without credentials, `cause` is what answered and `advice` what the user can do about it.
+    `operation` is the failed operation ("put", "list", "stage"), `where` the object or folder,
+    without credentials, `cause` the reason, and `advice` what the user can do.
     """
 
     def __init__(self, operation: str, where: str, cause: str = "", advice: str = "") -> None:
@@ -74,40 +74,40 @@ class StorageError(TuneError):
         return type(self), (self.operation, self.where, self.cause, self.advice)
 
     def during(self, operation: str, where: str) -> Self:
-        """The same failure, told as part of a larger operation."""
+        """The same failure, as a part of a larger operation."""
         return type(self)(operation, where, self.cause, self.advice)
 
 
 class StorageUnavailable(StorageError):
-    """Storage did not answer, or answered that it cannot now. Trying again may help."""
+    """Storage did not answer, or cannot do it now. A retry may help."""
 
 
 class StorageBusy(StorageUnavailable):
-    """Storage answered that it cannot now (503, Slow Down). It is there, and will do it later."""
+    """Storage is overloaded (503, Slow Down). A later retry should succeed."""
 
 
 class StorageRefused(StorageError):
-    """Storage answered no: permissions, credentials, a missing bucket. Trying again is useless."""
+    """Storage refused: permissions, credentials, a missing bucket. A retry would not help."""
 
 
 class DiskSilent(StorageError):
-    """The disk did not answer in time. Another call would wait as long."""
+    """The disk did not answer in time. Another call would take as long."""
 
 
 class NotStored(StorageError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class AlreadyStored(StorageError):
-    """A create-only put found the object there: another writer was first."""
+    """A create-only put failed because the object exists: another writer was first."""
 
 
 class InvalidLocation(StorageError, ValueError):
-    """What the user gave as `storage_path` or `storage_filesystem` cannot be understood."""
+    """The user's `storage_path` or `storage_filesystem` is not valid."""
 
 
 class DirectoryMissing(StorageError, FileNotFoundError):
-    """The directory that a checkpoint was said to be in does not exist."""
+    """The directory for a checkpoint does not exist."""
 
     def __init__(self, operation: str, where: str, cause: str = "", advice: str = "") -> None:
         super().__init__(operation, where, cause, advice)
@@ -115,7 +115,7 @@ class DirectoryMissing(StorageError, FileNotFoundError):
 
 
 class CheckpointGone(NotStored, DirectoryMissing):
-    """A checkpoint that is there no more, is just being removed, or is not whole yet."""
+    """The checkpoint was removed, is being removed, or is not complete yet."""
 
 
 class UnusableFile(StorageError, ValueError):
@@ -123,7 +123,7 @@ class UnusableFile(StorageError, ValueError):
 
 
 class ManifestMismatch(StorageError):
-    """The files are not those that the manifest names; `problems` has a line for each."""
+    """The files do not match the manifest; `problems` has a line for each difference."""
 
     def __init__(self, where: str, problems: Sequence[str]) -> None:
         shown = "; ".join(problems[:5])
@@ -135,17 +135,17 @@ class ManifestMismatch(StorageError):
         return type(self), (self.where, self.problems)
 
     def during(self, operation: str, where: str) -> Self:
-        """The same problems, found while doing something larger."""
+        """The same problems, as a part of a larger operation."""
         mismatch = type(self)(where, self.problems)
         mismatch.operation = operation
         return mismatch
 
 
 def short(call: Callable[P, R]) -> Callable[P, R]:
-    """For what users call: an error of storage comes without its history, of which the last of
-    seventy lines would say what happened.
+    """Decorate a function that users call: its storage errors have no chain of causes, which would
+    be seventy lines with the message at the end.
 
-    The log `holdfast.syncer.errors` (DEBUG) has the history.
+    The log `holdfast.syncer.errors` (DEBUG) has the chain.
     """
 
     @wraps(call)
@@ -161,14 +161,14 @@ def short(call: Callable[P, R]) -> Callable[P, R]:
 
 
 def innermost(error: BaseException) -> BaseException:
-    """What a task group's error is about: the first of those that are in it."""
+    """The first error in a task group's exception group, innermost."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
 
 
 def from_os_error(error: OSError, operation: str, where: str) -> StorageError:
-    """Translate what the operating system answered, at the border of this room."""
+    """Translate an error of the operating system to a StorageError."""
     cause = error.strerror or str(error)
     if isinstance(error, NoAnswer):
         return DiskSilent(operation, where, cause, "Look at the disk or network file system")

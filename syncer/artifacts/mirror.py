@@ -35,7 +35,6 @@ from holdfast.syncer.stores.store import for_each
 
 # Files in progress at once: at most 64 MiB of them are in memory, and connections stay free for
 # checkpoints.
-# for checkpoints.
 _AT_ONCE = 16
 _SAVE_EVERY_S = 5.0
 _TELL_EVERY_S = 1.0
@@ -95,7 +94,7 @@ class Mirror:
         return self._folders[folder]
 
     async def save(self, index: FolderIndex) -> None:
-        """Write the index of a folder, so that no death of a process loses it."""
+        """Write the index of a folder to the kernel, so that no death of a process loses it."""
         async with self._writing:
             if index.is_written:
                 return
@@ -108,7 +107,7 @@ class Mirror:
                 self._tell_unwritten(error)
 
     def _tell_unwritten(self, error: OSError) -> None:
-        """Warn once. A missing index only costs a later restore an unnecessary upload."""
+        """Warn once. Without the index, a later restore only uploads files unnecessarily."""
         if not self._told_unwritten:
             self._told_unwritten = True
             self._tell(["warning", f"the index of files in storage cannot be written: {error}"])
@@ -152,7 +151,7 @@ class Mirror:
             self._folders.setdefault(look.folder, look.index)
         index = self._folders[look.folder]
         if index.has_file and not look.found.has_index:
-            # The folder was lost, and perhaps created again: the user has not removed its files.
+            # The folder was lost, and perhaps created again. The user did not remove its files.
             index.lose()
         decided = changes(index.known, look.found, covers(self._orders, scope))
         if not index.has_file:

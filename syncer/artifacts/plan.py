@@ -64,7 +64,7 @@ class FolderScan:
     has_index: bool = True
 
     def hides(self, key: str) -> bool:
-        """Whether the file may exist although it was not found."""
+        """Whether the file may exist although the walk did not find it."""
         skipped = self.skipped
         return bool(skipped) and any(above in skipped for above in (key, *folders_above(key)))
 

@@ -78,7 +78,7 @@ class _Listing:
     written_at: float | None
 
     def problem(self, name: str, entry: ObjectInfo, checksum: str) -> str:
-        """What is wrong with a download; "" if nothing.
+        """The problem with a download; "" if there is none.
 
         An object that is newer than the listing was uploaded by a machine that was lost before it
         wrote another listing.

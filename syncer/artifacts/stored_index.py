@@ -136,7 +136,7 @@ class LocalIndex:
     def save(self, index: FolderIndex) -> None:
         """Replace the index file atomically; does nothing if the folder is gone.
 
-        It is not flushed to the disk: if a power cut damages it, files are uploaded again. Raises
+        It is not forced to the disk: if a power cut damages it, files are uploaded again. Raises
         OSError.
         """
         target = self._root / index.name / INDEX_NAME

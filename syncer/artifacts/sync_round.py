@@ -1,4 +1,4 @@
-"""One round of the mirror: what each folder has, how far the round is, and what it skipped."""
+"""One sync of the mirror: its folders, its progress, and the files that it skipped."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SkippedFiles:
         self._told: set[tuple[str, str]] = set()
 
     def note(self, looked: Mapping[str, Mapping[str, str]]) -> None:
-        """Take in what the latest look at each folder skipped, by key."""
+        """Record the files, by key, that the latest scan of each folder skipped."""
         self._now.update(looked)
         held_back = {
             key for found in self._now.values() for key in found if found[key] == HELD_BACK
@@ -86,7 +86,7 @@ class SkippedFiles:
         return self._held_back[key] == _TOLD_AFTER
 
     def listed(self) -> str:
-        """The files that storage does not have as they are here; "" if it has all."""
+        """The files whose current content is not in storage; "" if there are none."""
         left = {key: why for found in self._now.values() for key, why in found.items()}
         if not left:
             return ""

@@ -31,7 +31,7 @@ _MOST_BYTES = 1 << 63
 _MOST_ITERATIONS = 1 << 53
 _MOST_SECONDS = 1e12
 _BUFFER_BYTES = 1 << 20
-# Per process: a file that failed to flush must not look flushed on the next attempt.
+# Per process: after a failed fsync, a successful one must not hide the failure.
 _unforced = Unforced()
 
 

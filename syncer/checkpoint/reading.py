@@ -20,7 +20,6 @@ from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, check_directory
 
 # An experiment's folder in storage has claims, one where it runs has a lock, and both have a
 # journal.
-# journal in both.
 LOCK, JOURNAL = ".lock", "journal"
 LOCK_WORKERS = ".lock-workers"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

@@ -30,7 +30,6 @@ from holdfast.syncer.stores.location import Location
 
 _COPY = re.compile(r"([0-9a-f]{32})(\.\w+)?")
 # How long another process may hold a gate without progress, and how long to wait when tidying up.
-# up.
 _STALLED_S = 60.0
 _TIDY_S = 2.0
 _LONGEST_PAUSE_S = 0.1

@@ -1,4 +1,4 @@
-"""Files on a disk: durable writes, and deadlines for a disk that does not answer.
+"""Files on a disk: writes that survive a power cut, and deadlines for a disk that does not answer.
 
-Start reading at `durable.py`. It imports nothing else of the syncer but its errors.
+Start reading at `durable.py`. From the rest of the syncer it imports only the errors.
 """

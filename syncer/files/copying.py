@@ -1,5 +1,5 @@
-"""Copying a file's bytes inside the kernel: sharing blocks where the file system can (btrfs, xfs),
-else by `copy_file_range`, else through a buffer."""
+"""Copies a file's bytes inside the kernel: by sharing blocks if the file system can (btrfs, xfs),
+otherwise with `copy_file_range`, otherwise through a buffer."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from holdfast.syncer.files.durable import write_all
 _FICLONE = 0x40049409  # linux/fs.h: share the blocks of another file
 _CHUNK_BYTES = 1 << 30
 _BUFFER_BYTES = 1 << 20
-# What these say is "not here, use another way"; anything else (ENOSPC, EIO) is a failure.
+# These errors mean that the call is not supported here; others (ENOSPC, EIO) are failures.
 _NOT_HERE = {errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.ENOSYS, errno.EPERM}
 
 
 def copy_bytes(source: int, copy: int, size: int) -> int:
-    """Copy from descriptor to descriptor in the cheapest way there is; returns the bytes copied.
+    """Copy from descriptor to descriptor in the cheapest way; return the number of bytes copied.
 
-    `size` is what is expected; what is there is copied. Raises OSError.
+    `size` is the expected size; the whole file is copied, whatever its size. Raises OSError.
     """
     if size >= _BUFFER_BYTES and _share_blocks(source, copy):
         return os.fstat(copy).st_size
@@ -56,6 +56,6 @@ def _copy_through_buffer(source: int, copy: int, buffer_bytes: int = _BUFFER_BYT
     while chunk := os.read(source, buffer_bytes):
         write_all(copy, chunk)
         copied += len(chunk)
-        if len(chunk) < buffer_bytes:  # a regular file gives less only at its end
+        if len(chunk) < buffer_bytes:  # a short read of a regular file means its end
             break
     return copied

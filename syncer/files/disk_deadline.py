@@ -1,10 +1,9 @@
-"""A disk that does not answer: a call that waits for it has a deadline, and is then left.
+"""Deadlines for calls to a disk that does not answer.
 
-On a dead NFS server, or a stuck disk, an fsync never returns, and nothing can interrupt it. So a
-thread that nobody joins makes the call. Whoever waits for it waits for so long: the user hears of
-it, and later the call counts as failed (`NoAnswer`), like any other error of the disk. A run, its
-projector and its uploader say how long they wait (`wait_at_most`). For all others there is no
-deadline.
+On a dead NFS server or a stuck disk, an fsync never returns and cannot be interrupted. So a thread
+that is never joined makes the call. If it takes long, the user gets a warning, and later the call
+counts as failed (`NoAnswer`), like any other error of the disk. A run, its projector and its
+uploader set the deadline (`wait_at_most`). Other programs have none.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ R = TypeVar("R")
 
 VARIABLE: Final = "HOLDFAST_DISK_DEADLINE_S"
 _TOLD_AFTER_S = 30.0
-# A checkpoint's file may be written to the disk as a whole by its fsync.
+# An fsync may have to write a whole checkpoint file to the disk.
 _SLOWEST_BYTES_PER_S = 4 << 20
 
 
@@ -36,16 +35,16 @@ _terms: ContextVar[_Terms | None] = ContextVar("holdfast_disk", default=None)
 
 
 def wait_at_most(deadline_s: float, tell: Callable[[str], None]) -> None:
-    """How long this thread, and what it begins from now on, waits for a disk; 0 for no deadline.
+    """Set the deadline for this thread and the tasks that it starts from now on; 0 for none.
 
-    `tell` hears before that of each call that takes long, in the thread that waits for it.
+    Before the deadline, `tell` is called with a warning about a slow call, in the waiting thread.
     """
     _terms.set(_Terms(deadline_s=deadline_s, tell=tell) if deadline_s else None)
 
 
 @contextmanager
 def waiting_at_most(deadline_s: float, tell: Callable[[str], None]) -> Iterator[None]:
-    """The same for a while."""
+    """Like `wait_at_most`, inside this block."""
     before = _terms.get()
     wait_at_most(deadline_s, tell)
     try:
@@ -55,15 +54,16 @@ def waiting_at_most(deadline_s: float, tell: Callable[[str], None]) -> Iterator[
 
 
 def answered(perform: Callable[[], R], what: Callable[[], str], *, size_bytes: int = 0) -> R:
-    """What the disk answers to this call; `what` says what was asked, with the path. It may take a
-    second more for each 4 MiB of `size_bytes`.
+    """Make a call to the disk; `what` describes it, with the path. The deadline is a second longer
+    for each 4 MiB of `size_bytes`.
 
     Raises NoAnswer.
     """
     terms = _terms.get()
     if terms is None:
         return perform()
-    # Whoever has a deadline has a loop; for others its import costs more than an fsync.
+    # Imported here because it imports asyncio, which takes longer than an fsync. Processes with a
+    # deadline have imported it anyway.
     from holdfast.syncer.files.threads import ThreadCall
 
     try:
@@ -77,7 +77,7 @@ def answered(perform: Callable[[], R], what: Callable[[], str], *, size_bytes: i
             f"the disk has not answered for {told_after_s:g} s: {what()}. After "
             f"{deadline_s:g} s ({VARIABLE}) this counts as failed"
         )
-        # Twice half of the rest: while a job is suspended, the time of one wait passes.
+        # Two waits for half of the rest: if the job is suspended, only one of them passes.
         rest_s = (deadline_s - told_after_s) / 2
         if not (asked.has_ended(rest_s) or asked.has_ended(rest_s)):
             raise NoAnswer(errno.ETIMEDOUT, silent_for(deadline_s))
@@ -85,5 +85,5 @@ def answered(perform: Callable[[], R], what: Callable[[], str], *, size_bytes: i
 
 
 def silent_for(seconds: float) -> str:
-    """The words for it."""
+    """The message about a disk that does not answer."""
     return f"the disk has not answered for {seconds:g} s"

@@ -1,4 +1,4 @@
-"""Writing and removing so that a crash leaves the old state or the new one, never a part."""
+"""Writes and removes files so that a crash leaves the old state or the new one, never a part."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from holdfast.syncer.files.disk_deadline import answered
 
 TEMPORARY = ".tmp-"
 REMOVED = ".removed-"
-# Each is lost to another process that deletes the same tree, and has got further then.
+# Each attempt fails only if another process deletes the same tree, which then makes progress.
 _ATTEMPTS = 100
 _LEFTOVER = re.compile(r"\.(tmp|removed)-[0-9a-f]{16}")
 
 
 def unique() -> str:
-    """Sixteen hexadecimal digits that no other name has."""
+    """Sixteen random hexadecimal digits for a unique name."""
     return os.urandom(8).hex()  # the module `secrets` costs 9 ms of import
 
 
 def write_all(descriptor: int, data: bytes | memoryview) -> None:
-    """Write every byte: one call may take fewer, and does where the disk is nearly full."""
+    """Write all bytes; a single call may write fewer, for instance if the disk is nearly full."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def fsync_file(descriptor: int, size_bytes: int = 0) -> None:
-    """Force what was written to the descriptor onto the disk: `size_bytes` at most.
+    """Force the data written to the descriptor to the disk; at most `size_bytes` are waiting.
 
-    On macOS `fsync` leaves the data in the drive's cache (its man page says so); F_FULLFSYNC
-    does not. Raises OSError, among them NoAnswer.
+    On macOS, `fsync` leaves the data in the drive's cache (see its man page), so F_FULLFSYNC is
+    used. Raises OSError, such as NoAnswer.
     """
     answered(
         lambda: _force(descriptor),
@@ -45,7 +45,7 @@ def fsync_file(descriptor: int, size_bytes: int = 0) -> None:
 
 
 def fdatasync_file(descriptor: int) -> None:
-    """The same for what was appended: times that nobody reads need no write of their own."""
+    """Like `fsync_file`, without the file's times, which would take another write."""
     # macOS has no fdatasync.
     force = getattr(os, "fdatasync", _force)
     answered(lambda: force(descriptor), lambda: f"fdatasync of {_path_of(descriptor)}")
@@ -62,12 +62,12 @@ def _force(descriptor: int) -> None:
 
 def _path_of(descriptor: int) -> str:
     with suppress(OSError):
-        return os.readlink(f"/proc/self/fd/{descriptor}")  # Linux alone
+        return os.readlink(f"/proc/self/fd/{descriptor}")  # only on Linux
     return "a file"
 
 
 def fsync_path(path: str | os.PathLike[str]) -> None:
-    """Force a file onto the disk, whoever wrote it."""
+    """Force a file to the disk that any process has written."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fsync_file(descriptor)
@@ -76,7 +76,7 @@ def fsync_path(path: str | os.PathLike[str]) -> None:
 
 
 def fsync_dir(path: str | os.PathLike[str]) -> None:
-    """Make the names in a folder durable: a rename counts after this, not before."""
+    """Force the names in a folder to the disk. Only then does a rename survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         answered(lambda: os.fsync(descriptor), lambda: f"fsync of the folder {path!s}")
@@ -85,42 +85,42 @@ def fsync_dir(path: str | os.PathLike[str]) -> None:
 
 
 def make_folder(path: str | os.PathLike[str], mode: int = 0o777) -> None:
-    """Have a folder, and those above it, with names that outlive a power cut.
+    """Create a folder and its parents if necessary, and force their names to the disk.
 
-    `mode` is that of the folder itself where it is made. Raises OSError.
+    `mode` is for the folder itself if it is created. Raises OSError.
     """
     folder = Path(os.path.abspath(path))
     above = folder.parent
     if not above.exists():
         make_folder(above)
     folder.mkdir(mode=mode, exist_ok=True)
-    # Also where it is there: whoever made it may have died before its name was on the disk.
-    with suppress(PermissionError):  # who may pass through a folder may not be allowed to open it
+    # Also if it exists: its creator may have died before forcing its name to the disk.
+    with suppress(PermissionError):  # permission to enter a folder does not allow opening it
         fsync_dir(above)
 
 
 def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
-    """Replace the file by `data`, durably: a reader sees the old bytes or all the new ones.
+    """Replace the file by `data` and force it to the disk. A reader sees the old or the new bytes.
 
-    The folder must exist. Raises OSError, and then leaves the old file and no temporary one. Where
-    only the folder could not be forced onto the disk, the new file is there: a power cut may bring
-    the old one back.
+    The folder must exist. Raises OSError, and then leaves the old file and no temporary one. If
+    only the folder could not be forced to the disk, it leaves the new file, and a power cut may
+    bring back the old one.
     """
     _replace(path, data, is_forced=True)
     fsync_dir(os.path.dirname(path) or ".")
 
 
 def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
-    """Replace the file by `data`: a reader sees the old bytes or all the new ones. A power cut may
-    lose both, so this is for what can be made again.
+    """Replace the file by `data`, without an fsync. A reader sees the old or the new bytes.
 
-    The folder must exist. Raises OSError, and then leaves the old file and no temporary one.
+    A power cut may lose both, so use it only for files that can be created again. The folder must
+    exist. Raises OSError, and then leaves the old file and no temporary one.
     """
     _replace(path, data, is_forced=False)
 
 
 def _replace(path: str | os.PathLike[str], data: bytes, *, is_forced: bool) -> None:
-    # The temporary name does not repeat the target's, which may fill the 255 bytes of a name.
+    # The temporary name does not contain the target's, which may already have 255 bytes.
     temporary = os.path.join(os.path.dirname(path), f"{TEMPORARY}{unique()}")
     try:
         with open(temporary, "xb", buffering=0) as file:
@@ -140,10 +140,10 @@ def remove_file(path: str | os.PathLike[str]) -> None:
 
 
 def remove_tree(path: str | os.PathLike[str]) -> None:
-    """Remove a directory with all that is in it; what is not there needs no removing.
+    """Remove a directory and its contents; does nothing if it is missing.
 
-    It is renamed to a hidden name first, so that no reader meets a half deleted checkpoint. What
-    a crash leaves under the hidden name `sweep` removes. Of a symlink only the link goes.
+    It is first renamed to a hidden name, so that no reader sees a partly deleted checkpoint. If a
+    crash leaves it there, `sweep` removes it. For a symlink, only the link is removed.
     """
     aside = put_aside(path)
     if aside is not None:
@@ -151,7 +151,8 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
 
 
 def put_aside(path: str | os.PathLike[str]) -> Path | None:
-    """Rename a directory to a hidden name beside it, and return that; None if it is not there."""
+    """Rename a directory to a hidden name in the same folder. Returns the new path; None if the
+    directory is missing."""
     target = Path(path)
     aside = target.parent / f"{REMOVED}{unique()}"
     try:
@@ -162,15 +163,15 @@ def put_aside(path: str | os.PathLike[str]) -> Path | None:
 
 
 def is_leftover(name: str) -> bool:
-    """Whether a file of this name is what an interrupted write or removal left."""
+    """Whether this is the name of a leftover of an interrupted write or removal."""
     return _LEFTOVER.fullmatch(name) is not None
 
 
 def sweep(folder: str | os.PathLike[str], before: float = float("inf")) -> None:
-    """Remove what interrupted writes and removals left in a folder.
+    """Remove the leftovers of interrupted writes and removals in a folder.
 
-    Only what has not changed since `before` (seconds since 1970, by the file system's clock):
-    what others write at this moment would go too. What cannot be removed is left to the next.
+    Only those that have not changed since `before` (seconds since 1970, by the file system's
+    clock): newer ones may be writes in progress. Leftovers that cannot be removed stay.
     """
     try:
         with os.scandir(folder) as entries:
@@ -178,13 +179,13 @@ def sweep(folder: str | os.PathLike[str], before: float = float("inf")) -> None:
     except FileNotFoundError:
         return
     for entry in left:
-        with suppress(OSError):  # its owner was faster, or it is not ours to remove
+        with suppress(OSError):  # its owner has removed it, or this process may not
             if entry.stat(follow_symlinks=False).st_ctime < before:
                 delete_tree(Path(entry.path))
 
 
 def delete_tree(path: Path) -> None:
-    """Delete a directory that nobody looks for; another may be at it, too. Raises OSError."""
+    """Delete a directory, which another process may be deleting as well. Raises OSError."""
     if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
         return
@@ -197,7 +198,7 @@ def delete_tree(path: Path) -> None:
 
 def _rmtree(path: Path) -> None:
     for _ in range(_ATTEMPTS):
-        with suppress(FileNotFoundError):  # whoever deletes it, too, was faster with a part of it
+        with suppress(FileNotFoundError):  # another process has deleted a part of it
             shutil.rmtree(path)
         if not os.path.lexists(path):
             return
@@ -205,7 +206,7 @@ def _rmtree(path: Path) -> None:
 
 
 def _open_up(path: Path) -> None:
-    """Give ourselves the right to delete in it: staging keeps users' read-only folders so."""
+    """Make a folder writable: staging preserves the modes of users' read-only folders."""
     os.chmod(path, stat.S_IRWXU)
     for folder, names, _ in os.walk(path):
         for name in names:

@@ -1,7 +1,7 @@
-"""Opening files that somebody else may have put there: regular ones only, never through a link.
+"""Opens files in folders that another user may have written: only regular files, no links.
 
-A folder that came from elsewhere may hold a FIFO, which blocks whoever opens it, or a link to a
-file of its reader's. What holdfast writes is neither, so that both are refused.
+A folder from elsewhere may contain a FIFO, which blocks the reader, or a link to one of the
+reader's own files. holdfast writes neither, so it refuses both.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _KINDS = (
 
 
 class NotRegular(OSError):
-    """Something else than a regular file stands under the name; the message says what."""
+    """The name belongs to something other than a regular file; the message says what."""
 
 
 def regular_descriptor(path: str | os.PathLike[str], flags: int, mode: int = _MODE) -> int:
-    """Open as `os.open` does. Raises OSError, NotRegular and IsADirectoryError without
-    having waited for anybody."""
+    """Open like `os.open`, but never block. Raises NotRegular, IsADirectoryError or another
+    OSError."""
     try:
         descriptor = os.open(path, flags | _SAFE, mode)
     except OSError as error:
-        # A link, a FIFO that nobody reads, a socket; a folder that is to be written.
+        # A link, a FIFO without a reader, a socket, or a folder that was opened for writing.
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise _refused(path, os.lstat(path).st_mode) from error
         raise
@@ -44,12 +44,12 @@ def regular_descriptor(path: str | os.PathLike[str], flags: int, mode: int = _MO
 
 
 def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """A regular file for reading. Raises OSError, NotRegular."""
+    """Open a regular file for reading. Raises OSError, NotRegular."""
     return open(regular_descriptor(path, os.O_RDONLY), "rb")
 
 
 def read_regular(path: str | os.PathLike[str]) -> bytes:
-    """All bytes of a regular file. Raises OSError, NotRegular."""
+    """Read a regular file. Raises OSError, NotRegular."""
     with open_regular(path) as file:
         return file.read()
 

@@ -1,7 +1,7 @@
-"""Blocking calls of storage libraries, in threads that nobody waits for when a process ends.
+"""Runs blocking calls of storage libraries in daemon threads.
 
-Such a call cannot be interrupted: pyarrow goes on asking an unreachable `gs://` for a quarter of
-an hour. Python joins the threads of its pools at exit, however long they take, but no daemons.
+Such a call cannot be interrupted: pyarrow retries an unreachable `gs://` for a quarter of an hour.
+At exit, Python joins the threads of its own pools, however long they take, but not daemon threads.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IDLE_S = 10.0
 
 
 class _Call:
-    """A call that was handed to a thread; `done` hears of its end there."""
+    """A call in a thread, which calls `done` when it has ended."""
 
     def __init__(self, perform: Callable[[], Any], done: Callable[[_Call], None]) -> None:
         self._perform = perform
@@ -35,9 +35,9 @@ class _Call:
 
     def run(self) -> None:
         try:
-            with children_end_here():  # it may be a filesystem of the user's
+            with children_end_here():  # it may be the user's filesystem
                 self.value = self._context.run(self._perform)
-        except BaseException as error:  # whatever it is: who waits for the call raises it
+        except BaseException as error:  # `result` raises it
             self.error = error
         self._done(self)
 
@@ -47,11 +47,11 @@ class _Call:
                 raise self.error
             return self.value
         finally:
-            self.error = None  # it would hold its own frames, and those what they opened
+            self.error = None  # it would keep its frames alive, and the files that they opened
 
 
 class _Pool:
-    """Threads that are used again; one whose call hangs is simply not there any more."""
+    """Threads that are reused. A thread whose call hangs does not return to the pool."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -71,7 +71,7 @@ class _Pool:
             thread = threading.Thread(target=self._serve, args=(inbox,), name=name, daemon=True)
             try:
                 thread.start()
-            except RuntimeError:  # user code has used up all threads
+            except RuntimeError:  # no thread can be started
                 with self._lock:
                     self.busy -= 1
                 raise
@@ -86,7 +86,7 @@ class _Pool:
                     if inbox in self._idle:
                         self._idle.remove(inbox)
                         return
-                continue  # it was chosen a moment ago
+                continue  # it has just been chosen for a call
             call.run()
             del call
             with self._lock:
@@ -98,17 +98,17 @@ _pool = _Pool()
 
 
 def busy() -> int:
-    """How many calls are under way, among them those that were given up."""
+    """The number of calls in progress, including abandoned ones."""
     return _pool.busy
 
 
 async def call(perform: Callable[[], R]) -> R:
-    """What `perform` returns or raises in a thread; who is cancelled leaves it to itself."""
+    """Call `perform` in a thread and wait for it. If cancelled, the thread is abandoned."""
     return await begin(perform)
 
 
 def begin(perform: Callable[[], R]) -> asyncio.Future[R]:
-    """The same as a future. Cancelling it leaves the thread to itself."""
+    """Like `call`, but return a future. Cancelling it abandons the thread."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[R] = loop.create_future()
 
@@ -118,13 +118,13 @@ def begin(perform: Callable[[], R]) -> asyncio.Future[R]:
             return
         if error is None:
             ended.set_result(call.value)
-        elif isinstance(error, StopIteration):  # which no future takes
+        elif isinstance(error, StopIteration):  # futures do not accept it
             ended.set_exception(RuntimeError(f"the call raised {error!r}"))
         else:
             ended.set_exception(error)
 
     def done(call: _Call) -> None:
-        with suppress(RuntimeError):  # the loop is closed: it was given up
+        with suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(take_in, call)
 
     _pool.begin(_Call(perform, done))
@@ -132,7 +132,7 @@ def begin(perform: Callable[[], R]) -> asyncio.Future[R]:
 
 
 class ThreadCall(Generic[R]):
-    """A call in a thread, for callers without a loop: who gives it up leaves it to itself."""
+    """A call in a thread, for callers without a loop. It can be abandoned at any time."""
 
     def __init__(self, perform: Callable[[], R]) -> None:
         self._ended = threading.Event()
@@ -140,11 +140,11 @@ class ThreadCall(Generic[R]):
         _pool.begin(self._call)
 
     def has_ended(self, within_s: float) -> bool:
-        """Whether it ends within so many seconds."""
+        """Wait up to `within_s` seconds; return whether the call has ended."""
         return self._ended.wait(within_s)
 
     def result(self) -> R:
-        """What it has returned or raised, once it has ended."""
+        """The result of the call, or its exception; only after its end."""
         value: R = self._call.result()
         return value
 
@@ -152,8 +152,8 @@ class ThreadCall(Generic[R]):
 def call_and_wait(
     perform: Callable[[], R], deadline_s: float, progress: Callable[[], object] = lambda: None
 ) -> R:
-    """The same for callers without a loop. Raises TimeoutError when the time is up and
-    `progress()` is what it was `deadline_s` ago."""
+    """Like `call`, for callers without a loop. Raises TimeoutError if `progress()` has not changed
+    for `deadline_s`."""
     before = progress()
     started = ThreadCall(perform)
     while not started.has_ended(deadline_s):
@@ -163,7 +163,7 @@ def call_and_wait(
 
 
 def _forget() -> None:
-    """In a forked process there are no threads but the one that forked."""
+    """Forget the threads in a forked child, which has only the thread that forked."""
     global _pool
     _pool = _Pool()
 

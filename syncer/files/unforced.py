@@ -1,8 +1,8 @@
-"""Files that an fsync has failed for: written anew before anything counts on them.
+"""Rewrites files after a failed fsync.
 
-After such an fsync Linux has dropped what it could not write, and says nothing of that the next
-time. So the bytes are copied to a new file, which takes the old one's place once it is on the
-disk, and only if they are still those that were hashed before.
+After a failed fsync Linux may have dropped the pages that it could not write, and the next fsync
+succeeds nevertheless. So the bytes are copied to a new file, which replaces the old one when it is
+forced to the disk, if the bytes still have the checksum that was computed before.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _Identity = tuple[int, int, int]
 
 
 class BytesLost(StorageError):
-    """The disk refused a file's bytes, and they are not in memory any more."""
+    """The disk refused a file's bytes, and memory no longer has them."""
 
 
 class Unforced:
-    """What could not be forced to the disk, as this process knows it: a retry that succeeds must
-    not hide it. Used by several threads."""
+    """The files for which an fsync has failed in this process; a successful retry must not hide
+    that. Used by several threads."""
 
     def __init__(self) -> None:
         self._checksums: dict[_Identity, str] = {}
         self._lock = threading.Lock()
 
     def force(self, descriptor: int, path: str, checksum: str, algorithm: str) -> None:
-        """Make the open file durable, whose bytes have this checksum.
+        """Force an open file to the disk; its bytes have this checksum.
 
-        Raises OSError where that is impossible now, BytesLost where they are gone.
+        Raises OSError if that is impossible now, BytesLost if the bytes are lost.
         """
         facts = os.fstat(descriptor)
-        # No other file's: a number that a removed file had may be another's, which is newer.
+        # With the ctime, because a new file may have the inode number of a removed one.
         identity = facts.st_dev, facts.st_ino, facts.st_ctime_ns
         with self._lock:
             expected = self._checksums.get(identity)
@@ -48,7 +48,7 @@ class Unforced:
                 expected = checksum
                 with self._lock:
                     self._checksums[identity] = expected
-                # It would give no answer for another file either, and may fail for this one yet.
+                # Another file would get no answer either, and this fsync may still fail.
                 if isinstance(error, NoAnswer):
                     raise
             else:
@@ -92,6 +92,6 @@ def _lost(path: str) -> BytesLost:
     return BytesLost(
         "force to the disk",
         path,
-        "the disk refused it, and its bytes are not in memory any more",
-        "Look at the disk: dmesg says more",
+        "the disk refused it, and memory no longer has its bytes",
+        "Check the disk: dmesg says more",
     )

@@ -1,4 +1,4 @@
-"""What users give as a filesystem: pyarrow's or fsspec's, bare or wrapped, a disk or a bucket."""
+"""Recognizes the filesystems that users pass: pyarrow's or fsspec's, wrapped or not."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from holdfast.syncer.errors import (
 
 RemoveEmpty = Callable[[str], None]
 
-# Where a move is one step.
+# pyarrow's filesystems with atomic renames.
 _ARROW_DISKS = frozenset({"local", "hdfs", "viewfs"})
 _FSSPEC_DISKS = frozenset({"file", "local", "sftp", "ssh", "smb"})
-# Those of fsspec whose `rmdir` refuses a folder with something in it. ArrowFSWrapper, which may
-# call itself "local" too, removes all that is there, and s3fs the bucket.
+# fsspec's filesystems whose `rmdir` refuses a folder that is not empty. ArrowFSWrapper, which may
+# also have the protocol "local", removes the content, and s3fs the bucket.
 _CAREFUL = frozenset({"local.LocalFileSystem", "sftp.SFTPFileSystem", "smb.SMBFileSystem"})
-# The kinds of error of a driver, by its text: each driver has types of its own.
+# Errors are recognized by their text, because each driver has its own types.
 _NO_ACCESS = re.compile(
     r"ACCESS_DENIED|AccessDenied|INVALID_ACCESS_KEY|InvalidAccessKey|SIGNATURE_DOES_NOT_MATCH"
     r"|SignatureDoesNotMatch|NoCredentials|Forbidden|\b(401|403)\b"
@@ -37,9 +37,9 @@ _CHECK_CREDENTIALS = "Check the credentials and that they may read, write, list 
 
 
 def as_arrow(filesystem: object) -> Any:
-    """A pyarrow filesystem for what the user gave; None if it is this machine's own.
+    """The user's filesystem as pyarrow's; None if it is this machine's own.
 
-    Raises InvalidLocation for anything else.
+    Raises InvalidLocation if it is not a filesystem.
     """
     import pyarrow.fs as arrow_fs
 
@@ -63,13 +63,14 @@ def as_arrow(filesystem: object) -> Any:
 
 
 def is_this_machines(filesystem: Any) -> bool:
-    """Whether a pyarrow filesystem is that of this machine's disks, and nothing more."""
+    """Whether a pyarrow filesystem is exactly that of this machine's disks."""
     wrapped = wrapped_fsspec(filesystem)
     return as_arrow(filesystem if wrapped is None else wrapped) is None
 
 
 def without_prefix(filesystem: Any, path: str) -> tuple[Any, str]:
-    """The filesystem below those that only put a prefix before each path, and the path in it."""
+    """Unwrap filesystems that only add a prefix to each path. Returns the inner one and the path
+    in it."""
     import pyarrow.fs as arrow_fs
 
     while type(filesystem) is arrow_fs.SubTreeFileSystem:
@@ -86,19 +87,19 @@ def without_prefix(filesystem: Any, path: str) -> tuple[Any, str]:
 
 
 def wrapped_fsspec(filesystem: Any) -> Any:
-    """The fsspec filesystem that a pyarrow filesystem stands for; None if it is none."""
+    """The fsspec filesystem inside a pyarrow filesystem; None if there is none."""
     handler = getattr(filesystem, "handler", None)
     return getattr(handler, "fs", None)
 
 
 def protocols(filesystem: Any) -> frozenset[str]:
-    """What fsspec calls a filesystem of its own; nothing for any other."""
+    """The protocols of one of fsspec's own filesystems; empty for any other."""
     names = getattr(filesystem, "protocol", ())
     return frozenset([names] if isinstance(names, str) else names)
 
 
 def renames_cheaply(filesystem: Any) -> bool:
-    """Whether a move within this pyarrow filesystem is one step."""
+    """Whether a rename within this pyarrow filesystem is one cheap step."""
     wrapped = wrapped_fsspec(filesystem)
     if wrapped is None:
         return filesystem.type_name in _ARROW_DISKS
@@ -106,10 +107,10 @@ def renames_cheaply(filesystem: Any) -> bool:
 
 
 def remover_of_empty(filesystem: Any) -> RemoveEmpty | None:
-    """What removes an empty folder of this pyarrow filesystem, and raises OSError for any other.
+    """A function that removes a folder if it is empty, and raises OSError otherwise.
 
-    None where folders are only names, and where nothing but a recursive removal is offered
-    (HDFS): what another writer puts there meanwhile would go too.
+    None if folders are only parts of names, or if only a recursive removal exists (HDFS), which
+    could remove files that another writer has just put there.
     """
     import pyarrow.fs as arrow_fs
 
@@ -124,7 +125,7 @@ def remover_of_empty(filesystem: Any) -> RemoveEmpty | None:
 
 
 def translated(error: Exception, operation: str, where: str) -> StorageError:
-    """What a filesystem's driver raised, as one of our errors."""
+    """Translate an error of a filesystem's driver to a StorageError."""
     text = redact(f"{type(error).__name__}: {error}")
     if isinstance(error, StorageError):
         return error.during(operation, where)

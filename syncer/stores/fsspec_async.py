@@ -1,8 +1,8 @@
-"""An fsspec filesystem's own coroutines, on its own loop, in the place of its blocking calls.
+"""Calls an fsspec filesystem's coroutines on its own loop, instead of its blocking methods.
 
-pyarrow's wrapper opens a Python file for each object, and asks for it afterwards: 1,000 files of
-4 KiB went at half the rate of `fs.put`. Where the answer to a put has the MD5 of what was sent as
-its ETag, that is the confirmation; else the object is looked at.
+pyarrow's wrapper opens a Python file for each object and checks it afterwards, which took twice as
+long as `fs.put` for 1,000 files of 4 KiB. If the answer to a put has the MD5 of the sent bytes as
+its ETag, that confirms the put; otherwise the object is checked.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ R = TypeVar("R")
 
 
 class AsyncCalls:
-    """What such a filesystem does without a thread for each call."""
+    """The operations of such a filesystem that need no thread per call."""
 
     def __init__(self, filesystem: Any) -> None:
         self._fs = filesystem
 
     @classmethod
     def of(cls, filesystem: Any) -> AsyncCalls | None:
-        """None for a filesystem that has no coroutines, or no loop of its own to run them."""
+        """None for a filesystem that has no coroutines, or no loop that runs them."""
         is_async = getattr(filesystem, "async_impl", False) is True
         if not is_async or getattr(filesystem, "asynchronous", False):
             return None
@@ -38,10 +38,12 @@ class AsyncCalls:
         answered: Callable[[bool], None],
         ended: Callable[[], None],
     ) -> None:
-        """One after the other; after `for_s` none is begun but the first. `answered` hears of
-        each whether the answer proves that these bytes have arrived, on the filesystem's loop.
-        `ended` is called in any case, later where the caller is cancelled. Raises whatever the
-        filesystem does."""
+        """Put the objects one after the other; after `for_s` none but the first is begun.
+
+        `answered` is called for each, on the filesystem's loop, with whether the answer proves
+        that these bytes have arrived. `ended` is always called at the end, which is later than
+        the end of this call if the caller is cancelled. Raises whatever the filesystem raises.
+        """
 
         async def put_all() -> None:
             until = time.monotonic() + for_s
@@ -56,7 +58,7 @@ class AsyncCalls:
         await self._on_its_loop(lambda: self._fs._rm_file(path), ended)
 
     async def sizes(self, folder: str) -> dict[str, int]:
-        """Of each file in the folder and below, by its path; none where there is no folder."""
+        """The sizes of all files in the folder and below, by path; empty if it is missing."""
         try:
             found = await self._on_its_loop(
                 lambda: self._fs._find(folder, detail=True), lambda: None

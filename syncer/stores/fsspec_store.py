@@ -1,7 +1,7 @@
-"""A store over an fsspec filesystem that has coroutines and a loop of its own, as s3fs has.
+"""A store over an fsspec filesystem that has coroutines and its own loop, such as s3fs.
 
-Small objects, removals and listings go by these; the rest by pyarrow's wrapper, which opens a
-Python file for each object and lists each folder twice.
+Small objects, removals and listings use the coroutines. Everything else uses pyarrow's wrapper,
+which opens a Python file for each object and lists each folder twice.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from holdfast.syncer.stores.store import LOOKUP_S, ObjectInfo, PutResult, allowa
 
 R = TypeVar("R")
 
-# Larger ones go as a stream, and are never in memory as a whole.
+# Larger objects are streamed, so memory never holds a whole one.
 _WHOLE_BYTES = 4 << 20
-# They are read in less time than a thread takes to wake.
+# Files up to this size are read in less time than a thread takes to wake.
 _SMALL_BYTES = 64 << 10
 
 
 def store_over(filesystem: Any, root: str, *, where: str) -> ArrowStore:
-    """The store for a pyarrow filesystem that is not one of this machine's disks."""
+    """The store for a pyarrow filesystem other than this machine's disks."""
     base, _ = without_prefix(filesystem, root)
     calls = None if renames_cheaply(base) else AsyncCalls.of(wrapped_fsspec(base))
     if calls is None:
@@ -36,7 +36,7 @@ def store_over(filesystem: Any, root: str, *, where: str) -> ArrowStore:
 
 
 class FsspecStore(ArrowStore):
-    """An object that the filesystem's own answer does not prove is looked at."""
+    """Looks at an object after a put only if the filesystem's answer does not prove its bytes."""
 
     def __init__(self, filesystem: Any, root: str, *, where: str, calls: AsyncCalls) -> None:
         super().__init__(filesystem, root, where=where)
@@ -53,8 +53,8 @@ class FsspecStore(ArrowStore):
         for_s: float,
         stored: Callable[[str, PutResult], None],
     ) -> None:
-        """One thread reads them, and one coroutine on the filesystem's loop puts them: a file
-        that goes alone changes threads twice, which took a fifth of the time of 1,000 files."""
+        """Read all files in one thread call and put them in one coroutine on the filesystem's
+        loop. With single files, changes of threads took a fifth of the time for 1,000 files."""
         waiting = list(sources)
 
         def read() -> list[tuple[str, bytes]]:
@@ -108,7 +108,7 @@ class FsspecStore(ArrowStore):
         return await self._confirmed("put", key, len(data))
 
     async def _whole(self, key: str, source: bytes | Path) -> bytes | None:
-        """What is there now; None where it is too large to be in memory."""
+        """The current bytes of the source; None if they are too many for memory."""
         if isinstance(source, bytes):
             return source if len(source) <= _WHOLE_BYTES else None
         try:
@@ -120,13 +120,14 @@ class FsspecStore(ArrowStore):
 
     async def _delete_one(self, key: str) -> None:
         path = self._path(key)
-        # Not `rm` of many: s3fs drops what the storage refuses of them, without a word.
+        # Not `rm` with many paths: s3fs silently ignores those that the storage refuses.
         await self._change_there(
             "delete", [key], lambda ended: self._calls.delete(path, ended), LOOKUP_S
         )
 
     async def _found(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
-        """One listing, where pyarrow makes another before it to see whether there is a folder."""
+        """One listing; pyarrow would make another one first, to find out whether the folder
+        exists."""
         self._forget_listings()
         try:
             async with asyncio.timeout(LOOKUP_S), self._slots:
@@ -143,8 +144,8 @@ class FsspecStore(ArrowStore):
         perform: Callable[[Callable[[], None]], Awaitable[R]],
         deadline_s: float,
     ) -> R:
-        """As `_change`, on the filesystem's own loop, which says when it ended. Where `keys`
-        becomes shorter meanwhile, an error names the first that is left."""
+        """Like `_change`, on the filesystem's own loop. `perform` must call its argument when the
+        change has ended, and may remove keys that are done; an error names the first one left."""
         all_keys, first = frozenset(keys), keys[0]
         for key in keys:
             self._abandoned.check(operation, key, self._shown(key))
@@ -157,7 +158,7 @@ class FsspecStore(ArrowStore):
 
 
 def _beginning(source: Path) -> bytes | None:
-    """A file that is small; None for another. Raises OSError."""
+    """The bytes of a small file; None if it is larger. Raises OSError."""
     with open(source, "rb", buffering=0) as file:
         if os.fstat(file.fileno()).st_size > _WHOLE_BYTES:
             return None

@@ -1,4 +1,5 @@
-"""A store in a local directory: temp file, fsync, rename; create-only puts by hard link."""
+"""A store in a local directory: a temporary file, an fsync, a rename; create-only puts use a hard
+link."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.E
 
 @dataclass(frozen=True, slots=True)
 class LocalStore(PutsAtOnce):
-    """Objects as files below `root`, which is made by the first put."""
+    """Objects as files below `root`, which the first put creates."""
 
     root: Path
 
@@ -76,8 +77,8 @@ class LocalStore(PutsAtOnce):
         return await self._call("put", key, self._put, check_key(key), source, create_only)
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
-        """Inside the kernel, where the file system can by sharing blocks; no hard link: who
-        changes one checkpoint in its place shall not change another."""
+        """Copy inside the kernel, by sharing blocks if the file system can. Not by a hard link:
+        a change of one checkpoint in place must not change another."""
         original = check_key(source.key)
         return await self._call("copy", key, self._copy, original, check_key(key))
 
@@ -98,7 +99,7 @@ class LocalStore(PutsAtOnce):
         await self._call("delete", "", self._delete, [check_key(key) for key in keys])
 
     async def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: the store keeps nothing open."""
 
     async def _call(
         self,
@@ -119,7 +120,8 @@ class LocalStore(PutsAtOnce):
             raise from_os_error(error, operation, where) from error
 
     def _path(self, key: str) -> Path:
-        """Raises OSError where a folder on the way is a link, which may lead out of the store."""
+        """The path of a key. Raises OSError if a folder in it is a link, which may lead out of the
+        store."""
         folder = str(self.root)
         for name in key.split("/")[:-1]:
             folder = f"{folder}/{name}"
@@ -210,7 +212,7 @@ def _raise_unless_missing(error: OSError) -> None:
 
 
 def _created(path: Path) -> FileIO:
-    """A new file, and the folders above it: a deletion beside us may remove those once more."""
+    """Create a file and its folders. A simultaneous deletion may remove the folders again."""
     for _ in range(FOLDER_ATTEMPTS):
         with suppress(FileNotFoundError, FileExistsError):
             if not path.parent.exists():
@@ -238,7 +240,7 @@ def _publish(temporary: Path, target: Path, *, create_only: bool) -> None:
         _create(temporary, target)
     except FileExistsError as error:
         if not _is_object(target):
-            cause = "what stands there is not a regular file"
+            cause = "it exists and is not a regular file"
             raise StorageRefused("put", str(target), cause, "Remove it") from error
         raise AlreadyStored("put", str(target), "there is such an object already") from error
 
@@ -246,13 +248,13 @@ def _publish(temporary: Path, target: Path, *, create_only: bool) -> None:
 def _is_object(path: Path) -> bool:
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
-    except FileNotFoundError:  # it has just been removed: it was one
+    except FileNotFoundError:  # it was an object that has just been removed
         return True
 
 
 def _create(temporary: Path, target: Path) -> None:
-    """One of several wins. What else shows nobody an empty file has to be given up where there
-    are no hard links, as on FAT and most file systems over object stores."""
+    """Create the target; only one of several writers succeeds. Without hard links, as on FAT and
+    most file systems over object stores, readers may see an empty file for a moment."""
     try:
         os.link(temporary, target)
     except OSError as error:

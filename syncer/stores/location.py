@@ -1,7 +1,7 @@
-"""Where results are kept: what the user named, understood once, with its secrets set apart.
+"""The place where results are stored, with credentials kept apart.
 
-A `Location` prints and persists as `public`, which holds no credentials. It travels to our own
-processes by pickle, credentials included; `without_credentials()` is for what stays on disk.
+A `Location` is printed and stored as `public`, without credentials. Pickles for holdfast's own
+processes include the credentials; files on the disk get `without_credentials()`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Location:
-    """A folder in some storage: `base`, and the path below it. Equal are those of one place."""
+    """A folder in storage: `base`, and the path below it. Locations of one place are equal."""
 
     base: StoragePlace = field(repr=False)
     below: str = field(default="", repr=False)
@@ -41,7 +41,7 @@ class Location:
         filesystem: object | None,
         environ: Mapping[str, str],
     ) -> Self:
-        """Understand what the user gave; nothing is contacted yet.
+        """Resolve the user's arguments, without contacting the storage.
 
         Without a `storage_path` it is RAY_STORAGE, else RAY_AIR_LOCAL_CACHE_DIR, else
         `~/ray_results`. Raises InvalidLocation.
@@ -64,7 +64,7 @@ class Location:
 
     @property
     def public(self) -> str:
-        """The place without credentials; `resolve` understands it again."""
+        """The place without credentials; `resolve` accepts it."""
         return self.base.public(self.below)
 
     @property
@@ -74,21 +74,21 @@ class Location:
 
     @property
     def path(self) -> str:
-        """The path as pyarrow wants it: `bucket/prefix/...` for S3."""
+        """The path as pyarrow expects it: `bucket/prefix/...` for S3."""
         if self.kind == "uri":
             return self.arrow()[1]
         return joined(self.base.path, self.below)
 
     def arrow(self) -> tuple[Any, str]:
-        """The pyarrow filesystem, made once for this place and all below it, and the path.
+        """The pyarrow filesystem, created once for this place and all below it, and the path.
 
-        Raises InvalidLocation or another StorageError if the filesystem cannot be made.
+        Raises InvalidLocation or another StorageError if the filesystem cannot be created.
         """
         filesystem, path = self.base.arrow()
         return filesystem, joined(path, self.below)
 
     def open_store(self) -> Store:
-        """A new store of this place; close it when done. Nothing is contacted yet."""
+        """A new store for this place, which the caller closes. Nothing is contacted yet."""
         if self.kind == "local":
             return _local_store(self.path)
         if self.kind == "s3":
@@ -109,7 +109,7 @@ class Location:
         return replace(self, below=joined(self.below, check_key(name)))
 
     def above(self, levels: int) -> Location | None:
-        """The folder so many levels above this one, None where there are not so many."""
+        """The folder `levels` above this one; None if there is none."""
         head, *rest = self.path.rstrip("/").rsplit("/", levels)
         if len(rest) < levels:
             return None
@@ -119,15 +119,15 @@ class Location:
         return replace(self, base=base, below="")
 
     def without_credentials(self) -> Location:
-        """The same place as it may be written to disk: secrets and given filesystem left out."""
+        """The same place for a file on the disk: without secrets and the user's filesystem."""
         if self.kind == "given":
             return replace(self, base=replace(self.base, filesystem=None, made={}))
         return replace(Location.resolve(self.base.public(), None, {}), below=self.below)
 
     @property
     def is_picklable(self) -> bool:
-        """Whether this can be sent to another process: a given filesystem may forbid it."""
-        # fsspec's own memory is another in each process.
+        """Whether this can be sent to another process; not every user's filesystem can."""
+        # Each process has its own memory filesystem of fsspec.
         if self.kind != "given":
             return not self.base.uri.startswith("memory:")
         filesystem, _ = without_prefix(self.base.filesystem, "")
@@ -137,7 +137,7 @@ class Location:
 
         try:
             cloudpickle.dumps(self.base.filesystem)
-        except Exception:  # whatever a user's class raises; the caller is told by the answer
+        except Exception:  # a user's class may raise anything
             return False
         return True
 

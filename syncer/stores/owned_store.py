@@ -1,7 +1,8 @@
-"""The storage of an experiment, for as long as this incarnation is the newest one.
+"""The storage of an experiment, which this incarnation may write to while it is the newest.
 
-Each incarnation claims it by creating the next object in `.epochs/`; where the store decides, one
-of two that try at once wins. Whoever finds a newer claim than its own writes no more.
+Each incarnation claims the storage by creating the next object in `.epochs/`. If the store has
+conditional puts, only one of two simultaneous claims succeeds. An incarnation that finds a newer
+claim than its own stops writing.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from holdfast.syncer.stores.store import ObjectInfo, PutResult, PutsBatches, Sto
 _CLAIM = re.compile(r"[0-9]{6,12}")
 _FIRST = f"{CLAIMS}/{1:06d}"
 _LOOK_S = 1.0
-# From this age on the next look is begun, while writes still go by the last one.
+# After this time the next look begins in the background; writes still rely on the last one.
 _AHEAD_S = 0.7
-# Small files in one call at most.
+# The largest number of small files per call.
 _BATCH = 16
 
 
@@ -32,16 +33,15 @@ class ClaimLost(StorageError):
 
 
 def unconfirmed(key: str) -> StorageUnavailable:
-    """For what is not there although its put was answered with success."""
+    """The error for an object that is missing although the storage confirmed its put."""
     return StorageUnavailable(
-        "put", key, "the storage has confirmed it and does not have it", "It is put once more"
+        "put", key, "the storage has confirmed it and does not have it", "It is uploaded again"
     )
 
 
 class OwnedStore:
-    """A store that looks whose it is before each write: at most once a second where that is
-    enough, at once before it deletes anything. `epoch` is a claim made earlier, "" for none.
-    `is_new` says that nobody has owned the storage before."""
+    """A store that checks its claim before each write: at most once a second, but always before a
+    deletion. `epoch` is an earlier claim of this run, "" for none."""
 
     def __init__(
         self, store: Store, *, where: str, experiment_id: str, epoch: str, parallel: int
@@ -57,12 +57,12 @@ class OwnedStore:
         self.epoch = epoch
         self.is_new = False
         self._was_empty = False
-        # Of each trial, the last by name: one string for each checkpoint would add up.
+        # The last folder of each trial, by name. One entry per checkpoint would use much memory.
         self._entered: dict[str, str] = {}
         self._unfinished: set[str] = set()
 
     async def claim(self) -> None:
-        """Own the storage from now on, unless it was claimed earlier. Raises ClaimLost."""
+        """Claim the storage, unless this run has already claimed it. Raises ClaimLost."""
         if self.epoch:
             return
         newest = max(await self._claims(), default="")
@@ -72,7 +72,7 @@ class OwnedStore:
             await self._store.put(epoch, self._experiment_id.encode(), create_only=True)
         except AlreadyStored as error:
             raise ClaimLost(
-                "claim", self.where, "another restore of this experiment was a moment faster"
+                "claim", self.where, "another restore of this experiment claimed it first"
             ) from error
         if epoch not in await self._claims():
             raise unconfirmed(epoch)
@@ -87,10 +87,10 @@ class OwnedStore:
         return [entry.key for entry in entries if _CLAIM.fullmatch(entry.name)]
 
     async def check(self, *, at_once: bool = False) -> None:
-        """Raise Usurped if a newer incarnation has claimed the storage; looks once a second.
+        """Raise ClaimLost if a newer incarnation has claimed the storage. Looks once a second.
 
-        Raises StorageUnavailable where our own claim is gone: nothing may be concluded from, or
-        written to, an empty mount point.
+        Raises StorageUnavailable if this run's claim is missing: the storage may be an empty mount
+        point, which must be neither trusted nor written to.
         """
         if at_once:
             await self._look()
@@ -105,16 +105,16 @@ class OwnedStore:
         return asyncio.get_running_loop().time() - self._looked_at
 
     def _look_ahead(self) -> None:
-        """Look while uploads go on: all of them waited once a second else."""
+        """Look in the background; otherwise all uploads would wait once a second."""
         if self._ahead is None or self._ahead.done():
             self._ahead = asyncio.create_task(self._try_to_look())
 
     async def _try_to_look(self) -> None:
-        with suppress(StorageError):  # whoever writes after the second is over looks again
+        with suppress(StorageError):  # the next write looks again
             await self._look_once(_AHEAD_S)
 
     async def _look_once(self, after_s: float) -> None:
-        # One look for all that wait for it: 16 uploads at once made 15% of their requests so.
+        # One look serves all waiting uploads: with 16 at once, looks were 15% of all requests.
         async with self._looking:
             if self._age_s() >= after_s:
                 await self._look()
@@ -126,19 +126,19 @@ class OwnedStore:
             cause = "a newer restore of this experiment has taken over"
             raise ClaimLost("write", self.where, cause)
         if self.epoch not in claims:
-            cause = f"it does not hold {self.epoch}, this run's claim, any more"
+            cause = f"it no longer has {self.epoch}, this run's claim"
             raise StorageUnavailable("write", self.where, cause, "Is it still mounted?")
         self._looked_at = now
 
     @property
     def decides(self) -> bool:
-        """Whether, of two puts on condition that an object is new, the storage refuses one."""
+        """Whether the storage has conditional puts: it refuses one of two puts of a new object."""
         return self._store.conditional_puts
 
     def enters_first(self, folder: str) -> bool:
-        """Whether nobody can have put anything into this folder up to now; true at most once.
+        """Whether the folder must be empty in storage, because no run has written to it yet.
 
-        Never of a folder whose name comes before one that was entered next to it.
+        True at most once per folder, and only for names after those of earlier folders next to it.
         """
         above, _, name = folder.rpartition("/")
         is_first = self._was_empty and name > self._entered.get(above, "")
@@ -148,7 +148,7 @@ class OwnedStore:
 
     @property
     def is_contestable(self) -> bool:
-        """Whether two restores at the same moment could both have claimed it."""
+        """Whether two simultaneous restores could both have claimed the storage."""
         return self.epoch > _FIRST and not self.decides
 
     @property
@@ -156,7 +156,7 @@ class OwnedStore:
         return self._store.has_folders
 
     async def sweep(self) -> None:
-        """Remove what the puts of those left that owned the storage before, and nobody reads."""
+        """Remove the leftovers of interrupted puts of earlier incarnations."""
         if self._store.has_folders:
             prefix = "" if self.epoch > _FIRST else CLAIMS
             found = await self._store.list(prefix, leftovers=True)
@@ -169,11 +169,12 @@ class OwnedStore:
         return await self._store.read(key)
 
     async def read_small(self, key: str, most: int) -> bytes:
-        """Raises StorageRefused for an object of more than `most` bytes, before it is read."""
+        """Read an object. Raises StorageRefused, before reading, if it has more than `most`
+        bytes."""
         return await read_object(self._store, key, most)
 
     async def look_at(self, key: str) -> ObjectInfo | None:
-        """What storage says of one object, None where there is none."""
+        """The entry of one object; None if it does not exist."""
         return await self._store.head(key)
 
     async def put(self, key: str, data: bytes, *, create_only: bool = False) -> None:
@@ -182,7 +183,8 @@ class OwnedStore:
         await self._store.put(key, data, create_only=create_only)
 
     async def put_for_sure(self, key: str, data: bytes, *, create_only: bool = False) -> None:
-        """Read it back, too: what makes other objects count. Raises AlreadyStored, ClaimLost."""
+        """Put an object that makes others visible, and read it back. Raises AlreadyStored,
+        ClaimLost."""
         await self.put(key, data, create_only=create_only)
         try:
             is_there = await self._store.read(key) == data
@@ -192,16 +194,16 @@ class OwnedStore:
             raise unconfirmed(key)
 
     async def upload(self, key: str, source: Path) -> PutResult:
-        """Put a file, so many at once. Raises ClaimLost."""
+        """Put a file; the number of simultaneous puts is limited. Raises ClaimLost."""
         async with self._slots:
             await self.check()
             return await self._store.put(key, source)
 
     async def upload_new(self, key: str, source: Path) -> PutResult:
-        """Put a file that shall never be replaced, not even by a put of an older incarnation that
-        was on its way all the time; so far as the store can decide that.
+        """Put a file that is never replaced, not even by a delayed put of an older incarnation, if
+        the store has conditional puts.
 
-        What was interrupted goes on. Raises AlreadyStored, ClaimLost.
+        Continues an interrupted put. Raises AlreadyStored, ClaimLost.
         """
         async with self._slots:
             await self.check()
@@ -210,18 +212,18 @@ class OwnedStore:
 
     @property
     def small_bytes(self) -> int:
-        """Files up to this size are for `upload_small`; -1 where there are none."""
+        """The largest file for `upload_small`; -1 if the store has no batches."""
         store = self._store
         return store.batch_bytes if isinstance(store, PutsBatches) and not self.decides else -1
 
     async def upload_small(
         self, sources: Mapping[str, Path], stored: Callable[[str, PutResult], None]
     ) -> None:
-        """Put small files that shall never be replaced; `stored` hears of each that is there.
+        """Put small files that are never replaced; `stored` is called for each that is stored.
 
         Raises ClaimLost.
         """
-        # Few files are dealt to all slots; of many, no batch is long.
+        # A few files are distributed over all slots; many files, in short batches.
         count = max(min(len(sources), self._parallel), -(-len(sources) // _BATCH))
         keys = list(sources)
         batches = [{key: sources[key] for key in keys[at::count]} for at in range(count)]
@@ -230,7 +232,7 @@ class OwnedStore:
     async def _upload_batch(
         self, sources: dict[str, Path], stored: Callable[[str, PutResult], None]
     ) -> None:
-        """Looks whose the storage is as often as if each file went alone."""
+        """Put a batch; checks the claim as often as for single files."""
         store = self._store
         assert isinstance(store, PutsBatches)
 
@@ -245,7 +247,7 @@ class OwnedStore:
                 await store.put_batch(dict(sources), for_s=_LOOK_S, stored=note)
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
-        """Make an object of another one's bytes. Raises ClaimLost, NotStored."""
+        """Copy an object inside the storage. Raises ClaimLost, NotStored."""
         async with self._slots:
             await self.check()
             return await self._store.copy(source, key)
@@ -255,17 +257,18 @@ class OwnedStore:
             return await self._store.holds(entry, source)
 
     async def recall_unfinished(self) -> None:
-        """Find the puts that those who owned the storage before have begun and not ended."""
+        """Find the unfinished puts of earlier incarnations."""
         if not self.is_new:
             self._unfinished = set(await self._store.unfinished())
 
     async def abandon(self, folder: str) -> None:
-        """Remove what is left there of unfinished puts, so far as we know of them. A newer owner
-        that goes on with one of them is told so, and begins it anew."""
+        """Remove the known unfinished puts in a folder. A newer owner that was continuing one of
+        them gets an error and begins it again."""
         await self._store.abandon(folder)
 
     async def abandon_recalled(self) -> None:
-        """Remove what was begun before we came, and was not continued. Raises ClaimLost."""
+        """Remove the unfinished puts of earlier incarnations that were not continued. Raises
+        ClaimLost."""
         if self._unfinished:
             await self.check(at_once=True)
             for folder in {key.rpartition("/")[0] for key in self._unfinished}:
@@ -273,13 +276,14 @@ class OwnedStore:
             self._unfinished.clear()
 
     async def download(self, key: str, target: Path) -> None:
-        """Get a file, so many at once."""
+        """Get a file; the number of simultaneous downloads is limited."""
         async with self._slots:
             target.parent.mkdir(parents=True, exist_ok=True)
             await self._store.get(key, target)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """Looks once more whose it is: since the listing we may have been held up for long."""
+        """Delete objects. Checks the claim again, because this process may have been suspended
+        since it listed them. Raises ClaimLost."""
         if keys:
             await self.check(at_once=True)
             await self._store.delete(keys)

@@ -1,4 +1,4 @@
-"""A place in storage as it was resolved once: what is public, what is secret, what gets there."""
+"""A resolved place in storage: its public name, its secrets, and its filesystem."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = Literal["local", "s3", "uri", "given"]
 
 ARROW_SCHEMES = frozenset({"gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "mock"})
 _HADOOP = (
-    "It takes Java and Hadoop's libhdfs on this machine: set JAVA_HOME, HADOOP_HOME (or "
+    "It needs Java and Hadoop's libhdfs on this machine: set JAVA_HOME, HADOOP_HOME (or "
     "ARROW_LIBHDFS_DIR) and CLASSPATH, which `hadoop classpath --glob` prints"
 )
 _ADVICE = {"hdfs": _HADOOP, "viewfs": _HADOOP}
@@ -21,10 +21,10 @@ _ADVICE = {"hdfs": _HADOOP, "viewfs": _HADOOP}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoragePlace:
-    """What was resolved: everything about a place but the path below it.
+    """A resolved place, without the path below it.
 
-    `root` and `query` are the public parts around `path`; `options` are those of S3; `uri` is
-    the whole URI of the other kinds, and `filesystem` what the user gave.
+    `root` and `query` are the public parts before and after `path`. `options` are those of S3,
+    `uri` is the complete URI of other kinds, and `filesystem` the one that the user passed.
     """
 
     kind: Kind
@@ -37,7 +37,7 @@ class StoragePlace:
     made: dict[str, tuple[Any, str]] = field(default_factory=dict, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What was made lazily (clients, connections) stays in its process."""
+        """Leave out what was created lazily (clients, connections)."""
         fields = (self.kind, self.root, self.path, self.query)
         return _rebuild, (*fields, dict(self.options), self.uri, self.filesystem)
 
@@ -45,13 +45,13 @@ class StoragePlace:
         """The folder `below` this place, without credentials."""
         path = joined(self.path, below)
         if self.kind == "s3":
-            from urllib.parse import quote  # 10 ms of import that a local run does without
+            from urllib.parse import quote  # its import takes 10 ms, and local runs do not need it
 
             path = quote(path, safe="/~@:!$&'()*+,;=")
         return f"{self.root}{path}{self.query}"
 
     def arrow(self) -> tuple[Any, str]:
-        """The pyarrow filesystem and the path in it, made on the first call.
+        """The pyarrow filesystem, created at the first call, and the path in it.
 
         Raises InvalidLocation or another StorageError.
         """
@@ -60,9 +60,9 @@ class StoragePlace:
                 self.made["arrow"] = _make_arrow(self)
             except StorageError:
                 raise
-            except Exception as error:  # pyarrow and fsspec raise what their drivers do
+            except Exception as error:  # pyarrow's and fsspec's drivers raise many types
                 cause = redact(f"{type(error).__name__}: {error}", self.options.values())
-                # Hadoop's driver lists a hundred places where it has looked for Java.
+                # Hadoop's driver lists a hundred places where it looked for Java.
                 scheme, (cause, *_) = self.root.partition("://")[0].lower(), cause.splitlines()
                 advice = _ADVICE.get(scheme, "")
                 raise InvalidLocation("open", self.public(), cause, advice) from None

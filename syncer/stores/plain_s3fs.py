@@ -1,9 +1,9 @@
-"""An s3fs filesystem of which nothing is known but a place and credentials.
+"""Recognizes s3fs filesystems that an `s3://` URI could describe as well.
 
-A filesystem reaches the uploader's process as its class and arguments, and is made anew there.
-Where these say no more than an `s3://` URI does, the S3 client for such URIs does the same with a
-quarter of the CPU, and has conditional puts. A subclass, any other argument or a section `s3` in
-the user's AWS configuration may mean more: such a filesystem is called itself.
+A filesystem is sent to the uploader's process as its class and arguments, and created again there.
+If these say no more than an `s3://` URI, holdfast's S3 client is used instead: it takes a quarter
+of the CPU and has conditional puts. A subclass, any other argument or a section `s3` in the user's
+AWS configuration may mean more, so such a filesystem is used itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 _KIND = "s3fs.core.S3FileSystem"
-# Of no meaning for what is written.
+# These arguments do not affect writes.
 _OF_READS = frozenset({"use_listings_cache", "listings_expiry_time", "default_fill_cache"})
 _NAMES = {
     "key": "access_key",
@@ -23,12 +23,11 @@ _CLIENT_NAMES = {"endpoint_url": "endpoint_override", "region_name": "region"}
 
 
 def plain_s3_options(filesystem: Any, path: str) -> dict[str, str] | None:
-    """The options of an S3 URI that mean the same for this path in the filesystem; None where that
-    may mean more."""
+    """The options of an S3 URI for the same place; None if the filesystem may mean more."""
     kind = type(filesystem)
     if f"{kind.__module__}.{kind.__qualname__}" != _KIND or filesystem.storage_args:
         return None
-    if path.startswith("arn:"):  # an access point: its name goes on behind a slash
+    if path.startswith("arn:"):  # an access point, whose name contains a slash
         return None
     options = _options_of(filesystem)
     return None if options is None else _as_configured(options)
@@ -58,16 +57,16 @@ def _options_of(filesystem: Any) -> dict[str, str] | None:
 
 
 def _as_configured(options: dict[str, str]) -> dict[str, str] | None:
-    """With what the environment and the user's configuration say to s3fs, which an S3 URI with an
-    endpoint does not ask: the region that requests are signed for."""
+    """Add the region for signatures, which s3fs takes from the environment or the user's
+    configuration; an S3 URI with an endpoint does not read these."""
     from botocore.exceptions import BotoCoreError
     from botocore.session import Session
 
     session = Session()
     try:
-        if session.get_config_variable("s3"):  # how buckets stand in URLs, among others
+        if session.get_config_variable("s3"):  # such as how URLs contain the bucket
             return None
         region = session.get_config_variable("region")
-    except BotoCoreError:  # such as a profile that is not there: s3fs says it
+    except BotoCoreError:  # such as a missing profile, which s3fs reports
         return None
     return {"region": region, **options} if region else options

@@ -1,4 +1,4 @@
-"""Trying the storage before trial 1: write, read back, list, delete."""
+"""Checks the storage before trial 1: writes, reads, lists and deletes an object."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CLEANUP_S = 2.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 10.0
 _FOLDER = ".holdfast-preflight"
-# Nobody is at a probe that is so much older than our own, by the clock of the store.
+# A probe that is this much older than this run's, by the store's clock, was abandoned.
 _ABANDONED_S = 3600.0
 _UNREACHABLE = (
     "Check that the storage can be reached from this machine, "
@@ -31,12 +31,12 @@ _UNUSABLE = "Choose a storage_path where this user may write, read, list and del
 async def preflight(
     store: Store, public_name: str, *, deadline_s: float = DEADLINE_S, owner: str = ""
 ) -> None:
-    """Write, read, list and delete one small object of a unique name in a folder for such.
+    """Write, read, list and delete a small object with a unique name in a folder for probes.
 
-    Those that runs which died here left an hour ago or more go along; of the same `owner`, a name
-    that only one process may use at a time, all that were left. Returns if all four work
-    within `deadline_s` in all. Raises StorageError whose `operation` says which one failed,
-    `cause` what answered and `advice` what to do; `where` is `public_name`.
+    Also deletes the probes that other runs left more than an hour ago, and all earlier probes of
+    the same `owner`, a name that only one process uses at a time. Returns if all four operations
+    succeed within `deadline_s`. Raises StorageError: `operation` is the one that failed, and
+    `where` is `public_name`.
     """
     trial = _Trial(store, f"{_FOLDER}/{owner}" if owner else _FOLDER, is_alone=bool(owner))
     try:
@@ -61,8 +61,8 @@ async def preflight_when_ready(
     tell: Callable[[str], None],
     owner: str = "",
 ) -> None:
-    """The same, for so long as the storage answers that it cannot now: it is there, and a night's
-    run is worth the wait. `tell` hears of it once. Raises as above."""
+    """Like `preflight`, but retry for `timeout_s` while the storage is overloaded. `tell` is
+    called once with a message about that."""
     pauses = _Pauses(public_name, timeout_s, tell)
     while True:
         try:
@@ -76,8 +76,8 @@ async def preflight_when_ready(
 def when_ready(
     perform: Callable[[], R], public_name: str, *, timeout_s: float, tell: Callable[[str], None]
 ) -> R:
-    """What `perform` returns or raises; performed again for so long as the storage answers that
-    it cannot now. For callers without a loop; `tell` hears of it once."""
+    """Call `perform`, and retry for `timeout_s` while the storage is overloaded. For callers
+    without a loop. `tell` is called once with a message about that."""
     pauses = _Pauses(public_name, timeout_s, tell)
     while True:
         try:
@@ -88,7 +88,7 @@ def when_ready(
 
 
 class _Pauses:
-    """Longer and longer ones, and an end to them."""
+    """The increasing pauses between attempts, with a deadline."""
 
     def __init__(self, public_name: str, timeout_s: float, tell: Callable[[str], None]) -> None:
         self._public_name = public_name
@@ -98,7 +98,7 @@ class _Pauses:
         self._next_s = _FIRST_PAUSE_S
 
     def after(self, error: StorageBusy) -> float:
-        """Seconds until the next attempt. Raises the error where there shall be none."""
+        """Seconds until the next attempt. Raises the error after the deadline."""
         pause_s = self._next_s
         if time.monotonic() + pause_s > self._until:
             raise error
@@ -112,7 +112,7 @@ class _Pauses:
 
 
 class _Trial:
-    """The four operations, and which of them was begun last."""
+    """The four operations; `tried` is the current one."""
 
     def __init__(self, store: Store, folder: str, *, is_alone: bool) -> None:
         self._store = store
@@ -126,28 +126,28 @@ class _Trial:
         await self._store.put(self._key, written)
         self.tried = "read from"
         if await self._store.read(self._key) != written:
-            raise StorageUnavailable("read", self._key, "what was written came back different")
+            raise StorageUnavailable("read", self._key, "it does not return the written bytes")
         self.tried = "list"
         listed = await self._store.list(_FOLDER, leftovers=True)
         ours = next((entry for entry in listed if entry.key == self._key), None)
         if ours is None:
-            raise StorageUnavailable("list", self._key, "what was written is not in the listing")
+            raise StorageUnavailable("list", self._key, "the listing lacks the written object")
         self.tried = "delete from"
         await self._store.delete([self._key])
         if abandoned := self._abandoned(listed, ours):
-            with suppress(StorageError):  # they may be another user's, and are in nobody's way
+            with suppress(StorageError):  # they may be another user's, and do no harm
                 await self._store.delete(abandoned)
 
     async def clean_up(self) -> None:
-        """Take away what was written before the failure, if the store lets us."""
+        """Delete the object that was written before the failure, if possible."""
         if self.tried == "write to":
             return
-        with suppress(StorageError, TimeoutError):  # the first failure is the one to tell
+        with suppress(StorageError, TimeoutError):  # the first failure is reported
             async with asyncio.timeout(_CLEANUP_S):
                 await self._store.delete([self._key])
 
     def _abandoned(self, listed: Sequence[ObjectInfo], ours: ObjectInfo) -> list[str]:
-        """The keys of what processes that were killed here have left."""
+        """The keys of abandoned probes."""
         others = [entry for entry in listed if entry.key != ours.key]
         owned = [entry.key for entry in others if entry.key.startswith(f"{self._folder}/")]
         if ours.modified is None:

@@ -1,7 +1,7 @@
-"""Trying a storage out before a night is spent on it: all that a run will ask of it, timed.
+"""Tests a storage thoroughly before a long run: performs and times all operations of a run.
 
-`holdfast.syncer.stores.preflight` is the short form that `fit()` runs. This one takes seconds,
-tries large objects and conditions, and continues after a failure, so that it reports all of them.
+`holdfast.syncer.stores.preflight` is the short test that `fit()` makes. This one takes seconds,
+includes large objects and conditional puts, and continues after a failure to report all of them.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from holdfast.syncer.errors import AlreadyStored, StorageError
 from holdfast.syncer.files.durable import unique
 from holdfast.syncer.stores.store import Store, allowance_s
 
-LARGE_BYTES = 24 << 20  # from 16 MiB on an upload to S3 has parts
+LARGE_BYTES = 24 << 20  # uploads to S3 from 16 MiB on have parts
 _SMALL_BYTES = 4096
 _SMALL = 5
-# The folder that `preflight` uses, which removes what is an hour old there.
+# The folder of `preflight`, which removes objects that are an hour old there.
 _FOLDER = ".holdfast-preflight"
 _DEADLINE_S = 30.0
 _CLEANUP_S = 30.0
-# Where the storage has answered nothing so far.
+# The deadline for the cleanup if the storage has not answered at all.
 _FUTILE_CLEANUP_S = 2.0
 
 
 class ProbeOutcome(StrEnum):
     OK = "ok"
-    WEAK = "weak"  # it works, and something is not guaranteed
+    WEAK = "weak"  # it works, but a guarantee is missing
     FAILED = "failed"
     SKIPPED = "skipped"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One thing that was tried. `seconds` is what it took in all, for `size_bytes`.
+    """One step of the test. `seconds` is its duration, for `size_bytes`.
 
-    `told` is what was seen or what answered, `meaning` what it means for a run, "" where all is
-    well.
+    `told` is the observation or the error, `meaning` the consequence for a run; "" if there is no
+    problem.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Step:
 
     @property
     def mib_per_s(self) -> float | None:
-        """None where there is too little to tell."""
+        """The rate; None if too few bytes were transferred."""
         if self.size_bytes < 1 << 20 or not self.seconds:
             return None
         return self.size_bytes / (1 << 20) / self.seconds
@@ -70,7 +70,7 @@ class _Seen:
 
 
 class _Bad(StorageError):
-    """It was answered with success, and is not so."""
+    """The storage reported a success that is not one."""
 
 
 _Attempt = Callable[[], Awaitable[_Seen]]
@@ -79,8 +79,8 @@ _Attempt = Callable[[], Awaitable[_Seen]]
 async def probe(
     store: Store, *, large_bytes: int = LARGE_BYTES, deadline_s: float = _DEADLINE_S
 ) -> list[Step]:
-    """Write, write once, overwrite, list, read and delete; leaves nothing. Raises nothing of the
-    storage's: what failed is in the steps."""
+    """Write, write once, overwrite, list, read and delete, and leave nothing behind. Failures are
+    in the steps; the storage's errors are not raised."""
     trial = _Probe(store, large_bytes, deadline_s)
     try:
         return await trial.run()
@@ -123,7 +123,7 @@ class _Probe:
     async def clean_up(self) -> None:
         if not self._written:
             return
-        with suppress(StorageError, TimeoutError):  # the step `delete` has told it
+        with suppress(StorageError, TimeoutError):  # the step `delete` has reported it
             async with asyncio.timeout(_CLEANUP_S if self._answered else _FUTILE_CLEANUP_S):
                 await self._store.delete(list(self._written))
 
@@ -154,7 +154,7 @@ class _Probe:
 
     async def _put(self, key: str, source: bytes | Path, *, create_only: bool = False) -> None:
         size = len(source) if isinstance(source, bytes) else self._large_bytes
-        # Noted before: what a lost answer leaves there has to go as well.
+        # Recorded before the put, because the object may exist even if the answer is lost.
         self._written.setdefault(key, size)
         await self._store.put(key, source, create_only=create_only)
         self._written[key] = size
@@ -170,19 +170,20 @@ class _Probe:
         return _Seen(told=f"{_SMALL} objects of {_SMALL_BYTES} bytes, {each_ms:.0f} ms each")
 
     async def _write_once(self) -> _Seen:
-        """The second of two puts in a row is refused, and one of two at the same time."""
+        """Check that the second of two puts is refused, and all but one of several simultaneous
+        puts."""
         await self._put(self._once, b"first", create_only=True)
         with suppress(AlreadyStored):
             await self._put(self._once, b"second", create_only=True)
-            raise _Bad("put", self._once, "a put on condition that it is new replaced an object")
+            raise _Bad("put", self._once, "a create-only put replaced an existing object")
         if await self._store.read(self._once) != b"first":
-            raise _Bad("put", self._once, "a refused put replaced the object all the same")
+            raise _Bad("put", self._once, "a refused put replaced the object anyway")
         if not self._store.conditional_puts:
             return _Seen(told="the storage does not decide who is first", meaning=_CONTESTABLE)
         won = await asyncio.gather(*(self._wins(b"%d" % n) for n in range(4)))
         if sum(won) != 1:
-            raise _Bad("put", self._raced, f"{sum(won)} of 4 puts at the same time were the first")
-        return _Seen(told="one of 4 at the same time wins")
+            raise _Bad("put", self._raced, f"{sum(won)} of 4 simultaneous puts succeeded")
+        return _Seen(told="1 of 4 simultaneous puts succeeds")
 
     async def _wins(self, data: bytes) -> bool:
         try:
@@ -210,15 +211,15 @@ class _Probe:
             await self._put(key, newer)
             self._small[key] = newer
             if await self._store.read(key) != self._small[key]:
-                raise _Bad("read", key, "after an object was replaced the old one was read")
-        return _Seen(told="what was written last is read")
+                raise _Bad("read", key, "a read after an overwrite returned the old bytes")
+        return _Seen(told="a read returns the newest bytes")
 
     async def _list(self) -> _Seen:
         listed = {e.key: e.size for e in await self._store.list(self._folder)}
         missing = [key for key in self._confirmed() if key not in listed]
         if missing:
             raise _Bad("list", self._folder, f"{len(missing)} objects are not in the listing")
-        return _Seen(told=f"{len(listed)} objects, all there at once")
+        return _Seen(told=f"{len(listed)} objects, all listed at once")
 
     def _confirmed(self) -> list[str]:
         return [*self._small, *([self._large] if self._has_large else [])]
@@ -226,26 +227,26 @@ class _Probe:
     async def _read(self) -> _Seen:
         for key, data in self._small.items():
             if await self._store.read(key) != data:
-                raise _Bad("read", key, "other bytes came back than were written")
+                raise _Bad("read", key, "it does not return the written bytes")
         if not self._has_large:
             return _Seen(told="small objects")
         with tempfile.TemporaryDirectory(prefix="holdfast-preflight-") as folder:
             size = await self._store.get(self._large, Path(folder) / "large")
             if await asyncio.to_thread(_digest, Path(folder) / "large") != self._digest:
-                raise _Bad("get", self._large, "other bytes came back than were written")
+                raise _Bad("get", self._large, "it does not return the written bytes")
         return _Seen(told="the same bytes", size_bytes=size)
 
     async def _delete(self) -> _Seen:
         keys = list(self._written)
         await self._store.delete(keys)
         if left := await self._store.list(self._folder):
-            raise _Bad("delete", self._folder, f"{len(left)} objects are there all the same")
+            raise _Bad("delete", self._folder, f"{len(left)} objects still exist")
         self._written.clear()
         return _Seen(told=f"{len(keys)} objects")
 
 
 def _fill(path: Path, size: int) -> str:
-    """Bytes that no storage can compress; returns their checksum."""
+    """Fill a file with random bytes, which no storage can compress; return their checksum."""
     digest = hashlib.sha256()
     with path.open("wb") as file:
         while left := size - file.tell():
@@ -260,26 +261,24 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-_WRITE = "No run can keep anything here."
+_WRITE = "No run can store anything here."
 _ONCE = (
-    "Two restores of one experiment at the same moment on two machines cannot be told apart, and "
+    "Two simultaneous restores of one experiment on two machines would not notice each other, and "
     "each manifest is written with such a put."
 )
 _CONTESTABLE = (
-    "Two restores of one experiment at the same moment on two machines may both go on: see that "
-    "only one is made."
+    "Two simultaneous restores of one experiment on two machines may both continue: make sure "
+    "that there is only one."
 )
 _LARGE = (
-    "Checkpoints with a file of 16 MiB or more cannot be kept. Where small objects can be "
-    "written, look at the rights for multipart uploads (s3:PutObject, s3:AbortMultipartUpload, "
-    "s3:ListMultipartUploadParts) and at proxies that limit the size of a request."
+    "Checkpoints with a file of 16 MiB or more cannot be stored. If small objects can be "
+    "written, check the permissions for multipart uploads (s3:PutObject, s3:AbortMultipartUpload, "
+    "s3:ListMultipartUploadParts), and proxies that limit the size of a request."
 )
-_OVERWRITE = (
-    "The head of an experiment is replaced each time: a restore would take an older state."
-)
-_LIST = "An upload counts when it is found in a listing: checkpoints would never be committed."
+_OVERWRITE = "Each publication replaces the experiment's head: a restore would get an older state."
+_LIST = "An upload counts only when a listing shows it: checkpoints would never be committed."
 _READ = "Nothing can be restored from here."
 _DELETE = (
-    "Superseded checkpoints stay (num_to_keep does not hold here), and what this test wrote in "
-    f"{_FOLDER} does, too."
+    "Superseded checkpoints stay (num_to_keep has no effect here), and so do the objects that "
+    f"this test wrote in {_FOLDER}."
 )

@@ -1,4 +1,4 @@
-"""Understanding what users name as a place for results; nothing is contacted yet."""
+"""Resolves the place that users name for results, without contacting it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def resolved(
     filesystem: object | None,
     environ: Mapping[str, str],
 ) -> StoragePlace:
-    """Without a `storage_path` it is RAY_STORAGE, else RAY_AIR_LOCAL_CACHE_DIR, else
-    `~/ray_results`. Raises InvalidLocation."""
+    """Resolve a place. Without a `storage_path` it is RAY_STORAGE, else RAY_AIR_LOCAL_CACHE_DIR,
+    else `~/ray_results`. Raises InvalidLocation."""
     if filesystem is not None:
         return _given(storage_path, filesystem)
     path = storage_path if storage_path is not None else _default(environ)
@@ -89,7 +89,7 @@ def _of_file_uri(text: str) -> StoragePlace:
         raise InvalidLocation(
             "resolve",
             redact(text),
-            f"a file URI names no host, and this one names {redact(parts.netloc)!r}",
+            f"a file URI has no host, but this one has {redact(parts.netloc)!r}",
             f"Write file:///{parts.netloc.rpartition('@')[2]}{parts.path} with three slashes",
         )
     return _local(unquote(parts.path))
@@ -137,7 +137,7 @@ def _is_secret(pair: str) -> bool:
 
 
 def _without_password(authority: str) -> str:
-    # abfs://container@account names no secret before the @, abfs://:key@account does.
+    # abfs://container@account has no secret before the @; abfs://:key@account has one.
     userinfo, at, host = authority.rpartition("@")
     user = userinfo.partition(":")[0]
     return f"{user}{at}{host}" if user else host

@@ -1,4 +1,4 @@
-"""Trying again what storage did not do: longer and longer waits, and an end to them."""
+"""Retries storage operations, with increasing pauses and a deadline."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 30.0
 _NOT_YET = "not done yet"
-# Work that moves on by itself says so this often at most.
+# Progress is reported at most this often.
 _MOVES_EVERY_S = 1.0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Wait:
-    """One thing that is being done: its words, its deadline, and how its last try ended."""
+    """An operation in progress: its description, its deadline, and its last failure."""
 
     what: str
     timeout_s: float
@@ -36,12 +36,12 @@ class _Wait:
     moving: Callable[[], None] = lambda: None
 
     def extend(self) -> None:
-        """It may take its whole time again from now on; on the loop."""
+        """Restart the deadline, because there was progress. Called on the loop."""
         now = self.loop.time()
         if now - self.moved_at >= _MOVES_EVERY_S:
             self.moved_at = now
             self.moving()
-            with suppress(RuntimeError):  # it has ended meanwhile, or its time was up
+            with suppress(RuntimeError):  # it has already ended, or its deadline has passed
                 self.deadline.reschedule(now + self.timeout_s)
 
 
@@ -49,20 +49,20 @@ _current: ContextVar[_Wait | None] = ContextVar("holdfast_wait", default=None)
 
 
 def moved_on() -> None:
-    """Say that what is being done makes progress: one more file, one more page.
+    """Report progress of the current operation, such as another file or page.
 
-    Its deadline counts from here. May be called in any task or thread that the attempt began.
+    Its deadline restarts. May be called in any task or thread that the operation started.
     """
     wait = _current.get()
-    # Read in a thread of its own, too: 20,000 files need not wake the loop 20,000 times.
+    # Checked here, perhaps in another thread, so that 20,000 files do not wake the loop each.
     if wait is not None and wait.loop.time() - wait.moved_at >= _MOVES_EVERY_S:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed
             wait.loop.call_soon_threadsafe(wait.extend)
 
 
 class Furthest:
-    """Progress of work that may begin again: only what goes further than before counts, so that
-    what fails again and again comes to its end."""
+    """Progress of an operation that may start over: only new maxima count, so that an operation
+    that fails again and again reaches its deadline."""
 
     def __init__(self) -> None:
         self._furthest = 0
@@ -74,9 +74,10 @@ class Furthest:
 
 
 class StorageRetry:
-    """Tries each thing until it was done, or until `timeout_s` passed without progress.
+    """Retries operations until they succeed, or until `timeout_s` has passed without progress.
 
-    `tell` hears of the first failure of each, `moving` of progress, once a second at most.
+    `tell` is called with the first failure of each operation, `moving` at progress, at most once
+    a second.
     """
 
     def __init__(
@@ -92,13 +93,13 @@ class StorageRetry:
         self._timeout_s = timeout_s
         self._where = where
         self._tell = tell
-        # Two waits may have the same words: two publications list the same folder.
+        # A set, because two waits may have the same description.
         self._waits: set[_Wait] = set()
         self._notes: dict[str, str] = {}
 
     @property
     def unfinished(self) -> dict[str, str]:
-        """What is not done yet, and why: the words of its last failure, if there was one."""
+        """The operations in progress, each with its last failure."""
         told = dict(self._notes)
         for wait in self._waits:
             if told.get(wait.what, _NOT_YET) == _NOT_YET:
@@ -106,21 +107,21 @@ class StorageRetry:
         return told
 
     def moves(self) -> None:
-        """Progress outside of any wait: one of many things was done."""
+        """Report progress outside of `until_done`."""
         now = time.monotonic()
         if now - self._moved_at >= _MOVES_EVERY_S:
             self._moved_at = now
             self._moving()
 
     def note(self, what: str, why: str) -> None:
-        """Say in `unfinished` how far a long task has come; "" when it has ended."""
+        """Show the state of a long task in `unfinished`; "" removes it."""
         if why:
             self._notes[what] = why
         else:
             self._notes.pop(what, None)
 
     async def until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
-        """Try until it works; raises what cannot work later. Raises StorageError."""
+        """Retry `attempt` until it succeeds. Raises a StorageError that a retry cannot help."""
         loop = asyncio.get_running_loop()
         wait = _Wait(what=what, timeout_s=self._timeout_s, loop=loop, moving=self._moving)
         wait.moved_at = loop.time()

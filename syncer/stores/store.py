@@ -1,6 +1,6 @@
-"""The seam to storage: put, get, list and delete of objects below one place.
+"""The interface to storage: put, get, list and delete objects below one place.
 
-Keys are relative posix paths. The folder of a key exists by the key; empty folders do not.
+Keys are relative posix paths. Folders exist only as parts of keys, so there are no empty ones.
 Every implementation passes tests/syncer/stores/test_store_contract.py.
 """
 
@@ -17,18 +17,18 @@ from holdfast.syncer.errors import StorageError, innermost
 
 T = TypeVar("T")
 
-# A deletion may remove the folder of a file that is about to be put, and the put makes it again.
-# With four processes that put and delete in one folder without a pause, five times are not enough.
+# A deletion may remove the folder of a file that is being put, and the put creates it again. With
+# four processes that put and delete in one folder all the time, five attempts are not enough.
 FOLDER_ATTEMPTS = 100
-# A body may break off, and an object may be replaced while it is read.
+# A body may end early, and an object may be replaced while it is read.
 DOWNLOAD_ATTEMPTS = 3
-# How long an operation may take that transfers no large object.
+# The deadline of operations that transfer no large object.
 LOOKUP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutResult:
-    """What the store confirmed: the size in bytes, and its ETag where it has them."""
+    """The size in bytes that the store confirmed, and the ETag if the store has ETags."""
 
     size: int
     etag: str | None = None
@@ -52,26 +52,26 @@ class ObjectInfo:
 class Store(Protocol):
     """Objects below one place. All methods raise StorageError and no other exception.
 
-    Every operation has a deadline of its own; an operation that is cancelled leaves the old
-    object or the new one, never a part that a reader could take for whole.
+    Every operation has its own deadline. A cancelled operation leaves the old or the new object,
+    never a part of one.
     """
 
     @property
     def where(self) -> str:
-        """The place for people to read; no credentials."""
+        """The place for messages, without credentials."""
         ...
 
     @property
     def has_folders(self) -> bool:
-        """Whether folders are real: what is interrupted may leave one empty, or a part of a file
-        that is no object."""
+        """Whether folders are real: an interrupted operation may leave an empty one, or a part of
+        a file that is not an object."""
         ...
 
     @property
     def conditional_puts(self) -> bool:
-        """Whether `create_only` is decided by the store itself, with one winner in a race.
+        """Whether the store itself decides `create_only`, with one winner in a race.
 
-        Where it is found out by asking the server, it is False until the first `create_only`.
+        If only the server can tell, this is False until the first put with `create_only`.
         """
         ...
 
@@ -83,45 +83,45 @@ class Store(Protocol):
         create_only: bool = False,
         resumable: bool = False,
     ) -> PutResult:
-        """Store the bytes, or the file, and return when the store confirmed it.
+        """Store the bytes or the file, and return when the store has confirmed it.
 
-        With `create_only`, raises AlreadyStored if there is an object of this key. Where
-        `conditional_puts` is False this is a look before the put, and two may win.
-        With `resumable`, what a put of this key that failed, or is in `unfinished`, has brought
-        there need not travel again, if the store can tell that it is of these bytes; where this
-        one fails it is left so too.
+        With `create_only`, raises AlreadyStored if the key exists. If `conditional_puts` is False,
+        the store only looks before the put, so two writers may win.
+        With `resumable`, the put continues an earlier one of this key that failed or is in
+        `unfinished`, if the store can tell that its parts are of these bytes. If this put fails,
+        it can be continued, too.
         """
         ...
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
-        """Make an object of the bytes of another one, which need not travel.
+        """Copy an object inside the storage.
 
-        Raises NotStored where the source is gone, or has another ETag than its entry, and
-        StorageError where the store cannot copy. Not all look at the source's ETag: the copy's,
-        where it is the same, or where `holds` says so, proves which bytes were copied.
+        Raises NotStored if the source is gone or its ETag differs from its entry's, and
+        StorageError if the store cannot copy. Not all stores check the source's ETag. The copied
+        bytes are proved if the copy has the same ETag, or by `holds`.
         """
         ...
 
     async def holds(self, entry: ObjectInfo, source: Path) -> bool:
-        """Whether the store proves, without giving them, that the object has the file's bytes.
+        """Whether the store proves, without a download, that the object has the file's bytes.
 
-        False where it cannot tell.
+        False if it cannot.
         """
         ...
 
     async def unfinished(self, prefix: str = "") -> list[str]:
-        """The keys in this folder and below whose puts were begun and may be continued.
+        """The keys in this folder and below whose puts were begun and can be continued.
 
-        Those of other processes, which may have died, too. They are no objects.
+        They include puts of other processes, which may have died. The keys are not objects yet.
         """
         ...
 
     async def abandon(self, prefix: str = "") -> None:
-        """Remove what is left of those puts, so far as this store knows of them by now."""
+        """Remove the unfinished puts that this store knows of."""
         ...
 
     async def get(self, key: str, target: Path) -> int:
-        """Write the object to a local file, which appears at once and whole; returns its size.
+        """Download the object to a local file, which appears when it is complete; return its size.
 
         The folder of `target` must exist. Raises NotStored.
         """
@@ -134,8 +134,8 @@ class Store(Protocol):
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         """All objects in the folder `prefix` ("" for all) and below, sorted by key.
 
-        With `leftovers` also what interrupted puts left there, which is no object: for the owner
-        of a folder, who empties it.
+        With `leftovers`, also files that interrupted puts left, which are not objects; the owner
+        of a folder removes them.
         """
         ...
 
@@ -144,20 +144,20 @@ class Store(Protocol):
         ...
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects, and folders that are empty then; what is not there counts as deleted.
+        """Delete objects, and folders that are empty afterwards. Missing objects are fine.
 
-        All are tried; then raises StorageError naming the keys that could not be.
+        Tries all keys; then raises StorageError with the keys that could not be deleted.
         """
         ...
 
     async def close(self) -> None:
-        """Release connections and threads. The store is of no use afterwards."""
+        """Release connections and threads. The store cannot be used afterwards."""
         ...
 
 
 @runtime_checkable
 class PutsBatches(Protocol):
-    """A store to which many small files go faster in one call than each in a call of its own."""
+    """A store that puts many small files faster in one call than in separate calls."""
 
     @property
     def batch_bytes(self) -> int:
@@ -171,17 +171,17 @@ class PutsBatches(Protocol):
         for_s: float,
         stored: Callable[[str, PutResult], None],
     ) -> None:
-        """Put the files one after the other; when `for_s` is over none is begun but the first.
+        """Put the files one after the other. After `for_s` no file but the first is begun.
 
-        `stored` hears of each that the store confirmed, before a StorageError of the first that
-        failed is raised. Of the others nothing is known.
+        `stored` is called for each file that the store confirmed. Then raises the StorageError of
+        the first file that failed; the state of the others is unknown.
         """
         ...
 
 
 class PutsAtOnce:
-    """For stores whose interrupted puts leave nothing that could be continued, and that tell
-    nothing of the bytes of an object but their number."""
+    """Base class of stores whose interrupted puts cannot be continued, and that know nothing about
+    an object's bytes except their number."""
 
     __slots__ = ()
 
@@ -192,7 +192,7 @@ class PutsAtOnce:
         return []
 
     async def abandon(self, prefix: str = "") -> None:
-        """There is nothing to abandon."""
+        """Does nothing: there are no unfinished puts."""
 
 
 def check_key(key: str) -> str:
@@ -201,26 +201,26 @@ def check_key(key: str) -> str:
 
 
 def folder_prefix(prefix: str) -> str:
-    """What the keys of a folder start with: "" or the folder with one slash at its end."""
+    """The prefix of a folder's keys: "" or the folder with one slash at its end."""
     stripped = prefix.strip("/")
     return f"{stripped}/" if stripped else ""
 
 
 def source_size(source: bytes | Path) -> int:
-    """The size in bytes of what is to be put. Raises OSError for an unreadable file."""
+    """The size of the source in bytes. Raises OSError for an unreadable file."""
     return len(source) if isinstance(source, bytes) else os.stat(source).st_size
 
 
 def allowance_s(size: int) -> float:
-    """How long a transfer of so many bytes may take: a minute, and a second for each 256 KiB.
+    """The deadline for a transfer of `size` bytes: a minute, and a second for each 256 KiB.
 
-    Slower than that is a stalled connection for our purpose.
+    A slower connection counts as stalled.
     """
     return 60.0 + size / (256 * 1024)
 
 
 def deletion_failure(where: str, failures: dict[str, StorageError]) -> StorageError:
-    """One error for the keys that could not be deleted, of the type of the first."""
+    """One error for all keys that could not be deleted, of the first error's type."""
     first = next(iter(failures.values()))
     shown = "; ".join(f"{key}: {error.cause}" for key, error in list(failures.items())[:5])
     more = f"; and {len(failures) - 5} more" if len(failures) > 5 else ""
@@ -228,12 +228,12 @@ def deletion_failure(where: str, failures: dict[str, StorageError]) -> StorageEr
 
 
 def prune(folders: Iterable[str], root: str, remove_empty: Callable[[str], None]) -> None:
-    """Remove the folders, and those above them up to `root`, that are empty now."""
+    """Remove the folders, and those above them up to `root`, if they are empty."""
     for folder in set(folders):
         while folder.startswith(f"{root}/"):
             try:
                 remove_empty(folder)
-            except OSError:  # there is something in it, or it is gone already
+            except OSError:  # it is not empty, or already gone
                 break
             folder = folder.rpartition("/")[0]
 
@@ -241,9 +241,8 @@ def prune(folders: Iterable[str], root: str, remove_empty: Callable[[str], None]
 async def for_each(
     perform: Callable[[T], Awaitable[object]], items: Iterable[T], *, at_once: int
 ) -> None:
-    """Perform for every item, so many at once; the first error cancels the rest and is raised.
-
-    It is raised as itself and not in a group: what a store raises is a StorageError.
+    """Call `perform` for every item, `at_once` at a time. The first error cancels the rest and is
+    raised, without an exception group.
     """
     import anyio
 

@@ -1,4 +1,4 @@
-"""Orders that are performed side by side, in lanes: those of one lane follow one another."""
+"""Performs orders in lanes: lanes run in parallel, and the orders of one lane in sequence."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ OPEN = "open"
 
 
 class Lanes:
-    """A task group: `async with lanes` cancels, at its end, the orders that are not done."""
+    """A task group: at its end, `async with lanes` cancels the orders that are not done."""
 
     def __init__(self, send: Callable[[list[Any]], None]) -> None:
-        """`send` reaches the controller."""
+        """`send` sends a message to the controller."""
         self._send = send
         self._group = asyncio.TaskGroup()
         self._last: dict[str, asyncio.Task[None]] = {}
-        # With what is missing if it is not done in the end: "" for a removal.
+        # The orders in progress, each with what storage will lack without it; "" for a removal.
         self._under_way: dict[asyncio.Task[None], str] = {}
-        # By lane and what was to be done there, until that is done after all.
+        # The failures, by lane and order, until the order succeeds.
         self.failed: dict[tuple[str, str], str] = {}
 
     async def __aenter__(self) -> Self:
@@ -39,7 +39,7 @@ class Lanes:
     ) -> None:
         for task in list(self._under_way):
             task.cancel()
-        await self._group.__aexit__(None, None, None)  # it does not wrap what it is not told of
+        await self._group.__aexit__(None, None, None)  # without `error`, it does not wrap it
 
     @property
     def under_way(self) -> Collection[asyncio.Task[None]]:
@@ -48,11 +48,11 @@ class Lanes:
 
     @property
     def needed(self) -> list[str]:
-        """What is under way and would be missing in storage, once each."""
+        """What storage would lack without the orders in progress, once each."""
         return [what for what in dict.fromkeys(self._under_way.values()) if what]
 
     def newest(self, lane: str) -> asyncio.Task[None] | None:
-        """The order that was given last in this lane, if it is under way."""
+        """The lane's last order, if it is in progress."""
         return self._last.get(lane)
 
     def start(
@@ -64,8 +64,8 @@ class Lanes:
         *,
         is_needed: bool = True,
     ) -> None:
-        """Do `work` after what the lane does now. `on_failure` makes a message of a reason; by
-        default one that names `what`."""
+        """Perform `work` after the lane's earlier orders. `on_failure` makes a message from the
+        reason; by default, one that names `what`."""
         tell = on_failure or (lambda text: ["failed", what, text])
         before = self._last.get(lane) or self._last.get(OPEN)
         task = self._group.create_task(self._after(before, (lane, what), work, tell))
@@ -74,7 +74,7 @@ class Lanes:
         task.add_done_callback(lambda done: self._leave(lane, done))
 
     async def settle(self, until: float, is_busy: Callable[[], bool]) -> None:
-        """Wait while it is busy, or until then."""
+        """Wait while `is_busy()`, at most until the time `until`."""
         loop = asyncio.get_running_loop()
         while is_busy() and (left_s := until - loop.time()) > 0:
             tasks = list(self._under_way)
@@ -96,7 +96,7 @@ class Lanes:
             await asyncio.wait([before])
         try:
             await work()
-        except Exception as error:  # whatever it is, the controller waits for an answer
+        except Exception as error:  # the controller waits for an answer
             if isinstance(innermost(error), ClaimLost):
                 self._send(["refused", reason_of(error)])
                 return
@@ -107,7 +107,7 @@ class Lanes:
 
 
 def reason_of(error: Exception) -> str:
-    """Our own errors speak for themselves; the text of others begins with their type."""
+    """The text of an error; it begins with the type unless the error is holdfast's own."""
     inner = innermost(error)
     known = isinstance(inner, (StorageError, OSError))
     return str(inner) if known else f"{type(inner).__name__}: {inner}"

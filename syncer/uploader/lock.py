@@ -1,10 +1,10 @@
-"""One incarnation at a time: a lock on the experiment that outlasts each of its processes.
+"""The lock on an experiment, which allows one incarnation at a time.
 
-Two files. `.lock` is locked for one incarnation: the controller and the services that keep what is
-reported share one open file, on which the lock is. The warm parent and the workers, which run the
-user's code, have no descriptor of it: each holds a share of `.lock-workers`, by an open file of
-its own. Who takes `.lock` then waits for `.lock-workers` too, so that no process of an earlier
-incarnation can still write.
+There are two files. `.lock` is locked by the controller and the services that write its files,
+which share one open file. The warm parent and the workers, which run the user's code, have no
+descriptor of it; each of them holds a shared lock on `.lock-workers` with its own open file. After
+taking `.lock`, a new incarnation also waits for `.lock-workers`, so that no process of an earlier
+one can still write.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ __all__ = ["ExperimentLock", "LockLost", "Locked", "is_alive", "prove"]
 
 
 class Locked(StorageError):
-    """Somebody else holds the experiment; `cause` says who."""
+    """Another process holds the lock; `cause` names it."""
 
 
 class LockLost(StorageError):
-    """The lock that this incarnation held is not its own any more: another may have begun."""
+    """This incarnation no longer holds its lock: another one may have begun."""
 
 
 class ExperimentLock:
     def __init__(self, path: Path, *, deadline_s: float = 10.0, is_mirror: bool = False) -> None:
-        """Take the lock, waiting for stragglers of an incarnation whose controller is gone.
+        """Take the lock. Waits for remaining processes of a run whose controller is gone.
 
-        `is_mirror`: the folder is persisted elsewhere, so a copy of it is refused while the
-        original is run. Raises Locked at once while a controller lives, and after `deadline_s`
-        otherwise.
+        `is_mirror`: the folder is uploaded to storage, so a copy of the folder is refused while
+        the original runs. Raises Locked at once if a controller holds the lock, otherwise after
+        `deadline_s`.
         """
         self._path = path
         self._owners = 1
@@ -66,27 +66,28 @@ class ExperimentLock:
 
     @property
     def workers(self) -> str:
-        """The file of which each process that runs the user's code holds a share."""
+        """The file on which each process that runs the user's code holds a shared lock."""
         return str(self._path.with_name(LOCK_WORKERS))
 
     @property
     def claim(self) -> tuple[int, bytes]:
-        """With what a process that inherits the descriptor can `prove` the same."""
+        """The arguments for `prove` in a process that inherits the descriptor."""
         return self._fd, self._said
 
     def prove(self) -> None:
-        """Raises LockLost where the lock is not this incarnation's any more."""
+        """Raise LockLost if this incarnation no longer holds the lock."""
         if self._fd < 0:
             raise _lost(self._path, "this process has released it, or was forked from its holder")
         prove(self._path, self._fd, self._said)
 
     def hold(self) -> None:
-        """Another one in this process who may still write: it takes one `release` more."""
+        """Add an owner in this process, which must call `release`, too."""
         with self._owning:
             self._owners += 1
 
     def release(self) -> None:
-        """Give the lock up for this process; the others hold it until they end."""
+        """Release the lock in this process, after its last owner; other processes hold it until
+        they end."""
         with self._owning:
             self._owners -= 1
             is_ours = self._owners > 0
@@ -94,7 +95,8 @@ class ExperimentLock:
             self._close()
 
     def give_up(self) -> None:
-        """A child that lived longer than the run would keep the experiment locked."""
+        """Close the lock in a forked child, which would keep the experiment locked after the
+        run."""
         self._owning = threading.Lock()
         self._close()
 
@@ -119,12 +121,13 @@ class ExperimentLock:
                 raise self._locked(f"{holder_of(self._path, self._fd)} is using it") from None
 
     def _is_run(self) -> bool:
-        """Whether a controller that lives holds it. The one that held it last may live on, as a
-        notebook does, while somebody looks who holds it and shares it for a moment."""
+        """Whether a live controller holds the lock. The file may also name a live process that
+        has released it, such as a notebook, while another process takes a shared lock for a moment
+        to look."""
         return Holder.read(self._fd).is_controller and not _locks(self._fd, fcntl.LOCK_SH)
 
     def _wait_for_workers(self, deadline_s: float) -> None:
-        """Nobody can begin to work for the old incarnation: its controller is gone."""
+        """Wait for workers of the earlier run. No new ones can start: its controller is gone."""
         path = self._path.with_name(LOCK_WORKERS)
         descriptor = _open(path)
         try:
@@ -145,7 +148,7 @@ class ExperimentLock:
 
 
 def prove(path: Path, descriptor: int, said: bytes) -> None:
-    """Raises LockLost unless the open file, under its name, is locked by who `said` so in it."""
+    """Raise LockLost unless `descriptor` is the file at `path`, is locked, and contains `said`."""
     held = os.fstat(descriptor)
     try:
         found = os.stat(path)
@@ -155,7 +158,7 @@ def prove(path: Path, descriptor: int, said: bytes) -> None:
         raise _lost(path, "another file was put in its place")
     other = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        # A second open file must not get what the first one holds, and the first one keeps it.
+        # If a second open file can take the lock, the first one no longer holds it.
         if _locks(other) and _tells_apart(path):
             raise _lost(path, "it was unlocked")
     finally:
@@ -170,8 +173,8 @@ def _lost(path: Path, cause: str) -> LockLost:
         "keep the lock",
         str(path),
         cause,
-        "This run has ended so that no two write to one experiment. See that no other one runs, "
-        "then restore it",
+        "This run has ended, so that two runs never write to one experiment. Make sure that no "
+        "other one runs, then restore it",
     )
 
 
@@ -184,8 +187,8 @@ def _locks(descriptor: int, how: int = fcntl.LOCK_EX) -> bool:
 
 
 def _tells_apart(path: Path) -> bool:
-    """Whether two open files of one process exclude each other here; on some network file systems
-    they do not."""
+    """Whether two open files of one process exclude each other on this file system; on some
+    network file systems they do not."""
     trial = path.with_name(f"{path.name}-trial-{os.getpid()}-{threading.get_ident()}")
     first = os.open(trial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     second = os.open(trial, os.O_RDWR | os.O_CLOEXEC)
@@ -198,20 +201,20 @@ def _tells_apart(path: Path) -> bool:
 
 
 def _open(path: Path) -> int:
-    """A file that only those can open, and so lock, who may write to the experiment's folder."""
+    """Open the file. Only users who may write to the experiment's folder can open and lock it."""
     mode = 0o600
     folder = stat.S_IMODE(os.stat(path.parent).st_mode)
     mode |= 0o060 if folder & stat.S_IWGRP else 0
     mode |= 0o006 if folder & stat.S_IWOTH and not folder & stat.S_ISVTX else 0
     descriptor = regular_descriptor(path, os.O_RDWR | os.O_CREAT, mode)
     if stat.S_IMODE(os.fstat(descriptor).st_mode) != mode:
-        with suppress(PermissionError):  # it is another user's, who shares the folder
+        with suppress(PermissionError):  # the file belongs to another user of the folder
             os.fchmod(descriptor, mode)
     return descriptor
 
 
 def _wait_for(fd: int, how: int, deadline_s: float) -> bool:
-    """Block until the lock is ours. `flock` knows no deadline, so that a thread waits in it."""
+    """Wait for the lock. A thread waits in `flock`, which has no deadline."""
     try:
         fcntl.flock(fd, how | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,7 +1,7 @@
-"""Whether a lock file is a copy: of one that a live process of this machine holds.
+"""Detects that a lock file is a copy of one that a live process of this machine holds.
 
-Who copies the folder of a running experiment copies its lock file, but not the lock. Where both
-folders are persisted to the same storage, the copy would take that away from the run.
+A copy of a running experiment's folder has the lock file, but not the lock. If both folders upload
+to the same storage, a run in the copy would take the storage away from the original run.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _LARGEST = 1 << 16
 
 
 def original_of(path: Path, descriptor: int) -> str:
-    """Where the original lies and who holds it, in words; "" where this is the original.
+    """The path of the original and its holder, in words; "" if this is the original.
 
-    The copy says the same as the original, down to the moment in which the lock was taken.
+    A copy has the same content, including the time at which the lock was taken.
     """
     import psutil
 

@@ -1,4 +1,4 @@
-"""Who holds a lock: as it wrote into the file itself, or as the kernel knows."""
+"""Finds the holder of a lock: from the file's content, or from the kernel."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from holdfast.syncer.files.regular import regular_descriptor
 
 _LARGEST = 1 << 16
 _LONGEST_COMMAND = 120
-# Start times are told in ticks of the kernel, and compared across clocks.
+# Start times come in ticks of the kernel, and are compared between two clocks.
 _TOLERANCE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """A process: `started` and `since`, when it took the lock, are seconds since 1970, 0 where
-    they are not known. Nothing of it has been checked."""
+    """A process as the file names it, unchecked. `started` and `since`, the time when it took the
+    lock, are seconds since 1970, 0 if not known."""
 
     pid: int = 0
     host: str = ""
@@ -46,7 +46,7 @@ class Holder:
 
     @classmethod
     def read(cls, descriptor: int) -> Self:
-        """What stands in the lock's file; nothing is known where that is nonsense."""
+        """The holder in the lock file; an empty one if the content is not valid."""
         try:
             found = json.loads(os.pread(descriptor, _LARGEST, 0) or b"{}")
         except (ValueError, RecursionError):
@@ -67,8 +67,8 @@ class Holder:
 
     @property
     def is_controller(self) -> bool:
-        """Whether the process that wrote this lives on this machine: it, and not another one that
-        was given its number since."""
+        """Whether the process that wrote this lives on this machine, and is not another one with
+        the same pid."""
         if self.host != os.uname().nodename or self.pid <= 0 or not is_alive(self.pid):
             return False
         now = _started(self.pid)
@@ -82,8 +82,8 @@ class Holder:
 
 
 def holder_of(path: Path, descriptor: int | None = None) -> str:
-    """Who holds the lock, in words: the process that says so in the file, if it lives, else those
-    that the kernel names."""
+    """The holder of the lock, in words: the process in the file if it lives, otherwise those that
+    the kernel names."""
     if descriptor is not None:
         said = Holder.read(descriptor)
         if said.is_controller:
@@ -92,9 +92,9 @@ def holder_of(path: Path, descriptor: int | None = None) -> str:
 
 
 def current_holder(path: Path) -> str:
-    """Who holds the lock on this machine at this moment, in words; "" for nobody.
+    """The current holder of the lock on this machine, in words; "" if there is none.
 
-    Nothing is written: the lock is asked for, shared, and given back at once.
+    Writes nothing: it takes a shared lock and releases it at once.
     """
     try:
         descriptor = regular_descriptor(path, os.O_RDONLY)
@@ -113,16 +113,16 @@ def current_holder(path: Path) -> str:
 
 
 def kernels_holder_of(path: Path) -> str:
-    """Those who took a lock on the file and live; "" where there is nobody, or none can be named.
+    """The live processes that took a lock on the file, in words; "" if none is known.
 
-    No right to open the file is needed.
+    Needs no permission to open the file.
     """
     pids = [pid for pid in _lockers(path) if pid != os.getpid() and is_alive(pid)]
     return " and ".join(_described(pid) for pid in pids[:3])
 
 
 def _lockers(path: Path) -> list[int]:
-    """The processes that took a lock on the file; those they forked share it (Linux)."""
+    """The processes that took a lock on the file (Linux); their children may share it."""
     try:
         facts = os.stat(path)
         lines = Path("/proc/locks").read_text().splitlines()
@@ -173,7 +173,7 @@ def _number(value: Any, kind: type, *, most: float) -> Any:
 
 
 def _started(pid: int) -> float:
-    """When the process began (seconds since 1970); 0 where that cannot be known."""
+    """The start time of the process (seconds since 1970); 0 if it is not known."""
     import psutil
 
     try:
@@ -183,9 +183,9 @@ def _started(pid: int) -> float:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process of this id runs on this machine, whoever's it is.
+    """Whether a process with this pid runs on this machine, whichever user owns it.
 
-    One that has ended does not, also where its parent never asks: some containers are like that.
+    A zombie does not count: in some containers nothing reaps them.
     """
     import psutil
 

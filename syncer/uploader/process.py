@@ -1,6 +1,6 @@
-"""The uploader in a process of its own: orders come over a connection, and are done side by side.
+"""The uploader's process: receives orders over a connection and performs them in parallel.
 
-told:     ["open", pickled Orders]
+orders:   ["open", pickled Orders]
           ["commit", trial, index, folder, iteration, training time in seconds]
           ["seal", trial, index, folder, iteration, training time in seconds]
           ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
@@ -37,7 +37,7 @@ from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.uploader.lanes import OPEN, Lanes, reason_of
 from holdfast.syncer.uploader.uploader import Uploader
 
-# How long the end waits for removals alone.
+# How long the end waits if only removals are in progress.
 _TIDY_S = 20.0
 _ARTIFACTS = "send the artifacts"
 _AHEAD_S = 20.0
@@ -52,10 +52,10 @@ class Wire(Protocol):
 
 
 class UploaderProcess:
-    """Takes orders from a connection and performs them side by side."""
+    """Receives orders from a connection and performs them in parallel."""
 
     def __init__(self, wire: Wire, orders: Orders | None = None) -> None:
-        """`orders` are those of a uploader in the process that made them; else they are sent."""
+        """`orders` is None if the controller sends them, to an uploader in another process."""
         self._wire = wire
         self._orders = orders
         self._uploader: Uploader | None = None
@@ -70,7 +70,7 @@ class UploaderProcess:
         return self._lanes.under_way
 
     async def serve(self) -> None:
-        """Until it receives "close", or the controller is gone."""
+        """Serve until "close" is received, or the controller is gone."""
         inbox: asyncio.Queue[list[Any] | None] = asyncio.Queue()
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop, inbox), daemon=True).start()
@@ -91,10 +91,10 @@ class UploaderProcess:
             message = self._wire.receive()
             loop.call_soon_threadsafe(inbox.put_nowait, message)
             if message is None or message[0] == "close":
-                return  # nothing comes after it, and the loop ends
+                return  # there are no further messages
 
     def _order(self, message: list[Any]) -> None:
-        """One lane for each trial keeps the order of its commits; lanes run side by side."""
+        """Start an order. Each trial has a lane, which keeps its orders in sequence."""
         match message:
             case ["open", bytes(orders)]:
                 # From the controller that started this process, over a private socket pair.
@@ -121,7 +121,7 @@ class UploaderProcess:
                 )
             case ["discard", str(trial_id), list(folders)]:
                 uploader = self._opened()
-                # Before the lane is free: a publication that was ordered later counts on it.
+                # Now and not in the lane: a publication that is ordered later relies on it.
                 uploader.mark_for_removal(folders)
                 what = f"remove {folders[0]}"
                 discard = partial(self._discard, trial_id, what, folders)
@@ -134,14 +134,14 @@ class UploaderProcess:
                 )
             case ["artifacts", list() | None as trials]:
                 self._wanted.append(trials)
-                if len(self._wanted) == 1:  # else one waits already, and will take these along
+                if len(self._wanted) == 1:  # otherwise a waiting task will send these, too
                     self._lanes.start(_ARTIFACTS, _ARTIFACTS, self._send_artifacts)
             case ["bring", str(ticket), str(folder)]:
                 self._lanes.start(ticket, folder, lambda: self._bring(ticket, folder))
             case ["publish", int(segment), int(offset), int(begins)]:
                 end = Position(segment, offset)
                 self._asked.append((end, begins, self._opened().take_pending_removals()))
-                if len(self._asked) == 1:  # else one waits already, and will take this one along
+                if len(self._asked) == 1:  # otherwise a waiting task will publish this, too
                     self._lanes.start("publish", "publish the records", self._publish)
             case _:
                 raise ValueError(f"not an order: {message!r:.200}")
@@ -166,13 +166,13 @@ class UploaderProcess:
         try:
             epoch = await self._opened().open()
         except Exception as error:
-            # Without it nothing can be uploaded: the controller hears so at once.
+            # Without the storage nothing can be uploaded: inform the controller at once.
             self._send(["refused", reason_of(error)])
         else:
             self._send(["opened", epoch])
 
     async def _send_artifacts(self) -> None:
-        """Send those of all trials that were ordered so far."""
+        """Send the artifacts of all trials that were ordered so far."""
         wanted, self._wanted = self._wanted, []
         chosen = (
             None if None in wanted else sorted({name for names in wanted for name in names or ()})
@@ -183,18 +183,18 @@ class UploaderProcess:
         try:
             await self._opened().bring_artifacts(folder)
         except Exception as error:
-            # A trial that begins without its artifacts writes them anew, and these would replace
-            # the ones in storage.
+            # A trial that starts without its artifacts would create new ones, which would replace
+            # those in storage.
             self._tell_failure(ticket, error)
         else:
             self._send(["fetched", ticket, ""])
 
     async def _publish(self) -> None:
-        """Publish everything that was ordered so far at once: publications would pile up if
-        storage is slower than their period.
+        """Publish everything that was ordered so far in one publication: otherwise they would pile
+        up if storage is slower than their period.
 
-        Artifacts that were ordered before go first, for `_AHEAD_S` at most: a restore from the
-        published records then finds them.
+        It first waits for artifacts that were ordered earlier, at most `_AHEAD_S`, so that a
+        restore from the published records finds them.
         """
         if ahead := self._lanes.newest(_ARTIFACTS):
             await asyncio.wait([ahead], timeout=_AHEAD_S)
@@ -207,20 +207,20 @@ class UploaderProcess:
         except BaseException:
             uploader.mark_for_removal(pending)
             raise
-        # In a lane of its own: no later publication waits for what cannot be removed.
+        # In a separate lane: no later publication waits for a removal that fails.
         self._lanes.start("remove", "remove", lambda: self._remove(pending), is_needed=False)
 
     async def _remove(self, pending: list[str]) -> None:
-        await self._opened().discard()  # what was left of those here
+        await self._opened().discard()  # retry the removals on this machine
         await self._opened().remove(pending)
 
     async def _discard(self, trial_id: str, what: str, folders: list[str]) -> None:
-        for folder in folders:  # what is superseded is not missing in storage
+        for folder in folders:  # storage does not lack a superseded checkpoint
             self._lanes.failed.pop((trial_id, folder), None)
         try:
             await self._opened().discard(folders)
         except Exception as error:
-            # Reported, but not listed at the end: storage does not lack it.
+            # Reported now, but not listed at the end: storage does not lack it.
             self._send(["failed", what, reason_of(error)])
 
     async def _fetch(self, ticket: str, folder: str) -> None:
@@ -229,7 +229,7 @@ class UploaderProcess:
         except (NotStored, ManifestMismatch) as error:
             self._send(["fetched", ticket, str(error)])
         except Exception as error:
-            # Storage may well have it: without it the trial would repeat epochs for nothing.
+            # Storage may have it, and without it the trial would repeat epochs unnecessarily.
             self._tell_failure(ticket, error)
         else:
             self._send(["fetched", ticket, ""])
@@ -238,27 +238,27 @@ class UploaderProcess:
         try:
             found = await self._opened().find(trial_id, folder, first)
         except Exception as error:
-            # Storage may well have one: without it the trial would repeat epochs for nothing.
+            # Storage may have one, and without it the trial would repeat epochs unnecessarily.
             self._tell_failure(ticket, error)
         else:
             self._send(["found", ticket, found])
 
     def _tell_failure(self, ticket: str, error: Exception) -> None:
-        """Storage has not answered, or another incarnation owns it by now."""
+        """Report that storage has not answered, or that another incarnation owns it."""
         if isinstance(innermost(error), ClaimLost):
             self._send(["refused", reason_of(error)])
         else:
             self._send(["unanswered", ticket, reason_of(error)])
 
     def _told(self, message: list[Any]) -> None:
-        """A message of the uploader for the controller."""
+        """Handle a message of the uploader for the controller."""
         if message == ["moving"]:
             self._moved_at = asyncio.get_running_loop().time()
         self._send(message)
 
     async def _finish(self, deadline_s: float, *, is_patient: bool) -> None:
-        """Finish what is under way; at the deadline, say what is not done. With patience the
-        deadline counts from the last progress."""
+        """Finish the orders in progress; at the deadline, report those that are not done. With
+        `is_patient` the deadline counts from the last progress."""
         loop, lanes = asyncio.get_running_loop(), self._lanes
         end = loop.time() + deadline_s
         await lanes.settle(end, lambda: bool(lanes.needed))
@@ -270,18 +270,18 @@ class UploaderProcess:
         tidy_by = min(end, loop.time() + _TIDY_S)
         await lanes.settle(tidy_by, lambda: bool(lanes.under_way))
         if self._uploader is not None and not lanes.under_way:
-            with suppress(TimeoutError, StorageError):  # `left` lists it
+            with suppress(TimeoutError, StorageError):  # `left` lists the rest
                 async with asyncio.timeout_at(max(tidy_by, loop.time() + 1)):
                     await self._uploader.tidy()
         if self._uploader is not None and (left := self._uploader.left):
             self._send(["left", left])
         if self._uploader is not None and (left_out := self._uploader.left_out):
             self._send(["warning", left_out])
-        # Sent before anything is closed, which may take its time as well.
+        # Sent before anything is closed, because closing may take long.
         self._send(["closed", [*lanes.failed.values(), *late]])
 
     def _late(self) -> list[str]:
-        """What is not done, with the reason where there is one."""
+        """The orders that are not done, with the reason if there is one."""
         reasons = self._opened().unfinished
         told = [f"{what}: {reason}" for what, reason in reasons.items()]
         waiting = [
@@ -293,7 +293,7 @@ class UploaderProcess:
 
 
 def main(wire: Wire, orders: Orders | None = None) -> None:
-    """Main function of the uploader's process; or of its thread, where `orders` cannot travel."""
+    """Main function of the uploader's process; or of its thread if `orders` cannot be pickled."""
     import uvloop
 
     uvloop.run(UploaderProcess(wire, orders).serve())

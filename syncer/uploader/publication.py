@@ -1,13 +1,13 @@
-"""What is visible in storage: a consistent set, made so by one object that is written last.
+"""Makes records visible in storage, as a consistent set that one object names: the head.
 
-Small files go first, then what is new in the journal (`holdfast.syncer.journal.stretches`), then
-the head, which names all of it. Where there is a journal and no head yet, a restore takes the
-journal:
-what it needs besides is there by then. What no record up to the head names any more may go after
-it, and so may stretches that have become part of longer ones.
+A publication uploads small files first, then new stretches of the journal
+(`holdfast.syncer.journal.stretches`), then the head. A restore from a journal without a head uses
+the journal, because the files that it needs were uploaded before it. After the head, checkpoints
+that no record up to it names can be removed, and so can stretches that were merged into longer
+ones.
 
-What a publication costs does not depend on the age of the experiment: it puts what is new, looks
-whether that has arrived, and puts a head that names a few stretches of the newest segment and one
+The cost of a publication does not depend on the age of the experiment: it uploads new bytes,
+checks that they have arrived, and writes a head with a few stretches of the newest segment and one
 object for each of the others.
 """
 
@@ -38,7 +38,7 @@ from holdfast.syncer.stores.retry import StorageRetry
 
 
 class Publication:
-    """What has reached the storage by now, and how more does."""
+    """The published part of an experiment; `extend` publishes more."""
 
     def __init__(
         self, orders: Orders, storage: OwnedStore, retry: StorageRetry, mirror: Mirror
@@ -49,19 +49,19 @@ class Publication:
         self._mirror = mirror
         self._journal = orders.root / orders.journal
         self._published: dict[int, list[Stretch]] = {}
-        # Before this segment everything is in storage.
+        # All segments before this one are completely in storage.
         self._whole_before = 0
         self._superseded: set[str] = set()
-        # Segments of which the disk here does not have any more what was published.
+        # Segments whose published bytes differ from those on this machine's disk.
         self._apart: set[int] = set()
-        # By segment, where a put began that was not confirmed yet.
+        # For each segment, the start of a put that is not confirmed yet.
         self._begun: dict[int, int] = {}
 
     async def recall(self) -> None:
-        """What an earlier incarnation has published need not travel again.
+        """Read what an earlier incarnation has published, so that it is not uploaded again.
 
-        Raises ClaimLost where another machine has published more than was brought here before the
-        storage became ours: what it has removed since may be what our records name.
+        Raises ClaimLost if another machine has published more than this machine has: it may have
+        removed checkpoints that the records here name.
         """
         await self._retry.until_done("read the head", self._read_head)
 
@@ -72,8 +72,8 @@ class Publication:
             return
         published = stretches_of(head)
         if not await threads.call(partial(self._are_here, published)):
-            cause = "another machine has taken the experiment further meanwhile"
-            raise ClaimLost("go on in", self._storage.where, cause, "Restore it once more")
+            cause = "another machine has continued the experiment meanwhile"
+            raise ClaimLost("continue in", self._storage.where, cause, "Restore it again")
         if head["experiment_id"] == self._orders.experiment_id:
             await self._take_over(published)
 
@@ -81,7 +81,7 @@ class Publication:
         return all(is_here(self._journal, stretch) for stretch in stretches)
 
     async def _take_over(self, stretches: Iterable[Stretch]) -> None:
-        """Once for each incarnation: does storage have what its head names, and what else?"""
+        """Compare the head with a listing, once per incarnation."""
         listed = {e.key: e.size for e in await self._storage.list(self._orders.journal)}
         self._published, named = {}, set()
         for stretch in stretches:
@@ -98,7 +98,7 @@ class Publication:
         return f"{self._orders.journal}/{name}"
 
     async def extend(self, end: Position, begins: int) -> None:
-        """Make the journal from segment `begins` up to `end`, and files, visible.
+        """Make the journal from segment `begins` up to `end` visible, and small files.
 
         Raises StorageError.
         """
@@ -110,7 +110,7 @@ class Publication:
         await self._retry.until_done("publish the head", lambda: self._put_head(end, begins))
 
     async def _extend_segment(self, number: int, upto: int | None) -> None:
-        """Have the segment in storage up to an offset; None: all of it, for it is complete."""
+        """Upload the segment up to an offset; None if it is complete: all of it."""
         is_complete = upto is None
         if upto is None:
             size = await threads.call(partial(segment_size, self._journal, number))
@@ -123,7 +123,7 @@ class Publication:
             data = await threads.call(read)
             joined = [known for known in self._published[number] if known.start >= start]
             if not all(known.is_of(data[known.start - start :]) for known in joined):
-                # The disk here has other bytes by now: what is in storage stays as it is.
+                # The disk here now has other bytes: leave those in storage unchanged.
                 self._apart.add(number)
             elif len(data) == end - start:
                 await self._put_stretch(number, start, data, joined)
@@ -134,14 +134,14 @@ class Publication:
         published = self._published[number]
         if number not in self._apart:
             start = next_start(published, size, is_complete=is_complete)
-            # One that may have arrived, and was not confirmed, is put again, or part of a longer.
+            # A put that was not confirmed is repeated, perhaps as part of a longer one.
             return start if start is None else min(start, self._begun.get(number, start))
         return published[-1].end if published[-1].end < size else None
 
     async def _put_stretch(
         self, number: int, start: int, data: bytes, joined: Sequence[Stretch]
     ) -> None:
-        """Put these bytes as one object, which takes the place of the stretches in them."""
+        """Put the bytes as one object, which replaces the stretches in `joined`."""
         made = Stretch(segment=number, start=start, size=len(data), crc32=zlib.crc32(data))
         key = self._key(made.name)
         put = partial(self._put, key, data, is_new=not joined)
@@ -153,9 +153,9 @@ class Publication:
         self._published[number] = [*kept, made]
 
     async def _put(self, key: str, data: bytes, *, is_new: bool) -> None:
-        """Never over one that a newer incarnation has put there: it may be named by its head.
+        """Put an object and check that it has arrived: some servers confirm and keep nothing.
 
-        Some servers say that all is well, and keep nothing: a head shall name what is there.
+        Never replaces an object of a newer incarnation, whose head may name it.
         """
         try:
             if is_new:
@@ -183,8 +183,8 @@ class Publication:
         return tuple(stretch for number in numbers for stretch in self._published[number])
 
     async def remove_superseded(self) -> None:
-        """Remove what has become part of longer stretches, once a head is there that does not
-        name it. What cannot be removed is tried again after the next one."""
+        """Remove stretches that were merged into longer ones, after a head that does not name
+        them. Failed removals are retried after the next head."""
         named = {one.name for several in self._published.values() for one in several}
         gone = sorted(self._superseded - named)
         self._superseded = set(gone)
@@ -196,12 +196,12 @@ class Publication:
 
 def _shorter(key: str, end: int) -> StorageError:
     return StorageRefused(
-        "publish", key, f"it does not have {end} bytes on this machine any more", "Restore it"
+        "publish", key, f"it no longer has {end} bytes on this machine", "Restore the file"
     )
 
 
 def _is_part(name: str, begins: int) -> bool:
-    """Whether it is a later stretch of one of our own segments: a directory may hold several
-    experiments, and of the earlier ones nothing is touched."""
+    """Whether it is a stretch, other than the first, of one of this experiment's segments. A
+    directory may have several experiments, and earlier ones are not changed."""
     place = place_of(name)
     return place is not None and place[1] > 0 and place[0] >= begins

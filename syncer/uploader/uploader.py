@@ -1,7 +1,7 @@
-"""The uploader: hashes, syncs, uploads and removes, behind every report.
+"""The uploader: hashes, fsyncs, uploads and removes checkpoints, behind the reports.
 
-A checkpoint is committed when its manifest is: every other byte of it is then on the disk and,
-where storage is elsewhere, confirmed by it.
+A checkpoint is committed when its manifest is written. All its files were then forced to the disk
+and, with remote storage, confirmed by the storage.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from holdfast.syncer.stores.store import check_key
 from holdfast.syncer.uploader.publication import Publication
 
 _CONTESTABLE = (
-    "{} cannot tell two restores at the same moment apart: let no other machine restore this "
+    "{} cannot detect two simultaneous restores: make sure that no other machine restores this "
     "experiment now"
 )
 
 _TIDY_S = 5.0
-# As many as the cores can hash, and some that wait for the disk.
+# One per core for hashing, and a few more that wait for the disk.
 _SEALED_AT_ONCE = min(32, (os.cpu_count() or 1) + 4)
 
 
 class Uploader:
-    """Performs orders; each method is one of them."""
+    """Performs orders; each method performs one kind."""
 
     def __init__(self, orders: Orders, tell: Callable[[list[Any]], None]) -> None:
         where = orders.storage.public if orders.storage else str(orders.root)
@@ -85,11 +85,11 @@ class Uploader:
 
     @property
     def unfinished(self) -> dict[str, str]:
-        """What is not done yet, and why."""
+        """The operations that are not done yet, with their reasons."""
         return self._retry.unfinished
 
     async def open(self) -> str:
-        """Claim the next epoch in storage, and return it: the newest incarnation owns it."""
+        """Claim the storage with the next epoch, and return the epoch."""
         if self._storage is None:
             return ""
         await self._retry.until_done("claim the storage", self._storage.claim)
@@ -112,10 +112,10 @@ class Uploader:
         reached: Reached | None = None,
         uploads: bool = True,
     ) -> None:
-        """Make a staged checkpoint durable here, complete there if it `uploads`, and say so. Its
-        manifest says how far the trial had `reached`.
+        """Force a staged checkpoint to the disk, upload it if `uploads`, and report that. Its
+        manifest records how far the trial had `reached`.
 
-        Where it is gone here, as after a move to another machine, it may be complete there.
+        If the checkpoint is missing here, as after a move to another machine, storage may have it.
         """
         directory, storage = self._orders.root / folder, self._storage
         if not directory.exists():
@@ -128,8 +128,8 @@ class Uploader:
             return
         furthest = Furthest()
         try:
-            # Checkpoints of a thousand trials may come in one moment: a few at a time are read,
-            # and the deadline of each counts from then on.
+            # A thousand trials may save at once. Only a few checkpoints are read at a time, and
+            # the deadline of each begins then.
             async with self._sealing:
                 written = await self._retry.until_done(
                     f"commit {folder}",
@@ -150,7 +150,8 @@ class Uploader:
         self._tell(["committed", trial_id, index])
 
     def _seal(self, directory: Path, reached: Reached | None, furthest: Furthest) -> Manifest:
-        """Its bytes, and its own name, which staging has only renamed; the manifest last."""
+        """Force its files to the disk, then its name, which staging has only renamed, then its
+        manifest."""
         try:
             for above in (directory.parent, self._orders.root):
                 fsync_dir(above)
@@ -168,46 +169,48 @@ class Uploader:
             raise ManifestMismatch(folder, problems)
 
     async def _listed(self, folder: str) -> tuple[OwnedStore, dict[str, int]]:
-        """Where a committed checkpoint is, and its keys there with sizes. Raises NotStored."""
+        """The storage, and the keys of a committed checkpoint there with sizes. Raises
+        NotStored."""
         storage = self._storage
         if storage is None:
-            raise NotStored("find", folder, "there is no other storage to have it from")
+            raise NotStored("find", folder, "this experiment has no other storage")
         found = {entry.key: entry.size for entry in await storage.list(folder)}
         if f"{folder}/{MANIFEST_NAME}" not in found:
             await storage.check(at_once=True)
-            raise NotStored("find", folder, "its manifest is not there: it was never committed")
+            raise NotStored("find", folder, "it has no manifest, so it was never committed")
         return storage, found
 
     def mark_for_removal(self, folders: Sequence[str]) -> None:
-        """From storage they go once a head that names them no more is published."""
+        """Mark checkpoints for removal from storage, after a head that no longer names them is
+        published."""
         if self._storage is not None:
             self._pending_removal += folders
 
     def take_pending_removals(self) -> tuple[str, ...]:
-        """Take what was pending by now: what a publication that is ordered now does not name."""
+        """Take the marked checkpoints: a publication that is ordered now does not name them."""
         pending, self._pending_removal = tuple(self._pending_removal), []
         return pending
 
     async def discard(self, folders: Sequence[str] = ()) -> None:
-        """Remove superseded checkpoints here; one that is gone already is fine, and one that is
-        being read is removed later."""
+        """Remove superseded checkpoints here. Missing ones are fine, and one that a process reads
+        is removed later."""
         await self._here.remove(folders)
 
     async def remove(self, folders: Sequence[str]) -> None:
-        """Remove from storage what no head there names any more. Raises Usurped."""
+        """Remove checkpoints from storage that no head there names. Raises ClaimLost."""
         if self._storage is not None:
             await self._publication.remove_superseded()
             await self._there.remove(folders)
 
     async def tidy(self) -> None:
-        """Try for the last time to remove what could not be removed."""
+        """Retry the failed removals for the last time."""
         await self._here.remove(at_last=True)
         if self._storage is not None:
             await self._there.remove(at_last=True)
 
     @property
     def left(self) -> list[str]:
-        """A line for each superseded checkpoint that is still there, with the reason."""
+        """A line for each superseded checkpoint that remains, with the reason."""
         there = () if self._storage is None else self._there.left
         return [*self._here.left, *there]
 
@@ -217,10 +220,10 @@ class Uploader:
             self._tell(["stuck", where, why])
 
     async def fetch(self, folder: str) -> None:
-        """Bring a checkpoint from storage to the local tree, whole.
+        """Download a checkpoint from storage to the local tree.
 
-        Raises NotStored or ManifestMismatch where it is lost, another StorageError where storage
-        does not give it.
+        Raises NotStored or ManifestMismatch if it is lost, another StorageError if the download
+        fails.
         """
         await self._retry.until_done(f"fetch {folder}", lambda: self._fetch(folder))
 
@@ -240,10 +243,10 @@ class Uploader:
             await threads.call(lambda: remove_tree(partial))
 
     async def find(self, trial_id: str, folder: str, first: str) -> list[list[Any]]:
-        """The trial's whole checkpoints in this folder of the storage, newest first, from the one
-        named `first` on: name, iteration, training time, number of files, bytes.
+        """The trial's complete checkpoints in this folder of the storage, newest first, down to
+        the one named `first`: name, iteration, training time, number of files, bytes.
 
-        Only those whose manifest says how far the trial had come. Raises StorageError.
+        Skips those whose manifest does not say how far the trial had come. Raises StorageError.
         """
         return await self._retry.until_done(
             f"look for checkpoints in {folder}", lambda: self._find(trial_id, folder, first)
@@ -259,7 +262,7 @@ class Uploader:
             if inside and self._orders.is_checkpoint(name) and _in_order(name) >= _in_order(first):
                 sizes.setdefault(name, {})[inside] = entry.size
         if not sizes:
-            await storage.check(at_once=True)  # an empty mount point has nothing either
+            await storage.check(at_once=True)  # it may be an empty mount point
         found: list[list[Any]] = []
         for name in sorted(sizes, key=_in_order, reverse=True):
             try:
@@ -284,12 +287,12 @@ class Uploader:
             self._tell(["published", end.segment, end.offset])
 
     async def send_artifacts(self, trials: Sequence[str] | None) -> int:
-        """Have in storage what these trials (their folders; None: all) have written, as it is
-        now; how many files travelled. Raises StorageError."""
+        """Upload the artifacts of the trials in these folders (None: all), and return the number
+        of files sent. Raises StorageError."""
         return 0 if self._storage is None else await self._mirror.send_artifacts(trials)
 
     async def bring_artifacts(self, trial: str) -> None:
-        """Have here what the trial in this folder has written on another machine.
+        """Download the artifacts that the trial in this folder has written on another machine.
 
         Raises StorageError.
         """
@@ -298,15 +301,15 @@ class Uploader:
 
     @property
     def left_out(self) -> str:
-        """Which files are not in storage as they are here, and why; "" where all are."""
+        """The files whose current content is not in storage, with reasons; "" if none."""
         return "" if self._storage is None else self._mirror.skipped.listed()
 
     async def close(self) -> None:
-        """Readers of remote checkpoints that were killed have left copies here, which go too."""
+        """Close the storage, and remove copies that killed readers of remote checkpoints left."""
         from holdfast.syncer.checkpoint.shared_copy import remove_unread
 
         if self._storage is not None:
-            with suppress(StorageError, TimeoutError):  # the next incarnation finds them, too
+            with suppress(StorageError, TimeoutError):  # the next incarnation will find them
                 async with asyncio.timeout(_TIDY_S):
                     await self._storage.abandon_recalled()
             await self._storage.close()
@@ -314,11 +317,11 @@ class Uploader:
 
 
 def _in_order(name: str) -> tuple[int, str]:
-    """Numbers have six digits, or more: a longer one is greater."""
+    """The sort key of a name: numbers have at least six digits, and longer ones are greater."""
     return len(name), name
 
 
 def _verify(directory: Path) -> None:
-    """Hold every byte against the manifest; no store keeps folders that hold no file."""
+    """Compare all bytes with the manifest, and create the empty folders, which no store has."""
     for name in manifest.verify(directory, deep=True).empty_folders:
         (directory / check_key(name)).mkdir(parents=True, exist_ok=True)

@@ -32,9 +32,9 @@ class Body:
 def read_body(
     source: bytes | Path, start: int, size: int, buffer: memoryview | None = None
 ) -> Body:
-    """Read and hash a stretch of the source, of a file into the buffer if there is one.
+    """Read and hash `size` bytes of the source from `start` on; a file is read into the buffer.
 
-    Raises OSError; EOFError if the file got shorter.
+    Raises OSError; EOFError if the file became shorter.
     """
     data: bytes | memoryview
     if isinstance(source, bytes):

@@ -1,4 +1,4 @@
-"""The S3 client: timeouts, retries and addressing, in one place."""
+"""Creates the S3 client: timeouts, retries and addressing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _LEAST_BYTES = 2 << 20
 
 @asynccontextmanager
 async def open_client(options: Mapping[str, str]) -> AsyncIterator[Any]:
-    """An aiobotocore client for these options of an S3 URI; without keys, botocore's own chain.
+    """An aiobotocore client for these options of an S3 URI. Without keys in the options, botocore
+    looks for credentials.
 
     Raises what botocore raises.
     """
@@ -34,7 +35,7 @@ async def open_client(options: Mapping[str, str]) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def open_direct(options: Mapping[str, str], bucket: str) -> AsyncIterator[DirectS3]:
-    """The same, with a short way for bodies that go into this bucket."""
+    """Like `open_client`, with `DirectS3` for this bucket."""
     session = _session()
     async with _client(session, options) as client:
         if is_set(options, "anonymous"):
@@ -59,7 +60,7 @@ async def open_direct(options: Mapping[str, str], bucket: str) -> AsyncIterator[
 
 @dataclass(frozen=True, slots=True)
 class _Fixed:
-    """Credentials that the user gave, in the shape of those that botocore finds."""
+    """The user's credentials, with the interface of those that botocore finds."""
 
     options: Mapping[str, str]
 
@@ -83,7 +84,7 @@ def _session() -> Any:
 
 
 def _moment(text: Any) -> Any:
-    """What S3 writes in listings; botocore's own takes half of the CPU of a listing."""
+    """Parse a time in a listing. botocore's parser takes half of the CPU of a listing."""
     try:
         return datetime.fromisoformat(text)
     except (TypeError, ValueError):
@@ -108,9 +109,9 @@ def _client(session: Any, options: Mapping[str, str]) -> Any:
 
 @cache
 def _service_descriptions() -> Any:
-    """botocore's JSON of S3, read once per process: 12 ms per client instead of 80.
+    """botocore's description of S3, read once per process: a client takes 12 ms instead of 80.
 
-    The session, which holds credentials, is made anew each time.
+    The session, which has the credentials, is created each time.
     """
     from botocore.loaders import create_loader
 
@@ -126,7 +127,7 @@ def _config(options: Mapping[str, str]) -> Any:
         read_timeout=seconds(options, "request_timeout", _READ_S),
         max_pool_connections=CONNECTIONS,
         retries={"mode": "standard", "total_max_attempts": _ATTEMPTS},
-        # Buckets as host names need DNS that a server of one's own rarely has.
+        # Buckets as host names need DNS entries that private servers rarely have.
         s3={"addressing_style": "path" if "endpoint_override" in options else "auto"},
         # botocore's default sends checksums in trailers, which Ceph, rclone and others refuse.
         request_checksum_calculation="when_required",
@@ -136,7 +137,7 @@ def _config(options: Mapping[str, str]) -> Any:
 
 
 async def make_bucket(s3: Any, bucket: str, region: str | None) -> None:
-    """Create the bucket unless it is there. Raises what botocore raises."""
+    """Create the bucket unless it exists. Raises what botocore raises."""
     try:
         await s3.head_bucket(Bucket=bucket)
     except Exception as error:
@@ -148,7 +149,7 @@ async def make_bucket(s3: Any, bucket: str, region: str | None) -> None:
 
 
 class BufferBudget:
-    """How many bytes may be held for requests that are under way."""
+    """Limits the bytes in memory for requests in progress."""
 
     def __init__(self, total_bytes: int) -> None:
         self._total = self._free = total_bytes
@@ -156,8 +157,8 @@ class BufferBudget:
 
     @asynccontextmanager
     async def take(self, size: int) -> AsyncIterator[None]:
-        """Wait until there is room, and hold it. Small requests count as 2 MiB, so that their
-        number is bounded too."""
+        """Wait until `size` bytes are free, and reserve them. Small requests count as 2 MiB, which
+        limits their number, too."""
         share = min(max(size, _LEAST_BYTES), self._total)
         while self._free < share:
             self._released.clear()

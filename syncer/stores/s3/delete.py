@@ -1,4 +1,4 @@
-"""Deleting objects of S3: a thousand at once, or one by one where that is all the server knows."""
+"""Deletes objects of S3: a thousand per request, or one by one if the server requires it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _NO_BATCHES = {"MethodNotAllowed", "MissingContentMD5", "NotImplemented"}
 def _refused(
     errors: Iterable[Mapping[str, Any]], named: Mapping[str, str]
 ) -> dict[str, StorageError]:
-    """The failures in an answer by key; one whose key was not asked for is a failure as well,
-    for nobody knows which deletion it is about."""
+    """The failures in an answer, by key. A failure with an unknown key counts as well, because the
+    deletion that it belongs to is not known."""
     failures: dict[str, StorageError] = {}
     for item in errors:
         name = str(item.get("Key", ""))
-        key = named.get(name, f"{name!r:.100}, which was not to be deleted")
+        key = named.get(name, f"{name!r:.100}, which was not requested")
         failures[key] = refused_object(item.get("Code", ""), item.get("Message", ""), key)
     return failures
 
 
 class DeleteRequest(Protocol):
-    """Perform a request of an operation on a key, errors translated."""
+    """Performs a request for an operation on a key, and translates its errors."""
 
     def __call__(
         self, operation: str, key: str, request: Callable[[Any], Awaitable[R]]
@@ -47,14 +47,14 @@ class Deletion:
     prefix: str
 
     async def perform(self, keys: Sequence[str]) -> dict[str, StorageError]:
-        """Try all; returns the failures by key. Raises StorageError where nothing can be asked."""
+        """Try all keys; return the failures by key. Raises StorageError if no request succeeds."""
         failures: dict[str, StorageError] = {}
         for start in range(0, len(keys), _BATCH):
             failures |= await self._delete_batch(keys[start : start + _BATCH])
         return failures
 
     async def _delete_batch(self, keys: Sequence[str]) -> dict[str, StorageError]:
-        # XML 1.0, in which the batch is sent, cannot express control characters.
+        # The batch is sent as XML 1.0, which cannot contain control characters.
         named = {self.prefix + key: key for key in keys if key.isprintable()}
         single = [key for key in keys if not key.isprintable()]
         failures: dict[str, StorageError] = {}

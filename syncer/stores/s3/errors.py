@@ -1,4 +1,4 @@
-"""What S3 servers and botocore answer, as errors of this room."""
+"""Translates errors of S3 servers and botocore to StorageError."""
 
 from __future__ import annotations
 
@@ -56,19 +56,19 @@ def code_and_status(error: Exception) -> tuple[str, int]:
     response: Mapping[str, Any] = getattr(error, "response", None) or {}
     code = str(response.get("Error", {}).get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    # Answers to HEAD have no body; botocore then gives the status as the code.
+    # Answers to HEAD have no body; botocore then uses the status as the code.
     return code, int(status or (code if code.isdigit() else 0))
 
 
 def cause_of(error: StorageError) -> Exception:
-    """What an error of this room was made from; itself where there is nothing."""
+    """The cause of a StorageError; the error itself if it has none."""
     return error.__cause__ if isinstance(error.__cause__, Exception) else error
 
 
 def translated(
     error: Exception, operation: str, where: str, secrets: Iterable[str] = ()
 ) -> StorageError:
-    """The error of this room for whatever an S3 call raised."""
+    """The StorageError for an exception of an S3 call."""
     if isinstance(error, StorageError):
         return error.during(operation, where)
     if isinstance(error, TimeoutError):

@@ -1,4 +1,4 @@
-"""How an object of S3 comes into a file: whole, or not at all."""
+"""Downloads an object of S3 to a file, which appears when it is complete."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _ANSWER_S = 60.0
 
 
 async def download(s3: Any, place: Mapping[str, str], target: Path) -> int:
-    """Returns the size. Raises what botocore raises, and StorageUnavailable."""
+    """Download an object and return its size. Raises what botocore raises, and
+    StorageUnavailable."""
     temporary = target.parent / f"{TEMPORARY}{unique()}"
     got = 0
     loop = asyncio.get_running_loop()
@@ -28,8 +29,8 @@ async def download(s3: Any, place: Mapping[str, str], target: Path) -> int:
         try:
             with _created(temporary) as file:
                 async with answer["Body"] as body:
-                    # Written on the loop: a chunk is what came at once, and goes to the page
-                    # cache in less time than a thread takes to wake.
+                    # Written on the loop: a chunk goes to the page cache in less time than a
+                    # thread takes to wake.
                     async for chunk in body.iter_chunks(1 << 20):
                         write_all(file.fileno(), chunk)
                         got += len(chunk)

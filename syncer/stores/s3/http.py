@@ -1,7 +1,7 @@
-"""HTTP/1.1 over connections that are used again: a request with a body, a short answer.
+"""A minimal HTTP/1.1 client with reused connections, for requests with short answers.
 
-For what an HTTP library takes most of the CPU: thousands of small requests. httptools, which is
-llhttp, reads the answers. Whatever goes wrong here is a ConnectionError, and another way is taken.
+It is for thousands of small requests, for which an HTTP library takes most of the CPU. httptools
+(llhttp) parses the answers. Any problem raises ConnectionError, and the caller uses botocore.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any
 from holdfast.dataclass import dataclass
 
 _CONNECT_S = 5.0
-# What a burst has opened is closed after it: only so many wait for the next one, and not long.
+# After a burst of requests, only this many idle connections stay open, and not for long.
 _MOST_IDLE = 16
 _IDLE_S = 10.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Answer:
-    """Header names are lower case."""
+    """An answer. Header names are lower case."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Answer:
 
 
 class Lines:
-    """Connections to one server, opened as they are needed; `tls` is None for plain HTTP."""
+    """Connections to one server, opened on demand; `tls` is None for plain HTTP."""
 
     def __init__(self, host: str, port: int, tls: Any) -> None:
         self._host, self._port, self._tls = host, port, tls
@@ -38,7 +38,7 @@ class Lines:
 
     @property
     def waiting(self) -> int:
-        """How many connections are open and wait for a request."""
+        """The number of idle connections."""
         return len(self._idle)
 
     async def ask(
@@ -50,8 +50,8 @@ class Lines:
         *,
         deadline_s: float,
     ) -> Answer:
-        """Raises ConnectionError, also where no answer comes in time: then it is not known
-        whether the request was performed."""
+        """Send a request and return the answer. Raises ConnectionError, also after the deadline:
+        the server may still have performed the request."""
         line = await self._free()
         lines = [f"{method} {target} HTTP/1.1", *(f"{k}: {v}" for k, v in headers.items())]
         head = "\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode()
@@ -68,7 +68,7 @@ class Lines:
         return answer
 
     def _give_back(self, line: _Line) -> None:
-        """The one that was used last is used next, so the first ones are those to close."""
+        """Return a connection. The last one used is used next, so the first ones are closed."""
         line.used_at = asyncio.get_running_loop().time()
         self._idle.append(line)
         oldest = line.used_at - _IDLE_S
@@ -79,7 +79,7 @@ class Lines:
         self._idle = kept
 
     async def close(self) -> None:
-        """Returns when the connections are closed."""
+        """Close all connections, and wait until they are closed."""
         self._idle.clear()
         lines = list(self._all)
         for line in lines:
@@ -99,16 +99,16 @@ class Lines:
                 )
         except OSError as error:  # a TimeoutError is one, and ssl.SSLError too
             raise ConnectionError(f"no connection: {error}") from error
-        # Of one that is cancelled while it is made, uvloop does not tell that it is closed.
+        # uvloop does not report the end of a connection that is cancelled while it is opened.
         self._all.add(line)
         return line
 
 
 class _Line(asyncio.Protocol):
-    """One connection, on which one request is under way at a time."""
+    """One connection, with one request at a time."""
 
     def __init__(self, among: set[_Line]) -> None:
-        """Among them for as long as there is a connection."""
+        """`among` contains this object as long as the connection is open."""
         self._among = among
         self.is_open = False
         self.used_at = 0.0
@@ -133,7 +133,7 @@ class _Line(asyncio.Protocol):
             self._transport.write(body)
         try:
             return await arrived
-        finally:  # a connection that waits for its next request keeps nothing of the last
+        finally:  # an idle connection keeps nothing of the last request
             self._answer, self._parser, self._arrived = Answer(), None, None
 
     def cut(self) -> None:
@@ -148,7 +148,7 @@ class _Line(asyncio.Protocol):
         import httptools
 
         if self._arrived is None or self._arrived.done():
-            self.cut()  # nobody has asked anything
+            self.cut()  # there was no request
             return
         try:
             self._parser.feed_data(data)
@@ -165,7 +165,7 @@ class _Line(asyncio.Protocol):
         if self._arrived is not None and not self._arrived.done():
             self._arrived.set_exception(error)
 
-    # What httptools calls while it reads.
+    # httptools calls these while it parses.
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._answer.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
@@ -175,7 +175,7 @@ class _Line(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         self._answer.status = self._parser.get_status_code()
-        if self._answer.status < 200:  # an interim one; the answer is to come
+        if self._answer.status < 200:  # an interim answer; the final one follows
             self._answer = Answer()
             return
         if not self._parser.should_keep_alive():

@@ -1,7 +1,7 @@
-"""Putting a large object in parts: several at once, in bounded memory.
+"""Puts a large object in parts: several at once, with limited memory.
 
-What fails is aborted, or left to be continued where that was asked for: then parts that are there
-already and have the right MD5 are not sent again.
+A failed upload is aborted or, on request, left to be continued. Then parts that the storage has
+with the right MD5 are not sent again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MARK = "holdfast-put"
 
 
 class PartRequest(Protocol):
-    """Perform a request with the client, within so many seconds, errors translated."""
+    """Performs a request with a deadline, and translates its errors."""
 
     def __call__(
         self, request: Callable[[Any], Awaitable[R]], deadline_s: float
@@ -40,7 +40,7 @@ class PartRequest(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadPart:
-    """A stretch of the object. `there` is the ETag of what an interrupted upload left of it."""
+    """A part of the object. `there` is the ETag of that part in an interrupted upload."""
 
     number: int
     start: int
@@ -49,13 +49,13 @@ class UploadPart:
 
 
 class SendPart(Protocol):
-    """Bring one part to the upload (its place and id), and return its ETag."""
+    """Adds one part to the upload (its place and id), and returns the part's ETag."""
 
     def __call__(self, upload: Mapping[str, str], part: UploadPart) -> Awaitable[str]: ...
 
 
 def part_bytes(size: int) -> int:
-    """8 MiB, or more whole MiB where that would make over 10,000 parts."""
+    """The size of parts: 8 MiB, or more whole MiB if there would be over 10,000 parts."""
     mebibyte = 1 << 20
     least = -(-size // _MAX_PARTS)
     return max(PART_BYTES, -(-least // mebibyte) * mebibyte)
@@ -63,10 +63,10 @@ def part_bytes(size: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multipart:
-    """One upload of `size` bytes to `place`, `each` bytes in a part.
+    """An upload of `size` bytes to `place`, with `each` bytes per part.
 
-    `begun` is the id of an interrupted one that is continued; `leave` is called with the id of one
-    that failed and may be continued, and None has it aborted.
+    `begun` is the id of an interrupted upload to continue. If the upload fails, `leave` is called
+    with its id, so that it can be continued; with None it is aborted.
     """
 
     call: PartRequest
@@ -102,7 +102,7 @@ class Multipart:
         return str(started["UploadId"])
 
     async def _resumed(self) -> tuple[str, dict[int, tuple[int, str]]] | None:
-        """The interrupted upload with sizes and ETags of its parts, if it is still known."""
+        """The id of the interrupted upload with the sizes and ETags of its parts, if it exists."""
         if self.begun is None:
             return None
         query = {**self.place, "UploadId": self.begun}
@@ -114,7 +114,7 @@ class Multipart:
             parts = await listed(ask, query, PARTS)
         except StorageUnavailable:
             raise
-        except StorageError:  # it was aborted or completed, or may not be listed
+        except StorageError:  # it was aborted or completed, or cannot be listed
             return None
         return self.begun, {part["PartNumber"]: (part["Size"], part["ETag"]) for part in parts}
 
@@ -147,8 +147,8 @@ class Multipart:
                     **upload, MultipartUpload={"Parts": parts}, **self.condition
                 )
             except Exception as error:
-                # A completion that was sent again after its answer was lost finds the object
-                # there, and no upload any more.
+                # If the answer to a completion was lost, the repeated request finds the object and
+                # no upload.
                 code, status = code_and_status(error)
                 again = status == 412 or code == "NoSuchUpload"
                 if again and await is_ours(s3, self.place, mark, composite(etags)):
@@ -169,29 +169,28 @@ class Multipart:
 
 
 async def abort(call: PartRequest, upload: Mapping[str, str]) -> None:
-    """Give an upload up, so that its parts cost nothing; if that fails they stay, invisible."""
+    """Abort an upload, so that its parts cost nothing. If this fails, they stay, invisible."""
     import anyio
 
     with anyio.move_on_after(_ABORT_S, shield=True):
         try:
             await call(lambda s3: s3.abort_multipart_upload(**upload), _ABORT_S)
         except StorageError:
-            # The failure that led here is what the caller is told; buckets have rules that expire
-            # what stays behind.
+            # The caller reports the original failure. Rules of the bucket may expire the parts.
             return
 
 
 def put_mark(condition: Mapping[str, str]) -> dict[str, Any]:
-    """Metadata by which a conditional put is recognised, also when its answer was lost.
+    """Metadata that identifies a conditional put if its answer was lost.
 
-    botocore and aiohttp send a request again when a connection breaks off (aiohttp without
-    telling), and the second finds the object of the first.
+    botocore and aiohttp repeat a request when a connection breaks (aiohttp silently), and the
+    second request finds the object of the first.
     """
     return {"Metadata": {_MARK: unique()}} if condition else {}
 
 
 def composite(etags: Mapping[int, str]) -> str | None:
-    """The ETag of an object of these parts, where their ETags are MD5 sums."""
+    """The ETag of an object of these parts; None if their ETags are not MD5 sums."""
     try:
         sums = b"".join(bytes.fromhex(etags[number].strip('"')) for number in sorted(etags))
     except ValueError:
@@ -202,9 +201,9 @@ def composite(etags: Mapping[int, str]) -> str | None:
 async def is_ours(
     s3: Any, place: Mapping[str, str], mark: Mapping[str, Any], etag: str | None = None
 ) -> bool:
-    """Whether the object that is there was put with this mark, or has the ETag of our bytes.
+    """Whether the existing object was put with this mark, or has this ETag.
 
-    Raises what botocore raises, but not where there is no object.
+    Raises what botocore raises, except if there is no object.
     """
     if not mark:
         return False

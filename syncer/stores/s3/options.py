@@ -1,4 +1,4 @@
-"""The options that an S3 URI carries: `s3://key:secret@bucket/prefix?endpoint_override=...`."""
+"""The options in an S3 URI: `s3://key:secret@bucket/prefix?endpoint_override=...`."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from holdfast.syncer.errors import InvalidLocation, redact
 
 SECRETS = frozenset({"access_key", "secret_key", "session_token"})
 _FLAGS = frozenset({"allow_bucket_creation", "allow_bucket_deletion", "anonymous"})
-_ANONYMOUS = "anonymous"  # in front of the @, as pyarrow has it for other schemes
+_ANONYMOUS = "anonymous"  # before the @, as in pyarrow's URIs of other schemes
 _TIMEOUTS = frozenset({"connect_timeout", "request_timeout"})
 _OPTIONS = SECRETS | _FLAGS | _TIMEOUTS | {"endpoint_override", "region", "scheme"}
 _TRUTH = {"true": True, "1": True, "false": False, "0": False}
 
 
 def parse_s3_uri(text: str) -> tuple[str, dict[str, str]]:
-    """Split an S3 URI into `bucket/prefix` and its options, credentials among them.
+    """Split an S3 URI into `bucket/prefix` and its options, including credentials.
 
-    Raises InvalidLocation, whose message repeats nothing that may be a secret.
+    Raises InvalidLocation, whose message contains nothing that may be a secret.
     """
     body, _, query = text[text.index("://") + 3 :].partition("?")
     authority, _, prefix = body.partition("/")
@@ -28,14 +28,14 @@ def parse_s3_uri(text: str) -> tuple[str, dict[str, str]]:
         raise InvalidLocation(
             "resolve",
             "s3://***",
-            "what stands before the first slash is no bucket",
+            "the part before the first slash is not a bucket",
             "In s3://key:secret@bucket/... the characters / ? and + of the secret must be "
             "percent-encoded (%2F %3F %2B); an endpoint goes into ?endpoint_override=",
         )
     path = f"{unquote(bucket)}/{unquote(prefix)}".strip("/")
     shown = f"s3://{path}"
     if not bucket:
-        raise InvalidLocation("resolve", shown, "there is no bucket in it")
+        raise InvalidLocation("resolve", shown, "it has no bucket")
     options = _parse_query(query, shown)
     if userinfo == _ANONYMOUS:
         options[_ANONYMOUS] = "true"
@@ -51,16 +51,16 @@ def _parse_query(query: str, shown: str) -> dict[str, str]:
     for pair in filter(None, query.split("&")):
         name, equals, value = pair.partition("=")
         if name not in _OPTIONS:
-            # A secret with a bare & in it would be shown in part if any name were repeated.
+            # A secret that contains an & would be shown in part if every name were shown.
             said = repr(name) if equals and name.replace("_", "").isalpha() else "a part of it"
             known = ", ".join(sorted(_OPTIONS))
             raise InvalidLocation(
                 "resolve",
                 shown,
-                f"{said} is no option of an S3 URI",
+                f"{said} is not an option of an S3 URI",
                 f"Known are {known}; an & in a value must be written %26",
             )
-        # A + stays a +: secrets have them, and users paste secrets as they are.
+        # A + stays a +, because users paste secrets with a + unchanged.
         options[name] = unquote(value)
     return options
 
@@ -68,11 +68,11 @@ def _parse_query(query: str, shown: str) -> dict[str, str]:
 def _check(options: Mapping[str, str], shown: str) -> None:
     if bool(options.get("access_key")) != bool(options.get("secret_key")):
         raise InvalidLocation(
-            "resolve", shown, "access_key and secret_key go together, and one is missing"
+            "resolve", shown, "access_key and secret_key must be set together, but one is missing"
         )
     if options.get(_ANONYMOUS, "").lower() in ("true", "1") and options.keys() & SECRETS:
         raise InvalidLocation(
-            "resolve", shown, "anonymous has no credentials, and some are given: leave out one"
+            "resolve", shown, "anonymous access uses no credentials: remove one of the two"
         )
     for name in options.keys() & _FLAGS:
         if options[name].lower() not in _TRUTH:
@@ -92,7 +92,7 @@ def _is_duration(text: str) -> bool:
 
 
 def public_query(options: Mapping[str, str]) -> str:
-    """The options that may be printed and persisted, as a query with its question mark."""
+    """The options that may be printed and stored, as a query with its question mark."""
     pairs = "&".join(
         f"{name}={quote(redact(value), safe=':/*')}"
         for name, value in options.items()
@@ -102,12 +102,12 @@ def public_query(options: Mapping[str, str]) -> str:
 
 
 def is_set(options: Mapping[str, str], name: str) -> bool:
-    """Whether a true-or-false option is given and true."""
+    """Whether a boolean option is present and true."""
     return _TRUTH[options.get(name, "false").lower()]
 
 
 def endpoint_url(options: Mapping[str, str]) -> str | None:
-    """The endpoint as a URL with its scheme, or None for the provider's own."""
+    """The endpoint as a URL with its scheme; None for the provider's default."""
     endpoint = options.get("endpoint_override")
     if not endpoint:
         return None
@@ -115,7 +115,7 @@ def endpoint_url(options: Mapping[str, str]) -> str | None:
 
 
 def seconds(options: Mapping[str, str], name: str, default: float) -> float:
-    """A timeout that is given, or the default."""
+    """A timeout from the options, or the default."""
     return float(options.get(name, default))
 
 
@@ -125,7 +125,7 @@ def arrow_options(options: Mapping[str, str]) -> dict[str, Any]:
         name: is_set(options, name) if name in _FLAGS else value for name, value in options.items()
     }
     made |= {name: float(made[name]) for name in options.keys() & _TIMEOUTS}
-    # An endpoint of one's own has no regions to look up, and asking AWS for one takes seconds.
+    # A private endpoint has no regions, and asking AWS for one would take seconds.
     if "endpoint_override" in options:
         made.setdefault("region", "us-east-1")
     return made

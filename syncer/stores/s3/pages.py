@@ -1,8 +1,8 @@
-"""The pages of a listing of S3, with an end: a server may say for ever that there is more.
+"""Lists S3 page by page, and detects servers whose listings never end.
 
-A listing ends in an error where a page brings nothing new again and again, where it repeats the
-mark to go on from, where it takes far longer than what it brings, or where it is too large. Each
-of them is asked for once more from the start: proxies answer such things by accident.
+A listing ends in an error if pages bring nothing new again and again, if a continuation token is
+repeated, if it takes far too long for its number of entries, or if it is too large. It is then
+repeated from the start, because proxies sometimes cause such answers by accident.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Ask = Callable[[dict[str, Any]], Awaitable[Mapping[str, Any]]]
 ODD = "Check the server and any proxy in front of it"
 
 _ATTEMPTS = 2
-# S3 gives a thousand; what comes beyond that at once is not S3.
+# S3 returns a thousand; a server that returns more than this is broken.
 MOST_ON_A_PAGE = 100_000
 MOST_IN_ALL = 10_000_000
-# S3 gives pages without an entry behind many deleted objects.
+# S3 returns empty pages after many deleted objects.
 _FRUITLESS_AT_MOST = 20
 _FIRST_S = 60.0
 _ENTRIES_PER_S = 100
 
 
 class EndlessListing(StorageRefused):
-    """A server goes on and on with a listing, or repeats itself."""
+    """A server's listing does not end, or repeats itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """A kind of listing: `marks` says which field of a page goes into which of the query for the
-    next one, `identity` by which fields an entry is known again."""
+    """A kind of listing. `marks` maps fields of a page to fields of the query for the next page;
+    `identity` names the fields that identify an entry."""
 
     operation: str
     entries: str
@@ -98,11 +98,11 @@ async def _listed(ask: Ask, query: Mapping[str, Any], kind: Listing) -> list[Ent
 
 
 def _doubt(is_old: bool, token: tuple[Any, ...], fruitless: int, count: int, took_s: float) -> str:
-    """Why the next page is not worth asking for; "" if it is."""
+    """The reason not to ask for the next page; "" if there is none."""
     if not any(token):
-        return "it says that there is more, and not from where on"
+        return "it says that there is more, but has no continuation token"
     if is_old:
-        return f"it begins again and again, after {count:,} entries"
+        return f"it repeats a continuation token after {count:,} entries"
     if fruitless > _FRUITLESS_AT_MOST:
         return f"the last {fruitless} pages brought nothing new"
     if count > MOST_IN_ALL:
@@ -113,12 +113,12 @@ def _doubt(is_old: bool, token: tuple[Any, ...], fruitless: int, count: int, too
 
 
 def _endless(cause: str) -> EndlessListing:
-    advice = "Check the server and any proxy in front of it: its listings do not come to an end"
+    advice = "Check the server and any proxy in front of it: its listings do not end"
     return EndlessListing("list", "", cause, advice)
 
 
 def entry_of(item: Entry, prefix: str, where: str) -> ObjectInfo:
-    """An object of the folder `prefix`. Raises StorageUnavailable if the item is not one."""
+    """The entry of an object below `prefix`. Raises StorageUnavailable if the item is not one."""
     name, size, modified = item.get("Key"), item.get("Size"), item.get("LastModified")
     if not isinstance(name, str) or not name.startswith(prefix):
         raise odd_answer(where, f"an object named {name!r:.100}, which is not in this folder")

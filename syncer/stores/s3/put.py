@@ -1,7 +1,7 @@
-"""How bytes come into an object of S3: sent whole or in parts, or copied from another object.
+"""Puts objects to S3: in one request, in parts, or as copies of other objects.
 
-Every body is sent with its MD5, which all servers that we know check (CRC-32 only newer ones do).
-It counts when the answer's ETag is that MD5, or else when a look at the object shows its size.
+Every body has its MD5, which all known servers check; only newer ones check a CRC-32. A put counts
+if the answer's ETag is that MD5, or otherwise if the object exists with the right size.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from holdfast.syncer.stores.s3.multipart import (
 )
 from holdfast.syncer.stores.store import PutResult, allowance_s
 
-# S3 copies no more than 5 GiB at once, nor in one part.
+# S3 copies at most 5 GiB per request or part.
 COPY_AT_MOST_BYTES = 5 << 30
 COPIED_PART_BYTES = 1 << 30
 
 
 @dataclass(slots=True)
 class Etags:
-    """Whether the ETags that this bucket gives are MD5 sums; encrypted ones have others."""
+    """Remembers whether the bucket's ETags are MD5 sums; those of encrypted objects are not."""
 
     are_md5: bool = False
 
     def hold(self, etag: str, body: Body, key: str) -> bool:
-        """Whether the ETag proves that these bytes have arrived.
+        """Whether the ETag proves that the bytes have arrived.
 
-        Raises StorageUnavailable where it proves that others have: servers that check no checksum
-        keep what they got. Where it comes twice in a row, the bucket has changed its ways.
+        Raises StorageUnavailable if it proves that other bytes have arrived, because some servers
+        do not check the MD5. If this happens twice in a row, the bucket no longer uses MD5 sums.
         """
         if etag == body.digest.hex():
             self.are_md5 = True
@@ -57,7 +57,7 @@ class Etags:
 async def put_whole(
     s3: Any, place: Mapping[str, str], body: Body, condition: Mapping[str, str], etags: Etags
 ) -> PutResult:
-    """One request. Raises what botocore raises, and StorageUnavailable."""
+    """Put an object in one request. Raises what botocore raises, and StorageUnavailable."""
     size, mark = len(body.data), put_mark(condition)
     try:
         answer = await s3.put_object(
@@ -78,7 +78,7 @@ async def put_whole(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentParts:
-    """Parts that are read here; `read(start, size, buffer)` gives their bytes."""
+    """Sends parts that `read(start, size, buffer)` reads locally."""
 
     call: PartRequest
     read: Callable[[int, int, memoryview], Awaitable[Body]]
@@ -106,7 +106,7 @@ class SentParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopiedParts:
-    """Parts that are copied from another object of the bucket."""
+    """Copies parts from another object of the bucket."""
 
     call: PartRequest
     source: Mapping[str, Any]
@@ -124,9 +124,9 @@ class CopiedParts:
 
 @dataclass(slots=True)
 class Buffers:
-    """Memory for bodies, used again while any are under way.
+    """Memory for bodies, reused as long as requests are in progress.
 
-    Fresh pages for 8 MiB cost as much CPU as their SHA-256, a third of what sending them takes.
+    New pages for 8 MiB take as much CPU as their SHA-256, a third of the time to send them.
     """
 
     _free: list[bytearray] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Buffers:
 
     @contextmanager
     def lent(self, size: int) -> Any:
-        """A buffer of so many bytes, for as long as the context lasts."""
+        """A buffer of `size` bytes, for the duration of the block."""
         usable = self._free.pop() if self._free else bytearray(size)
         buffer = usable if len(usable) >= size else bytearray(size)
         self._lent += 1
@@ -148,7 +148,7 @@ class Buffers:
 
 
 def is_etag_of(etag: str, path: Path, size: int) -> bool:
-    """Whether an object with this ETag, put by us, holds the file's bytes. Raises OSError."""
+    """Whether an object with this ETag, put by holdfast, has the file's bytes. Raises OSError."""
     digest, _, parts = etag.partition("-")
     each = part_bytes(size) if parts else max(size, 1)
     if parts and (size < MULTIPART_FROM_BYTES or parts != str(-(-size // each))):

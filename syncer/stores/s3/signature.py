@@ -1,7 +1,7 @@
 """AWS Signature Version 4 of a request, in its headers.
 
-botocore's own takes 200 µs, a third of what a small put costs in all; this takes 20. It is held
-against botocore's in tests. The algorithm is AWS's, "Authenticating Requests: Using the
+botocore's implementation takes 200 µs, a third of the time of a small put; this one takes 20 µs.
+Tests compare the two. The algorithm is described in "Authenticating Requests: Using the
 Authorization Header" in the S3 API reference.
 """
 
@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
 
-# Bodies are bound to the signature by their Content-MD5, which is among the signed headers.
+# The signature covers the body by its Content-MD5, which is one of the signed headers.
 UNSIGNED = "UNSIGNED-PAYLOAD"
 
 
@@ -34,8 +34,8 @@ class Credentials(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedRequest:
-    """`path` is encoded as it is sent, `query` and `headers` are not; header names are lower case,
-    and `host` is among them."""
+    """A request to sign. `path` is percent-encoded, `query` and `headers` are not. Header names
+    are lower case and include `host`."""
 
     method: str
     path: str
@@ -49,14 +49,14 @@ class SignedRequest:
 
     @property
     def target(self) -> str:
-        """What stands in the first line of the request."""
+        """The request target: the path and the query."""
         return f"{self.path}?{self.encoded_query}" if self.query else self.path
 
 
 def signed(
     request: SignedRequest, credentials: Credentials, region: str, now: float
 ) -> dict[str, str]:
-    """The request's headers with its signature. `now` is in seconds since 1970."""
+    """The request's headers with the signature. `now` is in seconds since 1970."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     headers = {**request.headers, "x-amz-content-sha256": UNSIGNED, "x-amz-date": stamp}
     if credentials.token:

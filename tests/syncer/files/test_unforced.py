@@ -131,7 +131,7 @@ async def test_the_uploader_says_that_such_a_checkpoint_is_lost(
     await uploader.commit("t0", 0, "trial/checkpoint_000000")
     ((what, trial, index, why),) = told
     assert (what, trial, index) == ("lost", "t0", 0)
-    assert "not in memory any more" in why
+    assert "memory no longer has its bytes" in why
 
 
 @pytest.mark.anyio

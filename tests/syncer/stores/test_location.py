@@ -98,9 +98,9 @@ def test_what_is_written_to_disk_has_no_secret_in_it() -> None:
 @pytest.mark.parametrize(
     ("uri", "told"),
     [
-        ("s3://", "there is no bucket"),
-        ("s3:///prefix", "there is no bucket"),
-        ("s3://bucket/x?acess_key=AKIA123", "'acess_key' is no option"),
+        ("s3://", "it has no bucket"),
+        ("s3:///prefix", "it has no bucket"),
+        ("s3://bucket/x?acess_key=AKIA123", "'acess_key' is not an option"),
         ("s3://bucket/x?access_key=AKIA123", "one is missing"),
         ("s3://bucket/x?scheme=ftp", "http or https"),
         ("s3://bucket/x?anonymous=perhaps", "true or false"),
@@ -330,5 +330,5 @@ def test_without_credentials_in_front_of_a_bucket_requests_are_unsigned() -> Non
     location = resolve("s3://anonymous@bucket/x?region=us-east-1")
     assert location.public == "s3://bucket/x?region=us-east-1&anonymous=true"
     assert location.child("y").path == "bucket/x/y"
-    with pytest.raises(InvalidLocation, match="anonymous has no credentials"):
+    with pytest.raises(InvalidLocation, match="anonymous access uses no credentials"):
         resolve("s3://anonymous@bucket/x?access_key=a&secret_key=b")

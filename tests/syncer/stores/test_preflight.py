@@ -175,7 +175,7 @@ async def test_a_store_that_forgets_or_garbles_is_found_out() -> None:
         async def read(self, key: str) -> bytes:
             return b"something else"
 
-    stores: list[tuple[Store, str]] = [(Forgetful(), "listing"), (Garbling(), "different")]
+    stores: list[tuple[Store, str]] = [(Forgetful(), "listing"), (Garbling(), "written bytes")]
     for store, told in stores:
         with pytest.raises(StorageUnavailable, match=told):
             await preflight(store, "here")

@@ -211,12 +211,12 @@ def spoil(path: Path, size: int) -> None:
 
 
 LIARS = [
-    (Overwriting, "conditional put", "replaced an object"),
-    (Racing, "conditional put", "4 of 4 puts at the same time were the first"),
+    (Overwriting, "conditional put", "replaced an existing object"),
+    (Racing, "conditional put", "4 of 4 simultaneous puts succeeded"),
     (Forgetful, "list", "1 objects are not in the listing"),
-    (Garbling, "read", "other bytes came back"),
-    (Keeping, "delete", "are there all the same"),
-    (Stale, "overwrite", "the old one was read"),
+    (Garbling, "read", "does not return the written bytes"),
+    (Keeping, "delete", "objects still exist"),
+    (Stale, "overwrite", "returned the old bytes"),
     (Pretending, "large object", "has confirmed it and has nothing"),
 ]
 

@@ -703,7 +703,7 @@ async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_con
     await first.publish(sealed, 0)
     behind = replace(kept.orders(kept.memory), root=kept.root / "behind")
     (behind.root / "journal").mkdir(parents=True)
-    with pytest.raises(ClaimLost, match="another machine has taken the experiment further"):
+    with pytest.raises(ClaimLost, match="another machine has continued the experiment"):
         await Uploader(behind, lambda message: None).open()
     segment = (kept.root / "journal" / segment_name(0)).read_bytes()
     (behind.root / "journal" / segment_name(0)).write_bytes(segment + b"and more")

@@ -35,12 +35,12 @@ class Server:
 @pytest.mark.parametrize(
     ("answer", "told", "requests"),
     [
-        (lambda n: page("a", token="t"), "again and again", 4),
-        (lambda n: page(f"a{n}", token="t"), "again and again", 4),
-        (lambda n: page(f"a{n}", token=f"t{n % 3}"), "again and again", 8),
+        (lambda n: page("a", token="t"), "continuation token", 4),
+        (lambda n: page(f"a{n}", token="t"), "continuation token", 4),
+        (lambda n: page(f"a{n}", token=f"t{n % 3}"), "continuation token", 8),
         (lambda n: page("a", token=f"t{n}"), "nothing new", 44),
         (lambda n: page(token=f"t{n}"), "nothing new", 42),
-        (lambda n: page(f"a{n}"), "not from where on", 2),
+        (lambda n: page(f"a{n}"), "has no continuation token", 2),
         (lambda n: page(*map(str, range(101)), token=f"t{n}"), "a page has 101", 2),
         (lambda n: page(*(f"{n}/{k}" for k in range(100)), token=f"t{n}"), "more than 500", 12),
     ],
@@ -88,7 +88,7 @@ async def test_a_server_that_always_says_there_is_more_is_an_error_at_once(scrip
     store = scripted.location(lambda *_: (200, {}, ENDLESS)).open_store()
     try:
         with pytest.raises(
-            StorageRefused, match=r"list s3://bucket/x/: it begins again and again"
+            StorageRefused, match=r"list s3://bucket/x/: it repeats a continuation token"
         ):
             await store.list()
     finally:

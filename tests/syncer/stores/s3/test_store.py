@@ -328,7 +328,7 @@ async def test_a_key_that_could_not_be_deleted_is_one_line_of_error(scripted: Sc
         return 200, {}, b"<DeleteResult>" + told + told[:7] + told[23:] + b"</DeleteResult>"
 
     store = scripted.location(respond).open_store()
-    told = r"2 objects: 'other', which was not to be deleted: AccessDenied no; '', which"
+    told = r"2 objects: 'other', which was not requested: AccessDenied no; '', which"
     with pytest.raises(StorageRefused, match=told):
         await closing(store, store.delete(["a", "b"]))
 
