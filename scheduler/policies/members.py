@@ -25,62 +25,54 @@ class Member:
     is_to_yield: bool = False
 
 
-class Members:
-    """All trials of a population, by id. With `synch`, they are compared and changed together."""
+Members = Mapping[str, Member]
 
-    def __init__(self, *, synch: bool) -> None:
-        self._synch = synch
-        self._members: dict[str, Member] = {}
 
-    def __getitem__(self, trial_id: str) -> Member:
-        return self._members[trial_id]
+def have_scores(members: Members) -> bool:
+    """Whether any trial has been compared."""
+    return any(member.score is not None for member in members.values())
 
-    def add(self, trial_id: str) -> None:
-        self._members[trial_id] = Member()
 
-    @property
-    def have_scores(self) -> bool:
-        """Whether any trial has been compared."""
-        return any(member.score is not None for member in self._members.values())
+def extremes(
+    members: Members, trials: Mapping[str, Trial], quantile: float
+) -> tuple[list[str], list[str]]:
+    """The worst and the best living trials with a score, `quantile` of them each.
 
-    def extremes(
-        self, trials: Mapping[str, Trial], quantile: float
-    ) -> tuple[list[str], list[str]]:
-        """The worst and the best living trials with a score, `quantile` of them each.
+    No trial is both.
+    """
+    scores = {
+        trial_id: member.score
+        for trial_id, member in members.items()
+        if member.score is not None and not trials[trial_id].status.is_final
+    }
+    ranked = sorted(scores, key=scores.__getitem__)
+    count = min(math.ceil(len(ranked) * quantile), len(ranked) // 2)
+    return ranked[:count], ranked[len(ranked) - count :]
 
-        No trial is both.
-        """
-        scores = {
-            trial_id: member.score
-            for trial_id, member in self._members.items()
-            if member.score is not None and not trials[trial_id].status.is_final
-        }
-        ranked = sorted(scores, key=scores.__getitem__)
-        count = min(math.ceil(len(ranked) * quantile), len(ranked) // 2)
-        return ranked[:count], ranked[len(ranked) - count :]
 
-    def can_be_cloned(self, trial: Trial) -> bool:
-        """Whether the trial's newest checkpoint is as good as its score.
+def can_be_cloned(member: Member, trial: Trial, *, synch: bool) -> bool:
+    """Whether the trial's newest checkpoint is as good as its score.
 
-        A trial that was not among the best when it was last compared may have saved long ago, when
-        it was worse. Trials that change together have just saved.
-        """
-        member, newest = self._members[trial.trial_id], trial.newest_checkpoint
-        if newest is None or trial.origin is not None or member.score == -math.inf:
-            return False
-        return self._synch or newest.iteration >= member.good_from
+    A trial that was not among the best when it was last compared may have saved long ago, when it
+    was worse. Trials that change together (`synch`) have just saved.
+    """
+    newest = trial.newest_checkpoint
+    if newest is None or trial.origin is not None or member.score == -math.inf:
+        return False
+    return synch or newest.iteration >= member.good_from
 
-    def time_of_clone(self, source: Trial, time_attr: str) -> float:
-        """The time of the source's last comparison, or of its newest checkpoint if that is
-        older."""
-        time, checkpoint = self._members[source.trial_id].time, source.checkpoints[-1]
-        if time_attr == "training_iteration":
-            return min(time, checkpoint.iteration)
-        if time_attr == "time_total_s":
-            return min(time, checkpoint.time_total_s)
-        return time
 
-    def paused(self, trials: Mapping[str, Trial]) -> list[str]:
-        """The paused trials, those with the least training first."""
-        paused = [t for t in self._members if trials[t].status is Status.PAUSED]
-        return sorted(paused, key=lambda trial_id: self._members[trial_id].time)
+def time_of_clone(member: Member, trial: Trial, time_attr: str) -> float:
+    """The time of the source's last comparison, or of its newest checkpoint if that is older."""
+    checkpoint = trial.checkpoints[-1]
+    if time_attr == "training_iteration":
+        return min(member.time, checkpoint.iteration)
+    if time_attr == "time_total_s":
+        return min(member.time, checkpoint.time_total_s)
+    return member.time
+
+
+def paused(members: Members, trials: Mapping[str, Trial]) -> list[str]:
+    """The paused trials, those with the least training first."""
+    several = [trial_id for trial_id in members if trials[trial_id].status is Status.PAUSED]
+    return sorted(several, key=lambda trial_id: members[trial_id].time)

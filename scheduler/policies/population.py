@@ -9,8 +9,9 @@ from typing import Any, Self
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.policies import members
 from holdfast.scheduler.policies.goal import Judging, is_number
-from holdfast.scheduler.policies.members import Member, Members
+from holdfast.scheduler.policies.members import Member
 from holdfast.scheduler.policy import (
     Abort,
     AskUser,
@@ -93,7 +94,7 @@ class Population(Judging):
         self._log_config, self._requires, self._synch = log_config, require_attrs, synch
         self._seed = 0
         self._has_told = False
-        self._members = Members(synch=synch)
+        self._members: dict[str, Member] = {}
         # The trials of a common change for which the user's code has not answered yet.
         self._asked: set[str] = set()
 
@@ -156,7 +157,7 @@ class Population(Judging):
             return [Abort(message=self._saves_nothing(trial, time))]
         if self._synch:
             return [PauseTrial(trial_id=trial.trial_id)]
-        worst, best = self._members.extremes(view.trials, self._quantile)
+        worst, best = members.extremes(self._members, view.trials, self._quantile)
         member.good_from = 0 if trial.trial_id in best else trial.iteration
         if trial.trial_id in worst and (change := self._take_over(view, trial.trial_id, best)):
             return change
@@ -199,7 +200,7 @@ class Population(Judging):
     # -- private --
 
     def _begin(self, view: View, trial_id: str) -> Sequence[Decision]:
-        self._members.add(trial_id)
+        self._members[trial_id] = Member()
         chance = Chance(f"{self._seed}/population/{trial_id}")
         proposal = self.first(view.trials[trial_id].config, chance)
         if proposal is None:
@@ -211,7 +212,7 @@ class Population(Judging):
     def _take_over(self, view: View, trial_id: str, best: Sequence[str]) -> list[Decision]:
         """Clone one of the best trials; returns nothing if none of them has a usable
         checkpoint."""
-        sources = [one for one in best if self._members.can_be_cloned(view.trials[one])]
+        sources = [one for one in best if self._can_be_cloned(view.trials[one])]
         if not sources:
             return []
         member = self._members[trial_id]
@@ -219,13 +220,19 @@ class Population(Judging):
         chance = Chance(f"{self._seed}/population/{trial_id}/{member.changes}")
         source = sources[below(len(sources), chance)]
         proposal = self.next(view, trial_id, source, chance)
-        member.time = self._members.time_of_clone(view.trials[source], self.goal.time_attr)
+        member.time = members.time_of_clone(
+            self._members[source], view.trials[source], self.goal.time_attr
+        )
         member.good_from = math.inf  # its score with the new config is not known yet
         member.is_to_yield = False
         self.note_takeover(trial_id, source)
         if proposal.asked or self._custom_explore_fn is not None:
             return [_question(trial_id, proposal, source)]
         return self._clone(view, trial_id, source, proposal.config)
+
+    def _can_be_cloned(self, trial: Trial) -> bool:
+        member = self._members[trial.trial_id]
+        return members.can_be_cloned(member, trial, synch=self._synch)
 
     def _clone(
         self, view: View, trial_id: str, source: str, config: Mapping[str, Any]
@@ -258,7 +265,7 @@ class Population(Judging):
 
     def _change_together(self, view: View) -> Sequence[Decision]:
         """Change all trials: they have reached the interval and are paused."""
-        worst, best = self._members.extremes(view.trials, self._quantile)
+        worst, best = members.extremes(self._members, view.trials, self._quantile)
         decisions = [one for trial_id in worst for one in self._take_over(view, trial_id, best)]
         self._asked = {one.trial_id for one in decisions if isinstance(one, AskUser)}
         return decisions if self._asked else [*decisions, *self._resume_paused(view)]
@@ -280,11 +287,16 @@ class Population(Judging):
         return view.has_queue or not (view.asking or view.is_complete)
 
     def _resume_paused(self, view: View) -> list[Decision]:
-        return [UnpauseTrial(trial_id=trial_id) for trial_id in self._members.paused(view.trials)]
+        paused = members.paused(self._members, view.trials)
+        return [UnpauseTrial(trial_id=trial_id) for trial_id in paused]
 
     def _unseen(self, trial: Trial) -> Sequence[Decision]:
         """Warn once if the interval is longer than the trials: then the scheduler does nothing."""
-        if self._has_told or trial.status is not Status.TERMINATED or self._members.have_scores:
+        if (
+            self._has_told
+            or trial.status is not Status.TERMINATED
+            or members.have_scores(self._members)
+        ):
             return ()
         self._has_told = True
         return [

@@ -95,7 +95,7 @@ async def test_a_tracker_process_that_is_not_started_again_is_a_loss(
     start: Any = lambda on_message: Dead()  # noqa: E731
     processes = TrackerProcesses([job], start, tell, refuse=lambda text: None, tasks=free_tasks())
     processes.open()
-    assert "tracker process of T was killed once more" in await first_loss(tell)
+    assert "tracker process of T was killed; it has failed too often" in await first_loss(tell)
 
 
 @pytest.mark.parametrize(
