@@ -97,7 +97,7 @@ class Orphans:
         that still exist. Call it again when a child was reaped, and at `due_s`.
         """
         found = children().difference(self._workers, self._spared)
-        if not found:  # nearly always
+        if not found:  # the usual case
             self._told = {}
             return _NOBODY
         pressed = {pid: self._press(pid, now) for pid in found if _is_outside(pid)}
@@ -189,14 +189,14 @@ class Departures:
             self._wait_for(here, ended, now)
             return
         self._here = here
-        for worker, status in ended:  # nearly always
+        for worker, status in ended:  # the usual case
             if worker:
                 self._tell(worker, status)
 
     @property
     def due_s(self) -> float:
         """When to call `settle` although no child has ended; infinite if nothing is pending."""
-        if not self._here and not self._waiting:  # nearly always
+        if not self._here and not self._waiting:  # the usual case
             return math.inf
         return min([self._orphans.due_s, *(one.until for one in self._waiting)])
 

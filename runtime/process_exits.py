@@ -52,7 +52,7 @@ def leave(process: subprocess.Popen[bytes]) -> str:
 
 def still_there(pid: int) -> str:
     """The warning about a process that survived SIGKILL, to follow the name of the process. It
-    hangs in the kernel and runs none of its own code any more."""
+    hangs in the kernel and no longer runs its own code."""
     return (
         f"(pid {pid}) still exists after SIGKILL. It hangs in the kernel, probably in a call to a "
         f"disk or network file system that does not answer. holdfast does not wait for it"

@@ -157,7 +157,9 @@ class ThreadService:
     async def gone(self) -> str:
         """Wait for the thread, for at most 5 s after the end of its connection."""
         if not await happens(self._over, PATIENCE_S):
-            return "hangs, probably in a call to a disk or to storage, and is not waited for"
+            return (
+                "hangs, probably in a call to a disk or to storage. holdfast does not wait for it"
+            )
         return self._fault
 
     async def close(self) -> str:

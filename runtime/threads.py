@@ -102,7 +102,7 @@ def unsafe_to_fork() -> list[str]:
 
 
 def _running(task: Path) -> str:
-    """A thread's name; "" if it has ended, or is ending and holds no lock any more.
+    """A thread's name; "" if it has ended, or is ending and no longer holds a lock.
 
     A thread that was joined is still listed for a moment, because the kernel wakes the joiner
     first.

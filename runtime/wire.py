@@ -77,5 +77,5 @@ class Decoder:
         except (ValueError, TypeError) as error:  # TypeError: a key that is a list or a map
             raise WireError(f"a frame of {len(body)} bytes is not MessagePack: {error}") from error
         if not isinstance(message, list) or not message or not isinstance(message[0], str):
-            raise WireError(f"a frame must hold a list that begins with a name: {message!r:.100}")
+            raise WireError(f"a frame must be a list that begins with a name: {message!r:.100}")
         return message

@@ -156,7 +156,7 @@ class Barrier:
     def _apart(self, waiting: list[int]) -> str:
         return (
             f"its function returned after report {self.iteration}, but {_named(waiting)} called "
-            f"report() once more: every rank must call report() equally often; a call that raised "
+            f"report() again: every rank must call report() equally often; a call that raised "
             f"does not count"
         )
 

@@ -2,7 +2,7 @@
 
 An elastic trial can run with fewer bundles than it asks for. It starts with as many as are free,
 continues with one fewer when one is lost, and takes more at a checkpoint when more are free. A
-lost bundle counts as gone for a while: on one machine nobody reports that it is back.
+lost bundle counts as gone for a while, because nothing reports that it is back.
 """
 
 from __future__ import annotations

@@ -171,7 +171,7 @@ def from_os_error(error: OSError, operation: str, where: str) -> StorageError:
     """Translate an error of the operating system to a StorageError."""
     cause = error.strerror or str(error)
     if isinstance(error, NoAnswer):
-        return DiskSilent(operation, where, cause, "Look at the disk or network file system")
+        return DiskSilent(operation, where, cause, "Check the disk or network file system")
     if error.filename is not None and str(error.filename) not in where:
         cause = f"{cause}: {error.filename}"
     match error.errno:
@@ -182,6 +182,6 @@ def from_os_error(error: OSError, operation: str, where: str) -> StorageError:
         case errno.ENOTDIR | errno.EISDIR | errno.ENAMETOOLONG | errno.ELOOP:
             return StorageRefused(operation, where, cause)
         case errno.ENOSPC | errno.EDQUOT:
-            return StorageUnavailable(operation, where, cause, "Make space and try again")
+            return StorageUnavailable(operation, where, cause, "Free some space and try again")
         case _:
             return StorageUnavailable(operation, where, cause)

@@ -99,7 +99,7 @@ class InlineWorker:
 
     def confirm(self, told: int) -> None:
         if told != self.pid:
-            raise ValueError(f"its pid is {self.pid}, and it says {told}")
+            raise ValueError(f"its pid is {self.pid}, but it reported {told}")
 
     def send(self, message: Message) -> None:
         self._link.send(message)

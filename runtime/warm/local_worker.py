@@ -69,7 +69,7 @@ class LocalWorker:
     def confirm(self, told: int) -> None:
         self.take_pid(told)
         if told != self.pid:
-            raise ValueError(f"its pid is {self.pid}, and it says {told}")
+            raise ValueError(f"its pid is {self.pid}, but it reported {told}")
 
     def send(self, message: Message) -> None:
         if self._link is not None:

@@ -231,7 +231,7 @@ class WarmParent:
         if fd == _NO_FD:
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         if self._entry is None:
-            raise OSError("what the workers share could not be loaded")
+            raise OSError("the data that workers share could not be loaded")
         if self._fresh is not None:
             return self._fresh.start(fd)
         return self._fork(functools.partial(self._become_worker, fd, self._entry))

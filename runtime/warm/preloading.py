@@ -101,7 +101,7 @@ def _harm(before: _Traces, registered: Iterable[ExitFunction]) -> str:
     if opened:
         return f"it opened {opened[0]}"
     if now.folders > before.folders or any(_removes_files(found.function) for found in registered):
-        return "it made files that it removes at the end"
+        return "it created files that it removes at exit"
     return ""
 
 

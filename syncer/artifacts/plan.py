@@ -55,7 +55,7 @@ class FolderScan:
     """The result of a walk through a folder: files by key, and skipped keys with the reason.
 
     If a folder could not be read, everything below it is unknown. `is_there` is False if the
-    folder itself is missing, `has_index` if it has no index (any more).
+    folder itself is missing, `has_index` if it has no index.
     """
 
     files: Mapping[str, FileStat]

@@ -93,7 +93,7 @@ def _attempt(left: _Left) -> _Left | None:
 
 
 class StoredRemovals:
-    """Removes folders from storage that no record there names any more.
+    """Removes folders from storage that no record there names.
 
     `here` is the storage as a directory on this machine, None if it is elsewhere.
     """

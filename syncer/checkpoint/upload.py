@@ -208,7 +208,7 @@ class Upload:
         return self.written.differences(sizes)
 
     async def _put_marker(self, marker: str, content: bytes) -> None:
-        # If the storage decides who is first, no upload of ours replaces a newer run's.
+        # With conditional puts, this upload cannot replace a newer run's.
         if not self.storage.decides:
             await self.storage.check(at_once=True)
         await self.storage.abandon(self.folder)

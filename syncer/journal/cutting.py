@@ -25,8 +25,8 @@ class DamagedTail:
 
     def __str__(self) -> str:
         return (
-            f"{self.segment}: {self.size_bytes} bytes from offset {self.offset} on are no valid "
-            f"records; everything before them is used, they are kept as {self.kept_as}"
+            f"{self.segment}: {self.size_bytes} bytes from offset {self.offset} on are not valid "
+            f"records. Everything before them is used; they are kept as {self.kept_as}"
         )
 
 

@@ -1,4 +1,4 @@
-"""A store over any pyarrow filesystem, those that wrap fsspec included.
+"""A store over any pyarrow filesystem, including those that wrap fsspec.
 
 Blocking calls run in threads. `pyarrow.fs.copy_files` is not used: in pyarrow 19 to 26 it reports
 success if a part of an upload was refused and no object exists. Streams raise an error then, and
@@ -129,7 +129,9 @@ class ArrowStore(PutsAtOnce):
         if stored is None or stored.size != size:
             found = "no such object" if stored is None else f"{stored.size} bytes"
             raise StorageUnavailable(
-                operation, self._shown(key), f"{size} bytes were written and the store has {found}"
+                operation,
+                self._shown(key),
+                f"{size} bytes were written, but the store has {found}",
             )
         return PutResult(size=size)
 
@@ -145,7 +147,7 @@ class ArrowStore(PutsAtOnce):
             if got == size:
                 return got
             # The transfer ended early, or the object was replaced after its size was read.
-        raise StorageUnavailable("get", self._shown(key), f"{got} of {size} bytes came")
+        raise StorageUnavailable("get", self._shown(key), f"{got} of {size} bytes arrived")
 
     async def read(self, key: str) -> bytes:
         path = self._path(key)

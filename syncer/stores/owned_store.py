@@ -35,7 +35,7 @@ class ClaimLost(StorageError):
 def unconfirmed(key: str) -> StorageUnavailable:
     """The error for an object that is missing although the storage confirmed its put."""
     return StorageUnavailable(
-        "put", key, "the storage has confirmed it and does not have it", "It is uploaded again"
+        "put", key, "the storage has confirmed it, but does not have it", "It is uploaded again"
     )
 
 

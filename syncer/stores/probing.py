@@ -179,7 +179,7 @@ class _Probe:
         if await self._store.read(self._once) != b"first":
             raise _Bad("put", self._once, "a refused put replaced the object anyway")
         if not self._store.conditional_puts:
-            return _Seen(told="the storage does not decide who is first", meaning=_CONTESTABLE)
+            return _Seen(told="the storage has no conditional puts", meaning=_CONTESTABLE)
         won = await asyncio.gather(*(self._wins(b"%d" % n) for n in range(4)))
         if sum(won) != 1:
             raise _Bad("put", self._raced, f"{sum(won)} of 4 simultaneous puts succeeded")
@@ -200,7 +200,7 @@ class _Probe:
         found = await self._store.head(self._large)
         if found is None or found.size != self._large_bytes:
             has = "nothing" if found is None else f"{found.size} bytes"
-            raise _Bad("put", self._large, f"the storage has confirmed it and has {has}")
+            raise _Bad("put", self._large, f"the storage has confirmed it, but has {has}")
         self._has_large = True
         return _Seen(told=f"{self._large_bytes / 1e6:.1f} MB", size_bytes=self._large_bytes)
 

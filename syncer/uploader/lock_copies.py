@@ -30,7 +30,7 @@ def original_of(path: Path, descriptor: int) -> str:
         for opened in psutil.Process(said.pid).open_files():
             other = Path(opened.path)
             if other.name == path.name and _is_original(other, content, ours):
-                return f"{other.parent}, where it is run by {said}"
+                return f"{other.parent}, which is in use by {said}"
     return ""
 
 

@@ -95,7 +95,7 @@ class Uploader:
         await self._retry.until_done("claim the storage", self._storage.claim)
         if self._storage.is_contestable:
             self._tell(["warning", _CONTESTABLE.format(self._storage.where)])
-        await self._retry.until_done("tidy the storage up", self._storage.sweep)
+        await self._retry.until_done("clean up the storage", self._storage.sweep)
         await self._retry.until_done(
             "look for unfinished uploads", self._storage.recall_unfinished
         )

@@ -72,7 +72,7 @@ def test_a_flipped_bit_in_the_journal_cuts_it_there_and_the_user_is_informed(
     forget_notes(killed)
     restored = killed.restore().succeeds()
     assert epochs_of(restored) == [4, 4]
-    assert "are no valid records" in restored.stderr
+    assert "are not valid records" in restored.stderr
     assert "000000.log" in restored.stderr
     assert list((killed.root / "journal").glob("*.cut-*"))
     assert killed.problems(tensorboard=True) == []

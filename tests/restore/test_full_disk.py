@@ -91,7 +91,7 @@ def test_a_checkpoint_that_does_not_fit_is_an_error_of_its_trial(bench: Bench, d
         script = bench.start(**big).succeeds()
         errors = [found["error"] for found in results(script)]
         assert all("No space left" in error for error in errors)
-        assert all("Make space" in error for error in errors)
+        assert all("Free some space" in error for error in errors)
         assert not list((disk.path / "run").glob("*/checkpoint_*"))
         assert not list((disk.path / "run").glob("*/.staging/*"))
         restored = bench.restore({"resume_errored": True}).succeeds()

@@ -388,7 +388,7 @@ async def test_a_second_warm_parent_that_cannot_load_fails_its_workers(
     _, lost = start(launcher, "lost")
     await lost.exit()
     _, heard = start(launcher, "next")
-    assert "could not be started: what the workers share" in await heard.exit()
+    assert "could not be started: the data that workers share" in await heard.exit()
 
 
 async def test_a_fork_that_fails_is_reported_and_the_warm_parent_lives_on(

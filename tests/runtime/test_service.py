@@ -201,7 +201,7 @@ async def test_a_thread_that_does_not_end_is_left_to_itself(
     tasks = asyncio.all_tasks()
     await service.close()
     assert asyncio.all_tasks() == tasks
-    assert "is not waited for" in await service.gone()
+    assert "holdfast does not wait for it" in await service.gone()
     monkeypatch.undo()
     may_end.set()
     assert await service.gone() == ""

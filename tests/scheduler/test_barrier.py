@@ -61,7 +61,7 @@ def test_a_rank_that_returns_while_others_report_is_named() -> None:
     outcome = barrier.returned(1)
     assert isinstance(outcome, OutOfStep)
     assert outcome.rank == 1
-    assert "returned after report 7, but rank 2 called report() once more" in outcome.text
+    assert "returned after report 7, but rank 2 called report() again" in outcome.text
 
 
 def test_a_rank_that_reports_when_another_has_returned_is_not_to_blame() -> None:

@@ -35,7 +35,7 @@ async def download(s3: Any, place: Mapping[str, str], target: Path) -> int:
                         write_all(file.fileno(), chunk)
                         got += len(chunk)
             if got != size:
-                raise StorageUnavailable("get", place["Key"], f"{got} of {size} bytes came")
+                raise StorageUnavailable("get", place["Key"], f"{got} of {size} bytes arrived")
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)

@@ -163,7 +163,7 @@ class Multipart:
     async def _confirmed(self) -> PutResult:
         found = await self.call(lambda s3: s3.head_object(**self.place), _REQUEST_S)
         if found["ContentLength"] != self.size:
-            cause = f"{self.size} bytes were sent and the store has {found['ContentLength']}"
+            cause = f"{self.size} bytes were sent, but the store has {found['ContentLength']}"
             raise StorageUnavailable("put", self.place["Key"], cause)
         return PutResult(size=self.size, etag=found["ETag"].strip('"'))
 

@@ -49,7 +49,7 @@ class Etags:
             return True
         if self.are_md5:
             self.are_md5 = False
-            cause = "the store has other bytes than were sent (by their MD5)"
+            cause = "the store has bytes that differ from those sent (by their MD5)"
             raise StorageUnavailable("put", key, cause)
         return False
 
@@ -71,7 +71,7 @@ async def put_whole(
     if not etags.hold(given, body, place["Key"]):
         found = await s3.head_object(**place)
         if found["ContentLength"] != size:
-            cause = f"{size} bytes were sent and the store has {found['ContentLength']}"
+            cause = f"{size} bytes were sent, but the store has {found['ContentLength']}"
             raise StorageUnavailable("put", place["Key"], cause)
     return PutResult(size=size, etag=given or None)
 

@@ -108,6 +108,6 @@ def test_a_pid_in_the_first_message_is_held_against_the_kernels(fit: Any) -> Non
         tune.report({"n": 1})
 
     result = fit(loop)[0]
-    assert "and it says 1" in str(result.error)
+    assert "but it reported 1" in str(result.error)
     assert result.metrics is None or "pid" not in result.metrics
     assert Path(result.path).is_dir()

@@ -112,7 +112,7 @@ async def test_an_object_that_is_put_again_while_it_is_read_is_read_again(
         assert await store.get("key", tmp_path / "here") == len(b"beginmore")
         assert (tmp_path / "here").read_bytes() == b"beginmore"
     else:
-        with pytest.raises(StorageUnavailable, match="17 of 13 bytes came"):
+        with pytest.raises(StorageUnavailable, match="17 of 13 bytes arrived"):
             await store.get("key", tmp_path / "here")
         assert not (tmp_path / "here").exists()
     await store.close()

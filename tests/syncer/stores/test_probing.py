@@ -217,7 +217,7 @@ LIARS = [
     (Garbling, "read", "does not return the written bytes"),
     (Keeping, "delete", "objects still exist"),
     (Stale, "overwrite", "returned the old bytes"),
-    (Pretending, "large object", "has confirmed it and has nothing"),
+    (Pretending, "large object", "has confirmed it, but has nothing"),
 ]
 
 

@@ -217,7 +217,7 @@ async def test_another_size_in_the_store_is_not_believed(scripted: Scripted) -> 
         )
 
     store = scripted.location(respond).open_store()
-    with pytest.raises(StorageUnavailable, match="5 bytes were sent and the store has 3"):
+    with pytest.raises(StorageUnavailable, match="5 bytes were sent, but the store has 3"):
         await closing(store, store.put("key", b"bytes"))
 
 
