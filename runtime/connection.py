@@ -15,7 +15,7 @@ from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import CHUNK_BYTES, readable
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 
-# The longest time between the first and the last byte of a message.
+# How long the other end may pause in the middle of a message.
 REST_S = 60.0
 # If a timer fires this late, this process was suspended, and the others may have been, too.
 LATE_S = 1.0

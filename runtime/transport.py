@@ -55,7 +55,7 @@ class Channel:
         rest_s: float | None = None,
     ) -> None:
         """`largest` and `largest_sent` limit the bytes of a received and a sent frame. `rest_s`
-        limits the time between the first and the last byte of a frame; None for no limit."""
+        limits a pause of the other end in the middle of a frame; None for no limit."""
         self._fd = fd
         self._rest_s = rest_s
         self._largest_sent = largest_sent
@@ -100,8 +100,8 @@ class Channel:
         return self._waiting.popleft()
 
     def _await_rest(self, rest_s: float) -> None:
-        """Wait for the rest of a frame. If this process was suspended itself, it waits the whole
-        time again. Raises WireError."""
+        """Wait for more of a frame. If this process was suspended itself, it waits the whole time
+        again. Raises WireError."""
         began = time.monotonic()
         while not readable(self._fd, rest_s):
             began, before = time.monotonic(), began

@@ -1,4 +1,4 @@
-"""Effects: what the machine orders the shell to do. A crash may cause a second performance."""
+"""Effects: the machine's orders to the shell. After a crash, an order may be performed again."""
 
 from __future__ import annotations
 

@@ -76,8 +76,8 @@ class Placement:
         self.queue.pop(trial_id, None)
 
     def take(self, trial_id: str, amounts: Mapping[str, float]) -> Given | None:
-        """Take the resources for the trial from an idle worker or from what is free; None if
-        neither has them."""
+        """Take the trial's resources from an idle worker or from the free ones; None if neither
+        suffices."""
         own = self.idle.get(trial_id)
         if trial_id in self.holds or (own is not None and own.amounts != amounts):
             # Its previous worker still exists: it is ending, or idle with other resources.

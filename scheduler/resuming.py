@@ -193,5 +193,5 @@ def _uncommitted(trial: Trial) -> Iterator[Commit]:
 
 
 def _by_progress(trials: Iterable[Trial]) -> list[Trial]:
-    """Trials that had begun come first, so that a restore continues where the run stopped."""
+    """Sort trials that have run before first: a restore continues where the run stopped."""
     return sorted(trials, key=lambda trial: (trial.attempt == 0, trial.spec.index))

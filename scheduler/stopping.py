@@ -203,7 +203,7 @@ def supersede(state: State, trial_id: str) -> list[Effect]:
 
 
 def release_origin(state: State, was: Trial) -> list[Effect]:
-    """Drop what was kept only for a clone that `was` waiting for its copy."""
+    """Drop checkpoints that were kept only for a clone, `was`, which waited for its copy."""
     return [] if was.origin is None else supersede(state, was.origin.trial_id)
 
 

@@ -15,7 +15,7 @@ _HARDLY_FARTHER = 0.1
 _SHOWN_NAMES = 40
 # Rows hold holdfast's values under these names, because files and checkpoints refer to them.
 OVERRULED = ("training_iteration", "trial_id")
-# Every row that users see has these; the metrics have one only where the user reports it.
+# Every row that users see has these; the metrics have them only if the user reports them.
 _IN_EVERY_ROW = frozenset({"done", "should_checkpoint"})
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from holdfast.dataclass import dataclass
 from holdfast.names import folder_name, plain_name
 
-# The last second of the year 9999: `datetime` knows no later one.
+# The last second of the year 9999, the latest that `datetime` supports.
 LATEST_S = 253_402_300_799.0
 
 

@@ -32,7 +32,7 @@ def check_plain(value: Any, name: str, depth: int = DEEPEST) -> Any:
     if kind is dict:
         for key, item in value.items():
             if type(key) not in _KEYS:
-                raise WrongField(f"{name} has the key {shown(key)}, which JSON does not know")
+                raise WrongField(f"{name} has the key {shown(key)}, which JSON cannot represent")
             if type(item) not in LEAVES:
                 check_plain(item, name, depth - 1)
         return value
@@ -41,7 +41,7 @@ def check_plain(value: Any, name: str, depth: int = DEEPEST) -> Any:
             if type(item) not in LEAVES:
                 check_plain(item, name, depth - 1)
         return value
-    raise WrongField(f"{name} holds {shown(value)}, which JSON does not know")
+    raise WrongField(f"{name} has {shown(value)}, which JSON cannot represent")
 
 
 def check_table(value: Any, name: str) -> Any:

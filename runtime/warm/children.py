@@ -73,7 +73,7 @@ class Children:
         self._outlive()
 
     def end_all(self) -> None:
-        """Like `end`, and also end the processes that the user's modules have moved out of this
+        """After `end`: also end the processes that the user's modules have moved out of this
         process group at their import."""
         self._orphans.spare_nobody()
         self._outlive()

@@ -82,7 +82,7 @@ class WarmParent:
         self._inheritance: Inheritance = ()
         self._exit_functions: list[ExitFunction] = []
         self._entry: WorkerEntry | None = None
-        self._fresh: FreshInterpreters | None = None  # where a fork is not safe
+        self._fresh: FreshInterpreters | None = None  # if forking is not safe
         self._ended = self._forsaken = False
 
     def serve(self) -> bool:

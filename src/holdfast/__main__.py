@@ -20,7 +20,7 @@ def run() -> NoReturn:
     if threads is None or not threads.busy():
         sys.exit(code)
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):  # the reader has gone
+        with suppress(OSError, ValueError):  # the reader has closed the pipe
             stream.flush()
     os._exit(code)
 

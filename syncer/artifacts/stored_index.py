@@ -107,7 +107,7 @@ class LocalIndex:
         follows = last == epoch if is_continued else 0 < last == epoch - 1
         self._epoch, self._since = epoch, since if follows else epoch
         index = self.load("")
-        # They are too few for a listing, which would be one of the whole experiment.
+        # Checking these few files would take a listing of the whole experiment.
         index.doubt(list(index.known))
         index.is_checked = True
         self.save(index)

@@ -124,7 +124,7 @@ def _is_still(descriptor: int, directory: str, operation: str) -> bool:
     try:
         named = os.stat(directory)
     except FileNotFoundError as error:
-        raise missing(directory, operation, "it was removed a moment ago") from error
+        raise missing(directory, operation, "it has just been removed") from error
     return os.path.samestat(named, os.fstat(descriptor))
 
 

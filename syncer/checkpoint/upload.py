@@ -133,7 +133,7 @@ class Upload:
         found: set[str] = set()
 
         async def look(name: str, there: ObjectInfo) -> None:
-            # Our own upload of a moment ago counts, however this store makes ETags.
+            # An object with the ETag that this upload got counts, even if it is not an MD5 sum.
             is_done = there.etag is not None and self._done.get(there.key) == there.etag
             if is_done or await self.storage.holds(there, self.directory / name):
                 found.add(there.key)

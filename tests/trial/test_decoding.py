@@ -89,7 +89,7 @@ def test_what_fits_is_taken_and_what_is_not_there_has_its_default() -> None:
         ("metrics", {"x": {(1,): 2}}, "metrics has the key a tuple of 1"),
         ("metrics", {"x": nested(DEEPEST + 1)}, "metrics is nested deeper than holdfast writes"),
         ("metrics", {"x": nested(200_000)}, "metrics is nested deeper than holdfast writes"),
-        ("metrics", {"x": object()}, "metrics holds a object"),
+        ("metrics", {"x": object()}, "metrics has a object"),
         ("colour", "BLUE", "colour must be one of RED, not 'BLUE'"),
         ("colour", "\x1b[2J" * 1000, r"not '\\x1b\[2J"),
         ("level", 5, "level must be"),
