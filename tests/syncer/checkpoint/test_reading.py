@@ -81,7 +81,10 @@ def test_what_was_removed_in_the_moment_of_opening_it_is_not_read(
         share(descriptor, flags)
 
     monkeypatch.setattr(fcntl, "flock", slow)
-    with pytest.raises(CheckpointGone, match="just been removed"), reading(str(checkpoint), "open"):
+    with (
+        pytest.raises(CheckpointGone, match="just been removed"),
+        reading(str(checkpoint), "open"),
+    ):
         pass
 
 
