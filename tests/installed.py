@@ -1,7 +1,7 @@
-"""What a user does first with holdfast: three trials, one of which fails, and a restore from its
+"""A user's first steps with holdfast: three trials, one of which fails, and a restore from its
 checkpoint.
 
-tests/test_packaging.py runs this with a wheel next to it, and scripts/release with one installed.
+tests/test_packaging.py runs this with a new wheel, and scripts/release with an installed one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The command line: light to start, exit codes and JSON for scripts, plain lines for people."""
+"""The command line: quick to start, exit codes and JSON for scripts, plain lines for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands that look at experiments: ended, cut off, damaged, large ones; completion."""
+"""The commands that read experiments: ended, interrupted, damaged, large; and completion."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Every command leaves it as it was, byte by byte."""
+    """Every command leaves it unchanged, byte by byte."""
     for name in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -260,7 +260,8 @@ def test_show_has_everything_for_scripts_and_no_nan(
 
 
 def stopped(root: Path, *, planned: int) -> None:
-    """Ctrl-C has ended it: of three trials of one cause two failed, and one is to continue."""
+    """An experiment after Ctrl-C: of three trials with one cause two failed, and one is
+    unfinished."""
     made = RecordedExperiment(root, options={"trials": planned}, num_samples=planned)
     for number in range(3):
         trial_id = made.begin({"n": number})
@@ -397,7 +398,7 @@ def test_a_table_is_written_as_csv_parquet_and_json(
 
 
 class Trap:
-    """Tells whoever unpickles it."""
+    """Reports that it was unpickled."""
 
     def __reduce__(self) -> tuple[Any, tuple[str]]:
         return os.mkdir, ("unpickled",)
@@ -458,7 +459,7 @@ def test_a_pipe_that_is_closed_ends_it_quietly(store: Path, words: tuple[str, st
 
 
 def in_terminal(words: Sequence[str], columns: int) -> str:
-    """What the command writes to a terminal of so many columns, without its colours."""
+    """The command's output to a terminal with this many columns, without colours."""
     ours, theirs = pty.openpty()
     environ = {**os.environ, "COLUMNS": str(columns), "LINES": "40", "NO_COLOR": "1"}
     with subprocess.Popen(
@@ -522,7 +523,7 @@ def test_completion_is_printed_for_each_shell(
 
 
 def completed(line: str, where: Path) -> list[str]:
-    """What the shell is answered at the end of a line."""
+    """The answer to the shell at the end of a line."""
     environ = {
         **os.environ,
         "_ARGCOMPLETE": "1",

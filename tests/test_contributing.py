@@ -34,7 +34,8 @@ if __name__ == "__main__":
 
 
 def recipes() -> tuple[dict[str, str], str]:
-    """The files that the recipes make, and the other block: what a store adds to `location.py`."""
+    """The files that the recipes create, and the other block: a store's addition to
+    `location.py`."""
     files, others = {}, []
     for before, code in BLOCK.findall(TEXT):
         named = TOLD.findall(before)

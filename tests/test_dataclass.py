@@ -1,4 +1,4 @@
-"""Our `dataclass` is the standard library's to all who use it."""
+"""holdfast's `dataclass` behaves like the standard library's."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = {"frozen": True, "slots": True, "kw_only": True}
 
 
 def point(decorate: Decorator) -> Any:
-    """One with every sort of field."""
+    """A class with every kind of field."""
 
     class Point:
         """Where."""

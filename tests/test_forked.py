@@ -1,4 +1,4 @@
-"""What a forked child may not do for its parent, and what it does not keep open."""
+"""What a forked child must not do for its parent, and what it must close."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ pytestmark = pytest.mark.process
 
 @contextmanager
 def child(acts: Callable[[], object]) -> Iterator[None]:
-    """A child that acts, and lives until the end of the block; AssertionError if it raised."""
+    """A child that acts, and lives until the end of the block; raises AssertionError if it
+    raised."""
     ready, tells = os.pipe()
     waits, ends = os.pipe()
     pid = os.fork()
@@ -52,7 +53,7 @@ def child(acts: Callable[[], object]) -> Iterator[None]:
 
 
 def nothing() -> None:
-    """The child is just there."""
+    """The child does nothing."""
 
 
 @pytest.mark.parametrize(("ends", "status"), [(nothing, 0), (lambda: 1 / 0, 1), (exit, 0)])
@@ -130,7 +131,7 @@ def test_a_child_is_no_second_writer_of_a_journal(tmp_path: Path) -> None:
 
 
 def test_connections_end_with_the_process_that_made_them() -> None:
-    """Its other end must not wait for a child that knows nothing of it."""
+    """Its other end must not wait for a child that does not know of it."""
 
     async def ends() -> None:
         ours, other = socket.socketpair()

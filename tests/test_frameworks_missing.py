@@ -29,7 +29,7 @@ def test_a_framework_that_is_missing_is_an_import_error_that_names_the_extra(
     monkeypatch: pytest.MonkeyPatch, extra: str, module: str, name: str, _minimum: str
 ) -> None:
     monkeypatch.setitem(sys.modules, extra, None)
-    # Nor is there what comes with it, and none of our modules has been imported.
+    # Its dependencies are missing, too, and no module of holdfast has been imported.
     monkeypatch.setitem(sys.modules, "torch", None)
     for found in [name for name in sys.modules if name.startswith("holdfast.train.")]:
         monkeypatch.delitem(sys.modules, found)

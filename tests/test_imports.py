@@ -1,4 +1,4 @@
-"""What importing holdfast costs, and what its public modules offer."""
+"""The cost of importing holdfast, and the names of its public modules."""
 
 from __future__ import annotations
 

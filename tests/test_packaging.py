@@ -1,4 +1,4 @@
-"""What is built from the checkout holds every room, and works without the checkout."""
+"""The wheel built from the checkout has every room, and works without the checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SCRIPT = ROOT / "tests" / "installed.py"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The one that scripts/release has built, or one that is built now."""
+    """The wheel that scripts/release has built, or one that is built now."""
     if "HOLDFAST_WHEEL" in os.environ:
         return Path(os.environ["HOLDFAST_WHEEL"])
     out = tmp_path_factory.mktemp("dist")

@@ -61,7 +61,7 @@ def modules() -> list[tuple[str, ast.Module]]:
 
 
 def called(node: ast.Call) -> tuple[str, str]:
-    """What a call calls: `("asyncio", "wait")`, `("self._group", "create_task")`."""
+    """The function of a call: `("asyncio", "wait")`, `("self._group", "create_task")`."""
     match node.func:
         case ast.Attribute(value=owner, attr=name):
             return ast.unparse(owner), name
@@ -72,7 +72,7 @@ def called(node: ast.Call) -> tuple[str, str]:
 
 
 def groups(tree: ast.Module) -> set[str]:
-    """What the module calls its task groups."""
+    """The module's names for its task groups."""
     found = set()
     for node in ast.walk(tree):
         for value, target in (
@@ -100,7 +100,7 @@ def loose_tasks(path: str, tree: ast.Module) -> set[Place]:
             function = node.name
         if isinstance(node, ast.Call):
             owner, name = called(node)
-            # `gather` and `run_in_executor` begin what no one else can cancel.
+            # Other code cannot cancel what `gather` and `run_in_executor` start.
             is_loose = name in {"ensure_future", "run_in_executor"} or (owner, name) == (
                 "asyncio",
                 "gather",
@@ -118,8 +118,8 @@ _DEADLINES = {"timeout", "timeout_at", "move_on_after", "fail_after"}
 
 
 def endless_waits(path: str, tree: ast.Module) -> set[Place]:
-    """Of tasks, events, threads and processes: `wait` and `join` that are given no time, outside
-    of any scope that has a deadline."""
+    """Calls of `wait` and `join` of tasks, events, threads and processes without a time, outside
+    any scope with a deadline."""
     found = set()
 
     def look(node: ast.AST, function: str, has_deadline: bool) -> None:

@@ -17,7 +17,7 @@ from holdfast.trial.tuning import ResumeConfig
 
 
 class Diary(tune.Trainable):
-    """Writes down which of its methods were called, in the file that the config names."""
+    """Records the calls of its methods in the file that the config names."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.value = 0
@@ -269,7 +269,7 @@ def test_with_reuse_actors_a_trial_that_fails_leaves_no_one_waiting(
                 raise RuntimeError("a stumble")
             return super().step()
 
-    # Were the worker of the failed trial kept, it would be killed after this and not before.
+    # If the failed trial's worker were kept, it would be killed after this, not before.
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "3600")
     results = fit(
         Stumbles,
@@ -383,7 +383,7 @@ def test_outside_of_a_trial_it_can_be_driven_by_hand(tmp_path: Path) -> None:
 
 
 class StateInADict(Diary):
-    """Gives its state as a dict."""
+    """Returns its state as a dict."""
 
     def save_checkpoint(self, checkpoint_dir: str) -> dict[str, Any] | None:
         return {"value": self.value}

@@ -1,4 +1,4 @@
-"""How the samples of an epoch are dealt out to ranks, also when their number changes under way."""
+"""Splitting the samples of an epoch among ranks, also when their number changes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_however_the_number_of_ranks_changes_no_sample_is_dealt_twice(
         taken = batches if is_last else data.draw(st.integers(0, batches))
         samples = len(hands[0]) if is_last else taken * batch
         given_out = [hand[place] for place in range(samples) for hand in hands]
-        # What is beyond is the padding.
+        # The rest is padding.
         seen += given_out[:left]
         group[0].took(samples)
         state = group[0].state_dict()

@@ -35,7 +35,7 @@ def test_trials_run_in_the_calling_thread_one_after_the_other(fit: Any, capsys: 
         lock.release()
 
     before = os.getcwd()
-    # No lock can be pickled, but nothing has to travel here.
+    # A lock cannot be pickled, but nothing needs to be here.
     results = fit(train, {"n": tune.grid_search([1, 2, 3])})
     assert [result.metrics["pid_here"] for result in results] == [os.getpid()] * 3
     assert threads == [threading.current_thread().name] * 3

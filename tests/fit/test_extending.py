@@ -1,5 +1,5 @@
-"""Going on with more than was asked for: extensions on a restore, `fit(resume=...)`, and stoppers
-that a restore brings to where they were."""
+"""Extensions of an experiment on a restore, `fit(resume=...)`, and stoppers that a restore brings
+to their former state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def saved(epoch: int) -> tune.Checkpoint:
 
 
 def epochs() -> range:
-    """From behind the checkpoint, further than any bound."""
+    """Train from after the checkpoint, further than any bound."""
     start = 0
     if found := tune.get_checkpoint():
         with found.as_directory() as folder:
@@ -75,7 +75,7 @@ def kept(shared_fit: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def path(kept: Path, tmp_path: Path) -> Path:
-    """The same, in a place of its own."""
+    """The same, in its own place."""
     place = tmp_path / "results" / "run"
     shutil.copytree(kept, place)
     return place
@@ -248,7 +248,7 @@ def test_a_death_before_the_journal_knows_of_an_extension_leaves_the_experiment_
     tuner = tune.Tuner.restore(path)
     assert models(tuner.get_results()) == ["old", "old"]
     assert tuner._request.run.stop == {"training_iteration": 2}
-    # Another one takes its place.
+    # Another one replaces it.
     again = tune.Tuner.restore(path, train, param_space=space([1, 2, 3], "new"), extend=True)
     assert models(again.fit()) == ["old", "old", "new"]
 
@@ -261,7 +261,7 @@ def test_a_tuner_file_that_is_gone_cannot_be_extended(path: Path) -> None:
 
 
 class Upwards(Searcher):
-    """Suggests 0, 1, 2, ..., and knows what it was told."""
+    """Suggests 0, 1, 2, ..., and remembers its results."""
 
     def __init__(self) -> None:
         super().__init__(metric="x", mode="max")
@@ -362,7 +362,7 @@ def test_fit_refuses_another_experiment_or_extends_it_as_asked(
     going_on = tune.ResumeConfig("resume")
     results = longer.fit(resume="auto", extend=True, resume_config=going_on)
     assert newest(results, "epoch") == [3, 3]
-    # As a cell of a notebook that is run once more.
+    # As when a notebook's cell is run again.
     assert newest(longer.fit(resume="auto", extend=True), "epoch") == [3, 3]
     told = capfd.readouterr().err
     assert told.index("the experiment is extended") < told.index("run was finished")
@@ -548,7 +548,7 @@ def test_the_goal_of_a_scheduler_is_no_difference() -> None:
 
 
 class Counting(Stopper):
-    """A user's own, which knows how many reports it has seen."""
+    """A user's own stopper, which counts the reports it has seen."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -596,7 +596,7 @@ def test_an_answer_that_a_death_cut_off_is_given_before_anything_continues(
 
 
 def cut_behind_the_newest_report(layout: Layout) -> None:
-    """As SIGKILL leaves it between the report and what the stopper says of it."""
+    """As SIGKILL leaves it between the report and the stopper's answer."""
     payloads = [payload for payload, _ in read_segment(layout.journal, 0)]
     newest = max(at for at, payload in enumerate(payloads) if b"Reported" in payload[:12])
     shutil.rmtree(layout.journal)

@@ -1,4 +1,4 @@
-"""A function as the trainable: what it reports, and what it may not."""
+"""A function as the trainable: what it may report, and what not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ AUTOMATIC = {
 
 
 class TorchLike:
-    """A scalar as torch has it: it gives its number only through `item`."""
+    """A scalar like torch's: only `item` returns its number."""
 
     def item(self) -> float:
         return 0.25

@@ -1,4 +1,4 @@
-"""How a trial leaves: with all that it wrote, and with all that it started."""
+"""The end of a trial: all of its output is written, and all of its processes end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
 
 @pytest.fixture(autouse=True)
 def _buffered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With it nothing of what is printed could be left behind."""
+    """With this setting no printed text could be left behind."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
 
 

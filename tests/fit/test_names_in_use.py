@@ -1,4 +1,5 @@
-"""Several runs: one after the other under one name, two at the same time, and odd surroundings."""
+"""Several runs: one after the other under one name, two at the same time, and unusual
+environments."""
 
 from __future__ import annotations
 
@@ -153,7 +154,7 @@ def test_one_tuner_can_be_fitted_twice_and_makes_two_experiments(tmp_path: Path)
 
 def test_many_runs_leave_no_open_file_and_no_thread_behind(fit: Any) -> None:
     def left() -> tuple[int, set[threading.Thread]]:
-        """Threads that wait for disks and storage are used again, and end some time later."""
+        """Threads that wait for disks and storage are reused, and end some time later."""
         others = {one for one in threading.enumerate() if not one.name.startswith(threads.NAME)}
         return psutil.Process().num_fds(), others
 
@@ -168,7 +169,7 @@ def test_many_runs_leave_no_open_file_and_no_thread_behind(fit: Any) -> None:
 
 
 class Running:
-    """A run in another thread, whose only trial waits until it is let go."""
+    """A run in another thread, whose only trial waits until it is released."""
 
     def __init__(self, fit: Any, folder: Path, name: str) -> None:
         self._fit = fit

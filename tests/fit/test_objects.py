@@ -1,4 +1,5 @@
-"""`put` and `get`: objects that trials share, their references in a search space and again."""
+"""`put` and `get`: objects that trials share, and their references in a search space and after a
+restore."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ NUMBERS = np.arange(50_000, dtype=np.float64)
 
 @pytest.fixture(autouse=True)
 def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder where objects lie; nothing of them is left in it afterwards."""
+    """The folder of objects; it is empty afterwards."""
     folder = tmp_path / "objects"
     monkeypatch.setenv(object_folder.FOLDER, str(folder))
     yield folder
@@ -123,7 +124,7 @@ def test_nothing_of_an_object_is_in_the_experiment_but_its_place(fit: Any, tmp_p
     fit(lambda config: None, {"ref": holdfast.put(secret), "n": tune.grid_search([1, 2])})
     written = [path for path in (tmp_path / "results").rglob("*") if path.is_file()]
     assert not [path for path in written if secret in path.read_bytes()]
-    # Only in the user's own param_space, which stands in a field of its own.
+    # Only in the user's own param_space, which is a separate field.
     assert {path.name for path in written if b"holdfast.experiment" in path.read_bytes()} <= {
         "tuner.pkl"
     }
@@ -183,14 +184,14 @@ def test_a_restore_that_is_not_given_them_says_which_before_a_trial_runs(
         holdfast.ObjectLost, match=r"model_ref of param_space: .*shutdown.*param_space=\.\.\."
     ):
         tuner.fit()
-    assert len(tuner.get_results().errors) == 1  # what there is can be read all the same
+    assert len(tuner.get_results().errors) == 1  # existing results can still be read
     again = {"flag": str(tmp_path / "flag"), "model_ref": holdfast.put(LargeModel(3))}
     tuner = tune.Tuner.restore(path, fail_once, resume_errored=True, param_space=again)
     assert not tuner.fit().errors
 
 
 class Second(Searcher):
-    """Suggests the second of the models, once."""
+    """Suggests the second model, once."""
 
     asked = False
 

@@ -1,4 +1,4 @@
-"""What a run leaves on the disk, and what it shows while it runs."""
+"""The files that a run leaves, and its messages."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def speak_and_die(config: dict[str, Any]) -> None:
 
 
 class SpeaksAndDies(tune.Trainable):
-    """The second of its trials is in the process that the first has left."""
+    """Its second trial runs in the process of the first."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.how = config["how"]

@@ -1,4 +1,4 @@
-"""The second trial finds imported what the first one has imported before its first report."""
+"""The second trial starts with the modules that the first one imported before its first report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are superseded while somebody reads them, in real runs."""
+"""Checkpoints that are superseded while another process reads them, in real runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def checkpoint_of(text: str) -> tune.Checkpoint:
 
 
 def await_removal(of: str) -> None:
-    """Until a folder next to the other checkpoints of this trial is renamed or deleted."""
+    """Wait until a folder next to the other checkpoints of this trial is renamed or deleted."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGIO})
     above = os.open(".", os.O_RDONLY)
     fcntl.fcntl(above, fcntl.F_NOTIFY, fcntl.DN_RENAME | fcntl.DN_DELETE | fcntl.DN_MULTISHOT)
@@ -85,7 +85,8 @@ def test_what_is_read_to_the_end_is_reported_and_goes_with_the_next_run(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # What is superseded goes when the journal is synced: at the end, with so long a period.
+    # Superseded checkpoints are removed when the journal is synced: at the end, with this long
+    # period.
     monkeypatch.setenv("HOLDFAST_FSYNC_PERIOD_S", "30")
     reader = Reader()
     with reader.held:

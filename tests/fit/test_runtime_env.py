@@ -1,4 +1,5 @@
-"""`runtime_env`: variables that reach every worker and no file, and a directory to work in."""
+"""`runtime_env`: variables that every worker gets and no file contains, and a working
+directory."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def say(config: dict[str, Any]) -> None:
 
 
 def fail_until(config: dict[str, Any]) -> None:
-    """Report, save and fail: all that is written of a trial is written."""
+    """Report, save and fail: so every file of a trial is written."""
     folder = tune.staging_directory()
     Path(folder, "length").write_text(str(len(os.environ["BUCKET_KEY"])))
     tune.report(
@@ -167,7 +168,7 @@ def test_the_debug_mode_has_them_while_a_trial_runs(fit: Any, tmp_path: Path) ->
 
 @pytest.fixture
 def code(tmp_path: Path) -> Path:
-    """A directory with a module that only a worker in it can import, and a file."""
+    """A directory with a file, and with a module that only a worker in it can import."""
     folder = tmp_path / "code"
     folder.mkdir()
     (folder / "only_in_working_dir.py").write_text("ANSWER = 42\n")

@@ -100,7 +100,7 @@ def line(result: train.Result) -> tuple[float, float]:
 
 
 def plain_regression() -> tuple[float, float]:
-    """The same line, without holdfast's part in it but the order of the samples."""
+    """The same line without holdfast, except for the order of the samples."""
     torch.manual_seed(1)
     model = torch.nn.Linear(1, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
@@ -129,7 +129,7 @@ def test_two_ranks_learn_what_one_learns_also_when_one_is_killed(tmp_path: Path)
 
 
 def together(config: dict[str, Any]) -> None:
-    """Mixed precision too, and what libraries look for."""
+    """Mixed precision, and variables that libraries look for."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     assert (os.environ["RANK"], os.environ["WORLD_SIZE"]) == (str(rank), str(ranks))
     assert dist.get_backend() == "gloo"
@@ -160,7 +160,7 @@ def test_ten_groups_at_once_each_meet_at_a_port_of_their_own(tmp_path: Path) -> 
 
 
 def seeing(config: dict[str, Any]) -> None:
-    """Two epochs in batches of 2, saved after each; tells which samples each rank was given."""
+    """Two epochs in batches of 2, saved after each; reports which samples each rank got."""
     context = train.get_context()
     numbers = TensorDataset(torch.arange(22))
     loader = prepare_data_loader(DataLoader(numbers, batch_size=2, shuffle=True, num_workers=1))
@@ -205,7 +205,7 @@ def test_where_ranks_come_and_go_no_sample_is_seen_twice_in_an_epoch(tmp_path: P
     rows = [json.loads(line) for line in lines]
     assert [size for size, _ in itertools.groupby(rows, lambda r: len(r["ranks"]))] == [3, 2, 3]
     for epoch, its_rows in itertools.groupby(rows, key=lambda row: row["epoch"]):
-        # In the order in which they were dealt: what follows the 22nd is padding.
+        # In the order of the split: what follows the 22nd is padding.
         seen = [
             number
             for row in its_rows
@@ -330,7 +330,7 @@ def with_loading_processes(config: dict[str, Any]) -> None:
 
 
 def test_the_processes_of_a_data_loader_report_and_end_nothing(tmp_path: Path) -> None:
-    """They are forked from the trial's process; that none is left is seen to after each test."""
+    """The trial's process forks them; a fixture checks after each test that none is left."""
     space = {
         "persistent": tune.grid_search([False, True]),
         "whole": tune.grid_search([True, False]),

@@ -59,7 +59,7 @@ def tracker_process_of(script: UserScript) -> psutil.Process:
 
 
 def niceness(process: psutil.Process) -> set[int]:
-    """Of a process, and of its session where the kernel gives that one of its own."""
+    """The niceness of a process, and of its session if the kernel has one."""
     session = Path(f"/proc/{process.pid}/autogroup")
     found = [session.read_text().rpartition(" ")[2]] if session.exists() else []
     return {process.nice(), *map(int, found)}
@@ -202,7 +202,7 @@ def test_a_script_that_was_killed_continues_after_what_was_acknowledged(tracked:
     gate.open()
     tracked.restore(epochs=6).succeeds()
     found = keys(told)
-    # It had saved in the second epoch, so the third one is run again, by the next attempt.
+    # It had saved in the second epoch, so the next attempt repeats the third.
     assert set(found) == {(1, 1), (2, 1), (3, 1), (3, 2), (4, 2), (5, 2), (6, 2)}
     assert {fact["run"] for fact in told_to(told) if "run" in fact} == {told_to(told)[1]["run"]}
     steps = {(fact["iteration"], fact["attempt"]): fact["step"] for fact in told_to(told, "row")}

@@ -1,4 +1,4 @@
-"""Trainables with something bound to them: parameters, resources, a registered name."""
+"""Trainables with bound parameters, resources, or a registered name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ MEGABYTE = 1 << 20
 
 
 def shared_kib(address: int, length: int) -> tuple[int, int]:
-    """How much of this part of our memory other processes share, and how much is there, in KiB."""
+    """How much of this part of memory is shared with other processes, and its total size, in
+    KiB."""
     shared = resident = 0
     inside = False
     for line in Path("/proc/self/smaps").read_text().splitlines():

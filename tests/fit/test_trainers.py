@@ -80,7 +80,7 @@ def content(checkpoint: train.Checkpoint | None) -> dict[str, str]:
 
 
 def note(config: dict[str, Any], text: str) -> None:
-    """One line, whole, from any process."""
+    """Write one whole line, from any process."""
     with open(config["notes"], "a") as notes:
         notes.write(f"{text}\n")
 
@@ -90,7 +90,7 @@ def notes(tmp_path: Path) -> list[str]:
 
 
 def shards(config: dict[str, Any]) -> None:
-    """Three epochs; each rank saves a shard of its own, and an artifact."""
+    """Three epochs; each rank saves its own shard, and an artifact."""
     context = train.get_context()
     begun = train.get_checkpoint()
     done = int(content(begun)[f"shard-{rank()}"]) + 1 if begun else 0
@@ -117,7 +117,7 @@ def test_a_checkpoint_has_the_files_of_all_ranks_and_the_tree_is_that_of_the_gui
     above = {path.name for path in folder.parent.iterdir()}
     assert {"trainer.pkl", "tuner.pkl", folder.name} < above
     assert folder.name.startswith("DataParallelTrainer_")
-    # Each rank's output is in storage, in a file of its own.
+    # Each rank's output is in storage, in its own file.
     assert (folder / "stdout").read_text() == "rank 0 of 2 begins with epoch 0\n"
     assert (folder / "stdout.rank-1").read_text() == "rank 1 of 2 begins with epoch 0\n"
     rows = [json.loads(line) for line in (folder / "result.json").read_text().splitlines()]
@@ -221,7 +221,7 @@ def test_metadata_of_the_trainer_is_there_whichever_rank_has_its_own(trainer: Tr
 
 
 def failing(how: Callable[[], object]) -> Loop:
-    """As `shards`, but rank 1 fails so in its epoch 1, the first time."""
+    """Like `shards`, but rank 1 fails in this way in its epoch 1, the first time."""
 
     def loop(config: dict[str, Any]) -> None:
         report = train.report
@@ -278,12 +278,12 @@ def test_a_rank_that_fails_ends_the_group_with_its_name_and_within_max_failures_
     assert isinstance(caught.value.__cause__, TrialError)
     path = str(tmp_path / "results" / "run")
     assert f"DataParallelTrainer.restore({path!r}).fit()" in str(caught.value)
-    # By hand, from the newest checkpoint ...
+    # Explicitly, from the newest checkpoint ...
     (tmp_path / "notes").unlink()
     result = train.DataParallelTrainer.restore(path).fit()
     assert content(result.checkpoint) == {"shard-0": "2", "shard-1": "2"}
     assert sorted(notes(tmp_path)) == [f"{rank} {epoch}" for rank in (0, 1) for epoch in (1, 2)]
-    # ... and by itself.
+    # ... and automatically.
     again = trainer(failing(how), max_failures=1, run={"name": "again"}).fit()
     assert content(again.checkpoint) == {"shard-0": "2", "shard-1": "2"}
     text = (Path(again.path) / "stdout").read_text()
@@ -329,7 +329,7 @@ def test_a_rank_that_is_being_preempted_leaves_with_a_checkpoint_of_all(
                 assert at.preemption_requested()
             train.report({}, checkpoint=save(f"of-{rank()}", str(epoch)))
 
-    # Preemptions count for nothing.
+    # Preemptions are not counted.
     result = trainer(loop, max_failures=0).fit()
     assert content(result.checkpoint) == {"of-0": "2", "of-1": "2"}
     assert sorted(notes(tmp_path)) == [f"{rank} {epoch}" for rank in (0, 1) for epoch in range(3)]
@@ -545,7 +545,7 @@ def test_a_storage_that_rank_0_does_not_share_is_refused_at_the_first_checkpoint
 
 
 def hide(folder: Path) -> None:
-    """Stage what comes elsewhere, as a rank on another machine would."""
+    """Stage in another place, as a rank on another machine would."""
     from holdfast.experiment.worker.rank_session import RankSession
 
     elsewhere = folder.parent.parent / "another machine"

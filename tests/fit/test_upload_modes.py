@@ -1,4 +1,4 @@
-"""Whether `report()` waits until storage has a checkpoint, or keeps it from there."""
+"""`report()` waits until storage has a checkpoint, or keeps it out of storage."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANIFEST = ".holdfast.json"
 
 @pytest.fixture
 def mirrored(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Runs work in a directory of their own; returns the storage, which is another one."""
+    """Let runs work in their own directory; returns the storage, which is another one."""
     monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(tmp_path / "here"))
     return tmp_path / "results"
 
@@ -86,7 +86,7 @@ def test_a_report_whose_checkpoint_does_not_get_to_storage_raises_and_it_stays_h
 def test_a_checkpoint_that_is_kept_from_storage_serves_here_and_not_elsewhere(
     fit: Any, mirrored: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Each third one is uploaded; the run ends in an error after the fifth."""
+    """Every third one is uploaded; the run ends in an error after the fifth."""
 
     def trainable(config: dict[str, Any]) -> None:
         start = resumed()

@@ -1,4 +1,4 @@
-"""Values that JSON does not know: in a config, in metrics, in results and in what is left."""
+"""Values that JSON does not have: in a config, in metrics, in results and in files."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def readable(seed: int) -> dict[str, Any]:
 
 
 def shape(value: Any) -> Any:
-    """`value` with the exact types of all that is in it, to be compared."""
+    """`value` with the exact types of everything in it, for comparison."""
     if isinstance(value, dict):
         return type(value), [(shape(key), shape(item)) for key, item in value.items()]
     if isinstance(value, (list, tuple)):
@@ -89,7 +89,7 @@ def compare(config: dict[str, Any]) -> None:
 
 
 class Watch(tune.Callback):
-    """What users' callbacks see of the varied parameters."""
+    """The varied parameters as users' callbacks see them."""
 
     def __init__(self) -> None:
         self.seen: dict[str, Any] = {}
@@ -107,7 +107,7 @@ def watch() -> Watch:
 
 @pytest.fixture(scope="module")
 def odd(shared_fit: Any, watch: Watch) -> tune.ResultGrid:
-    """A run with TensorBoard on, whose hparams are of the same values."""
+    """A run with TensorBoard on, whose hparams have the same values."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HOLDFAST_TENSORBOARD", "1")
         results: tune.ResultGrid = shared_fit(compare, space(), name="odd", callbacks=[watch])

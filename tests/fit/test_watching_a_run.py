@@ -1,4 +1,4 @@
-"""Callbacks, loggers and progress reporters of the user's, in real runs."""
+"""Users' callbacks, loggers and progress reporters in real runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 class Recorder(tune.Callback):
-    """Writes down every hook that is called."""
+    """Records every hook that is called."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -103,7 +103,7 @@ def test_a_waiting_trial_that_the_stopper_ends_completes(fit: Any) -> None:
         failure_config=tune.FailureConfig(max_failures=1),
         stop=Enough(),
     )
-    # The first has failed, and waits behind the second for another attempt.
+    # The first has failed, and waits after the second for another attempt.
     assert [call for call in recorder.calls if call[0] in ("recover", "complete")] == [
         ("recover",),
         ("complete", "TERMINATED"),
@@ -112,7 +112,7 @@ def test_a_waiting_trial_that_the_stopper_ends_completes(fit: Any) -> None:
 
 
 class Counting(tune.Callback):
-    """Counts results over all restores, and says in a file how many there were."""
+    """Counts results over all restores, and writes their number to a file."""
 
     def __init__(self, place: Path) -> None:
         self.place = place

@@ -1,4 +1,4 @@
-"""Where a trial runs, and what it still finds from there."""
+"""A trial's working directory, and the files that it still finds from there."""
 
 from __future__ import annotations
 
@@ -108,7 +108,8 @@ def test_modules_next_to_the_script_are_found_inside_a_trial(
     (tmp_path / "script" / "sibling.py").write_text("ANSWER = 40")
     source = SCRIPT
     if spawned == "1":
-        # A native thread in the worker's parent makes a fork unsafe: workers start again then.
+        # A native thread in the workers' parent makes a fork unsafe: then workers start from
+        # scratch.
         source = source.replace("import sibling", "import sibling; starts_a_thread.START")
         source = f"import starts_a_thread\n{source}"
         (tmp_path / "script" / "starts_a_thread.py").write_text(

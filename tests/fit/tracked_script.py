@@ -1,8 +1,8 @@
-"""What a user might write who tracks: one script that starts an experiment or resumes it.
+"""A script of a user with trackers: it starts an experiment or resumes it.
 
-The options are one JSON object on the command line. `trackers` are callbacks, each as
-`[module, class, keyword arguments]`. Each epoch marks what it reached and waits at a gate of its
-name. A trial saves in every second epoch; it kills itself before the epochs in `dies`, once.
+The options are one JSON object on the command line. `trackers` are callbacks, each as `[module,
+class, keyword arguments]`. Each epoch marks its progress and waits at a gate with its name. A
+trial saves in every second epoch; it kills itself before the epochs in `dies`, once.
 """
 
 from __future__ import annotations

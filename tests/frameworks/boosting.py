@@ -1,4 +1,4 @@
-"""What holds for XGBoost and for LightGBM: one suite, which the tests of each inherit."""
+"""Tests that hold for XGBoost and for LightGBM: one suite, which the tests of each inherit."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "boosting"
 
 @dataclass(frozen=True, kw_only=True)
 class Library:
-    """What the suite has to know of one library.
+    """The properties of one library that the suite needs.
 
-    `learn(params, rows, rounds, model, callbacks)` trains in this process, and reports on these
-    rows under the name `all`. `before(told)` is a callback of the library's that tells the number
-    of rounds there are before each one. `metric` is the name of the argument for a metric of the
-    user's, and `counted` what such a metric returns.
+    `learn(params, rows, rounds, model, callbacks)` trains in this process, and evaluates on these
+    rows under the name `all`. `before(told)` is a callback of the library that passes on the
+    number of rounds before each one. `metric` is the name of the argument for a user's metric, and
+    `counted` the return value of such a metric.
     """
 
     example: str
@@ -59,7 +59,7 @@ def frame(rows: int = 160, seed: int = 0) -> pd.DataFrame:
 
 
 def values(result: train.Result, name: str) -> list[float]:
-    """One metric of each round, each of which has been reported once."""
+    """One metric of each round; each round was reported once."""
     found = list(result.rows())
     assert [row["training_iteration"] for row in found] == list(range(1, len(found) + 1))
     return [row[name] for row in found]
@@ -105,7 +105,7 @@ def mortal(library: Library) -> Callable[[dict[str, Any]], None]:
 
 
 def counting(library: Library) -> Callable[[dict[str, Any]], None]:
-    """How many threads of this process compute."""
+    """The number of threads of this process that compute."""
 
     def counted(config: dict[str, Any]) -> None:
         before = len(os.listdir("/proc/self/task"))
@@ -129,7 +129,7 @@ def mistaken(library: Library) -> Callable[[dict[str, Any]], None]:
 
 
 class Boosted:
-    """The tests of a library are a class of this one, with its `library`."""
+    """The tests of a library are a subclass with its `library`."""
 
     library: Library
 
@@ -224,7 +224,7 @@ class Boosted:
         self.stopped(losses, self.saved_rounds(result))
 
     def stopped(self, losses: Sequence[float], saved: int) -> None:
-        """Of these losses, the last ones were worse; a model of so many rounds was saved."""
+        """The last of these losses were worse; a model with this many rounds was saved."""
         raise NotImplementedError
 
     @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ class Boosted:
     ) -> None:
         with pytest.raises(train.TrainingFailedError, match=told):
             self.trainer(tmp_path, **given).fit()
-        # Nor is the cause written over by what the group of the ranks has to say of its end.
+        # Nor do messages of the ranks' group at its end hide the cause.
         (folder,) = Path(tmp_path, "results", "run").glob("*Trainer*/")
         assert "Exception ignored" not in Path(folder, "stderr").read_text()
 

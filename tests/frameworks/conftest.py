@@ -1,4 +1,4 @@
-"""Trainings with real frameworks, each folder in an environment of its own."""
+"""Trainings with real frameworks, each folder in its own environment."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Benches = Callable[[Path], AbstractContextManager[Bench]]
 
 @pytest.fixture(scope="session")
 def ignored() -> Sequence[str]:
-    """Warnings of a framework's own, `action:message:category`, that are no errors."""
+    """The framework's own warnings, `action:message:category`, which are not errors."""
     return ()
 
 
 @pytest.fixture(scope="session")
 def benches(ignored: Sequence[str]) -> Benches:
-    """`benches(folder)`: an example on a machine of its own, killed and restored as one likes."""
+    """`benches(folder)`: an example on its own machine, which a test kills and restores."""
 
     @contextmanager
     def made(folder: Path) -> Iterator[Bench]:

@@ -1,9 +1,9 @@
-"""Runs an example as a user does, while a test decides which of its ranks dies, and when.
+"""Runs an example as a user does; a test decides which of its ranks dies, and when.
 
-`driver.py examples/x/y.py arguments...`. The example is untouched; its reports, by whatever
-callback, note and mark each iteration, and wait at the gate `report-<iteration>` before it.
+`driver.py examples/x/y.py arguments...`. The example is unchanged; its reports, by any callback,
+note and mark each iteration, and wait at the gate `report-<iteration>` first.
 HOLDFAST_TEST_DIES="<attempt> <iteration> <rank>" kills that rank there. HOLDFAST_TEST_IGNORE may
-be a JSON list of warnings of the framework's own, `action:message:category`, that are no errors.
+be a JSON list of the framework's own warnings, `action:message:category`, which are not errors.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 Loop = Callable[[dict[str, Any]], None]
 
-# What examples call the function that they give to a trainer.
+# The name of the function that examples pass to a trainer.
 LOOPS = ("train_func", "train_fn", "autologged")
 
 
@@ -59,7 +59,7 @@ def watched(loop: Loop) -> Loop:
 
 
 def let_pass(lines: list[str]) -> None:
-    """Here, and in every process that this one starts."""
+    """Set it here and in every process that this one starts."""
     for line in lines:
         action, message, category = line.split(":")
         known: Any = action
@@ -70,7 +70,7 @@ def let_pass(lines: list[str]) -> None:
 def main() -> None:
     let_pass(json.loads(os.environ.get("HOLDFAST_TEST_IGNORE", "[]")))
     path = Path(sys.argv.pop(1))
-    # Instead of this folder, in which `tensorflow` and its like are folders of tests.
+    # Instead of this folder, in which `tensorflow` and others are folders of tests.
     sys.path[0] = str(path.parent)
     example: Any = import_module(path.stem)
     for name in LOOPS:

@@ -14,7 +14,7 @@ LONGEST_S = 300
 
 
 class Example:
-    """`path` and its `arguments`; it keeps what it trains as `run` in the bench's storage."""
+    """`path` and its `arguments`; the experiment is `run` in the bench's storage."""
 
     def __init__(self, path: Path, *arguments: str) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class Example:
         return bench.run(bench.script, str(self._path), *place, *self._arguments)
 
     def whole(self, bench: Bench) -> UserScript:
-        """No one is killed."""
+        """Nothing is killed."""
         return self.start(bench).succeeds(within_s=LONGEST_S)
 
     def disturbed(self, bench: Bench, *, at: tuple[int, int]) -> UserScript:

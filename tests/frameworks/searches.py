@@ -1,4 +1,4 @@
-"""What each search over a library promises; the folder of each library runs it."""
+"""The contract of every search that uses a library; each library's folder runs it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FLAT = {
     "one": tune.choice(["only"]),
     "fixed": 3,
 }
-"""Every kind of domain but the normal one; what is fixed no search chooses."""
+"""Every kind of domain except the normal one; no search chooses the fixed values."""
 
 CONDITIONAL = {
     "x": tune.uniform(0, 1),
@@ -52,7 +52,7 @@ NORMAL = {"x": tune.uniform(0, 1), "far": tune.randn(3, 2), "step": tune.qrandn(
 
 
 def flat_loss(config: Mapping[str, Any]) -> float:
-    """0 where everything is as it should be, and far from it at most places."""
+    """0 at the best configuration, and far from it almost everywhere."""
     return float(
         (config["x"] - 1) ** 2
         + (math.log10(config["lr"]) + 2) ** 2
@@ -65,7 +65,7 @@ def flat_loss(config: Mapping[str, Any]) -> float:
 
 
 def by_chance(count: int, part: float) -> float:
-    """The loss that this part of random searches of so many trials comes below."""
+    """The loss that this fraction of random searches with as many trials reaches."""
     parameters = Parameters(FLAT, who="chance")
 
     def best(seed: int) -> float:
@@ -105,8 +105,11 @@ def ran(
 
 
 class SearchContract:
-    """`made` is the search under test; `count` trials, of which the first `begun` or fewer are
-    drawn at random, are enough to be better than all but this `part` of random searches."""
+    """`made` is the search under test.
+
+    `count` trials, of which at most the first `begun` are drawn at random, are enough to be better
+    than all but this `part` of random searches.
+    """
 
     seeded: ClassVar[str] = "seed"
     count: ClassVar[int] = 30
@@ -122,7 +125,7 @@ class SearchContract:
     @pytest.fixture(scope="class")
     @classmethod
     def run(cls) -> list[Config]:
-        """The configs of a search that knows the loss of each at once."""
+        """The configs of a search that gets the loss of each at once."""
         return ran(opened(cls.made(), FLAT), cls.count)
 
     def test_it_finds_better_configs_than_chance_would(self, run: list[Config]) -> None:
@@ -168,7 +171,7 @@ class SearchContract:
         assert all(one not in configs[:i] for i, one in enumerate(configs))
 
     def test_failures_are_no_good_configs_and_the_search_continues(self) -> None:
-        """Where x is positive nothing works, and NaN is no better than an error."""
+        """Every trial with a positive x fails, and NaN is no better than an error."""
         search = opened(self.made(), {"x": tune.uniform(-5, 5)})
         found = []
         for trial in range(self.begun + 3):
@@ -240,8 +243,8 @@ class SearchContract:
 def killed_and_whole(
     example: str, folder: Path, *, samples: int
 ) -> tuple[list[Config], list[Config]]:
-    """What an example searched that was killed in its last but one trial, and restored; and what
-    one did that was left alone."""
+    """The searches of an example that was killed in its last but one trial and restored, and of
+    one that was not."""
     with workbench(folder, DRIVER) as bench:
         bench.environ["HOLDFAST_TEST_IGNORE"] = "1"
         started(bench, example, "whole", samples).succeeds(within_s=LONGEST_S)

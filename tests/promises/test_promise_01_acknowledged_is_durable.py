@@ -54,7 +54,7 @@ def test_no_acknowledged_row_is_missing_after_a_kill_in_full_flight(
 
 
 class DeafScribe:
-    """Stands for the projector, whose work this is not about."""
+    """Replaces the projector, which is not tested here."""
 
     def send(self, message: list[Any]) -> None: ...
 
@@ -62,7 +62,7 @@ class DeafScribe:
 def test_a_row_appended_during_a_slow_sync_is_synced_without_waiting_for_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A trial's next report may be hours away: nothing but the clock may bring the sync."""
+    """A trial's next report may be hours away: only the clock may trigger the sync."""
     began, go_on, second = threading.Event(), threading.Event(), threading.Event()
     syncs: list[int] = []
 

@@ -1,5 +1,5 @@
-"""Promise 5. The control loop never waits for storage, for user code, for a logger, for a tracker:
-reports are answered while all of them stand still."""
+"""Promise 5. The control loop never waits for storage, user code, a logger or a tracker: reports
+are answered while all of them hang."""
 
 from __future__ import annotations
 

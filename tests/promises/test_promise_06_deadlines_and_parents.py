@@ -91,7 +91,7 @@ def test_a_callback_that_never_returns_is_named_at_its_deadline(bench: Bench) ->
 
 
 def test_storage_that_never_answers_ends_fit_at_the_deadline(bench: Bench) -> None:
-    """A server that takes connections and says nothing is the worst of all."""
+    """A server that accepts connections and does not answer is the worst case."""
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as silent:

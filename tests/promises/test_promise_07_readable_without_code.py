@@ -72,7 +72,7 @@ def test_results_are_read_where_the_users_module_is_gone(run: Bench) -> None:
 
 
 def pickles(value: Any) -> list[bytes]:
-    """Everything in a record that is no plain value."""
+    """Everything in a record that is not a plain value."""
     if isinstance(value, bytes):
         return [value]
     if isinstance(value, dict) and value.get("__holdfast__") == "opaque":
@@ -96,7 +96,7 @@ def test_no_state_file_holds_a_pickle_of_our_own_classes(run: Bench) -> None:
 
 
 def test_tuner_pkl_is_plain_data_but_for_what_is_the_users_own(run: Bench) -> None:
-    """By docs/layout.md alone."""
+    """Written from docs/layout.md alone."""
     data = Path(run.root, "tuner.pkl").read_bytes()
     assert data.startswith(b"HFTUNR\0\2")
     crc, length = struct.unpack_from("<IQ", data, 8)

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.process
 
 
 def failing(bench: Bench, text: str, *arguments: str) -> str:
-    """What a script that must fail within seconds has said."""
+    """The output of a script that must fail within seconds."""
     script = bench.run(bench.write(text), str(bench.storage), *arguments)
     assert script.ends(30) != 0
     script.finish_reading()

@@ -1,4 +1,4 @@
-"""A real S3 server that serves a folder, and an experiment that was killed."""
+"""A real S3 server for a folder, and an experiment that was killed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ USER_SCRIPT = Path(__file__).parent / "user_script.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """An experiment, with the notes of its script, as it lay in `place` at one moment: each test
-    has it there again, as it would after the same run of its own."""
+    """An experiment in `place` at one moment, with the notes of its script.
+
+    Each test gets a copy there, as after its own run.
+    """
 
     place: Path
     kept: Path
@@ -79,8 +81,8 @@ def killed(taken_when_killed: Taken) -> Iterator[Bench]:
 
 @pytest.fixture
 def committed(taken_when_committed: Taken) -> Iterator[Bench]:
-    """The same, restored since without running a trial: its checkpoints have been committed, and
-    it has snapshots."""
+    """The same, restored since then without running a trial: its checkpoints are committed, and it
+    has snapshots."""
     taken_when_committed.put_back()
     with workbench(taken_when_committed.place, USER_SCRIPT) as bench:
         yield bench

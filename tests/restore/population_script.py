@@ -20,7 +20,7 @@ OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
 
 
 def train(config: dict[str, Any]) -> None:
-    """The loss is the distance to 1, of which `rate` is left after each epoch."""
+    """The loss is the distance to 1; each epoch multiplies it by `rate`."""
     far, first = 1.0, 1
     if checkpoint := tune.get_checkpoint():
         with checkpoint.as_directory() as folder:

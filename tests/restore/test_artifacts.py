@@ -100,7 +100,7 @@ def contents(trial: Path) -> dict[str, str]:
 
 @pytest.fixture
 def site(bench: Bench) -> Site:
-    """A network disk, which is a directory like any other."""
+    """A network disk, which is a normal directory."""
     mounted = bench.folder / "mounted"
     return Site(bench, bench.write(SCRIPT), str(mounted), lambda: mounted)
 
@@ -161,7 +161,7 @@ def test_a_restore_may_ask_for_them(site: Site) -> None:
 def test_with_a_published_checkpoint_the_artifacts_of_its_trial_are_in_a_bucket(
     bench: Bench, moto: S3Server, proxy: Proxy
 ) -> None:
-    """The machine is lost without a word: what is named by the newest head is what there is."""
+    """The machine is lost without notice: only what the newest head names exists."""
     bucket = Bucket(moto, bench.folder.name, proxy)
     bench.environ |= bucket.environ
     copies = iter(("copy-1", "copy-2"))
@@ -190,7 +190,7 @@ HOSTILE = b"put there by somebody else"
 def test_keys_of_a_bucket_that_lead_elsewhere_bring_nothing_there(
     bench: Bench, moto: S3Server, machine: str
 ) -> None:
-    """On the first machine the trial's folder has a link that leads out of it, too."""
+    """On the first machine the trial's folder also has a link that leads out of it."""
     bucket = Bucket(moto, f"{bench.folder.name}-{machine}")
     bench.environ |= bucket.environ
     site = Site(bench, bench.write(SCRIPT), bucket.storage_path, lambda: bench.folder / "none")

@@ -107,7 +107,7 @@ def killed_after_two_epochs(bench: Bench) -> None:
 
 
 def lose_the_start(root: Path, behind: int) -> None:
-    """Of the journal; the snapshot was taken so many records before its end."""
+    """The records of the journal; the snapshot was taken this many records before its end."""
     layout = Layout(root)
     for name in snapshot_names(root):
         (root / name).unlink()
@@ -130,7 +130,7 @@ def has_ended_well(script: UserScript) -> None:
 
 
 def published(bench: Bench, bucket: Bucket, name: str) -> Path:
-    """The experiment as the bucket has it, of which every stretch is what the head says."""
+    """The experiment in the bucket, in which every stretch matches the head."""
     copy = bucket.download(bench.folder / name)
     head = parse_head((copy / "head.json").read_bytes())
     for stretch in stretches_of(head):
@@ -173,8 +173,8 @@ def test_whoever_follows_a_run_that_was_started_again_misses_nothing(
 
 
 def each_row_was_told(bench: Bench, here: Path, stderr: str) -> None:
-    """To the tracker, but for those that it had not taken when the start of the journal was lost:
-    these are named. To callbacks all that follow."""
+    """The tracker gets all rows, except those that it had not taken when the start of the journal
+    was lost, which are listed. Callbacks get all later ones."""
     every = {(n, epoch) for n in (0, 1) for epoch in range(1, 5)}
     tracked = {
         (one["trial"], one["iteration"]) for one in told_to(bench.folder / "tracked", "row")
@@ -189,7 +189,7 @@ def each_row_was_told(bench: Bench, here: Path, stderr: str) -> None:
             first, _, last = span["iterations"].partition("-")
             epochs = range(int(first), int(last or first) + 1)
             named |= {(int(one["trial"][-1]), epoch) for epoch in epochs}
-    # What it had taken, and not acknowledged when it was killed, may be named as well.
+    # Rows that it had taken but not acknowledged when it was killed may be listed, too.
     assert every - tracked <= named <= {(n, epoch) for n in (0, 1) for epoch in (1, 2)}
     called = (bench.folder / "called").read_text().splitlines()
     heard = [tuple(map(int, line.split()[1:3])) for line in called if line.startswith("row ")]

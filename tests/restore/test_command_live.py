@@ -1,4 +1,4 @@
-"""The command on experiments as runs make them: live, killed, in a bucket and resumed."""
+"""The command on real experiments: running, killed, in a bucket and resumed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def parsed(capsys: pytest.CaptureFixture[str], *words: str | Path, code: int = 0
 
 
 def everything(capsys: pytest.CaptureFixture[str], path: str | Path) -> dict[str, Any]:
-    """What each command says of a run that is held before its third epoch, or was killed there."""
+    """The output of each command about a run that waits before its third epoch, or was killed
+    there."""
     listed: dict[str, Any]
     (listed,) = parsed(capsys, "ls", path)["experiments"]
     shown = parsed(capsys, "show", path)
@@ -50,7 +51,7 @@ def test_a_live_run_is_shown_as_it_is_and_left_alone(
     assert f"process {script.process.pid}" in parsed(capsys, "show", bench.root)["holder"]
     assert parsed(capsys, "logs", bench.root, "0")["text"] == ""
     copy = Path(shutil.copytree(bench.root, bench.folder / "elsewhere" / "run"))
-    assert everything(capsys, copy)["state"] == "interrupted"  # its lock is no one's there
+    assert everything(capsys, copy)["state"] == "interrupted"  # no process holds its lock there
     gate.open()
     script.succeeds()
     assert bench.problems() == []

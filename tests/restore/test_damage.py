@@ -1,4 +1,4 @@
-"""Files that were cut off, changed or lost: restored up to the last valid record, and told."""
+"""Truncated, changed or lost files: restored up to the last valid record, and reported."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def journal_of(bench: Bench) -> Path:
 
 
 def forget_notes(bench: Bench) -> None:
-    """What the test itself took out of the journal is no longer to be asked for."""
+    """Records that the test has removed from the journal are not expected any more."""
     (bench.folder / "bench" / "notes").unlink(missing_ok=True)
 
 
 def test_what_a_run_left_that_died_as_it_began_does_not_hide_the_next_from_storage(
     bench: Bench,
 ) -> None:
-    """The next began in the segment that was there, and what is published began behind it."""
+    """The next run began in the existing segment, and its publications followed it."""
     bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(bench.folder / "here")
     journal = bench.folder / "here" / "run" / "journal"
     journal.mkdir(parents=True)
@@ -143,7 +143,7 @@ def newest_checkpoints(bench: Bench) -> list[Path]:
 def test_a_broken_checkpoint_is_reported_and_the_one_before_is_taken(
     request: pytest.FixtureRequest, damage: str
 ) -> None:
-    # Only what was committed has checksums.
+    # Only committed checkpoints have checksums.
     bench: Bench = request.getfixturevalue("committed" if damage == "flipped" else "killed")
     for checkpoint in newest_checkpoints(bench):
         weights = checkpoint / "weights"
@@ -196,7 +196,7 @@ def test_a_bit_flipped_in_result_json_is_mended_by_a_restore_that_runs_the_trial
 
 
 def test_an_ended_trial_whose_last_checkpoint_is_gone_keeps_the_one_before(bench: Bench) -> None:
-    """As after a move to another machine: the records arrived there, the checkpoint did not."""
+    """As after a move to another machine: the records are there, the checkpoint is not."""
     gate = bench.gate("0-2")
     script = bench.start(at_once=1)
     script.wait_for("at 0 2")
@@ -208,7 +208,7 @@ def test_an_ended_trial_whose_last_checkpoint_is_gone_keeps_the_one_before(bench
     assert script.left() == []
     (newest,) = bench.root.glob("*_00000_*/checkpoint_000003")
     shutil.rmtree(newest)
-    # It is not waited for either.
+    # It is not waited for, either.
     bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "3600"
     restored = bench.restore().succeeds()
     found = results(restored)
@@ -234,8 +234,8 @@ def cut_before_a_report(journal: Path, *, of_iteration: int) -> None:
 def test_a_checkpoint_that_no_record_names_any_more_is_taken_up_before_an_older_or_none(
     committed: Bench, whole: bool, of_iteration: int
 ) -> None:
-    """The journal has lost its end, and the checkpoint before was superseded: its manifest alone
-    says how far the newest one goes."""
+    """The journal has lost its end, and the checkpoint before was superseded: only its manifest
+    says how far the newest one is."""
     cut_before_a_report(journal_of(committed), of_iteration=of_iteration)
     for folder in committed.root.glob("*/checkpoint_000000"):
         shutil.rmtree(folder)

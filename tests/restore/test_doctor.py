@@ -25,7 +25,7 @@ def _own_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def forget_notes(bench: Bench) -> None:
-    """What the test itself has taken away is no longer to be asked for."""
+    """Files that the test has removed are not expected any more."""
     (bench.folder / "bench" / "notes").unlink(missing_ok=True)
 
 
@@ -50,7 +50,7 @@ def test_what_a_killed_run_left_is_repaired_and_a_restore_resumes_silently(
     bench: Bench, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bench.killed_in(3)
-    # Killed, and nothing is lost: files may be a moment behind the journal, and no more.
+    # After a kill nothing is lost: files may lag a moment behind the journal, not more.
     assert main(["doctor", "verify", "--json", str(bench.root)]) == 0
     found = json.loads(capsys.readouterr().out)["findings"]
     assert {finding["kind"] for finding in found} <= {"rows-behind", "checkpoint-staged"}
@@ -97,7 +97,8 @@ def test_what_is_not_in_storage_is_brought_there_without_running_a_trial(
         monkeypatch.setenv(name, value)
     place = bucket.storage_path.replace("?", "/run?")
     ran = len(bench.notes())
-    # What the projector of a busy machine had not written within that second is written here.
+    # Files that the projector of a busy machine had not written within that second are written
+    # here.
     assert main(["doctor", "repair", place]) == 1
     assert main(["doctor", "sync", place]) == 0
     assert len(bench.notes()) == ran

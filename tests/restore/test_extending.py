@@ -1,4 +1,4 @@
-"""An experiment is extended, killed, and continues as what it has become."""
+"""An experiment is extended and killed, and resumes as extended."""
 
 from __future__ import annotations
 

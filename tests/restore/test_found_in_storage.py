@@ -1,4 +1,4 @@
-"""A whole checkpoint in storage that no record names: a restore resumes from it."""
+"""A complete checkpoint in storage that no record names: a restore resumes from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FOUND = "is complete, although no record names it"
 
 @contextmanager
 def interrupted_at(bench: Bench, epoch: int, *, restores: bool) -> Iterator[None]:
-    """Ctrl-C when both trials had come to this epoch: storage has all that there was by then."""
+    """Ctrl-C when both trials had reached this epoch: storage has everything."""
     gate = bench.gate(f"any-{epoch}")
     script = bench.restore() if restores else bench.start()
     script.wait_for(f"at 0 {epoch}")
@@ -42,7 +42,7 @@ def forget_notes(bench: Bench) -> None:
 
 
 def journal_put_back(root: Path, kept: Path) -> None:
-    """Storage has lost the end of the journal: its head is an earlier one again."""
+    """Storage loses the end of the journal: its head is an earlier one again."""
     shutil.rmtree(root / "journal")
     shutil.copytree(kept / "journal", root / "journal")
     shutil.copy(kept / "head.json", root)
@@ -50,8 +50,11 @@ def journal_put_back(root: Path, kept: Path) -> None:
 
 @pytest.fixture
 def superseded(bench: Bench) -> Bench:
-    """An experiment kept in a folder elsewhere, whose journal there names only checkpoints that
-    were superseded and removed since; restored from now on on a machine that has nothing."""
+    """An experiment whose journal in storage names only checkpoints that were superseded and
+    removed since.
+
+    From now on it is restored on a machine without any of its files.
+    """
     bench.options["num_to_keep"] = 1
     bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(bench.folder / "first")
     kept = bench.folder / "kept"

@@ -1,4 +1,5 @@
-"""A full disk: reports fail clearly, and what was acknowledged is there when it has room."""
+"""A full disk: reports fail with a clear error, and acknowledged rows are there once it has
+room."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ def mount(path: Path) -> bool:
 
 @dataclass
 class Disk:
-    """A small file system where mounting is allowed; else a limit on all that is written."""
+    """A small file system if mounting is allowed, otherwise a limit on all writes."""
 
     path: Path
     is_mounted: bool
@@ -66,8 +67,8 @@ def disk(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Disk]:
 
 
 def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, disk: Disk) -> None:
-    bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "1"  # for checkpoints that it waits for in vain
-    # A row larger than what is left of the journal's last page, which is allocated already.
+    bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "1"  # for checkpoints that never arrive
+    # A row larger than the rest of the journal's last page, which is allocated already.
     script, gate = bench.held_in(3, checkpoint_every=2, padding=20_000)
     disk.fill(script)
     gate.open()
@@ -86,7 +87,7 @@ def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, di
 
 def test_a_checkpoint_that_does_not_fit_is_an_error_of_its_trial(bench: Bench, disk: Disk) -> None:
     if disk.is_mounted:
-        # One at a time: while one fills the disk, the journal cannot take what the other says.
+        # One at a time: while one fills the disk, the journal cannot store the other's row.
         big = {"checkpoint_bytes": 5 << 20, "samples": 1, "at_once": 1}
         script = bench.start(**big).succeeds()
         errors = [found["error"] for found in results(script)]

@@ -1,4 +1,4 @@
-"""An experiment in Google Cloud Storage, as a fake on loopback has it; and HDFS without Hadoop."""
+"""An experiment in Google Cloud Storage (a fake on loopback), and HDFS without Hadoop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.process, pytest.mark.server]
 
 
 class GcsBucket(Bucket):
-    """Its `storage_path` leads through the proxy; it takes no credentials."""
+    """A bucket whose `storage_path` leads through the proxy, without credentials."""
 
     def __init__(self, server: GcsServer, prefix: str, proxy: Proxy) -> None:
         self.proxy: Proxy = proxy
@@ -36,7 +36,7 @@ class GcsBucket(Bucket):
         return {}
 
     def wait_for_committed(self, count: int) -> None:
-        """What was put is looked at: its name is in no path before."""
+        """The proxy reads the bodies of puts: the names are not in the paths."""
         assert isinstance(self.proxy, Proxy)
         while self._committed() < count:
             self.proxy.wait_for("GET", "head.json")
@@ -73,7 +73,7 @@ def test_what_a_kill_has_cut_off_is_brought_to_gs_by_the_doctor(
 ) -> None:
     last = bench.gate("any-3")
     script, gate = bench.held_in(2, sync_period=3600)
-    # Else it depends on the load of the machine what is written and uploaded before the kill.
+    # Otherwise the load of the machine decides what is written and uploaded before the kill.
     bucket.proxy.break_off()
     (projector,) = script.processes("projector")
     projector.signal(signal.SIGSTOP)
@@ -88,7 +88,7 @@ def test_what_a_kill_has_cut_off_is_brought_to_gs_by_the_doctor(
     assert code == 0, told
     assert told.out.count("the end is missing, as after a kill") == 2, told
     assert told.out.count("checkpoint 1 is uploaded") == 2, told
-    assert f"--storage '{bucket.experiment}'" in told.out  # as it can be typed again
+    assert f"--storage '{bucket.experiment}'" in told.out  # in a form that can be typed again
     bucket.proxy.mend()
     bench.use(bucket, machine="second")
     assert epochs_of(bench.restore().succeeds()) == [4, 4]

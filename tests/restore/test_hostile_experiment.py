@@ -1,5 +1,5 @@
-"""An experiment of somebody else's, with checksums that are right, here or in a bucket: to restore
-it writes nothing, and removes nothing, outside of it."""
+"""A hostile experiment with valid checksums, here or in a bucket: restoring it writes and removes
+nothing outside of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ pytestmark = pytest.mark.process
 
 
 def make_victim(folder: Path) -> Path:
-    """What a restore would sweep, append to and overwrite, if it took the folder for a trial's."""
+    """Files that a restore would sweep, append to and overwrite, if it took the folder for a
+    trial's."""
     victim = folder / "victim"
     for name in (".staging/x", "checkpoint_000000/model", "result.json", "stdout", "progress.csv"):
         path = victim / name

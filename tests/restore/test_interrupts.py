@@ -89,7 +89,7 @@ def test_a_script_that_is_asked_to_end_lets_its_trials_save(bench: Bench, signum
 
 
 def test_a_job_whose_every_process_is_asked_to_end_is_the_same(bench: Bench) -> None:
-    """As `scancel` does it."""
+    """As `scancel` does."""
     script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
     for process in script.processes():
         process.signal(signal.SIGTERM)
@@ -158,7 +158,7 @@ CONTAINER = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_the_first_process_of_a_container_stops_as_any_other(bench: Bench, signum: int) -> None:
-    """The kernel gives it no default actions. Where none can be made, an ordinary process."""
+    """A process without default actions; an ordinary process where none can be created."""
     is_allowed = subprocess.run([*CONTAINER, "true"], capture_output=True).returncode == 0
     gate = bench.gate("any-3")
     script = started_by(bench, CONTAINER if is_allowed else ["env"])

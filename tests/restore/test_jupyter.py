@@ -42,9 +42,9 @@ def train(config):
 
 
 class Notebook:
-    """A kernel that a test speaks to, over sockets of the file system.
+    """A kernel to which a test connects through sockets of the file system.
 
-    `outputs` counts what stands below its cells.
+    `outputs` counts the outputs below its cells.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,7 +58,7 @@ class Notebook:
         self.outputs = 0
 
     def run(self, code: str, interrupt_after: str = "") -> str:
-        """What a cell shows; it is interrupted when it has shown this text."""
+        """The output of a cell, which is interrupted when it has shown this text."""
         asked = self._client.execute(code)
         shown = ""
         while True:
@@ -66,7 +66,7 @@ class Notebook:
             if message["parent_header"].get("msg_id") != asked:
                 continue
             content = message["content"]
-            # One that is brought up to date is no further one.
+            # An updated output is not another one.
             self.outputs += message["msg_type"] in ("stream", "display_data")
             shown += f"{content.get('text', '')}{content.get('ename', '')}"
             shown += str(content.get("data", {}).get("text/html", ""))

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.process
 
 
 def _zero(journal: Path, start: int) -> None:
-    """A block that the disk has lost: 4 KiB, or what is before the snapshot's last record."""
+    """A lost block of the disk: 4 KiB, or everything before the snapshot's last record."""
     path = journal / segment_name(0)
     data = path.read_bytes()
     lost = min(4096, start)
@@ -35,7 +35,7 @@ def _lose_all(journal: Path, _: int) -> None:
 
 
 def _split(journal: Path) -> None:
-    """Two segments: the second begins behind a tenth of the records."""
+    """Two segments: the second begins after a tenth of the records."""
     path = journal / segment_name(0)
     ends = [end.offset for _, end in read(journal)]
     at, data = ends[len(ends) // 10], path.read_bytes()
@@ -54,7 +54,7 @@ def test_no_acknowledged_epoch_runs_again_and_each_row_stays(
     behind: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """`behind`: so many records follow the one that the snapshot was taken after."""
+    """`behind`: the number of records after the one of the snapshot."""
     monkeypatch.setenv("HOME", str(killed.folder / "home"))
     layout = Layout(killed.root)
     if damage is _lose_first:

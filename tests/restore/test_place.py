@@ -1,4 +1,4 @@
-"""What of an experiment is here and what in storage, and which of them counts."""
+"""The parts of an experiment here and in storage, and which of them count."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def place(tmp_path: Path) -> ExperimentPlace:
 
 
 def kept_in(storage: str, tmp_path: Path) -> ExperimentPlace:
-    """The place of an experiment named `e` in that storage, on a machine of holdfast."""
+    """The place of an experiment named `e` in that storage, on a machine of the test."""
     settings = Settings(local_dir=tmp_path / "here")
     return find_place(storage, None, "e", settings, {})
 
@@ -89,7 +89,7 @@ def test_experiments_of_one_name_in_two_storages_have_a_tree_each(tmp_path: Path
 
 
 def test_a_storage_is_the_same_by_whatever_address_it_is_reached(tmp_path: Path) -> None:
-    """What was not persisted yet lies here, and is found by each of them."""
+    """Unpersisted files are here, and each of them finds them."""
     place = kept_in("s3://bucket/a b?endpoint_override=http://127.0.0.1:1", tmp_path)
     begin(place, "one")
     again = kept_in("s3://bucket/a%20b/?endpoint_override=http://127.0.0.1:2", tmp_path)
@@ -121,7 +121,7 @@ def test_a_directory_that_cannot_be_written_can_be_opened_for_a_restore(tmp_path
 
 
 class BusyAtFirst:
-    """A storage that answers two questions that it cannot now."""
+    """A storage that answers two questions with "busy"."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.asked = 0
@@ -170,7 +170,7 @@ def test_the_wait_of_a_restore_is_as_long_as_its_run_config_says(
 
 
 def record(root: Path, run: str, *, trials: int = 1, finished: bool = True) -> Path:
-    """The same experiment for the same `run`, with so many trials."""
+    """The same experiment for the same `run`, with this many trials."""
     recorded = RecordedExperiment(root, run=run)
     for _ in range(trials):
         recorded.finish(recorded.begin())
@@ -181,7 +181,7 @@ def record(root: Path, run: str, *, trials: int = 1, finished: bool = True) -> P
 
 
 def publish(place: ExperimentPlace, root: Path) -> None:
-    """What the uploader makes of a tree in storage."""
+    """The objects that the uploader makes of a tree."""
     assert place.remote is not None
     stored = Path(place.remote.path)
     shutil.rmtree(stored, ignore_errors=True)
@@ -210,7 +210,7 @@ def names(folder: Path) -> list[str]:
 def dies_at(
     monkeypatch: pytest.MonkeyPatch, name: str, error: Callable[[], BaseException]
 ) -> None:
-    """Have reading an object of this name raise, after all others."""
+    """Make the read of an object with this name raise, after all others."""
     get, read = LocalStore.get, LocalStore.read
 
     async def failing_get(store: LocalStore, key: str, target: Path) -> int:
@@ -413,7 +413,7 @@ def test_a_path_is_a_storage_path_and_a_name(path: str, parts: tuple[str, str]) 
 def test_a_journal_that_cannot_be_read_is_refused_though_storage_has_one(
     place: ExperimentPlace, tmp_path: Path
 ) -> None:
-    """What is here may be newer, and the doctor can put the two together."""
+    """The files here may be newer, and the doctor can merge the two."""
     publish(place, record(tmp_path / "first", "first"))
     place.layout.journal.mkdir(parents=True)
     (place.layout.journal / "000000.log").write_bytes(b"HFJRMLxxx and much more")

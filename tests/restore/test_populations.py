@@ -1,4 +1,4 @@
-"""A population that is killed while a trial is taking over from another continues elsewhere."""
+"""A population that is killed during a cloning, and resumes elsewhere."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def test_a_takeover_that_was_cut_off_is_finished_on_another_machine(
     bench.use(bucket, machine="first")
     late, further, end = bench.gate("at-0-3"), bench.gate("at-1-5"), bench.gate("end")
     script = bench.start()
-    # The source has superseded what it had when the other one takes over, and continues.
+    # The source has superseded its checkpoint when the other trial is cloned, and continues.
     script.wait_for("at 1 5")
     late.open()
     script.wait_for("told to end 0 3")
     bucket.wait_for_committed(7)
     script.kill()
-    # The workers are not kept waiting until their grace ends.
+    # The workers need not wait until their grace ends.
     further.open()
     end.open()
     assert script.left() == []

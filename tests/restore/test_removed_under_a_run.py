@@ -1,4 +1,4 @@
-"""Folders that are removed, renamed or replaced under a run: it ends at once, and says so."""
+"""Folders that are removed, renamed or replaced during a run: it ends at once, and reports it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `Tuner.restore` takes up, what it leaves alone, and what it refuses."""
+"""`Tuner.restore`: what it resumes, leaves alone, and refuses."""
 
 from __future__ import annotations
 

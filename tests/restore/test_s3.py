@@ -230,7 +230,7 @@ def test_credentials_are_in_no_file_of_the_tree_and_no_object_of_the_bucket(
     assert list(remote.rglob("checkpoint_000003"))
     for place in (local, remote):
         assert list(checker.leaked(place, secrets)) == []
-        assert list(checker.leaked(place, ["epoch"]))  # the search itself finds what is there
+        assert list(checker.leaked(place, ["epoch"]))  # the search itself works
     assert rclone.secret_key not in script.stderr
     assert checker.check(remote / "run", tensorboard=True) == []
     bench.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(bench.folder / "second")
@@ -344,7 +344,7 @@ def test_a_killed_uploader_is_replaced_within_the_same_epoch_of_the_bucket(
     gate.open()
     script.succeeds()
     assert [found["checkpoint"] for found in results(script)] == [4, 4]
-    # One that claimed another epoch could take the experiment away from a restore elsewhere.
+    # Claiming another epoch could take the experiment away from a restore elsewhere.
     assert {key.rpartition("/")[2] for key in bucket.named("") if "/.epochs/" in key} == {"000001"}
     assert bench.problems(bucket.download(bench.folder / "bucket"), tensorboard=True) == []
 
@@ -380,7 +380,7 @@ def reported(config: dict[str, Any]) -> None:
 
 
 def open_to_all(server: S3Server, bucket: str) -> None:
-    """Let everybody read what is in the bucket now."""
+    """Make the current objects of the bucket public."""
     import boto3
 
     s3 = boto3.client(

@@ -1,4 +1,4 @@
-"""A disk that does not answer: an fsync that never returns, in each process that makes one."""
+"""A disk that does not answer: an fsync that never returns, in each process that calls it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QUICK = {"HOLDFAST_DISK_DEADLINE_S": "1", "HOLDFAST_FLUSH_DEADLINE_S": "2"}
 
 
 def falls_silent(bench: Bench, role: str, **environ: str) -> UserScript:
-    """The disk stops answering to this role while both trials stand before their third epoch."""
+    """The disk stops answering this role while both trials wait before their third epoch."""
     bench.environ |= {**QUICK, **environ, **silent_disk.environ_for(bench.storage, [role])}
     script, training = bench.held_in(3)
     bench.gate(silent_disk.GATE)
@@ -26,7 +26,7 @@ def falls_silent(bench: Bench, role: str, **environ: str) -> UserScript:
 
 
 def goes_on(bench: Bench) -> None:
-    """The disk is well again: a restore finishes, and nothing that was acknowledged is missing."""
+    """The disk answers again: a restore finishes, and no acknowledged row is missing."""
     for name in (silent_disk.VARIABLE, "HOLDFAST_DISK_DEADLINE_S"):
         bench.environ.pop(name)
     bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "60"
@@ -80,7 +80,7 @@ def test_a_ctrl_c_ends_a_script_that_waits_for_its_disk_before_the_run(bench: Be
 
 
 def test_a_run_that_hangs_with_its_disk_is_left_after_the_third_ctrl_c(bench: Bench) -> None:
-    """The loop itself waits for the disk, and hears of nothing."""
+    """The loop itself waits for the disk, and handles nothing."""
     bench.environ |= silent_disk.environ_for(bench.root / "journal", ["script"])
     bench.gate(silent_disk.GATE)
     script = bench.start()

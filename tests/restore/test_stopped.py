@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 USER_SCRIPT, TRACKED_SCRIPT = HERE / "user_script.py", HERE.parent / "fit" / "tracked_script.py"
 ROLES = ("warm", "worker", "projector", "uploader")
 QUICK = {"HOLDFAST_STOPPED_DEADLINE_S": "0.4"}
-# No one looks for stopped processes: the deadlines of what waits for them must do.
+# Stopped processes are not looked for: the deadlines of those that wait for them must suffice.
 UNSEEN = {
     "HOLDFAST_STOPPED_DEADLINE_S": "0",
     "HOLDFAST_FLUSH_DEADLINE_S": "1",
@@ -56,7 +56,7 @@ def is_interrupted(bench: Bench, role: str) -> UserScript:
 
 
 def ends_by_itself(bench: Bench, role: str) -> UserScript:
-    """The last that the run does is to wait for those that it has stopped speaking to."""
+    """At its end the run waits for the processes that it no longer communicates with."""
     bench.environ |= UNSEEN
     script, gate = bench.held_in(4)
     stop(script, role)
@@ -66,8 +66,8 @@ def ends_by_itself(bench: Bench, role: str) -> UserScript:
 
 
 WAYS = {"continued": is_let_go_on_then_ended, "interrupted": is_interrupted, "end": ends_by_itself}
-# A stopped worker cannot end by itself, and neither does one that its parent cannot reap: it takes
-# the watch for that, which is tried above.
+# A stopped worker cannot end by itself, and neither can one whose parent cannot reap it: that
+# needs the watch, which is tested above.
 TRIED = [
     (way, role)
     for way in WAYS
@@ -82,7 +82,7 @@ TRACKED_WAYS = ("interrupted", "end")
 def played(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Mapping[tuple[str, str], Future[tuple[Bench, UserScript]]]]:
-    """All at once: they wait for deadlines, mostly."""
+    """All at once, because they mostly wait for deadlines."""
     with ThreadPoolExecutor(4) as pool:
         folder = tmp_path_factory.mktemp("stopped")
         yield {(way, role): pool.submit(_play, folder, way, role) for way, role in TRIED}
@@ -138,7 +138,7 @@ def played_with_a_tracker(
 
 
 def _play_with_a_tracker(folder: Path, way: str) -> None:
-    """What the tracker was not told is listed, and a restore tells it."""
+    """Undelivered reports are listed, and a restore delivers them."""
     folder.mkdir()
     told = folder / "told"
     with workbench(folder, TRACKED_SCRIPT) as bench:
@@ -160,7 +160,7 @@ def _play_with_a_tracker(folder: Path, way: str) -> None:
         assert script.left() == []
         script.finish_reading()
         assert "not delivered to FakeTracker" in script.stderr
-        assert "was killed by holdfast" not in script.stderr  # after five seconds more
+        assert "was killed by holdfast" not in script.stderr  # after another five seconds
         assert {fact["iteration"] for fact in told_to(told, "row")} == {1, 2}
         fourth.open()
         bench.environ |= {

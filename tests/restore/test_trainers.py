@@ -21,7 +21,7 @@ def test_a_killed_script_leaves_no_rank_and_resumes_where_all_ranks_were(bench: 
     assert epochs_of(bench.restore(ranks=2).succeeds()) == [4, 4]
     ran = [(note["trial"], note["iteration"]) for note in bench.notes() if note["what"] == "ran"]
     again = sorted(iteration for trial, iteration in ran if ran.count((trial, iteration)) > 1)
-    assert again == [3, 3, 3, 3]  # the epoch that was cut off, of each trial, twice
+    assert again == [3, 3, 3, 3]  # the interrupted epoch of each trial, twice
     assert bench.problems(tensorboard=True) == []
 
 

@@ -44,14 +44,14 @@ def test_of_two_restores_at_once_one_is_refused(bench: Bench) -> None:
 
 def test_the_lock_file_of_a_dead_process_is_no_obstacle(bench: Bench) -> None:
     bench.root.mkdir(parents=True)
-    # The pid of a process that lives, which did not take the lock: not it but the lock decides.
+    # The pid of a live process that did not take the lock: the lock decides, not the pid.
     holder = {"pid": os.getpid(), "host": os.uname().nodename}
     (bench.root / ".lock").write_text(json.dumps(holder))
     assert epochs_of(bench.start().succeeds()) == [4, 4]
 
 
 def test_a_restore_waits_for_the_last_process_of_the_incarnation_before(bench: Bench) -> None:
-    """A worker that cannot die (stopped in the kernel, or, as here, told to outlive its parent)
+    """A worker that cannot die (stopped in the kernel or, as here, made to outlive its parent)
     still holds the experiment."""
     path = bench.write(
         """

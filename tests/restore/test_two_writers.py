@@ -1,4 +1,4 @@
-"""A lock that is removed or given up under a run, and what user code can reach of it."""
+"""A lock that is removed or released during a run, and what user code can reach of it."""
 
 from __future__ import annotations
 

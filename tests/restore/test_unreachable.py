@@ -1,4 +1,4 @@
-"""Storage that does not answer: an error after its deadline, and the process is gone at once."""
+"""Storage that does not answer: an error after its deadline, and the process ends at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 pytestmark = pytest.mark.server
 
-# A process that hangs at its end does so for a quarter of an hour.
+# A process that hangs at its end does so for 15 minutes.
 EXITS_WITHIN_S = 30.0
 SCRIPT = """
 import sys, time

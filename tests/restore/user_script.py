@@ -1,9 +1,9 @@
-"""What a user might write: one script that starts an experiment or resumes it.
+"""A user's script: it starts an experiment or resumes it.
 
 The options are one JSON object on the command line. Each epoch notes that it ran and that it was
-acknowledged, marks what it reached and waits at a gate of its name, so that a test decides what
-happens at which moment. With `ranks` so many workers train each trial together, and the first of
-them does all this; each saves a file of its own.
+acknowledged, marks its progress and waits at a gate with its name, so that a test decides what
+happens when. With `ranks`, this many workers train each trial together, and the first of them does
+all this; each saves its own file.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def make_trainable(options: dict[str, Any]) -> Any:
 
 
 def follow(rank: int, options: dict[str, Any]) -> None:
-    """What a rank after the first does: save whenever the first one does."""
+    """The other ranks: save whenever the first one does."""
     for epoch in range(start_of(tune.get_checkpoint()), options["epochs"] + 1):
         if epoch % options.get("checkpoint_every", 1):
             tune.report({"epoch": epoch})

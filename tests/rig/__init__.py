@@ -1,9 +1,9 @@
-"""The laboratory: scripts that are killed, servers that fail, disks that lose power, and a checker
+"""The test rig: scripts that are killed, servers that fail, disks that lose power, and a checker
 that shares no code with holdfast.
 
 Tests, benchmarks and the long campaigns (`scripts/faults`, `scripts/mutations`) use it; no wheel
-has it. Start reading at `bench.py` (a user's script on a machine of its own), `stage.py` (one
-story of a campaign) and `checker.py` (what must be true of what is left).
+contains it. Start reading at `bench.py` (a user's script on its own machine), `stage.py` (one
+scenario of a campaign) and `checker.py` (what must be true of the result).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
 
-# The processes that it starts, and those that they start, find it too.
+# The processes that it starts, and their children, find it too.
 _PATHS = os.environ.get("PYTHONPATH", "").split(os.pathsep)
 if str(ROOT) not in _PATHS:
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*_PATHS, str(ROOT)]))

@@ -1,4 +1,4 @@
-"""A place where a test runs a user's script, kills it, restores it and looks at what is left."""
+"""Runs, kills and restores a user's script for a test, and checks the files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.rig import checker
 from tests.rig.bucket import Bucket
 from tests.rig.script import Gate, UserScript, read_notes
 
-# A short grace, frequent snapshots and syncs: what a test would else wait for.
+# A short grace, frequent snapshots and syncs: otherwise a test would wait for them.
 QUICK = {
     "HOLDFAST_TENSORBOARD": "1",
     "HOLDFAST_STOP_GRACE_S": "2",
@@ -26,10 +26,10 @@ QUICK = {
 
 @dataclass
 class Bench:
-    """Where one experiment of a user's script is run; `options` are the same for each start.
+    """The runs of one experiment of a user's script; `options` are the same for each start.
 
-    `script` takes its options as one JSON object. `environ` is for every process. `stack` ends
-    what is left.
+    `script` takes its options as one JSON object. `environ` is for every process. `stack` cleans
+    up at the end.
     """
 
     folder: Path
@@ -47,15 +47,17 @@ class Bench:
         return self.storage / "run"
 
     def use(self, bucket: Bucket, *, machine: str) -> Path:
-        """Keep the experiment in a bucket, and run it on a machine of this name from now on: one
-        that has nothing on its disk but what it wrote itself. Returns the experiment there."""
+        """Store the experiment in a bucket, and run it on a machine with this name from now on.
+
+        That machine's disk has only what it has written itself. Returns the experiment there.
+        """
         self.options["storage"] = bucket.storage_path
         self.environ |= bucket.environ
         self.environ["RAY_AIR_LOCAL_CACHE_DIR"] = str(self.folder / machine)
         return self.folder / machine / "run"
 
     def start(self, **options: Any) -> UserScript:
-        """Run the script; what is given here is said besides `self.options`."""
+        """Run the script with these options in addition to `self.options`."""
         given = {"storage": str(self.storage), "epochs": 4, **self.options, **options}
         return self.run(self.script, json.dumps(given))
 
@@ -63,7 +65,7 @@ class Bench:
         return self.start(restore=resume or {}, **options)
 
     def held_in(self, epoch: int, **options: Any) -> tuple[UserScript, Gate]:
-        """Start, and wait until both trials stand before this epoch; the gate lets them
+        """Start, and wait until both trials wait before this epoch; the gate lets them
         continue."""
         gate = self.gate(f"any-{epoch}")
         script = self.start(**options)
@@ -108,20 +110,20 @@ class Bench:
         return read_notes(self.folder / "bench")
 
     def problems(self, root: Path | None = None, **options: Any) -> list[str]:
-        """What an independent checker finds wrong with the experiment's directory."""
+        """The faults that an independent checker finds in the experiment's directory."""
         return checker.check(root or self.root, notes=self.notes(), **options)
 
 
 @contextmanager
 def workbench(folder: Path, script: Path) -> Iterator[Bench]:
-    """A bench in a folder of its own; everything that was started has ended afterwards."""
+    """A bench in its own folder; all its processes have ended afterwards."""
     with ExitStack() as stack:
         environ = {**QUICK, "HOME": str(folder / "home")}
         yield Bench(folder=folder, script=script, stack=stack, environ=environ)
 
 
 def results(script: UserScript) -> list[dict[str, Any]]:
-    """What the script printed of its results, in the order of the trials."""
+    """The results that the script printed, in the order of the trials."""
     script.finish_reading()
     for line in script.stdout.splitlines():
         if line.startswith("RESULTS "):
@@ -131,5 +133,5 @@ def results(script: UserScript) -> list[dict[str, Any]]:
 
 
 def epochs_of(script: UserScript) -> list[int]:
-    """How far each trial came, by what the script printed of its results."""
+    """The last epoch of each trial, by the results that the script printed."""
     return [found["epoch"] for found in results(script)]

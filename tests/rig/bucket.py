@@ -1,4 +1,4 @@
-"""One folder of a bucket, seen from outside of the experiment that writes there."""
+"""One folder of a bucket, seen from outside the experiment that writes there."""
 
 from __future__ import annotations
 
@@ -21,9 +21,11 @@ T = TypeVar("T")
 
 
 class Bucket:
-    """`storage_path` is what an experiment is given: it leads through the proxy, if there is one,
-    and holds no credentials, which are in `environ`. `options` are further ones of an S3 URI;
-    `public` begins every way to it."""
+    """The bucket of an experiment.
+
+    `storage_path` leads through the proxy, if there is one, and has no credentials; those are in
+    `environ`. `options` are further ones of an S3 URI; each URI of it begins with `public`.
+    """
 
     def __init__(
         self,
@@ -50,8 +52,8 @@ class Bucket:
         }
 
     def download(self, target: Path, name: str = "run", *, below: str = "") -> Path:
-        """The objects of the experiment `name` as files, which the checker can read; what was
-        left there half done, too."""
+        """The objects of the experiment `name` as files for the checker, including incomplete
+        ones."""
 
         async def fetch(store: Store) -> None:
             for entry in await store.list(f"{name}{below}", leftovers=True):
@@ -62,13 +64,13 @@ class Bucket:
         while True:
             try:
                 self._with_store(fetch)
-            except NotStored:  # removed since it was listed: a live run has put something newer
+            except NotStored:  # removed since it was listed: a live run has put a newer one
                 shutil.rmtree(target / name, ignore_errors=True)
             else:
                 return target / name
 
     def upload(self, source: Path, name: str = "run") -> None:
-        """The files of a folder as objects of the experiment `name`."""
+        """Put the files of a folder as objects of the experiment `name`."""
 
         files = [path for path in source.rglob("*") if path.is_file()]
 
@@ -79,7 +81,7 @@ class Bucket:
         self._with_store(send)
 
     def plant(self, keys: Iterable[str], content: bytes) -> None:
-        """Objects below this folder under keys that no store of holdfast would put."""
+        """Objects in this folder with keys that no store of holdfast would use."""
         from botocore.session import get_session
 
         client = get_session().create_client(
@@ -104,7 +106,7 @@ class Bucket:
         return self._with_store(look)
 
     def named(self, ending: str) -> set[str]:
-        """The keys that end so."""
+        """The keys with this ending."""
 
         async def look(store: Store) -> set[str]:
             return {entry.key for entry in await store.list() if entry.key.endswith(ending)}
@@ -112,7 +114,7 @@ class Bucket:
         return self._with_store(look)
 
     def wait_for_committed(self, count: int) -> None:
-        """Wait until the journal in the bucket tells of so many committed checkpoints."""
+        """Wait until the journal in the bucket has this many committed checkpoints."""
         assert isinstance(self.proxy, Proxy)
         while self._committed() < count:
             self.proxy.wait_for("PUT", "/head.json")

@@ -1,8 +1,7 @@
-"""Holds an experiment's directory against what must be true of it, trusting no one.
+"""Checks an experiment's directory, trusting no other code.
 
-It shares no code with what it checks: the journal is read by the format that its module documents,
-the manifests, rows and event files by their own. Each function returns a list of sentences, one
-for each thing that is wrong.
+It shares no code with holdfast: it reads the journal by its documented format, and manifests, rows
+and event files by theirs. Each function returns a list of sentences, one for each fault.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _FRAME = struct.Struct("<II")
 
 @dataclass(slots=True)
 class CheckedTrial:
-    """What the journal says of one trial. `rows` are those that count, by iteration."""
+    """One trial according to the journal. `rows` are those that count, by iteration."""
 
     trial_id: str
     dirname: str
@@ -41,8 +40,8 @@ class CheckedTrial:
     begun: list[tuple[int, int]] = field(default_factory=list)
     newest_attempt: int = 0
     has_returned: bool = False
-    # Where the journal begins with a state: no record has the rows up to this attempt and
-    # iteration, and of those that count none up to the iteration `unknown`.
+    # If the journal begins with a state, no record has the rows up to this attempt and iteration,
+    # nor, of those that count, any up to the iteration `unknown`.
     recalled: tuple[int, int] = (0, 0)
     unknown: int = 0
 
@@ -95,7 +94,7 @@ class CheckedTrial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """An experiment as its journal tells it."""
+    """An experiment according to its journal."""
 
     spec: Mapping[str, Any]
     trials: Mapping[str, CheckedTrial]
@@ -103,9 +102,9 @@ class Checked:
 
 
 def records(root: Path) -> Iterator[list[Any]]:
-    """Name, time and fields of every record of the journal, up to the first byte that is none.
+    """Name, time and fields of every record of the journal, up to the first invalid byte.
 
-    A segment of format 2 has first which records of earlier ones it has again: those do not count.
+    A segment of format 2 first says which records of earlier ones it repeats: those do not count.
     """
     found: list[tuple[tuple[int, int], bytes]] = []
     damaged_at: tuple[int, int] | None = None
@@ -125,12 +124,12 @@ def records(root: Path) -> Iterator[list[Any]]:
         if offset < len(data) and damaged_at is None:
             damaged_at = (number, offset)
     for _, payload in found:
-        # What a scheduler decided may stand after them.
+        # The scheduler's decisions may follow them.
         yield msgpack.unpackb(payload, strict_map_key=False)[:3]
 
 
 def _segments(journal: Path) -> Iterator[tuple[int, bytes]]:
-    """Each segment: its file, and what follows at `<number>+<offset>.log`, as in storage."""
+    """Each segment: its file, and its continuation in `<number>+<offset>.log`, as in storage."""
     for path in sorted(path for path in journal.glob("*.log") if path.stem.isdigit()):
         data = path.read_bytes()
         while (more := journal / f"{path.stem}+{len(data)}.log").exists():
@@ -139,7 +138,7 @@ def _segments(journal: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def _framed(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:
-    """Each whole record, and where it begins."""
+    """Each complete record, and its start."""
     while offset + _FRAME.size <= len(data):
         length, crc = _FRAME.unpack_from(data, offset)
         payload = data[offset + _FRAME.size : offset + _FRAME.size + length]
@@ -150,7 +149,7 @@ def _framed(data: bytes, offset: int) -> Iterator[tuple[bytes, int]]:
 
 
 def fold(root: Path) -> Checked:
-    """The newest experiment in the directory. Raises ValueError where there is none."""
+    """The newest experiment in the directory. Raises ValueError if there is none."""
     spec: Mapping[str, Any] | None = None
     trials: dict[str, CheckedTrial] = {}
     incarnations = 0
@@ -216,10 +215,10 @@ def check(
     tensorboard: bool = False,
     storage: Path | None = None,
 ) -> list[str]:
-    """Everything at once. `notes` are what the trials wrote down (see `tests.rig.script`).
+    """All checks. `notes` are what the trials wrote down (see `tests.rig.script`).
 
-    `ended`: the experiment has come to its end, so that files must be complete and no checkpoint
-    may lie there that no record names. `storage`: where a checkpoint may be whole instead.
+    `ended`: the experiment has ended, so files must be complete and every checkpoint must be named
+    by a record. `storage`: another place where a checkpoint may be complete.
     """
     found = fold(root)
     problems = [*unkept(found, notes), *run_twice(notes), *leaked(root, secrets)]
@@ -234,7 +233,7 @@ def check(
 
 
 def unkept(found: Checked, notes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Rows whose `report()` has returned and that the journal does not have."""
+    """Rows whose `report()` has returned and that the journal lacks."""
     for fact in notes:
         if fact.get("what") == "acknowledged":
             trial = found.trials.get(fact["trial"])
@@ -297,7 +296,7 @@ def events(root: Path, trial: CheckedTrial) -> Iterator[str]:
 def checkpoints(
     root: Path, trial: CheckedTrial, *, ended: bool, storage: Path | None = None
 ) -> Iterator[str]:
-    """Whether each checkpoint that is named is there whole, and no other one is there."""
+    """Whether each named checkpoint is complete there, and no other one exists."""
     folder = root / trial.dirname
     there = {path.name for path in folder.glob("checkpoint_*")}
     named = {f"checkpoint_{index:06d}": index for index in trial.checkpoints}
@@ -368,7 +367,7 @@ def _texts(value: Any, key: str) -> Iterator[tuple[str, str]]:
 def scalars(data: bytes) -> Iterator[tuple[str | None, int]]:
     """Tag and step of each scalar in an event file (TFRecord frames of Event messages).
 
-    The tag None says that a reader is to forget what it knows from this step on.
+    The tag None tells a reader to forget everything from this step on.
     """
     offset = 0
     while offset + 12 <= len(data):

@@ -1,4 +1,4 @@
-"""A tracker that is a file: what it was told stands there, and it fails as a test likes."""
+"""A tracker that is a file with its calls, and fails as a test wants."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.rig.script import MARKS, mark, wait_at
 
 
 class FakeTracker(Tracker):
-    """Appends a line of JSON to `file` for each call, and tells a test's script by a mark: "told
-    row 3" for iteration 3, "told setup", "told end" and so on.
+    """Appends a line of JSON to `file` for each call, and marks it for the test: "told row 3" for
+    iteration 3, "told setup", "told end" and so on.
 
-    `fails` are iterations whose row raises ConnectionError so many times, `refuses` those that
-    raise ValueError always. At `stalls` (an iteration) it waits at the gate "tracker".
+    The row of an iteration in `fails` raises ConnectionError this many times, one in `refuses`
+    always raises ValueError. At the iteration `stalls` it waits at the gate "tracker".
     `keeps_until_the_end`: it holds a trial back until the trial, or the experiment, has ended.
     """
 
@@ -103,7 +103,7 @@ class FakeTracker(Tracker):
 
 
 def told_to(file: str | os.PathLike[str], what: str = "") -> list[dict[str, Any]]:
-    """What a FakeTracker was told, in order; of one kind."""
+    """The calls of a FakeTracker of one kind, in order."""
     path = Path(file)
     lines = path.read_text().splitlines() if path.exists() else []
     found = [json.loads(line) for line in lines]

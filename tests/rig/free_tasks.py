@@ -1,4 +1,4 @@
-"""Tasks of what a test makes by itself, without a run around it."""
+"""Task groups for objects that a test creates without a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.runtime.tasks import TaskScope
 
 
 def free_tasks() -> TaskScope:
-    """Owned by the running loop; whatever fails in one raises there."""
+    """Owned by the running loop; an error in a task raises there."""
 
     def fail(error: BaseException) -> None:
         raise error

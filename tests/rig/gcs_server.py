@@ -23,7 +23,7 @@ class GcsServer:
     pid: int
 
     def uri(self, path: str) -> str:
-        """A URI of `bucket/prefix` as pyarrow takes it; no one is asked who they are."""
+        """A URI of `bucket/prefix` for pyarrow, without credentials."""
         host = quote(self.endpoint.removeprefix("http://"), safe="")
         return f"gs://anonymous@{path}?scheme=http&endpoint_override={host}"
 
@@ -38,8 +38,7 @@ def gcs_server() -> Iterator[GcsServer]:
 
 
 def serve() -> None:
-    """Main function of the server: on a port of its own choice, which it tells, until it is
-    ended."""
+    """Main function of the server: chooses a port, prints it, and runs until it is ended."""
     from gcp_storage_emulator.handlers import buckets
     from gcp_storage_emulator.server import RequestHandler
     from gcp_storage_emulator.storage import Storage
@@ -53,6 +52,6 @@ def serve() -> None:
 
 
 class _Server(HTTPServer):
-    """One request at a time, as its storage wants it; those of all our threads may wait."""
+    """Handle one request at a time, as its storage requires; others wait."""
 
     request_queue_size = 128

@@ -1,4 +1,5 @@
-"""Experiments in the process of a test: nothing of the developer's is seen, nothing is left."""
+"""Isolates experiments in the process of a test: hides the developer's settings, and checks that
+nothing is left."""
 
 from __future__ import annotations
 
@@ -19,13 +20,13 @@ import holdfast
 from holdfast.syncer.files.threads import NAME as STORAGE_THREAD
 
 _MARK = "HOLDFAST_TEST_MARK"
-# What Python does without it is what most users see.
+# Most users do not set it.
 _OURS = ("RAY_", "HOLDFAST_", "TUNE_", "OMP_", "CUDA_", "PYTHONUNBUFFERED")
 
 
 @contextmanager
 def own_environment(home: Path) -> Iterator[None]:
-    """Neither variables of the developer's, nor a home directory."""
+    """Without the developer's variables and home directory."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith(_OURS):
@@ -38,7 +39,7 @@ def own_environment(home: Path) -> Iterator[None]:
 
 @contextmanager
 def trainables_by_value(module: ModuleType) -> Iterator[None]:
-    """A test file is no module that a worker could import, so it travels as a script's does."""
+    """Pickle test files by value, like a script: workers cannot import them."""
     cloudpickle.register_pickle_by_value(module)
     yield
     cloudpickle.unregister_pickle_by_value(module)
@@ -46,14 +47,14 @@ def trainables_by_value(module: ModuleType) -> Iterator[None]:
 
 @contextmanager
 def nothing_is_left() -> Iterator[None]:
-    """Afterwards no process and no thread of an experiment is there, and `init` is forgotten."""
+    """Check afterwards that no process or thread of an experiment is left, and undo `init`."""
     yield
     holdfast.shutdown()
     left = [process for process in psutil.process_iter() if _is_ours(process)]
     _, alive = psutil.wait_procs(left, timeout=2)
     assert not alive, f"processes outlived their experiment: {alive}"
     for thread in threading.enumerate():
-        # Those that wait for another call of storage end by themselves, and hold nothing.
+        # Threads that wait for the next call of storage end by themselves, and hold nothing.
         if thread.name.startswith("holdfast-") and not thread.name.startswith(STORAGE_THREAD):
             thread.join(5)
             assert not thread.is_alive(), f"{thread.name} outlived its experiment"

@@ -1,4 +1,4 @@
-"""The uploader under many checkpoints, and what it holds while there are ever more of them."""
+"""The uploader with many checkpoints, and its memory as their number grows."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.process import UploaderProcess
 
 _CONTAINERS = (dict, list, set, frozenset, tuple, deque)
-# After so many commits everything is published, as a controller does from time to time.
+# After this many commits everything is published, as a controller does from time to time.
 _PUBLISH_EVERY = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the uploader's process holds after so many checkpoints, with nothing under way.
+    """The memory of the uploader's process after this many checkpoints, when it is idle.
 
-    `entries` counts what is in the containers of the uploader and all that belongs to it, `blocks`
-    Python's allocations.
+    `entries` counts the entries of the containers of the uploader and its parts, `blocks` Python's
+    allocations.
     """
 
     checkpoints: int
@@ -60,7 +60,7 @@ class Orderer:
         self._orders.put(list(message))
 
     async def ask(self, answer: tuple[Any, ...], *message: Any) -> list[Any]:
-        """Order something, and wait for the answer that begins so."""
+        """Send an order, and wait for the answer with this name."""
         told: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
         self._waited[answer] = told
         if message:
@@ -106,7 +106,7 @@ class Keeping:
         self._done = 0
 
     async def perform(self, checkpoints: int, points: int, tell: Callable[[Held], None]) -> None:
-        """So many checkpoints; `tell` hears what is held at so many points."""
+        """Make this many checkpoints; `tell` gets the memory at several points."""
         serving = asyncio.create_task(self.process.serve())
         await self.orderer.ask(("opened",))
         each = checkpoints // points // len(self._trials)
@@ -170,7 +170,7 @@ def _stage(directory: Path, weights: str) -> None:
 
 
 def open_sockets() -> int:
-    """How many sockets this process has open, whoever opened them."""
+    """How many sockets this process has open."""
     gc.collect()
     return sum(target.startswith("socket:") for target in _descriptors())
 
@@ -182,8 +182,7 @@ def _descriptors() -> Iterator[str]:
 
 
 def entries(root: object) -> dict[str, int]:
-    """How many entries the containers have that belong to an object of holdfast, by their
-    place."""
+    """The number of entries of holdfast's containers, by their place."""
     found: Counter[str] = Counter()
     seen: set[int] = set()
     waiting: list[tuple[str, object]] = [(type(root).__name__, root)]
@@ -225,7 +224,7 @@ def run(
     checkpoints: int,
     points: int,
 ) -> None:
-    """All of it in a loop of its own, as the uploader's process has one."""
+    """Run it in its own loop, as in the uploader's process."""
     import uvloop
 
     keeping = Keeping(root, cast(Location, location), trials=trials)

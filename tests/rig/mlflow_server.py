@@ -1,4 +1,4 @@
-"""A real MLflow tracking server on loopback, with SQLite, started and stopped by whoever asks."""
+"""A real MLflow tracking server on loopback, with SQLite."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ class MlflowServer:
 
 @contextmanager
 def serve_mlflow(folder: Path) -> Iterator[MlflowServer]:
-    """One whose database and artifacts lie in `folder`. Raises RuntimeError if it does not
-    start within three minutes, of which a busy machine needs one."""
+    """A server with its database and artifacts in `folder`.
+
+    Raises RuntimeError if it does not start within three minutes; a busy machine needs one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     artifacts = folder / "artifacts"
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1"]
@@ -43,7 +45,7 @@ def serve_mlflow(folder: Path) -> Iterator[MlflowServer]:
 
 
 def _free_port() -> int:
-    """MLflow takes no 0 for a port of its own choice."""
+    """A free port: MLflow does not accept 0."""
     with socket.create_server(("127.0.0.1", 0)) as found:
         port: int = found.getsockname()[1]
     return port

@@ -1,4 +1,4 @@
-"""An experiment that the doctor is called to, and the ways in which it may have been hurt."""
+"""An experiment for the doctor, and ways to damage it."""
 
 from __future__ import annotations
 
@@ -60,20 +60,20 @@ def _files(root: Path, pattern: str) -> list[Path]:
 
 
 def flip(path: Path, random: Random) -> None:
-    """One bit, anywhere."""
+    """Flip one bit, anywhere."""
     data = bytearray(path.read_bytes())
     data[random.randrange(len(data))] ^= 1 << random.randrange(8)
     path.write_bytes(data)
 
 
 def cut(path: Path, random: Random) -> None:
-    """Some of its end."""
+    """Cut off some of its end."""
     with path.open("r+b") as file:
         file.truncate(random.randrange(path.stat().st_size))
 
 
 def extend(path: Path, random: Random) -> None:
-    """Something at its end."""
+    """Append something."""
     with path.open("ab") as file:
         file.write(random.randbytes(random.randrange(1, 64)))
 
@@ -101,14 +101,15 @@ PLACES: Mapping[str, str] = {
 
 
 def hurt(root: Path, place: str, how: str, random: Random) -> Path:
-    """Hurt one file of those at a place, in one way; returns which."""
+    """Damage one file of those at a place, in one way; returns which."""
     path = random.choice(_files(root, PLACES[place]))
     HURTS[how](path, random)
     return path
 
 
 def litter(root: Path) -> list[str]:
-    """What died processes and superseded checkpoints leave; the names of what nothing needs."""
+    """Create what dead processes and superseded checkpoints leave; returns the names of unneeded
+    files."""
     (trial, *_) = sorted(path for path in root.glob("train_*") if path.is_dir())
     (root / TEMPORARY).write_text("half a snapshot")
     (trial / ".staging" / "0123").mkdir(parents=True)
@@ -119,7 +120,7 @@ def litter(root: Path) -> list[str]:
 
 
 def keepsakes(root: Path) -> list[Path]:
-    """Files and folders of the user's, some with names like ours."""
+    """The user's own files and folders, some with names like holdfast's."""
     (trial, *_) = sorted(path for path in root.glob("train_*") if path.is_dir())
     kept = [
         root / "notes.txt",

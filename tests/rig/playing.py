@@ -1,4 +1,4 @@
-"""A rehearsal that plays itself to its end: a search that answers, workers that obey."""
+"""A rehearsal that runs by itself to its end: a search that answers, workers that obey."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.trial import Trial
 
 Step = Mapping[str, Any] | Literal["raises", "returns"]
-"""What a trial does next: it reports these metrics, or ends."""
+"""The next step of a trial: it reports these metrics, or ends."""
 
 _MOST_EVENTS = 20_000
 
 
 class Play:
-    """What happens next is drawn from a generator that `seed` determines.
+    """Runs a study in a random order that `seed` determines.
 
-    `life(index, iteration)` says what trial number `index` does at `iteration`. A function saves
-    itself with its reports at the iterations 1, 1 + `saves_every`, ...; a class (spec of the
-    rehearsal: `saves_when_told`) when it pauses. The search has `trials` trials, and says «not
-    now» while `most_alive` have not ended. After each number of events that stands in `crashes`
-    the run is cut off and resumed.
+    `life(index, iteration)` returns what trial number `index` does at `iteration`. A function
+    saves itself with its reports at the iterations 1, 1 + `saves_every`, ...; a class (spec of the
+    rehearsal: `saves_when_told`) when it pauses. The search has `trials` trials, and says "not
+    now" while `most_alive` have not ended. After each number of events in `crashes` the run
+    crashes and is resumed.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Play:
         self._perform(run.began)
 
     def to_the_end(self) -> Play:
-        """Raises AssertionError where the run comes to none."""
+        """Run to the end. Raises AssertionError if there is none."""
         while self.finished is None:
             assert len(self.run.events) < _MOST_EVENTS, "the run does not come to its end"
             if len(self.run.events) in self._crashes:
@@ -64,7 +64,7 @@ class Play:
 
     @property
     def trials(self) -> list[Trial]:
-        """In the order in which they were added."""
+        """The trials in the order in which they were added."""
         return list(self.run.machine.trials.values())
 
     def _crash(self) -> None:

@@ -1,4 +1,4 @@
-"""Real processes under test: told to the test as events, and none of them left behind."""
+"""Real processes under test: their messages and ends as events, and a check that none is left."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ import psutil
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.wire import Message
 
-# Long enough for a machine that is busy with other tests; only a failing test waits so long.
+# Long enough for a busy machine; only a failing test waits this long.
 PATIENCE_S = 30.0
 
 
 class Heard:
-    """A listener that keeps what a worker or service said, and lets a test wait for it."""
+    """A listener that stores the messages of a worker or service, and lets a test wait for
+    them."""
 
     def __init__(self) -> None:
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
@@ -32,12 +33,12 @@ class Heard:
         self._exit.set_result(ending.cause)
 
     async def message(self) -> Message:
-        """The next message, which may be there already."""
+        """The next message; waits for it if necessary."""
         async with asyncio.timeout(PATIENCE_S):
             return await self._messages.get()
 
     async def exit(self) -> str:
-        """How the process ended."""
+        """The cause of the process's end."""
         async with asyncio.timeout(PATIENCE_S):
             return await asyncio.shield(self._exit)
 
@@ -51,9 +52,10 @@ class Heard:
 
 
 class Lifeline:
-    """A pipe whose writing end every process of a test inherits: its end is the end of them all.
+    """A pipe whose writing end every process of a test inherits: it ends when all of them have
+    ended.
 
-    Not even a grandchild that no one knows of escapes it, as long as it was forked.
+    This includes unknown grandchildren, as long as they were forked.
     """
 
     def __init__(self) -> None:
@@ -80,7 +82,7 @@ class Lifeline:
 
 @contextmanager
 def no_process_is_left() -> Iterator[None]:
-    """AssertionError if this process has children at the end that it had not at the beginning."""
+    """Raises AssertionError if this process has more children at the end than at the beginning."""
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     yield
     left = [c for c in psutil.Process().children(recursive=True) if c.pid not in before]
@@ -93,7 +95,7 @@ def count_fds() -> int:
 
 
 def wait_for_end(pid: int) -> None:
-    """Wait until a process that need not be our child is gone, or is a zombie.
+    """Wait until a process, which need not be a child, is gone or a zombie.
 
     Raises AssertionError after `PATIENCE_S`.
     """

@@ -1,4 +1,4 @@
-"""A man in the middle between an experiment and its storage, for tests."""
+"""A proxy between an experiment and its storage, for tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import suppress
 
 
 class Proxy:
-    """Stands between the experiment and its storage: tells what was done, and breaks it off."""
+    """A proxy that logs requests, and can break connections."""
 
     def __init__(self, endpoint: str) -> None:
         host, _, port = endpoint.removeprefix("http://").partition(":")
@@ -20,21 +20,21 @@ class Proxy:
         self._is_broken = False
         self._broke = threading.Event()
         self._fatal: tuple[str, str] | None = None
-        # Of each request that came by, whether somebody has signed it.
+        # For each request, whether it was signed.
         self.signed: list[bool] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait_for(self, method: str, ending: str, within_s: float = 30) -> None:
-        """Wait until the next such request has been answered."""
+        """Wait until the next matching request has been answered."""
         while True:
             found, path = self._done.get(timeout=within_s)
             if found == method and path.endswith(ending):
                 return
 
     def break_off_after(self, method: str, ending: str) -> None:
-        """Break off once the next such request has been answered."""
+        """Break the connection once the next matching request has been answered."""
         self._fatal = (method, ending)
 
     def wait_for_break(self, within_s: float = 30) -> None:

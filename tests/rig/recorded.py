@@ -1,4 +1,4 @@
-"""An experiment on the disk as a run leaves it, recorded event by event, without a worker."""
+"""Creates an experiment on the disk as a run leaves it, event by event, without a worker."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _TRACEBACK = """Traceback (most recent call last):
 
 
 class RecordedExperiment:
-    """Writes the journal through the machine, and everything else through the projector.
+    """Writes the journal through the machine, and all other files through the projector.
 
-    Each event happens `step_s` after the one before. `boot` is the start of the system that it
-    ran in, `version` the format of the journal. `spec` are fields of ExperimentSpec.
+    Each event happens `step_s` after the one before. `boot` names the boot of the system that it
+    ran in, `version` the format of the journal. `spec` has fields of ExperimentSpec.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class RecordedExperiment:
         return Location.resolve(self.layout.root, None, {})
 
     def add(self, event: Event) -> None:
-        """Append to the journal and hand to the machine."""
+        """Append to the journal and pass the event to the machine."""
         self.now += self._step_s
         self.machine.handle(event, now=self.now)
         self._journal.append([pack(event, self.now, self.machine.answers)])
@@ -108,7 +108,7 @@ class RecordedExperiment:
         return trial_id
 
     def start(self, trial_id: str) -> None:
-        """Its worker is up; each attempt has a process of its own."""
+        """Its worker has started; each attempt has its own process."""
         trial = self.trial(trial_id)
         pid = 1000 + 100 * trial.spec.index + trial.attempt
         self.add(
@@ -128,7 +128,7 @@ class RecordedExperiment:
         return trial_id
 
     def report(self, trial_id: str, metrics: Mapping[str, Any], *, checkpoint: str = "") -> None:
-        """The next row. `checkpoint` is "", "staged" (only here) or "committed"."""
+        """Report the next row. `checkpoint` is "", "staged" (only here) or "committed"."""
         trial = self.trial(trial_id)
         record = self._stage(trial) if checkpoint else None
         self.add(
@@ -192,7 +192,7 @@ class RecordedExperiment:
         self.close()
 
     def close(self) -> None:
-        """Also where the test has moved it away."""
+        """The folder, also if the test has moved it."""
         self._journal.abandon()
 
     def _stage(self, trial: Trial) -> CheckpointRecord:

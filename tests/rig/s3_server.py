@@ -1,4 +1,4 @@
-"""Real S3 servers on loopback for tests: moto and rclone, started and stopped by whoever asks."""
+"""Real S3 servers on loopback for tests: moto and rclone."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from holdfast.dataclass import dataclass
 
 READY_S = 60.0
 _STOP_S = 5.0
-# It may last for a session, and is none of the processes that a test may leave behind.
+# It may live for the whole session, so it does not count as a left-over process of a test.
 _NOT_OF_A_TEST = {"HOLDFAST_TEST_MARK": ""}
 _ADDRESS = re.compile(r"https?://127\.0\.0\.1:(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Server:
-    """A server that runs: its URL, a key pair that it accepts, and its process id."""
+    """A running server: its URL, a valid key pair, and its process id."""
 
     endpoint: str
     access_key: str
@@ -96,7 +96,7 @@ def make_bucket(server: S3Server, bucket: str) -> None:
 def served(
     command: Sequence[str], environ: Mapping[str, str], *, ready_s: float = READY_S
 ) -> Iterator[tuple[int, int]]:
-    """Run a server; its port, which its log tells, and its process id. Ended with its children.
+    """Run a server; yields the port in its log, and its process id. Ended with its children.
 
     Raises RuntimeError with the end of its log if it does not start.
     """

@@ -1,8 +1,8 @@
-"""A user's script as a process of its own, and what it tells a test while it runs.
+"""Runs a user's script as a separate process that communicates with a test.
 
 The script calls `mark`, `wait_at` and `note`; the test waits for the marks, holds and opens the
-gates and reads the notes. No one asks twice whether something has happened yet: marks come over a
-FIFO, gates are file locks, the end of a process is read from its pidfd. Linux only.
+gates and reads the notes. Nothing polls: marks come over a FIFO, gates are file locks, the end of
+a process is read from its pidfd. Linux only.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def mark(*words: object) -> None:
 
 
 def wait_at(gate: str) -> None:
-    """Wait until the test has opened the gate; one that it never closed is open."""
+    """Wait until the test has opened the gate; a gate that it never closed is open."""
     fd = os.open(_folder() / f"gate-{gate}", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_SH)
@@ -57,7 +57,7 @@ def wait_at(gate: str) -> None:
 
 
 def note(**facts: Any) -> None:
-    """Write down, outlasting any death, what the script has just learned or done."""
+    """Write a note that survives any crash: what the script has just learned or done."""
     fd = os.open(_folder() / _NOTES, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
     try:
         os.write(fd, json.dumps(facts).encode() + b"\n")
@@ -71,14 +71,15 @@ def note(**facts: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of the script's: its role in holdfast, and a pidfd that becomes readable."""
+    """A process of the script: its role in holdfast, and a pidfd that becomes readable at its
+    end."""
 
     pid: int
     role: str
     pidfd: int
 
     def kill(self) -> None:
-        """One that has died with its parent meanwhile is dead, too."""
+        """Kill the process; it may have died with its parent already."""
         with suppress(ProcessLookupError):
             self.signal(signal.SIGKILL)
 
@@ -90,11 +91,11 @@ class Process:
 
 
 class UserScript:
-    """Runs `python path arguments...` and knows every process that comes of it.
+    """Runs `python path arguments...` and knows all its processes.
 
-    `folder` holds marks, gates and notes; several scripts, one after the other, may share it.
-    `roles` that `processes` gives: script, warm, successor, worker, projector, uploader, tracker
-    process, other.
+    `folder` has marks, gates and notes; several scripts, one after the other, may share it.
+    `processes` returns these `roles`: script, warm, successor, worker, projector, uploader,
+    tracker process, other.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class UserScript:
         self._identity = os.urandom(8).hex()
         fifo = folder / f"marks-{self._identity}"
         os.mkfifo(fifo)
-        # Open for both, so that it never ends when a writer does.
+        # Open for reading and writing, so that it never ends when a writer does.
         self._fifo = os.open(fifo, os.O_RDWR | os.O_CLOEXEC)
         self._stop, self._stopped = os.pipe()
         with _signals_as_in_a_terminal():
@@ -144,7 +145,7 @@ class UserScript:
 
     @property
     def stdout(self) -> str:
-        """What it has printed; complete after `ends`."""
+        """Its output; complete after `ends`."""
         return "".join(self._texts["stdout"])
 
     @property
@@ -154,7 +155,7 @@ class UserScript:
     def wait_for(self, text: str, within_s: float = LONGEST_S) -> str:
         """The next mark that begins with `text`; others are kept for later calls.
 
-        Raises AssertionError when the script ends, or the time does, before that mark.
+        Raises AssertionError if the script ends, or time runs out, before that mark.
         """
         for at, kept in enumerate(self._kept):
             if kept.startswith(text):
@@ -217,9 +218,9 @@ class UserScript:
         self.process.wait()
 
     def dies(self) -> None:
-        """SIGKILL to the script, after which no process of it is left.
+        """Kill the script (SIGKILL), and wait until none of its processes is left.
 
-        A worker may live a moment longer, and would continue where the test changes things.
+        A worker may live a moment longer, and would continue while the test changes files.
         """
         self.kill()
         assert self.left() == []
@@ -229,7 +230,7 @@ class UserScript:
             process.kill()
 
     def processes(self, role: str | None = None) -> list[Process]:
-        """Those that live now; close is done by `left`, or at the end of the test process."""
+        """The processes that live now; closed by `left`, or at the end of the test process."""
         found = []
         for pid in _pids():
             pidfd = _pidfd(pid)
@@ -243,18 +244,18 @@ class UserScript:
         return found
 
     def left(self, within_s: float = 5.0) -> list[Process]:
-        """The processes that still live after so many seconds."""
+        """The processes that still live after this many seconds."""
         for process in self.processes():
             process.ends(within_s)
             os.close(process.pidfd)
         return self.processes()
 
     def notes(self) -> list[dict[str, Any]]:
-        """What `note` wrote, in order; a line that a death cut off is left out."""
+        """The notes in order, without a line that a crash has cut off."""
         return read_notes(self.folder)
 
     def close(self) -> None:
-        """End whatever is still there."""
+        """End all remaining processes."""
         for process in self.processes():
             process.kill()
         self.process.wait()
@@ -353,7 +354,8 @@ def acknowledged(notes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 @contextmanager
 def _signals_as_in_a_terminal() -> Iterator[None]:
-    """An ignored signal stays so in what is started: SIGHUP under nohup, SIGINT behind an &."""
+    """Restore signals that are ignored and would be in child processes: SIGHUP under nohup, SIGINT
+    after an &."""
     if threading.current_thread() is not threading.main_thread():
         yield  # no one else may change them
         return
@@ -368,7 +370,7 @@ def _signals_as_in_a_terminal() -> Iterator[None]:
 
 
 def _stdout(pid: int) -> str:
-    """What its standard output leads to."""
+    """The target of its standard output."""
     try:
         return os.readlink(f"/proc/{pid}/fd/1")
     except OSError:

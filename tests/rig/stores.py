@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class MemoryStore(PutsAtOnce):
-    """Objects in a dict, which tests may look into and change."""
+    """Objects in a dict, which tests may read and change."""
 
     def __init__(self, objects: dict[str, bytes] | None = None) -> None:
         self.objects = {} if objects is None else objects
@@ -86,7 +86,7 @@ class MemoryStore(PutsAtOnce):
             self.objects.pop(check_key(key), None)
 
     async def close(self) -> None:
-        """Nothing is held open; the objects stay."""
+        """Does nothing: nothing is open, and the objects stay."""
 
     def _entry(self, key: str) -> ObjectInfo:
         data = self.objects[key]
@@ -105,8 +105,8 @@ class Fault(StrEnum):
 class FaultyStore:
     """Counts the operations on another store, and disturbs the `at`-th (the first is 1).
 
-    With `lasting` all later ones are disturbed too: the store went away, or the process was cut
-    there. `error` is what is raised. `log` has each operation with its key, in order.
+    With `lasting` all later ones are disturbed, too: the store went away, or the process was
+    killed there. `error` is what is raised. `log` has each operation with its key, in order.
     """
 
     def __init__(
@@ -139,11 +139,11 @@ class FaultyStore:
 
     @property
     def operations(self) -> int:
-        """How many operations were begun."""
+        """The number of operations begun."""
         return len(self.log)
 
     def disturb(self, *, at: int, fault: Fault, lasting: bool = False) -> None:
-        """Choose the operation again."""
+        """Choose another operation."""
         self._at, self._fault, self._lasting = at, fault, lasting
 
     def release(self) -> None:
@@ -197,7 +197,7 @@ class FaultyStore:
         return await self._disturbed("head", key, lambda: self.inner.head(key))
 
     async def delete(self, keys: Iterable[str]) -> None:
-        """Each key is an operation of its own: a store may be cut between two of them."""
+        """Each key is a separate operation: a store may fail between two of them."""
         for key in keys:
             await self._disturbed("delete", key, partial(self.inner.delete, [key]))
 
@@ -244,7 +244,7 @@ def _etag(data: bytes) -> str:
 
 
 class Place:
-    """Stands for a `Location` whose store is at hand."""
+    """Replaces a `Location` with this store."""
 
     public = "memory"
     local_path = None
@@ -257,7 +257,7 @@ class Place:
 
 
 class UnsteadyStore(FaultyStore):
-    """Of so many operations the last one fails, in turn before and after it is performed."""
+    """The last of this many operations fails, alternately before and after it is performed."""
 
     def __init__(self, inner: Store, *, every: int) -> None:
         super().__init__(inner)

@@ -1,4 +1,4 @@
-"""What has arrived in a tracker, read back with the tracker's own reader."""
+"""Reads the data that arrived in a tracker, with the tracker's own reader."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.dataclass import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logged:
-    """One number that a tracker has."""
+    """One number in a tracker."""
 
     name: str
     step: int

@@ -20,7 +20,7 @@ from holdfast.runtime.wire import Message
 
 
 class Obeying:
-    """A worker that does what its messages say, one after the other."""
+    """A worker that performs its messages one after the other."""
 
     def __init__(self) -> None:
         self.payload = b""
@@ -71,7 +71,7 @@ class Obeying:
 
 
 def facts() -> dict[str, Any]:
-    """About this process, as it finds itself."""
+    """Facts about this process."""
     return {
         "pid": os.getpid(),
         "parent": os.getppid(),
@@ -102,7 +102,7 @@ def _end(message: Message) -> None:
 
 
 def open_fds() -> dict[str, str]:
-    """What is open in this process: descriptor and what it leads to."""
+    """The open descriptors of this process, and what they lead to."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
@@ -152,7 +152,7 @@ class Leaving(Obeying):
 
 
 class Abandoning(Obeying):
-    """Ends the warm parent, but leaves a child behind that holds the connection open."""
+    """Ends the warm parent, but leaves a child that holds the connection open."""
 
     def prepare(self, payload: bytes) -> None:
         _bear()
@@ -168,7 +168,7 @@ class Hanging(Obeying):
 
 
 class Threaded(Obeying):
-    """Its module runs a native thread that Python knows nothing of."""
+    """Its module runs a native thread that Python does not know."""
 
     def prepare(self, payload: bytes) -> None:
         super().prepare(payload)
@@ -184,7 +184,7 @@ _STARTED = "HOLDFAST_TEST_THREAD"
 
 
 class Barren(Obeying):
-    """Runs where the system gives no more processes."""
+    """Runs where the system refuses more processes."""
 
     def prepare(self, payload: bytes) -> None:
         os.fork = _no_room
@@ -195,7 +195,7 @@ def _no_room() -> int:
 
 
 class Tidy(Obeying):
-    """Registers what the warm parent does at its end; the payload names a file for it."""
+    """Registers a function for the end of the warm parent; the payload names a file for it."""
 
     def prepare(self, payload: bytes) -> None:
         record: dict[str, str] = json.loads(payload)

@@ -20,7 +20,7 @@ def anyio_backend() -> tuple[str, dict[str, Any]]:
 
 @pytest.fixture
 def lifeline() -> Iterator[Lifeline]:
-    """Waits at the end of the test until all that inherited it are gone."""
+    """Waits at the end of the test until all processes that inherited it are gone."""
     line = Lifeline()
     with no_process_is_left():
         yield line
@@ -30,7 +30,7 @@ def lifeline() -> Iterator[Lifeline]:
 
 @pytest.fixture
 async def launcher(lifeline: Lifeline) -> AsyncIterator[LocalLauncher]:
-    """Not opened yet: each test chooses what is loaded."""
+    """A launcher that is not open yet: each test chooses what is loaded."""
     launcher = LocalLauncher(tasks=free_tasks(), environ=os.environ, inherited_fds=[lifeline.fd])
     yield launcher
     await launcher.close()

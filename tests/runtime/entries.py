@@ -32,19 +32,22 @@ class Deserting(Obeying):
 
 
 class Spawned(Deserting, Threaded):
-    """The same where no worker can be forked."""
+    """The same if no worker can be forked."""
 
 
 class Serving(Deserting):
-    """Its module starts two servers for all trials, in sessions of their own, one of them by way
-    of another process. The payload names a file for their process ids."""
+    """Its module starts two servers for all trials, in their own sessions, one of them through
+    another process.
+
+    The payload names a file for their process ids.
+    """
 
     def prepare(self, payload: bytes) -> None:
         Path(os.fsdecode(payload)).write_text(f"{_session()} {_with_child()}")
 
 
 class Signalled(Obeying):
-    """Each worker is asked to end in the moment of its fork."""
+    """Each worker gets the order to end at the moment of its fork."""
 
     def prepare(self, payload: bytes) -> None:
         os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))
@@ -85,7 +88,7 @@ def _fork() -> int:
 
 
 def _daemon() -> int:
-    """The old way: the process in between ends, so that no one is the parent."""
+    """A classic daemon: the process in between ends, so that it has no parent left."""
     return _forked(os.fork)
 
 

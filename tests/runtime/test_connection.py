@@ -20,7 +20,7 @@ LARGE = ["large", bytes(range(256)) * 40_000]
 
 
 class Ends:
-    """A link, what it told, and the bare socket at its other end."""
+    """A connection, its messages, and the bare socket at its other end."""
 
     def __init__(self) -> None:
         ours, self.other = socket.socketpair()
@@ -178,7 +178,7 @@ async def test_one_that_must_wait_may_be_closed_by_the_sender_meanwhile(ends: En
     ends.link.send(LARGE)
     ends.link.send(["take"], [there])
     os.close(there)
-    taken = os.dup(here)  # gets the number that was just given back
+    taken = os.dup(here)  # gets the number that was just released
     assert taken == there
     os.close(taken)
     assert await asyncio.to_thread(_take, ends.other, 2) == [LARGE, ["take"]]
@@ -199,7 +199,7 @@ _taken: list[int] = []
 
 
 def _take(sock: socket.socket, count: int) -> list[Message]:
-    """So many messages; what descriptors come with them is noted."""
+    """This many messages; records the descriptors that come with them."""
     decoder = Decoder()
     messages: list[Message] = []
     while len(messages) < count:

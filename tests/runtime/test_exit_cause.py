@@ -1,5 +1,4 @@
-"""Whether the kernel has killed a process because memory ran out, by the counters that it
-keeps."""
+"""Whether the kernel has killed a process because memory ran out, by its counters."""
 
 from __future__ import annotations
 
@@ -50,7 +49,7 @@ def test_another_death_is_not_is_out_of_memory(tmp_path: Path) -> None:
     counter(tmp_path, 1)
     assert not ending_of(int(signal.SIGTERM), kills).is_out_of_memory
     assert ending_of(1 << 8, kills).cause == "exited with status 1"
-    assert ending_of(137 << 8, kills).is_out_of_memory  # as a shell tells it
+    assert ending_of(137 << 8, kills).is_out_of_memory  # as a shell reports it
 
 
 @pytest.mark.parametrize("content", ["", "oom_kill_disable 0\nunder_oom 0\n", "oom_kill many\n"])

@@ -1,4 +1,4 @@
-"""Workers of this machine, with a real warm parent: every way to live and to die."""
+"""Workers of this machine, with a real warm parent: every way to run and to die."""
 
 import asyncio
 import json
@@ -28,7 +28,8 @@ OBEYING = f"{MODULE}:OBEYING"
 
 
 def warm_parent() -> psutil.Process:
-    """Among the children of the tests, which may have servers of other tests next to it."""
+    """The warm parent, among the children of the tests, which may include servers of other
+    tests."""
     (child,) = (
         child
         for child in psutil.Process().children()
@@ -104,7 +105,8 @@ async def test_what_a_worker_said_last_is_heard_also_where_its_exit_is_heard_fir
     await launcher.open(OBEYING, b"")
     worker, heard = start(launcher)
     pid = (await ask(worker, heard, "tell"))["pid"]
-    # From here on the loop does not run. The warm parent has much to tell before the worker does.
+    # From here on the loop does not run. The warm parent has many messages to send before the
+    # worker does.
     _let_it_tell_all(launcher, reading, writing)
     worker.send(["echo", "last words"])
     worker.send(["leave", 0])
@@ -118,7 +120,7 @@ async def test_what_a_worker_said_last_is_heard_also_where_its_exit_is_heard_fir
 
 
 def _let_it_tell_all(launcher: LocalLauncher, reading: int, writing: int) -> None:
-    """Block until the warm parent has done, and told, all that it was to do by now.
+    """Block until the warm parent has handled all its orders so far.
 
     It forks in one turn and once more in a later one; so the turn before is over.
     """
@@ -306,7 +308,7 @@ async def test_a_launch_just_after_the_warm_parent_died_is_reported_as_an_exit_o
 async def test_many_launches_wait_behind_the_load_of_a_new_warm_parent(
     launcher: LocalLauncher,
 ) -> None:
-    """Their sockets are queued behind a payload that does not fit, and must not be mixed up."""
+    """Their sockets are queued after a payload that does not fit, and must not be mixed up."""
     await launcher.open(OBEYING, bytes(1 << 23))
     warm_parent().send_signal(signal.SIGKILL)
     _, lost = start(launcher, "lost")

@@ -1,4 +1,4 @@
-"""What a worker says that it has imported is data: checked before anybody acts on it."""
+"""A worker's list of imports is data: checked before it is used."""
 
 from __future__ import annotations
 

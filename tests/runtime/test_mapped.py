@@ -1,4 +1,4 @@
-"""One value in one file: what comes back, from whose memory, and what a fault leaves."""
+"""One value in one file: reading it back, its memory, and the effect of a fault."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def there_and_back(value: Any, folder: Path) -> Any:
     path = folder / f"object-{len(os.listdir(folder))}"
     mapped.write(str(path), mapped.pickled(value))
     found = mapped.read(str(path))
-    path.unlink()  # what is mapped stays
+    path.unlink()  # mapped memory stays
     return found
 
 
 def is_view(array: np.ndarray[Any, Any]) -> bool:
-    """Whether it is of another's memory and cannot be written to."""
+    """Whether it is a read-only view of other memory."""
     return not array.flags.owndata and not array.flags.writeable
 
 

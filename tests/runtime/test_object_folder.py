@@ -1,4 +1,4 @@
-"""Where the objects of a process lie, and who removes them."""
+"""The folder of a process's objects, and who removes it."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def environ(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that stands for /dev/shm, next to one that stands for the disk."""
+    """A folder in place of /dev/shm, and one in place of the disk."""
     monkeypatch.setattr(object_folder, "_MEMORY", str(tmp_path / "memory"))
-    # However full the disk of the tests is: a part of memory is left to others.
+    # However full the disk of the tests is, a part of memory stays free.
     monkeypatch.setattr(object_folder, "_LEFT_OF_MEMORY", 1 << 40)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "disk"))
     for name in ("memory", "disk"):
@@ -100,7 +100,7 @@ def test_a_forked_child_leaves_its_parents_objects_alone(environ: dict[str, str]
         own.close()
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    object_folder.sweep(environ)  # it has not taken the lock along either
+    object_folder.sweep(environ)  # it has not removed the lock, either
     assert mapped.read(path) == b"x" * 1000
     own.close()
 

@@ -171,7 +171,8 @@ async def test_what_a_module_started_stays_for_all_trials_and_ends_with_them(
 async def test_one_that_holds_the_connection_of_a_lost_worker_is_not_waited_for_for_ever(
     launcher: LocalLauncher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It escapes with the warm parent that would have ended it; the trial must not stand still."""
+    """It escapes together with the warm parent that would have ended it; the trial must not
+    hang."""
     monkeypatch.setattr(launcher_module, "PATIENCE_S", 0.05)
     await launcher.open(f"{MODULE}:DESERTING", b"")
     worker, heard = start(launcher)

@@ -1,4 +1,4 @@
-"""Which share of a processor services ask for."""
+"""The CPU priority of services."""
 
 import os
 import subprocess
@@ -41,5 +41,5 @@ def test_a_service_and_what_it_starts_give_way_with_their_sessions() -> None:
     has_sessions = Path("/proc/self/autogroup").exists()
     scheduling, niceness = done.stdout.strip().splitlines()
     assert scheduling == f"True {os.SCHED_BATCH}"  # inherited; without it slices would be short
-    given = os.nice(0) + 3  # whoever runs the tests may have given way already
+    given = os.nice(0) + 3  # the tests may run with a nice value already
     assert niceness == str([(given, given if has_sessions else None)] * 2)

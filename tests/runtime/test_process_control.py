@@ -1,4 +1,4 @@
-"""Small things about processes."""
+"""Small functions for processes."""
 
 import os
 import signal

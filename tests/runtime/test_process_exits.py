@@ -1,4 +1,4 @@
-"""Hearing of the end of a process, with a pidfd and without."""
+"""Notices of the end of a process, with a pidfd and without."""
 
 import asyncio
 import signal

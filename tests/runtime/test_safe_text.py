@@ -1,4 +1,4 @@
-"""Whatever user code raises, there is a text for it, and soon."""
+"""Every exception of user code has a text, and soon."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ released = threading.Event()
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Texts are waited for a moment only, and no thread that makes one outlives its test."""
+    """The wait for a text is short, and no thread that makes one outlives its test."""
     monkeypatch.setattr(safe_text, "PATIENCE_S", 0.05)
     released.clear()
     yield
@@ -28,7 +28,7 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Odd(ValueError):
-    """Its text is made in some way of the user's."""
+    """An exception whose text comes from user code."""
 
     def __init__(self, make: Any) -> None:
         self.make = make

@@ -211,7 +211,7 @@ async def test_a_thread_that_does_not_end_is_left_to_itself(
 
 
 class Told:
-    """What a lasting service said about itself."""
+    """The messages of a restarting service about itself."""
 
     def __init__(self) -> None:
         self.restarts: asyncio.Queue[str] = asyncio.Queue()

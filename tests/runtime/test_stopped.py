@@ -1,4 +1,4 @@
-"""Deadlines for those that are stopped: in a message, by somebody, or in the kernel."""
+"""Deadlines for stopped processes: within a message, by a signal, or in the kernel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def happens(event: asyncio.Event) -> None:
 
 
 class Ends:
-    """A link, what it has heard, and the reason of its end."""
+    """A connection, its messages, and the reason of its end."""
 
     def __init__(self, rest_s: float) -> None:
         ours, self.theirs = socket.socketpair()
@@ -78,7 +78,7 @@ async def test_a_link_that_was_held_up_itself_reads_what_has_come_before_it_judg
     ends.theirs.send(data[5:])
     ends.link._look_for_rest(ends.link._received, loop.time())
     assert ends.heard == [["late", 1]]
-    # Nothing has come, and this process was held up: the other end, too, gets its time again.
+    # Nothing has come, and this process was suspended: the other end gets the full time again.
     ends.theirs.send(data[:5])
     ends.link.drain()
     ends.link._look_for_rest(ends.link._received, loop.time() - connections.LATE_S - 1)
@@ -142,7 +142,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 async def test_what_sigkill_does_not_end_is_left_after_a_while(
     process: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that hangs in the kernel."""
+    """Like a process that hangs in the kernel."""
     monkeypatch.setattr(process, "kill", lambda: None)
     told = await process_exits.reaped(process, patience_s=0.01)
     assert f"(pid {process.pid}) still exists after SIGKILL" in told
@@ -158,7 +158,7 @@ def test_the_kernel_says_who_is_stopped(process: subprocess.Popen[bytes]) -> Non
 
 
 class Watch:
-    """Of one process, on a clock of its own."""
+    """A watch over one process, with its own clock."""
 
     def __init__(self, deadline_s: float = 4.0) -> None:
         self.told: list[str] = []
@@ -201,7 +201,8 @@ async def test_a_stop_that_does_not_last_is_no_ones_business() -> None:
 
 
 async def test_a_watch_that_was_held_up_counts_again() -> None:
-    """A batch system has stopped all of the job, and lets it continue one after the other."""
+    """A batch system has stopped the whole job, and continues its processes one after the
+    other."""
     watch = Watch()
     watch.look(1)
     watch.look(3600, late_s=3599)
@@ -232,7 +233,7 @@ def test_our_own_sigkill_is_never_told_as_want_of_memory() -> None:
 
 
 class Parent:
-    """Forks, and is asked."""
+    """Forks, and is queried."""
 
     cause = ""
     pid = 2**22

@@ -1,4 +1,4 @@
-"""The task group of a run: failures are the run's, and nothing outlives it."""
+"""The task group of a run: errors end the run, and no task outlives it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames: whatever way the bytes arrive, the same messages come out, and rubbish is refused."""
+"""Frames: however the bytes arrive, the same messages come out, and invalid bytes are refused."""
 
 import struct
 from typing import Any

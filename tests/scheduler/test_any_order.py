@@ -1,11 +1,12 @@
-"""The machine under random but possible events: a shell of dice and no processes.
+"""The machine under random but possible events: a shell with dice and no processes.
 
-After every event the invariants hold, the effects are such as a shell can perform, and the
-snapshot and the journal give the same machine again. At the end every run must finish. What fails
-is shrunk, and told as the list of its events.
+After every event the invariants hold, a shell could perform the effects, and the snapshot and the
+journal give the same machine. At the end every run must finish. A failure is shrunk, and shown as
+the list of its events.
 
-An event of a new kind needs a rule that lets it happen (`self.perform(self.run.handle(event))`),
-an effect a case in `perform_one`; what must hold then stands in `holdfast.testing.invariants`.
+An event of a new kind needs a rule that makes it happen (`self.perform(self.run.handle(event))`),
+an effect a case in `perform_one`; the conditions that must hold are in
+`holdfast.testing.invariants`.
 """
 
 import math
@@ -92,16 +93,16 @@ FAILURES: list[dict[str, Any]] = [
     {"retry_wait_s": 1.0, "max_lost_workers": 1, "max_preemptions": 1, "reset_on_progress": True},
     {"max_out_of_memory": 0, "max_errored_trials": 1},
 ]
-# What a restore may make of the experiment.
+# The changes that a restore may make.
 CHANGES: list[dict[str, Any]] = [
     {"num_samples": 20},
     {"stop": {"training_iteration": 4}, "stop_number": 1},
     {"time_budget_s": 60.0},
 ]
-# The best of them is 3; some are none.
+# The best of them is 3; some are not scores.
 SCORES = [0.0, 1.0, 2.0, 3.0, float("nan"), float("-inf"), None, "high"]
-# What a report or an answer may order: kind of decision, number of the trial, and another number,
-# which is that of a clone's source, of what a trial asks for from now on, or of its new config.
+# The decisions that a report or an answer may lead to: kind, number of the trial, and another
+# number: of a clone's source, of new resources, or of a new config.
 Order = tuple[str, int, int]
 KINDS = ["stop", "pause", "unpause", "clone", "clone", "change", "ask", "save"]
 ORDERS = st.lists(
@@ -110,8 +111,10 @@ ORDERS = st.lists(
 
 
 class Obeying(TrialScheduler):
-    """Decides what the row of the report says, or the user's answer, so that a replay decides the
-    same. It asks about each third trial before that begins."""
+    """Decides what the report's row, or the user's answer, says, so a replay decides the same.
+
+    It asks about every third trial before that starts.
+    """
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
@@ -124,7 +127,7 @@ class Obeying(TrialScheduler):
 
 
 def decision(view: View, reporting: str, kind: str, number: int, other: int) -> Decision:
-    """A number stands for one of the trials that there are; 0 for the one that is spoken of."""
+    """The trial for a number; 0 for the one that the event is about."""
     trials = [reporting, *view.trials]
     trial_id = trials[number % len(trials)]
     saved = [one for one in view.trials if one != trial_id and view.trials[one].checkpoints]
@@ -149,9 +152,9 @@ def decision(view: View, reporting: str, kind: str, number: int, other: int) -> 
 
 
 class Ordered(Rehearsal):
-    """Keeps account of what each trial is to continue with, by what the scheduler has decided.
+    """Tracks how each trial must continue, from the scheduler's decisions.
 
-    Where the run is ending, what the machine makes of a decision is taken as it is.
+    While the run is ending, the machine's reaction to a decision is accepted as it is.
     """
 
     def __init__(self, **given: Any) -> None:
@@ -172,7 +175,7 @@ class Ordered(Rehearsal):
         return effects
 
     def account(self, decision: Decision, before: Mapping[str, Trial], over: set[str]) -> None:
-        """`before` are the trials as the event found them, `over` those that it has ended."""
+        """`before` are the trials before the event, `over` those that it has ended."""
         if not isinstance(decision, (StopTrial, CloneTrial, ChangeTrial)):
             return
         trial_id = decision.trial_id
@@ -193,7 +196,7 @@ class Ordered(Rehearsal):
             self.origins[trial_id] = Origin(trial_id=decision.source, checkpoint=newest)
 
     def resume(self, **given: Any) -> list[Effect]:
-        """What begins again, or continues after its end, forgets what it was to continue with."""
+        """A trial that restarts, or continues after its end, forgets its orders."""
         before = list(self.machine.trials.values())
         effects = super().resume(**given)
         for was in before:
@@ -203,7 +206,7 @@ class Ordered(Rehearsal):
         return effects
 
     def accept(self, trial: Trial) -> None:
-        """Take it as the machine has it."""
+        """Accept the machine's state."""
         trial_id = trial.trial_id
         self.configs[trial_id], self.requests[trial_id] = trial.config, trial.spec.resources
         self.origins.pop(trial_id, None)
@@ -211,7 +214,7 @@ class Ordered(Rehearsal):
             self.origins[trial_id] = trial.origin
 
     def check(self, launch: Launch) -> None:
-        """That a trial continues with what was ordered."""
+        """Check that a trial continues with what was ordered."""
         trial_id = launch.trial_id
         assert self.trial(trial_id).config == self.configs[trial_id]
         assert launch.allocation.amounts == self.requests[trial_id].required_resources
@@ -229,11 +232,11 @@ class Worker:
     told: bool = False
     saves: bool = False  # before it continues
     given: int | None = None  # the checkpoint that it begins with
-    origin: Origin | None = None  # that of which it is still to be given a copy
+    origin: Origin | None = None  # the source of the copy that it still waits for
 
 
 class AnyOrder(RuleBasedStateMachine):
-    """The shell: performs effects on workers that the rules move."""
+    """The shell: performs effects on workers, whose steps are the rules."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -300,7 +303,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.come_far(trials)
 
     def come_far(self, trials: int) -> None:
-        """So many trials have reported and saved themselves twice, as far as there is room."""
+        """Let this many trials report and save themselves twice, as far as there is room."""
         for _ in range(trials):
             if self.run.machine.asking:
                 self.search_answers(REQUESTS[0])
@@ -378,8 +381,9 @@ class AnyOrder(RuleBasedStateMachine):
         )
 
     def discard(self, effect: Discard) -> None:
-        """What goes is named no more, no one begins with it, no clone must be given it, and it is
-        no better than what stays, the newest apart and what clones must be given."""
+        """Check a discarded checkpoint: no record names it, no worker starts from it, no clone
+        waits for it, and it is no better than those kept, apart from the newest and those that
+        clones wait for."""
         trial, index = self.run.trial(effect.trial_id), effect.checkpoint.index
         assert index not in [known.index for known in trial.checkpoints]
         worker = self.workers.get(effect.trial_id)
@@ -393,7 +397,7 @@ class AnyOrder(RuleBasedStateMachine):
         assert worst is None or self.rank(effect.trial_id, index) <= worst
 
     def awaited(self) -> set[tuple[str, int]]:
-        """The checkpoints that clones are still to be given a copy of."""
+        """The checkpoints that clones still wait for."""
         waiting = [
             trial.origin
             for trial in self.run.machine.trials.values()
@@ -431,7 +435,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     @rule(seed=st.integers(0, 9999), steps=st.integers(1, 30))
     def life_goes_on(self, seed: int, steps: int) -> None:
-        """What happens mostly, so that the rest befalls runs that have come far.
+        """The most frequent steps, so that the others hit runs that are well advanced.
 
         Hypothesis takes longer to draw than the machine to decide: these dice are Python's.
         """
@@ -474,7 +478,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.is_given_its_copy(worker)
 
     def is_given_its_copy(self, worker: Worker) -> None:
-        """Unless it was asked to end meanwhile."""
+        """Continue, unless the worker got the order to end meanwhile."""
         assert worker.origin is not None
         if worker.told:
             self.leaves(worker)
@@ -511,7 +515,7 @@ class AnyOrder(RuleBasedStateMachine):
         )
 
     def note_score(self, trial_id: str, row: dict[str, Any]) -> None:
-        """Of the checkpoint that comes now."""
+        """The record of the next checkpoint."""
         index = self.run.trial(trial_id).next_checkpoint
         self.scores[trial_id, index] = row.get("score")
 
@@ -560,7 +564,7 @@ class AnyOrder(RuleBasedStateMachine):
         if worker.origin is None and newest:
             self.loses(worker.trial_id, newest.index)
         elif worker.origin is not None and not self.run.machine.ending:
-            del self.run.origins[worker.trial_id]  # else it is retried after a restore
+            del self.run.origins[worker.trial_id]  # otherwise it is retried after a restore
         if worker.origin is not None or newest:
             worker.state = "leaving"
             self.perform(
@@ -584,7 +588,7 @@ class AnyOrder(RuleBasedStateMachine):
 
     def is_answered(self, worker: Worker, what: str) -> None:
         if not worker.asked:
-            return  # it was asked to end, and hears of nothing else
+            return  # it has the order to end, and gets nothing else
         worker.asked = False
         failed = failure("stopper") if what == "error" else None
         self.perform(
@@ -607,7 +611,7 @@ class AnyOrder(RuleBasedStateMachine):
         at = data.draw(st.integers(0, len(self.uncommitted) - 1))
         trial_id, index = self.uncommitted.pop(at)
         worker = self.workers.get(trial_id)
-        if worker is None or worker.given != index:  # else the fetch for it finds it out
+        if worker is None or worker.given != index:  # otherwise the download for it finds out
             self.loses(trial_id, index)
 
     def loses(self, trial_id: str, index: int, *, after_s: float = 1.0) -> None:
@@ -684,7 +688,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.kept = (written, len(self.run.events))
 
     def compare_with_snapshot(self) -> None:
-        """The newest snapshot and what came after it are as good as the whole journal."""
+        """The newest snapshot and the later records are equal to the whole journal."""
         if self.kept is None:
             return
         written, known = self.kept
@@ -719,7 +723,7 @@ class AnyOrder(RuleBasedStateMachine):
                 assert waits, trial.story()
 
     def teardown(self) -> None:
-        """Whatever happened, the run can be brought to its end, and the journal tells it all."""
+        """Whatever happened, the run can be finished, and the journal has all of it."""
         try:
             if hasattr(self, "run"):
                 self.end_well()

@@ -1,4 +1,4 @@
-"""Ranks that report in step, and out of it."""
+"""Ranks that report in step, and out of step."""
 
 from __future__ import annotations
 

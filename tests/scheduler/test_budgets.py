@@ -17,7 +17,7 @@ from tests.rig.samples import trial_in
 
 
 def of(trials: int, **failure: Any) -> Rehearsal:
-    """So many trials that run side by side, and no other."""
+    """This many trials that run at once, and no other."""
     run = Rehearsal(capacity={"CPU": trials}, failure=FailureConfig(**failure))
     for _ in range(trials):
         run.suggest()
@@ -286,7 +286,7 @@ def test_a_preempted_run_gives_its_trials_time_to_save() -> None:
 
 
 def test_an_error_while_the_run_is_preempted_is_no_error_of_the_trial() -> None:
-    """Programs that it started, such as those that load its data, are ended with the job."""
+    """Programs that it started, such as data loaders, end with the job."""
     run = of(1)
     run.handle(EndOrdered(reason="preempted"))
     run.fails("t0")

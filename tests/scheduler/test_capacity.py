@@ -1,4 +1,4 @@
-"""Counting what a machine has: never more is given out than there is, and it adds up again."""
+"""Counting a machine's resources: never more is given out than there is, and the sum is right."""
 
 from typing import Any
 

@@ -47,7 +47,7 @@ BETTER = {"lr": 0.1}
 
 
 class Scripted(TrialScheduler):
-    """At the observation with number n of those that it has a word for, decides `script[n]`."""
+    """Decides `script[n]` at observation number n of the kind that it waits for."""
 
     def __init__(self, *script: Sequence[Decision], upon: type = TrialReported) -> None:
         self._script, self._upon = list(script), upon
@@ -227,7 +227,7 @@ def test_a_trial_that_is_changed_saves_itself_and_continues_otherwise() -> None:
     assert reply.verdict is Verdict.PAUSE  # type: ignore[union-attr]
     run.save("t0")
     run.returns("t0")
-    assert of(Launch, run.exits("t0")) == []  # the other one has one of two CPUs
+    assert of(Launch, run.exits("t0")) == []  # the other trial has one of two CPUs
     (launch,) = of(Launch, run.ends("t1"))
     assert (launch.trial_id, launch.allocation.amounts) == ("t0", {"CPU": 2})
     assert (run.trial("t0").resumed_from, run.trial("t0").config) == (1, BETTER)

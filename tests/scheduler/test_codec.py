@@ -177,7 +177,7 @@ ODD: list[Any] = [
 
 
 def places(plain: Any, place: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Of every part of it, from the outside in."""
+    """The fields of every part of it, from the outside in."""
     yield place
     if isinstance(plain, list | dict):
         for key in plain if isinstance(plain, dict) else range(len(plain)):
@@ -243,7 +243,7 @@ def test_a_time_that_no_clock_tells_is_refused(now: object) -> None:
 
 
 def eventful() -> Machine:
-    """A machine in which something waits, runs, idles, has ended and has failed."""
+    """A machine with trials that wait, run, idle, have ended and have failed."""
     run = Rehearsal(
         capacity={"CPU": 3, "GPU": 2},
         reuse_actors=True,
@@ -266,7 +266,7 @@ def eventful() -> Machine:
 
 
 def unlike() -> Machine:
-    """A machine in which no attribute is as in a new one."""
+    """A machine in which every attribute differs from a new one's."""
     machine = eventful()
     machine.epoch, machine.boot_id, machine.now = 2, "boot", NOW
     machine.ending, machine.finished = EndOrdered(reason="budget"), True

@@ -1,6 +1,6 @@
-"""Whatever an event holds, it is the same when it is read back from the journal.
+"""Every event is the same when it is read back from the journal.
 
-The kinds and their fields are taken from the definitions: a new one is tried without a word here.
+The kinds and their fields come from the definitions, so new ones are tested automatically.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ PLAIN_NAMES = st.text("abc019", min_size=1, max_size=9)
 SPACE_PARTS = st.fixed_dictionaries(
     {"path": st.lists(TEXT | st.integers(0, 9)), "text": TEXT, "varied": st.booleans()}
 )
-# Values that are checked when they are made, and such as a type does not tell.
+# Values that are checked at construction, and those that a type does not describe.
 KNOWN: dict[Any, st.SearchStrategy[Any]] = {
     PlacementGroupFactory: BUNDLES,
     FailureConfig: st.builds(FailureConfig, max_failures=st.integers(-1, 9)),

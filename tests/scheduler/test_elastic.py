@@ -1,4 +1,5 @@
-"""A trial that may do with fewer workers: what there is, one less when one is lost, more later."""
+"""A trial that can run with fewer workers: as many as available, one fewer after a loss, more
+later."""
 
 from __future__ import annotations
 
@@ -79,11 +80,11 @@ def test_it_grows_with_a_checkpoint_once_the_lost_one_may_be_back() -> None:
         "t0", checkpoint=True
     )
     rehearsal.now += ABSENCE_S
-    # Another experiment may hold what is free here.
+    # Another experiment may hold the resources that are free here.
     assert Reply(trial_id="t0", attempt=2, verdict=Verdict.CONTINUE) in rehearsal.report(
         "t0", checkpoint=True
     )
-    # Without a checkpoint, work would be lost by it.
+    # Without a checkpoint, work would be lost.
     assert Reply(trial_id="t0", attempt=2, verdict=Verdict.CONTINUE) in rehearsal.report("t0")
     assert Reply(trial_id="t0", attempt=2, verdict=Verdict.STOP) in rehearsal.report(
         "t0", checkpoint=True, has_room=True

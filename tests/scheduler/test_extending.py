@@ -1,4 +1,4 @@
-"""An experiment that a restore makes longer, or otherwise; and one that its stopper had ended."""
+"""An experiment that a restore extends or changes, and one that its stopper had ended."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.trial.tuning import ResumeType
 
 
 def ended(*, checkpoint: bool = True, samples: int = 1, **spec: Any) -> Rehearsal:
-    """Its trials have come to the bound of 2 iterations, and the experiment is finished."""
+    """An experiment whose trials have reached the bound of 2 iterations; it is finished."""
     given = {"stop": {"training_iteration": 2}, "strict_stop": True, **spec}
     run = Rehearsal(capacity={"CPU": 1}, num_samples=samples, **given)
     for number in range(samples):

@@ -1,4 +1,4 @@
-"""The checker notices what it is there to notice."""
+"""The checker detects each broken invariant."""
 
 from collections import OrderedDict
 from collections.abc import Callable

@@ -190,7 +190,7 @@ def test_scores_and_their_order_outlive_a_restore() -> None:
 
 @given(st.lists(st.sampled_from(["report", "commit", "fail", "crash"]), min_size=8, max_size=30))
 def test_what_an_attempt_began_from_stays_until_it_has_one_of_its_own(steps: list[str]) -> None:
-    """Whatever the scores are, and whatever is still on its way from attempts before."""
+    """For any scores, and any checkpoints that are still being committed from earlier attempts."""
     run = Rehearsal(
         capacity={"CPU": 1},
         checkpoint=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="score"),

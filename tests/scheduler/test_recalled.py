@@ -1,4 +1,4 @@
-"""A journal that begins with a state: the machine, and who decides for it."""
+"""A journal that begins with a state: the machine, and its policy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def under_way(policy: TrialScheduler | None = None) -> Rehearsal:
 
 
 def anew(machine: Machine) -> Record:
-    """As it comes from the disk."""
+    """In the form read from the disk."""
     return unpack(pack(recalled(machine), 5.0))
 
 

@@ -1,4 +1,4 @@
-"""What a restore makes of the trials that it finds."""
+"""The effect of a restore on the existing trials."""
 
 from dataclasses import replace
 from typing import Any
@@ -232,7 +232,7 @@ def test_a_checkpoint_that_is_found_again_is_where_the_attempt_begins() -> None:
     trial = run.trial("t0")
     assert (trial.status, trial.next_checkpoint) == (Status.STARTING, 5)
     assert (trial.iteration, trial.resumed_from, trial.time_total_s) == (4, 4, 2.0)
-    # Its row is lost, and no other row says how good it is.
+    # Its row is lost, and no other row has its score.
     assert (trial.row, trial.checkpoints[-1].score) == (None, None)
     run.crash()
     (launch,) = [effect for effect in run.resume() if isinstance(effect, Launch)]

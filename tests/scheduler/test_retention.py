@@ -1,4 +1,4 @@
-"""Which checkpoints may go, and how they are ranked."""
+"""Which checkpoints may be removed, and how they are ranked."""
 
 from dataclasses import replace
 from typing import Any

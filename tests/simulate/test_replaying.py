@@ -1,4 +1,4 @@
-"""A run that was, gone through again: as it was, under another scheduler, with other workers."""
+"""A recorded run, replayed: as it was, under another scheduler, with other workers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows_of(path: Path) -> dict[tuple[str, int], dict[str, Any]]:
-    """What each trial reported in each iteration, by the journal."""
+    """The report of each trial in each iteration, by the journal."""
     events = [record.event for record, _ in read_events(path / "journal")]
     return {
         (event.trial_id, event.iteration): {**event.metrics, "time": event.time_this_iter_s}
@@ -164,7 +164,7 @@ def test_another_config_continues_by_the_increments_of_the_nearest(
     found = replay(run, scheduler=Copying(clones=clones), workers=12, checkpoint_every=1)
     first = found.simulated.trials[0]
     lr = [trial.spec.config["lr"] for trial in found.recorded.trials]
-    # What it has when it is changed, and from there as the third trial: all fall by as much.
+    # Its value at the change, and from there like the third trial: all fall by the same amount.
     began = lr[1] if clones else lr[0]
     assert first.metrics is not None
     assert first.metrics["loss"] == pytest.approx(began + 1 / 9)
@@ -174,7 +174,7 @@ def test_another_config_continues_by_the_increments_of_the_nearest(
 
 
 def test_an_estimate_stays_in_the_range_of_what_was_recorded(tmp_path: Path) -> None:
-    """One that is good already continues as one that had everything still before it."""
+    """A trial that is good already continues like one that has everything still to learn."""
     simulate(
         lambda config, iteration: {"accuracy": 0.9 - config["late"] / iteration},
         param_space={"late": tune.grid_search([0.5, 0.1])},
@@ -185,7 +185,7 @@ def test_an_estimate_stays_in_the_range_of_what_was_recorded(tmp_path: Path) -> 
     late, early = read_recording(tmp_path / "late").trials
     curve = RecordedCurve([late, early])
     had, _ = curve.step(CurvePoint(early.spec.trial_id, 1), {"late": 0.5})
-    assert had.metrics == {"accuracy": 0.875}  # 0.8 + 0.25 is more than anybody had
+    assert had.metrics == {"accuracy": 0.875}  # 0.8 + 0.25 is more than any trial had
 
 
 def test_a_run_whose_configs_changed_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A study in virtual time: the same machine, the same decisions, and faults that are drawn."""
+"""A study in virtual time: the same machine, the same decisions, and random faults."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ALWAYS_AGAIN = tune.FailureConfig(max_failures=-1)
 
 
 def learning(config: dict[str, Any], iteration: int) -> float:
-    """Better with each iteration, and the better the smaller lr is."""
+    """Improves with each iteration, the more the smaller lr is."""
     return float(config["lr"]) + 1 / iteration
 
 
@@ -69,7 +69,7 @@ class Halving(TrialScheduler):
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         if isinstance(event, TrialReported) and event.row["training_iteration"] == 3:
-            # After a failure, or where it did not save, a trial comes here again.
+            # After a failure, or without a checkpoint, a trial gets here again.
             is_new = event.trial_id not in self._judged
             self._judged.add(event.trial_id)
             return [PauseTrial(trial_id=event.trial_id)] if is_new else ()
@@ -111,7 +111,7 @@ SCHEDULERS: dict[str, Callable[[], TrialScheduler | None]] = {
 
 
 class Folded:
-    """A trace that is folded into another machine as it comes, and checked after each record."""
+    """A trace that another machine replays, with a check after each record."""
 
     def __init__(self) -> None:
         self.machine = Machine()
@@ -198,7 +198,7 @@ def test_no_trial_is_lost_whatever_happens(
     node_life_s: float | None,
     preempts: bool,
 ) -> None:
-    """And the machine never contradicts itself, nor its journal."""
+    """The machine never contradicts itself or its journal."""
     folded = Folded()
     faults = replace(
         BAD_DAYS,
@@ -285,7 +285,7 @@ def test_stragglers_take_longer() -> None:
 
 
 def test_while_a_node_is_away_its_places_are_empty() -> None:
-    """The machine counts them as there, and what it starts waits until there is a place."""
+    """The machine counts them as present, and new attempts wait until there is a place."""
     faults = Faults(workers_per_node=2, node_life_s=9.0, node_absence_s=1000.0)
     found = study(faults=faults, checkpoint_every=1)
     assert found.failures["node"] >= 2
@@ -411,7 +411,7 @@ def test_a_search_algorithm_learns_and_is_asked_as_in_a_real_run() -> None:
 
 
 class AsManyAsLive(Searcher):
-    """Three at a time, and how many it knew of when it was asked."""
+    """Three at a time; records how many it knew of at each question."""
 
     def __init__(self) -> None:
         super().__init__()

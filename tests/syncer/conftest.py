@@ -42,7 +42,7 @@ def rclone(rclone_folder: Path) -> Iterator[S3Server]:
 
 @pytest.fixture
 def temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary directory of the test's own, where copies of remote checkpoints go."""
+    """The test's own temporary directory, for copies of remote checkpoints."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -69,7 +69,7 @@ def refused_folders(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 class Distant:
-    """A place that holdfast cannot know to be on this machine, and the files that are in it."""
+    """A place that holdfast does not know to be on this machine, and its files."""
 
     def __init__(self, folder: Path) -> None:
         from fsspec.implementations.local import LocalFileSystem
@@ -100,10 +100,10 @@ Responder = Callable[[str, str, str, bytes], Answer]
 
 
 class ScriptedS3:
-    """A server on loopback whose answers a test writes; it keeps the requests.
+    """A server on loopback whose answers a test writes; it records the requests.
 
-    The responder gets method, path with query, head and body; None breaks the connection off, and
-    so does an answer with `Connection: close`.
+    The responder gets method, path with query, head and body. None breaks the connection, and so
+    does an answer with `Connection: close`.
     """
 
     def __init__(self) -> None:

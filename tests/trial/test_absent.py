@@ -1,4 +1,4 @@
-"""A metric that a setting names and a report does not hold: found, and told with what is near."""
+"""A metric that a setting names and no report has: detected, and reported with similar names."""
 
 from typing import Any
 
@@ -45,7 +45,7 @@ def test_a_name_with_a_slash_of_its_own_is_there() -> None:
         ("eval/F1", " Did you mean 'eval/f1'?"),
         ("training_iterations", " Did you mean 'training_iteration'?"),
         ("perplexity", ""),
-        ("accuracy", ""),  # it is there, and is no number, say
+        ("accuracy", ""),  # it exists, and is not a number, for example
         ("eval/f1", ""),
     ],
 )

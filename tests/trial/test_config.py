@@ -1,4 +1,4 @@
-"""Settings are checked when they are made: each rule, and what its message says."""
+"""Settings are checked at construction: each rule, and its message."""
 
 from dataclasses import FrozenInstanceError
 from datetime import timedelta

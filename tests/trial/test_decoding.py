@@ -1,4 +1,4 @@
-"""Plain data becomes a dataclass only where each field has the type, range and name it should."""
+"""Plain data becomes a dataclass only if each field has the right type, range and name."""
 
 from __future__ import annotations
 

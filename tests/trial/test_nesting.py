@@ -1,4 +1,4 @@
-"""Configs that contain themselves, or go too deep, are refused in one line."""
+"""Configs that contain themselves, or are nested too deeply, are refused in one line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial asks for, however the user wrote it."""
+"""A trial's request for resources, in every form that users write."""
 
 from types import MappingProxyType
 from typing import Any

@@ -1,4 +1,4 @@
-"""How many workers, and what each asks for."""
+"""The number of workers, and the resources of each."""
 
 from __future__ import annotations
 

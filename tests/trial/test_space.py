@@ -1,4 +1,4 @@
-"""Domains: what they draw, what they refuse, and what they say of themselves."""
+"""Domains: their draws, the arguments that they refuse, and their texts."""
 
 import dataclasses
 import inspect
@@ -51,7 +51,7 @@ EACH = [
 
 
 class FixedRandom:
-    """Gives the same number each time: the ends of every range can be reached."""
+    """Returns the same number each time, so the ends of every range can be reached."""
 
     def __init__(self, number: float) -> None:
         self.number = number

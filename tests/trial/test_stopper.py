@@ -1,4 +1,4 @@
-"""Bounds, nested names, and the seam for stop functions."""
+"""Bounds, nested names, and the interface of stop functions."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The ready-made stop conditions: what each ends, and what iterations that are run again do."""
+"""The ready-made stop conditions: what each ends, and the effect of repeated iterations."""
 
 from __future__ import annotations
 

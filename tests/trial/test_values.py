@@ -1,4 +1,4 @@
-"""Values of configurations: plain, named, carried, folded back, flattened and tagged."""
+"""Values of configurations: plain, named, pickled, nested, flattened and tagged."""
 
 import functools
 import json
@@ -92,7 +92,7 @@ def test_a_configuration_comes_back_from_json_and_msgpack_as_it_was(value: Any) 
 
 
 def shape(value: Any) -> Any:
-    """`value` with its types, for True equals 1 and 0.0 equals -0.0."""
+    """`value` with its types, because True equals 1 and 0.0 equals -0.0."""
     if isinstance(value, dict):
         return [(shape(key), shape(item)) for key, item in value.items()]
     if isinstance(value, (set, frozenset)):

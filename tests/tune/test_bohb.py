@@ -1,4 +1,4 @@
-"""`TuneBOHB`: the contract of searches, and what is its own: budgets."""
+"""`TuneBOHB`: the contract of searches, and its own budgets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TestBOHB(SearchContract):
 
 
 def shown(search: LibrarySearch, trial: object, config: Any, losses: list[float]) -> None:
-    """A trial that is told of from before, with a loss for each iteration."""
+    """A trial from an earlier run, with a loss for each iteration."""
     search.recall(f"t{trial}", config)
     for step, loss in enumerate(losses, start=1):
         row = {"loss": loss, "training_iteration": step}
@@ -59,7 +59,7 @@ def test_a_budget_with_too_few_trials_is_skipped() -> None:
 
 
 def test_an_iteration_at_which_no_trial_has_ended_is_no_budget() -> None:
-    """Those that continued say nothing of those that were left behind."""
+    """Trials that continued say nothing about those that were stopped."""
     search = opened(TuneBOHB(bohb_config={"random_fraction": 0}), LINE)
     for trial in range(20):
         x = trial / 20

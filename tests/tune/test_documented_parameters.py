@@ -12,7 +12,7 @@ from holdfast.scheduler.policies.allocating import DistributeResources
 from holdfast.tune import schedulers, search, stopper
 
 DOCS = Path(__file__).parents[2] / "docs"
-# Bases of one's own, and those that a section of its own describes.
+# Base classes for users, and classes with their own section.
 ELSEWHERE = {"TrialScheduler", "Searcher", "LibrarySearch", "Stopper"} | {
     name for name in schedulers.__all__ if "Distribute" in name
 }
@@ -23,7 +23,7 @@ ALIASES = {
 
 
 def documented(page: str) -> dict[str, str]:
-    """What stands in brackets behind each class, in a block or in a table's first column."""
+    """The text in parentheses after each class, in a block or in a table's first column."""
     text = (DOCS / page).read_text()
     blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
     plain = "\n".join(block for language, block in blocks if not language)

@@ -1,4 +1,4 @@
-"""What the searches of all libraries share, over a library that only counts."""
+"""The common part of searches that use libraries, with a library that only counts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MATH = Framework(title="Counting", module="math", extra="counting")
 
 
 class Counting:
-    """Answers at random from the seed of the question, and writes down what it hears."""
+    """Answers at random from the seed of the question, and records its calls."""
 
     def __init__(self, parameters: Parameters) -> None:
         self.parameters = parameters
@@ -180,7 +180,7 @@ def test_what_was_suggested_from_another_space_reaches_no_one(
 
 def test_a_space_of_its_own_is_searched_in_place_of_the_tuners() -> None:
     class Thing:
-        """An object of the user's without equality."""
+        """A user's object without equality."""
 
     own = {"x": tune.choice([Thing(), Thing()]), "y": tune.uniform(0, 1)}
     search = CountingSearch(space=own, metric="loss", mode="min")
@@ -221,7 +221,7 @@ def test_a_space_of_its_own_keeps_its_fixed_values() -> None:
 
 
 class Uniform:
-    """What stands for an expression of the library."""
+    """In place of an expression of the library."""
 
     __module__ = "math.expressions"
 

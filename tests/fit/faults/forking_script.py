@@ -1,7 +1,7 @@
-"""A script whose callbacks and the like fork: each child comes back from them, as `way` says.
+"""A script whose callbacks and similar code fork: each child returns from them as `way` says.
 
-Its argument is where the results go; `WAY` and `CHILDREN`, a file for what became of each child,
-are in the environment, which all of its processes have.
+Its argument is the storage path. `WAY` and `CHILDREN`, a file for the exit of each child, are in
+the environment of all its processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _forked: set[str] = set()
 
 
 def fork(place: str) -> None:
-    """Once per place and process; returns in the child, too, unless it is to raise or exit."""
+    """Fork once per place and process; returns in the child, too, unless it must raise or exit."""
     if place in _forked:
         return
     _forked.add(place)

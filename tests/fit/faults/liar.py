@@ -1,4 +1,4 @@
-"""What worker code needs that lies to its controller."""
+"""Helpers for worker code that lies to its controller."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RECORD = {"index": 0, "iteration": 2, "attempt": 1, "files": 1, "size_bytes": 1,
 
 
 def own_session() -> Session:
-    """Of the trial in this process."""
+    """The connection of the trial in this process."""
     session = running()
     assert session is not None
     return session

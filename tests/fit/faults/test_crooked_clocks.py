@@ -1,4 +1,4 @@
-"""The clock of the controller says nonsense, or is set back: what it writes stays readable."""
+"""The controller's clock returns nonsense, or is set back: its records stay readable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if __name__ == "__main__":
 
 
 def train(config: dict[str, Any]) -> None:
-    """What a restore is given."""
+    """The arguments of a restore."""
 
 
 @pytest.mark.parametrize("kind", ["nan", "inf", "-5", "1e300", "back"])

@@ -1,4 +1,4 @@
-"""What goes wrong inside a trial: retried, told with its facts, no harm to the others."""
+"""Failures inside a trial: retried, reported with their facts, without harm to other trials."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 
 
 def attempts_so_far(config: dict[str, Any]) -> int:
-    """Count this attempt, where the next one finds it."""
+    """Count this attempt in a file that the next one reads."""
     with open(config["diary"], "a") as diary:
         diary.write("x")
     return len(Path(config["diary"]).read_text())
@@ -269,7 +269,7 @@ def test_an_error_inside_of_holdfast_is_reported_with_the_line_that_called_it(
     assert "failed at test_failures.py:" in told
     assert f"in train: {error.failure.headline}" in told
     assert "/nowhere/at/all" in told
-    # The whole way is in the log.
+    # The log has the full traceback.
     assert "holdfast/syncer/" in error.failure.traceback
 
 
@@ -314,7 +314,7 @@ def test_what_a_trial_started_does_not_outlive_it(fit: Any) -> None:
                 signal.pause()
         os._exit(1)
 
-    # The fixture that looks for processes after each test is what can fail here.
+    # This test fails in the fixture that looks for processes after each test.
     assert fit(train).num_errors == 1
 
 
@@ -357,7 +357,7 @@ def test_a_config_value_that_a_worker_cannot_load_fails_its_trial(fit: Any) -> N
 def test_an_executor_that_is_left_open_ends_with_its_trial(
     fit: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As joblib leaves its own; its processes wait for what is done when threads are joined."""
+    """A process as joblib leaves it; it waits for results when threads are joined."""
     monkeypatch.setenv("HOLDFAST_STOP_GRACE_S", "3600")  # it is not needed
 
     def pool(config: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Callbacks, searchers and the like that fork: no child acts for the script's process."""
+"""Callbacks, searchers and similar code that fork: no child acts for the script's process."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What is lost or incomplete is said at `verbose=0`, where nothing else is: real runs.
+"""Lost or incomplete outputs are reported at `verbose=0`, where nothing else is: real runs.
 
-`tests/experiment/control/test_services.py` has the losses that no short run can bring about.
+`tests/experiment/control/test_services.py` has the losses that no short run can cause.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.rig.fake_tracker import FakeTracker
 
 
 def train(config: dict[str, Any]) -> None:
-    """The first attempt fails in its third epoch; it takes a checkpoint with it that is named."""
+    """The first attempt fails in its third epoch, and deletes a named checkpoint."""
     begun, context = tune.get_checkpoint(), tune.get_context()
     start = int(Path(begun.path, "n").read_text()) if begun else 0
     for n in range(start + 1, 4):
@@ -40,7 +40,7 @@ class Stateful(tune.Callback):
 
 @pytest.fixture
 def damaged(fit: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Path:
-    """A failed run, in which every file is damaged that a restore can do without."""
+    """A failed run with damage in every file that a restore does not need."""
     tracker = FakeTracker(tmp_path / "told", refuses=(1,))
     results = fit(train, name="run", callbacks=[Stateful(), tracker])
     root = Path(results.experiment_path)
@@ -55,7 +55,7 @@ def damaged(fit: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Path
 
 
 def said_once(said: str, expected: Sequence[str]) -> None:
-    """Each of these once, in a line of its own, and nothing else."""
+    """Assert that each of these appears once, in its own line, and nothing else."""
     for text in expected:
         assert said.count(text) == 1, f"{text!r} in {said}"
     assert len(said.splitlines()) == len(expected), said
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_is_lost_while_trials_run_is_named(
 
 
 def takes_the_place(config: dict[str, Any]) -> None:
-    """A folder takes the place of result.json, whether that was begun already or not."""
+    """A folder replaces result.json, whether that was started already or not."""
     place = Path("result.json")
     while not place.is_dir():
         place.unlink(missing_ok=True)

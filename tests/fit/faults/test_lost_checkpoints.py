@@ -22,7 +22,7 @@ from holdfast.tune.schedulers import PopulationBasedTraining
 
 
 def train(config: dict[str, Any]) -> None:
-    """The first attempt of trial 0 fails in epoch 3, and takes the checkpoints given with it."""
+    """The first attempt of trial 0 fails in epoch 3, and deletes the given checkpoints."""
     begun = tune.get_checkpoint()
     start = int(Path(begun.path, "n").read_text()) if begun else 0
     context = tune.get_context()
@@ -118,7 +118,7 @@ def starts(root: Path) -> list[tuple[Any, int]]:
 
 @pytest.fixture
 def without_end(fit: Any) -> Path:
-    """The journal of an experiment of one trial, which had ended, tells nothing of its reports."""
+    """Cut the journal of an ended experiment of one trial, so that its reports are missing."""
     space = {"trial": tune.grid_search([1]), "takes": []}
     root = Path(fit(train, space, name="run").experiment_path)
     journal_cut_before(root, 1)

@@ -1,5 +1,5 @@
-"""Ranks whose code writes to their own connection: nonsense fails their trial and no other, and is
-never in a row."""
+"""Ranks whose code writes to their own connection: nonsense fails only their trial, and never
+reaches a row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fit.faults.liar import RECORD, own_session, report
 NAN, INF, HUGE = float("nan"), float("inf"), 10**18
 
 
-# By the rank that says it.
+# By the rank that sends it.
 LIES: dict[str, tuple[int, list[Any]]] = {
     "another iteration": (1, report(iteration=7)),
     "a huge iteration": (1, report(iteration=HUGE)),
@@ -90,7 +90,7 @@ def test_its_rows_and_its_journal_stay_readable(results: tune.ResultGrid) -> Non
 
 
 class Impostor:
-    """Lets every process that comes of the one that reads it say that it is process 1."""
+    """Makes every process that starts from the reader claim to be process 1."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         true, here = os.getpid, os.getpid()

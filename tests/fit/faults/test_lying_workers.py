@@ -1,5 +1,5 @@
-"""Workers whose code writes to their own connection: what they claim is checked, and what is
-nonsense fails their trial and no other."""
+"""Workers whose code writes to their own connection: messages are checked, and nonsense fails only
+their trial."""
 
 from __future__ import annotations
 

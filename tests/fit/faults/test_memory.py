@@ -49,7 +49,7 @@ LIMIT_BYTES = 300 << 20
 
 @pytest.fixture
 def group() -> Iterator[Path | None]:
-    """A control group with little memory; None where this user can make none."""
+    """A control group with little memory; None if the user cannot create one."""
     made = None
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -66,7 +66,7 @@ def group() -> Iterator[Path | None]:
 def test_what_the_kernel_takes_is_out_of_memory_is_reported_and_counted_apart(
     run_script: Any, group: Path | None
 ) -> None:
-    if group is None:  # the kernel cannot be made to: then only that it may have been
+    if group is None:  # the kernel cannot be made to kill; then only possibly out of memory
         assert "possibly out of memory" in run_script(KILLED).stdout
         return
     done = run_script(GREEDY, str(group))

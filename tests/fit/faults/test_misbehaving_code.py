@@ -1,4 +1,4 @@
-"""User code that forks, reports from threads, closes its streams or raises what is too large."""
+"""User code that forks, reports from threads, closes its streams or raises oversized errors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LONG = 200_000_000
 
 
 def returns() -> None:
-    """The child falls out of the user's function, and the parent knows nothing of it."""
+    """The child returns from the user's function, and the parent does not know of it."""
 
 
 def raises() -> None:
@@ -147,9 +147,11 @@ def test_a_pool_of_forked_processes_works_as_ever(fit: Any) -> None:
 
 
 class Loader:
-    """Loads batches as PyTorch's DataLoader does: in daemons that are forked, each with a queue of
-    its own, which raise what they cannot load in the parent. Persistent ones serve several
-    epochs."""
+    """Loads batches as PyTorch's DataLoader does.
+
+    Daemons are forked, each with its own queue, and their errors are raised in the parent.
+    Persistent ones serve several epochs.
+    """
 
     def __init__(self, *, workers: int, broken: int) -> None:
         context = multiprocessing.get_context("fork")
@@ -211,7 +213,7 @@ def dies_while_it_loads(config: dict[str, Any]) -> None:
 
 
 def test_daemons_that_wait_for_work_end_with_their_trial(fit: Any) -> None:
-    """That no process is left is seen to after each test."""
+    """A fixture checks after each test that no process is left."""
     result = fit(dies_while_it_loads)[0]
     assert "the trial's own" in str(result.error)
     assert rows(result) == [1]
@@ -332,7 +334,7 @@ class Endless(ValueError):
 
 
 class Waiting(ValueError):
-    """No signal ends such a wait, and no thread that makes it."""
+    """No signal ends such a wait, nor the thread that waits."""
 
     def __str__(self) -> str:
         threading.Lock().acquire() and threading.Event().wait()
@@ -392,7 +394,7 @@ ERRORS: dict[str, Callable[[], None]] = {way.__name__: way for way in WAYS_TO_FA
 
 
 def failing(config: dict[str, Any]) -> None:
-    safe_text.PATIENCE_S = 0.3  # for what never ends, however long anybody waits
+    safe_text.PATIENCE_S = 0.3  # for code that never ends
     tune.report({"n": 1})
     ERRORS[config["way"]]()
 

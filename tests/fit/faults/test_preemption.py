@@ -1,4 +1,4 @@
-"""Trials that are taken away, that hang, and that wait before they are retried."""
+"""Trials that are preempted, that hang, and that wait before they are retried."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_first() -> bool:
 
 
 def asks(config: dict[str, Any]) -> None:
-    """Saves only when it must be taken away, which happens in the third of five epochs."""
+    """Saves only when it is preempted, in the third of five epochs."""
     for epoch in range(resumed() + 1, 6):
         if epoch == 3 and is_first():
             os.kill(os.getpid(), signal.SIGTERM)
@@ -51,7 +51,7 @@ def saves_anyway(config: dict[str, Any]) -> None:
 
 
 class Steps(tune.Trainable):
-    """Its checkpoints are made by no one but who takes it away."""
+    """Saves only on preemption."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.epoch = 0
@@ -123,7 +123,7 @@ def test_a_trial_that_ends_in_its_grace_has_ended(fit: Any) -> None:
 
 
 class LibraryExit(SystemExit):
-    """As Lightning's, which it raises some time after a SIGTERM."""
+    """Like Lightning's, which it raises some time after a SIGTERM."""
 
 
 def test_a_library_that_exits_on_the_notice_has_not_ended_the_trial(fit: Any) -> None:
@@ -184,7 +184,7 @@ def test_preemptions_have_a_limit_if_asked(fit: Any) -> None:
 
 
 def holds_the_interpreter(config: dict[str, Any]) -> None:
-    """As a deadlock in native code does: no other thread of Python runs, and no handler."""
+    """Hangs like a deadlock in native code: no other Python thread runs, and no handler."""
     ctypes.PyDLL(None).sleep(60)
 
 

@@ -1,4 +1,4 @@
-"""A process that SIGKILL does not end holds up no run, and `fit()` names it."""
+"""A process that survives SIGKILL delays no run, and `fit()` names it."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ PATIENCE_S = 0.2
 
 
 class Staying(subprocess.Popen[bytes]):
-    """As one that hangs in the kernel: whoever looks does not see its end."""
+    """Like a process that hangs in the kernel: its end is never seen."""
 
     def poll(self) -> int | None:
         return self.returncode
 
     def kill(self) -> None:
-        """It has no effect."""
+        """Has no effect."""
 
 
 @pytest.fixture
 def staying(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """What the command line of a process has in it, and its pid once it has been started."""
+    """A part of a process's command line, and its pid once it has been started."""
     wanted: dict[str, int] = {}
     silent = os.pipe()
 
@@ -131,6 +131,6 @@ def test_a_worker(
     (result,) = fits(tmp_path)
     assert result.metrics is not None
     assert result.metrics["n"] == 1
-    assert answered == [1]  # so it is the worker that hangs, and not who forked it
+    assert answered == [1]  # so the worker hangs, not the process that forked it
     told = " ".join("".join(capfd.readouterr()).split())
     assert f".1.0 (pid {pids[0]}) still exists after SIGKILL" in told

@@ -1,4 +1,4 @@
-"""A restore with trusted=False: nothing in the experiment's folder is unpickled, by anything."""
+"""A restore with trusted=False: nothing in the experiment's folder is unpickled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SPACE = {"n": tune.grid_search([1, 2]), "lr": tune.uniform(0, 1)}
 
 
 class Trap:
-    """Whoever unpickles it creates the file."""
+    """Unpickling it creates the file."""
 
     def __init__(self, canary: str) -> None:
         self.canary = canary
@@ -49,7 +49,7 @@ def stumbles(config: dict[str, Any]) -> None:
 
 
 class Keeps(tune.Callback):
-    """Has a state that is a trap."""
+    """A callback whose state is such a trap."""
 
     def __init__(self, canary: str) -> None:
         self.canary = canary
@@ -63,7 +63,7 @@ class Keeps(tune.Callback):
 
 
 def set_traps(path: str, canary: Path) -> None:
-    """Put a pickle that creates the file in place of everything that is pickled there."""
+    """Replace every pickle there by one that creates the file."""
     trap = cloudpickle.dumps(Trap(str(canary)))
     for name in ("tuner.pkl", "trainer.pkl"):
         file = Path(path, name)
@@ -113,7 +113,7 @@ def test_nothing_is_unpickled_by_whoever_reads_or_resumes(
     assert not canary.exists()
     with pytest.raises(Exception, match=r"Trap|trainable"):
         tune.Tuner.restore(path).fit()
-    assert canary.exists()  # so the trap is one
+    assert canary.exists()  # the trap works
 
 
 def test_what_is_pickled_has_to_be_given_and_is_named(fit: Any, canary: Path) -> None:
@@ -213,7 +213,7 @@ def test_pickled_values_in_the_journal_are_refused_before_anything_runs(
     with pytest.raises(NotTrusted, match=r"configs of .*_00000, .*_00001 hold values that are p"):
         tuner.fit()
     assert not canary.exists()
-    # Where nothing continues, no one is given them.
+    # If nothing resumes, they are not needed.
     tuner = tune.Tuner.restore(path, stumbles, param_space=space, trusted=False)
     [first, _] = tuner.fit()
     assert repr((first.config or {})["trap"]).startswith("<trap: a stored Trap")
@@ -243,7 +243,7 @@ def numbered(config: Any) -> int:
 
 
 class InADict(tune.Trainable):
-    """Its state is a dict, with a trap in it."""
+    """A trainable whose state is a dict with a trap in it."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.canary = config["canary"]
@@ -325,7 +325,7 @@ def stumbling_loop(config: dict[str, Any]) -> None:
 
 
 class Plainly:
-    """An object of the user's in a config, which is pickled."""
+    """A user's object in a config, which is pickled."""
 
     def __init__(self, n: int) -> None:
         self.n = n

@@ -1,4 +1,4 @@
-"""A restore whose tuner.pkl is no good: what the error says to do is done, and works."""
+"""A restore with a faulty tuner.pkl: following the error's advice works."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def go_on(path: str, trainable: Any = None, **more: Any) -> tune.ResultGrid:
 
 
 def each(results: tune.ResultGrid, *names: str) -> list[tuple[Any, ...]]:
-    """These metrics of all trials."""
+    """This metric of all trials."""
     rows = [result.metrics or {} for result in results]
     return [tuple(row.get(name) for name in names) for row in rows]
 
@@ -90,7 +90,7 @@ def test_without_its_scheduler_a_run_waits_for_a_copy_of_the_file(
     truncate(path)
     with pytest.raises(BrokenTunerFile, match=r"another scheduler.*replace the file with a copy"):
         go_on(path, train, param_space=SPACE)
-    # The results, which the error speaks of, can be read meanwhile.
+    # The results, which the error mentions, can be read meanwhile.
     assert len(tune.ExperimentAnalysis(path).trials) == 2
     Path(path, "tuner.pkl").write_bytes(copy)
     assert go_on(path).num_errors == 0
@@ -154,7 +154,7 @@ def stop(trial_id, result):
 
 @pytest.fixture
 def plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A module of the user's, which is there only as long as `there` is."""
+    """A user's module, which exists only while `there` is true."""
     there = tmp_path / "modules" / "plugins_of_mine.py"
     there.parent.mkdir()
     there.write_text(MODULE)

@@ -31,7 +31,7 @@ def train(config: dict[str, Any]) -> None:
 
 @pytest.fixture
 def broken_off(fit: Any, tmp_path: Path) -> str:
-    """Three trials that have failed behind their first checkpoint."""
+    """Three trials that failed after their first checkpoint."""
     mended = tmp_path / "mended"
     space = {"mended": str(mended), "trial": tune.grid_search([0, 1, 2])}
     path: str = fit(train, space, name="run").experiment_path
@@ -40,7 +40,7 @@ def broken_off(fit: Any, tmp_path: Path) -> str:
 
 
 def unreadable(calls: list[str], times: int) -> Callable[..., str]:
-    """In the place of what reads a checkpoint: the first trial's fails so many times."""
+    """Replaces the reading of a checkpoint: the first trial's fails this many times."""
     read = recovery.changed_checkpoint
 
     def reading(directory: Path, record: Any) -> str:
@@ -67,14 +67,14 @@ def test_it_fails_its_trial_alone_and_the_checkpoint_stays(
     assert os.strerror(errno.EIO) in failure.message
     assert [result.metrics["n"] for result in results] == [1, 3, 3]  # type: ignore[index]
     assert results[0].checkpoint is not None
-    # Once the disk is well again, it resumes from where it was.
+    # Once the disk works again, the trial resumes where it was.
     again = resumed(broken_off)
     assert again.num_errors == 0
     assert [result.metrics["start"] for result in again] == [1, 1, 1]  # type: ignore[index]
 
 
 class Unheard(Exception):
-    """No error of storage or of the system: whatever else may be raised there."""
+    """Neither an error of storage nor of the system: any other exception."""
 
 
 @pytest.mark.parametrize("where", ["changed_checkpoint", "to_plain"])

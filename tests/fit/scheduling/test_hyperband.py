@@ -49,7 +49,7 @@ class Training(tune.Trainable):
 
 
 class OneAtATime(Searcher):
-    """Suggests a trial while none runs: one that is paused does not."""
+    """Suggests a trial while none runs: a paused one does not."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Whole runs of populations: what trials trained with, and what their files say of it."""
+"""Whole runs of populations: the configs of their trials, and their files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.rig import checker
 
 
 def train(config: dict[str, Any]) -> None:
-    """The loss is what `rate` leaves of it in each epoch."""
+    """Each epoch multiplies the loss by `rate`."""
     loss, first = 1.0, 1
     if checkpoint := tune.get_checkpoint():
         with checkpoint.as_directory() as folder:
@@ -40,7 +40,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 class Trained(tune.Trainable):
-    """The same as a class, which is used again with another config."""
+    """The same as a class, which is reused with another config."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.loss = 1.0
@@ -84,7 +84,7 @@ SPACE = {"net": {"rate": tune.grid_search([0.9, 0.5]), "fn": max}, "kept": 7}
 
 
 def explore(config: dict[str, Any]) -> dict[str, Any]:
-    """A clone's rate is one that no one else has; the user's own object is there."""
+    """A clone's rate is unique; the user's own object is in its config."""
     assert config["net"]["fn"] is max
     return {**config, "net": {**config["net"], "rate": 0.25}}
 
@@ -94,7 +94,7 @@ def test_a_population_in_step_shows_what_each_trial_trained_with(fit: Any) -> No
     policy = pbt(synch=True, custom_explore_fn=explore)
     results = fit(train, SPACE, goal(policy), checkpoint_config=keep)
     worse, _ = results
-    # 0.9 takes over from 0.5 after two epochs, and then has 0.25; 0.5 takes over after four.
+    # 0.9 is cloned from 0.5 after two epochs, and then has 0.25; 0.5 is cloned after four.
     assert [round(row["loss"], 6) for row in rows(worse)] == [0.9, 0.81, 0.0625, 0.015625]
     assert [row["config"]["net"]["rate"] for row in rows(worse)] == [0.9, 0.9, 0.25, 0.25]
     assert worse.config == {"net": {"rate": 0.25, "fn": max}, "kept": 7}
@@ -106,7 +106,7 @@ def test_a_population_in_step_shows_what_each_trial_trained_with(fit: Any) -> No
     assert first[2:4] == [2, 2]
     assert (first[4]["net"]["rate"], first[5]["net"]["rate"]) == (0.5, 0.25)
     (changed, _) = recover(Layout(root)).machine.trials.values()
-    assert isinstance(changed.config["net"]["fn"], Ref)  # a restore may give another one
+    assert isinstance(changed.config["net"]["fn"], Ref)  # a restore may pass another one
     assert checker.check(root) == []
     log = root / f"pbt_policy_{worse.metrics['trial_id']}.txt"
     space = {"net": {"fn": max}}

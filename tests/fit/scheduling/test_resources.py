@@ -1,4 +1,4 @@
-"""What trials may use: counted, never given twice, and told to the libraries in them."""
+"""The resources of trials: counted, never given twice, and set in the libraries inside them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.trial.errors import ImpossibleResources, InvalidConfig, TuneError
 
 
 def meet(config: dict[str, Any]) -> None:
-    """Meet the other trial of one's pair, which is only possible if both run at once."""
+    """Meet the other trial of the pair, which is only possible if both run at once."""
     began = time.monotonic()
     pair, side = divmod(config["number"], 2)
     path = Path(config["meetings"], str(pair))
@@ -37,7 +37,7 @@ def meet(config: dict[str, Any]) -> None:
 
 
 def pass_by(config: dict[str, Any]) -> None:
-    """As `meet`, but for trials of which only one runs at a time."""
+    """Like `meet`, but for trials of which only one runs at a time."""
     began = time.monotonic()
     tune.report(
         {
@@ -50,7 +50,7 @@ def pass_by(config: dict[str, Any]) -> None:
 
 
 def most_at_once(results: tune.ResultGrid) -> int:
-    """How many trials ran at the same moment, by the machine's one monotonic clock."""
+    """How many trials ran at the same moment, by the machine's monotonic clock."""
     moments = []
     for result in results:
         assert result.metrics is not None
@@ -240,7 +240,7 @@ def test_env_vars_reach_every_worker_and_no_file(fit: Any, tmp_path: Path) -> No
 def test_two_experiments_in_one_process_share_what_the_machine_has(
     fit: Any, tmp_path: Path
 ) -> None:
-    """The second one's trial has been launched, and waits, when the first one's is let go."""
+    """The second one's trial has been launched and waits when the first one's is released."""
     begun, waits, ended = tmp_path / "begun", tmp_path / "waits", tmp_path / "ended"
     os.mkfifo(begun)
     os.mkfifo(waits)

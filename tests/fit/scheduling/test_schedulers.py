@@ -1,4 +1,4 @@
-"""Schedulers with real workers: what a trial may have of the machine changes while it runs."""
+"""Schedulers with real workers: the resources of a trial change while it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.tune.schedulers import ResourceChangingScheduler
 
 
 class Counting(tune.Trainable):
-    """Writes down what it had at each step."""
+    """Records its resources at each step."""
 
     def setup(self, config: dict[str, Any]) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Which trials there are: grids, samples, seeds, objects, and search algorithms of the user's."""
+"""The trials of an experiment: grids, samples, seeds, objects, and users' search algorithms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def configs_of(results: tune.ResultGrid) -> list[dict[str, Any]]:
 
 
 def test_a_search_that_often_says_not_now_is_asked_again_without_end(fit: Any) -> None:
-    """Each report may change its mind, and there are more of them than calls fit on a stack."""
+    """Each report may change the answer, and there are more reports than calls fit on a stack."""
 
     class OneAtATime(Searcher):
         made = 0
@@ -137,7 +137,7 @@ def test_a_sample_from_that_raises_fails_fit_naming_its_key(fit: Any) -> None:
 
 
 class Dataset:
-    """An object of the user's without any useful repr."""
+    """A user's object without a useful repr."""
 
     def __init__(self, rows: list[int]) -> None:
         self.rows = rows
@@ -178,7 +178,7 @@ def test_numpy_values_in_the_space_are_plain_numbers_in_params_json(fit: Any) ->
 
 
 class Recorder(Searcher):
-    """Suggests x = 0, 1, 2, ... and writes down all that it is reported, and in which thread."""
+    """Suggests x = 0, 1, 2, ... and records all its calls, and their threads."""
 
     def __init__(self, limit: int = 3) -> None:
         super().__init__(metric="loss", mode="min")
@@ -248,7 +248,7 @@ def test_fixed_values_of_the_space_are_added_to_what_a_searcher_suggests(fit: An
             return {"net": answer} if isinstance(answer, dict) else answer
 
         def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-            """Not looked at here."""
+            """Not tested here."""
 
     data = Dataset([1])
     space = {"net": {"width": 8}, "data": data}
@@ -391,7 +391,7 @@ def test_after_a_restore_a_searcher_gets_its_history_and_no_question_again(
     assert first[0].metrics is not None
     ids = [f"{first[0].metrics['trial_id'][:5]}_{number:05d}" for number in range(3)]
     before, after = searcher.told[:4], searcher.told[4:]
-    # The failure of the second trial does not stand any more: it is resumed.
+    # The failure of the second trial no longer counts: it is resumed.
     assert before == [
         ("suggest", ids[0], {"net": {"x": 0}}),
         ("result", ids[0], 0),

@@ -1,4 +1,4 @@
-"""What ends trials and experiments before their functions return."""
+"""Conditions that end trials and experiments before their functions return."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_code_in_finally_runs_when_a_trial_is_stopped_and_except_exception_does_
             while True:
                 try:
                     tune.report({"a": 1})
-                except Exception:  # what a user's own loop may do
+                except Exception:  # as a user's own loop may do
                     Path("swallowed").touch()
         finally:
             Path("tidied").touch()
@@ -307,7 +307,7 @@ WRONG: list[dict[str, Any]] = [{"metric": "acc", "mode": "max"}, {"stop": {"acc"
 
 
 def begin_wrong(fit: Any, wrong: dict[str, Any]) -> str:
-    """Returns what `fit` said."""
+    """Returns the messages of `fit`."""
     stop = wrong.get("stop")
     config = tune.TuneConfig(**{key: wrong[key] for key in wrong if key != "stop"})
     with pytest.raises(TuneError, match="'acc'") as caught:

@@ -1,4 +1,4 @@
-"""The searches over HEBO and nevergrad, which want older libraries than others do."""
+"""The searches with HEBO and nevergrad, which need older libraries than others."""
 
 from __future__ import annotations
 

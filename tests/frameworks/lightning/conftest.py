@@ -1,4 +1,4 @@
-"""What the tests of Lightning stand on."""
+"""Fixtures for tests of Lightning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Search with the real Optuna: what its samplers answer, and after a restore again."""
+"""Search with the real Optuna: the answers of its samplers, and the same after a restore."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def finish(search: OptunaSearch, number: int, config: Any) -> None:
 
 
 def story(search: OptunaSearch, count: int, at_once: int) -> Iterator[tuple[str, int, Any]]:
-    """What is asked and told, in order, with so many trials under way."""
+    """The questions and results in order, with this many trials at once."""
     live: list[tuple[int, Any]] = []
     for number in range(count):
         if len(live) == at_once:
@@ -113,7 +113,7 @@ def test_after_a_restore_a_sampler_answers_as_if_nothing_had_happened(
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 def test_the_gaussian_process_answers_as_if_nothing_had_happened() -> None:
-    """By itself it begins to fit where its last fit ended, which a restored one has not made."""
+    """On its own it starts a fit where its last one ended, which a restored one has not made."""
     search = OptunaSearch(sampler=samplers.GPSampler(n_startup_trials=4), seed=3)
     expected, answers = answers_after_restore(search, REALS, cut=6, count=8)
     assert answers == expected

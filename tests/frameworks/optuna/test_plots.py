@@ -1,4 +1,4 @@
-"""Pictures of results: what is on them, whatever the trials have come to."""
+"""Pictures of results, for all outcomes of trials."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from holdfast.tune.search import (
 )
 from tests.frameworks.searches import FLAT, Config, SearchContract, killed_and_whole, opened, ran
 
-# Of libraries about their own calls and imports.
+# Warnings of libraries about their own calls and imports.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
@@ -31,7 +31,7 @@ def off_target(config: Config) -> float:
 
 
 def nearest(search: LibrarySearch, count: int) -> float:
-    """How near a search over LINE comes to where the loss is 0."""
+    """How close a search over LINE comes to the point where the loss is 0."""
     return math.sqrt(min(map(off_target, ran(search, count, off_target))))
 
 

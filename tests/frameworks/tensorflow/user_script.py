@@ -1,4 +1,4 @@
-"""Two workers train one Keras model in a loop of their own, and tell a test of each epoch.
+"""Two workers train one Keras model in their own loop, and mark each epoch for a test.
 
 HOLDFAST_TEST_DIES="<attempt> <epoch> <rank>" kills that rank as it begins that epoch.
 """

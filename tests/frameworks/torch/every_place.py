@@ -1,8 +1,8 @@
 """Runs examples/train/storage.py once for each place that a test names, all in one process.
 
-`every_place.py folder [{"arguments": [...], "environ": {...}, "light": true}, ...]`: a light one
-has workers that do not import torch, and a loop that saves and reports without training; that is
-all that the places can tell apart, and takes a tenth of the time.
+`every_place.py folder [{"arguments": [...], "environ": {...}, "light": true}, ...]`: a light run
+has workers that do not import torch, and a loop that saves and reports without training. The
+places make no other difference, and it takes a tenth of the time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def light(config: dict[str, Any]) -> None:
 
 
 def run(arguments: list[str], environ: dict[str, str], is_light: bool) -> dict[str, Any]:
-    """What the result of this run says of itself."""
+    """The result of this run."""
     kept, before = (storage.train_fn, storage.TorchTrainer), dict(os.environ)
     os.environ.update(environ)
     if is_light:

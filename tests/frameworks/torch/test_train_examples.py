@@ -1,4 +1,4 @@
-"""The examples of holdfast.train, run as a user runs them: what they leave, undisturbed or not."""
+"""The examples of holdfast.train, run as a user runs them, with and without disturbance."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def rows(root: Path) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """One block of the guide on storage; `writers` are the ranks that leave artifacts."""
+    """One block of the guide on storage; `writers` are the ranks that write artifacts."""
 
     arguments: tuple[str, ...]
     base: str
@@ -126,7 +126,7 @@ def places(moto: S3Server, folder: Path) -> dict[str, Place]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What the run in one place said and left."""
+    """The output and the files of the run in one place."""
 
     place: Place
     facts: Mapping[str, Any]
@@ -166,7 +166,7 @@ def everywhere(moto: S3Server, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def copy_of(moto: S3Server, base: str, folder: Path, name: str) -> Path:
-    """The experiment on this disk, from wherever it is."""
+    """The experiment on this disk, wherever it is."""
     if base.startswith("/"):
         return Path(base, name)
     prefix = base.removeprefix("bucket").lstrip("/")

@@ -22,7 +22,7 @@ _TRACKERS = ("WANDB_", "MLFLOW_", "COMET_")
 
 @pytest.fixture(scope="session", autouse=True)
 def _quiet() -> Iterator[None]:
-    """Nothing of the developer's is seen, and nothing is told to a tracker's makers."""
+    """Hides the developer's settings, and sends nothing to the makers of trackers."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
             if name.startswith(_TRACKERS):

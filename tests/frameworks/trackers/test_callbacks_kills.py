@@ -1,4 +1,4 @@
-"""Real trackers as callbacks: what they show after a rank, or the script, was killed."""
+"""Real trackers as callbacks: their data after a rank, or the script, was killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Shown = dict[str, list[tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """A tracker under test: how a script asks for it, and what it shows afterwards."""
+    """A tracker under test: its callback in a script, and the reader of its data."""
 
     callback: list[Any]
     shown: Callable[[], Shown]

@@ -1,7 +1,7 @@
-"""The examples of tracking, run as a user runs them: what arrives in the tracker is read back.
+"""The examples of tracking, run as a user runs them; the data in the tracker is read back.
 
-Each is disturbed: the controller is killed in epoch 3, and in epoch 4 of what continues the rank
-that logs, both between the logging of an epoch and its report.
+Each is disturbed: the controller is killed in epoch 3, and the rank that logs in epoch 4 after the
+restart, both between the logging of an epoch and its report.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ Read = Callable[[Setting], list[Logged]]
 
 
 def from_wandb(setting: Setting) -> list[Logged]:
-    """The newest run has all; each attempt has left one, of the same id."""
+    """The newest run has everything; each attempt has left one with the same id."""
     logged = tracked.wandb_offline(setting.bench.storage)
     assert len(logged) == 3
     assert {run for run, _ in logged} == {trial_id(setting.bench)}
@@ -111,7 +111,7 @@ def from_mlflow(experiment: str, uri: Callable[[Setting], str]) -> Read:
 
 
 def once(read: Read) -> Read:
-    """Each step once: how many were sent before a death is a matter of time."""
+    """Each step once: how many were sent before a kill depends on timing."""
     return lambda setting: list({found.step: found for found in read(setting)}.values())
 
 

@@ -1,5 +1,8 @@
-"""MLflow at Databricks, as far as it goes without one: the file of `databricks configure` is read
-by the rank that logs, and what it says reaches the host that it names."""
+"""MLflow at Databricks, as far as it can be tested without one.
+
+The rank that logs reads the file of `databricks configure`, and its contents reach the host that
+it names.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of Transformers and Accelerate stand on."""
+"""Fixtures for tests of Transformers and Accelerate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Accelerate in a loop of TorchTrainer: it finds the ranks by what the environment says."""
+"""Accelerate in a loop of TorchTrainer: it finds the ranks in the environment."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_deaths_of_a_rank_and_of_the_script_repeat_no_epoch_and_change_no_number
 
 
 def alone(config: dict[str, Any]) -> None:
-    """What a script may have set that was written for one process."""
+    """Variables of a script that was written for one process."""
     os.environ["ACCELERATE_USE_CPU"] = "false"
     from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 

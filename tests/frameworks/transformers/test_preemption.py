@@ -1,4 +1,4 @@
-"""A Transformers training whose place is taken away."""
+"""A Transformers training that is preempted."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.process
 
 
 class Noticed(TrainerCallback):
-    """Rank 1 of the first attempt is sent a notice in its second step; it tells the steps."""
+    """Rank 1 of the first attempt gets a notice in its second step; it reports the steps."""
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         context = train.get_context()

@@ -1,4 +1,4 @@
-"""A Transformers Trainer that is given the batches of its rank's share of a dataset."""
+"""A Transformers Trainer with the batches of its rank's share of a dataset."""
 
 from __future__ import annotations
 

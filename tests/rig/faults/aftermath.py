@@ -1,4 +1,4 @@
-"""What is left of a run that something befell, held against what must be true of it."""
+"""Checks what is left of a run after a fault."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ _FILES_OF_ROWS = 3  # result.json, progress.csv, the event files
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What came of a fault: what it fell on ("" where it never came), and what is wrong then.
+    """The outcome of a fault: the operation that it hit ("" if it never occurred), and what is
+    wrong then.
 
-    `injected` counts the faults by kind, `checked` what was looked at by what must be true of it.
+    `injected` counts the faults by kind, `checked` the checks by their subject.
     """
 
     fault: Mishap
@@ -36,7 +37,7 @@ class Story:
 
 
 class Aftermath:
-    """Gathers what is wrong, and counts what was looked at."""
+    """Collects faults, and counts the checks."""
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -48,7 +49,8 @@ class Aftermath:
         self.problems.append(problem)
 
     def ended(self, script: UserScript) -> int:
-        """Wait for the end of a run, after which no process of it may be left; its exit code."""
+        """Wait for the end of a run and check that no process of it is left; returns its exit
+        code."""
         self.checked["a run comes to its end, and no process outlives it"] += 1
         try:
             code = script.ends(_LONGEST_S)
@@ -62,7 +64,7 @@ class Aftermath:
         return code
 
     def finishes(self, script: UserScript, *, may_lose: bool = False) -> None:
-        """The run that continues must end well, with all trials at their end."""
+        """The run that continues must succeed, with all trials ended."""
         code = self.ended(script)
         if code:
             self.wrong(f"going on ended with {code}")
@@ -72,12 +74,13 @@ class Aftermath:
             self.problems += self._unfinished(found, may_lose=may_lose)
 
     def says(self, texts: Iterable[str]) -> None:
-        """What ended so far must have said one of these."""
+        """The failed run must have printed one of these."""
         if not any(text in self._all_said for text in texts):
             self.wrong("the run ended with an error that does not say what it was")
 
     def _unfinished(self, found: Mapping[str, Any], *, may_lose: bool) -> Iterator[str]:
-        """`may_lose`: the power went, or the machine, and a checkpoint with it; it is reported."""
+        """`may_lose`: the power, or the machine, was lost together with a checkpoint; this is
+        reported."""
         epochs = self.bench.options["epochs"]
         if found["epoch"] != epochs or found["error"]:
             yield f"a trial has not come to its end: {found}"
@@ -87,7 +90,7 @@ class Aftermath:
             yield f"the newest checkpoint of a trial is not there: {found}"
 
     def without_told_losses(self, notes: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """The notes, but for epochs that a trial ran whose checkpoint was said to be lost."""
+        """The notes, without epochs of a trial whose checkpoint was reported as lost."""
         lost = set(re.findall(r"of trial (\S+) is lost", self._all_said))
         return [fact for fact in notes if fact.get("what") != "ran" or fact["trial"] not in lost]
 
@@ -104,9 +107,9 @@ class Aftermath:
         when: str = "",
         storage: Path | None = None,
     ) -> None:
-        """Each tree must be that of a whole experiment; `notes` tell what was acknowledged.
+        """Each tree must be a complete experiment; `notes` say what was acknowledged.
 
-        `storage`: the tree that may have a checkpoint in the place of another tree.
+        `storage`: the tree that may have a checkpoint in place of another tree.
         """
         for tree in trees:
             name = f"{when}{tree.relative_to(self.bench.folder)}"
@@ -148,7 +151,7 @@ class Aftermath:
 
 
 def rows(root: Path) -> set[tuple[str, int, int]]:
-    """Every row of the journal; none where it has no beginning yet."""
+    """Every row of the journal; none if it has no beginning yet."""
     try:
         trials = checker.fold(root).trials
     except ValueError:
@@ -162,7 +165,7 @@ def acknowledged_rows(notes: Sequence[Mapping[str, Any]]) -> set[tuple[str, int,
 
 
 def has_begun(root: Path) -> bool:
-    """Whether its journal says what the experiment is."""
+    """Whether its journal has the experiment's first record."""
     try:
         checker.fold(root)
     except ValueError:
@@ -171,8 +174,8 @@ def has_begun(root: Path) -> bool:
 
 
 def orphans(root: Path) -> Iterator[Path]:
-    """Half written files, half removed directories, probes of the storage, and what was staged by
-    no one who lives."""
+    """Half-written files, half-removed directories, probes of storage, and staged files of dead
+    processes."""
     for folder, names, files in os.walk(root):
         for name in (*names, *files):
             if name.startswith((".tmp-", ".removed-", ".writable-", ".holdfast-preflight")):

@@ -1,4 +1,4 @@
-"""Runs the same small experiment in a bucket that ails, or at whose requests processes die."""
+"""Runs the same small experiment in a faulty bucket, or kills processes at its requests."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from tests.rig.faults.stage import GOES_ON, Stage
 from tests.rig.s3_server import S3Server
 from tests.rig.script import LONGEST_S, Process, UserScript
 
-# The client's own deadlines, where nothing answers: else it would wait for a minute.
+# The client's own deadlines if nothing answers: otherwise it would wait for a minute.
 _IMPATIENT: Final = "request_timeout=2&connect_timeout=2"
 _MULTIPART_BYTES: Final = 17 << 20
-# What says what else is there: the rest may be late.
+# The objects that name others: the rest may be late.
 _COUNTS: Final = re.compile(r"/(head\.json|\.epochs/.*|journal/.*|\.holdfast\.json)$")
 _TRIED_AGAIN: Final = "it is tried again"
 _NOT_THERE: Final = "but this is not in"
@@ -44,7 +44,7 @@ _NOT_THERE: Final = "but this is not in"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """The first of two runs, in a bucket behind a proxy. `way` leads there without it."""
+    """The first of two runs, in a bucket behind a proxy. `way` leads there without the proxy."""
 
     bench: Bench
     proxy: FaultProxy
@@ -60,13 +60,13 @@ class BucketStage:
         self._deciding, self._hashing = deciding, hashing
 
     def requests(self) -> int:
-        """How many requests a run makes whose bucket is well."""
+        """How many requests a run makes with a healthy bucket."""
         with self._run(Well()) as run:
             run.bench.start().succeeds()
             return len(run.proxy.log)
 
     def play(self, mishap: Remote) -> Story:
-        """A run that this befalls, and one that resumes it when all is well again."""
+        """A run with this fault, and one that resumes it when everything works again."""
         match mishap:
             case Strike():
                 return self._strike(mishap)
@@ -126,7 +126,7 @@ class BucketStage:
         with self._run(
             silence, moment=None if outage.is_silent else moment, is_impatient=True
         ) as run:
-            # At its begin and end a run waits for storage: for one that comes back, long enough.
+            # At its start and end a run waits for storage: long enough for one that comes back.
             waits_s = 4 if outage.lasts_s is None else 120
             run.bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = str(waits_s)
             run.bench.options["sync_timeout"] = waits_s
@@ -143,7 +143,7 @@ class BucketStage:
             return self._second(run, after, outage)
 
     def _sit_out(self, script: UserScript, gone: threading.Event, lasts_s: float) -> None:
-        """Until the run has told that it tries again, or so long; it may end before."""
+        """Wait until the run has reported a retry, or this long; it may end before."""
         if not lasts_s:
             script.said_or_ended(_TRIED_AGAIN)
             return
@@ -199,8 +199,10 @@ class BucketStage:
             return after.story(freeze, "; ".join(run.proxy.struck))
 
     def _meanwhile(self, run: _Run, after: Aftermath, freeze: Freeze) -> dict[str, Any] | None:
-        """The other incarnation, in the time when the first stands still; what is there when it
-        has ended, and may be changed by no one else, if it could continue."""
+        """Run the other incarnation while the first is stopped.
+
+        Returns what is there when it has ended, and must not change if the first continues.
+        """
         if freeze.elsewhere:
             there = run.bench.use(run.way, machine="elsewhere")
             # Only the first machine has a checkpoint that was not uploaded; it is reported.
@@ -225,11 +227,11 @@ class BucketStage:
         after.ended(older)
         after.checked["an older incarnation changes nothing of what makes others count"] += 1
         after.problems += _changes(found, _content(run, run.bench.folder / "elsewhere" / "run"))
-        # What it had sent before it was stopped may have come late: files of rows, and of
-        # checkpoints that nothing names. The next run mends that.
+        # Requests that it sent before it was stopped may arrive late: files of rows, and of
+        # checkpoints that no record names. The next run repairs that.
         after.finishes(run.bench.start(**GOES_ON), may_lose=True)
-        # What the older one acknowledged and never published is on its machine alone, and so are
-        # here the checkpoints of trials that had ended.
+        # Rows that the older one acknowledged and never published are only on its machine; so are
+        # checkpoints of ended trials here.
         after.holds([run.way.download(run.bench.storage)], notes=())
 
     # -- the two runs -------------------------------------------------------------------------
@@ -258,7 +260,7 @@ class BucketStage:
     def _first(
         self, run: _Run, after: Aftermath, script: UserScript, *, was_killed: bool = False
     ) -> int:
-        """The run that is befallen may fail, and then has told what of; where it ends well, all is
+        """The run with the fault may fail, and then has reported it; if it succeeds, everything is
         in the bucket."""
         code = after.ended(script)
         if code == 0:
@@ -303,7 +305,7 @@ def _first_of(event: threading.Event, script: UserScript, within_s: float = LONG
 
 
 def _stopped(script: UserScript) -> list[Process]:
-    """Stop all of it: again and again, until none was forked meanwhile."""
+    """Stop all of its processes, repeatedly, until none was forked meanwhile."""
     stopped: dict[int, Process] = {}
     while found := [each for each in script.processes() if each.pid not in stopped]:
         for process in found:
@@ -313,7 +315,7 @@ def _stopped(script: UserScript) -> list[Process]:
 
 
 def _content(run: _Run, tree: Path) -> dict[str, Any]:
-    """What counts in the bucket and all that is in the tree, to be compared."""
+    """The relevant objects in the bucket and all files of the tree, for comparison."""
     listed = run.way.listing()
     found: dict[str, Any] = {f"bucket: {k}": listed[k] for k in listed if _COUNTS.search(k)}
     for path in tree.rglob("*"):

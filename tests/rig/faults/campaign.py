@@ -1,5 +1,5 @@
-"""A campaign of faults: runs are killed at each thing that they do, lose their power or their
-storage and resumed; then an independent checker looks at what is there.
+"""A campaign of faults: runs are killed at each operation, or lose their power or storage, and are
+resumed; then an independent checker examines the result.
 
 `python -m tests.rig.faults.campaign --help` runs a long one.
 """
@@ -41,7 +41,7 @@ _SIGN_OF_LIFE = 100
 
 
 class Tally:
-    """What a campaign has injected and looked at by now."""
+    """The faults injected and the checks made so far."""
 
     def __init__(self) -> None:
         self.injected: Counter[str] = Counter()
@@ -56,7 +56,7 @@ class Tally:
         self.checked.update(story.checked)
 
     def figures(self) -> dict[str, object]:
-        """For `--json`."""
+        """The figures for `--json`."""
         return {
             "faults": dict(self.injected),
             "checked": dict(self.checked),
@@ -75,7 +75,7 @@ class Tally:
 
 @contextmanager
 def bucket_stage(stage: Stage) -> Iterator[BucketStage]:
-    """With servers of its own."""
+    """With its own servers."""
     folder = stage.folder / "rclone"
     (folder / "bucket").mkdir(parents=True)
     with moto_server() as deciding, rclone_server(folder) as hashing:
@@ -84,7 +84,7 @@ def bucket_stage(stage: Stage) -> Iterator[BucketStage]:
 
 
 def played(play: Callable[[M], Story], mishaps: Iterable[M], jobs: int) -> Iterator[Story]:
-    """So many at once, told in order."""
+    """Run this many at once, and print them in order."""
     with ThreadPoolExecutor(jobs) as threads:
         under_way: deque[Future[Story]] = deque()
         for mishap in mishaps:
@@ -96,7 +96,7 @@ def played(play: Callable[[M], Story], mishaps: Iterable[M], jobs: int) -> Itera
 
 
 def main() -> None:
-    """Run a campaign, print what it did, and exit with 1 if anything was wrong."""
+    """Run a campaign, print its figures, and exit with 1 if anything was wrong."""
     given = _arguments()
     tally = Tally()
     try:
@@ -108,7 +108,7 @@ def main() -> None:
                     print(story.said, file=sys.stderr, flush=True)
                 if not tally.told % _SIGN_OF_LIFE:
                     print(f"{tally.told} scenarios, {tally.wrong} failures", flush=True)
-    finally:  # a long one that is interrupted has its figures, too
+    finally:  # print the figures of an interrupted one, too
         print(*tally.lines(), sep="\n")
         if given.json:
             given.json.write_text(json.dumps(tally.figures(), indent=1))
@@ -171,7 +171,8 @@ def _stories(stage: Stage, given: argparse.Namespace) -> Iterator[Story]:
 def _until_fallen(
     stage: Stage, series: Iterator[Crash], given: argparse.Namespace
 ) -> Iterator[Story]:
-    """So many that came to pass: an operation may be no write, or not come in each run."""
+    """Run until this many have occurred: an operation may not be a write, or not occur in each
+    run."""
     done = 0
     while done < given.crashes:
         for story in played(stage.crash, islice(series, given.crashes - done), given.jobs):
@@ -211,7 +212,7 @@ def _each_request(buckets: BucketStage, jobs: int) -> Iterator[Story]:
 
 
 def _counted(what: str, most: int, stories: Iterator[Story]) -> Iterator[Story]:
-    """Told at the end: how many of all of them it fell on."""
+    """Printed at the end: how many operations of all were hit."""
     reached = 0
     for story in stories:
         reached += bool(story.fell_on)

@@ -1,10 +1,10 @@
-"""Kills a process at the n-th thing that it does to a disk, for campaigns of crashes.
+"""Kills a process at its n-th disk operation, for campaigns of crashes.
 
 `environ_for(fault)` makes every Python process that is started with it count its writes, renames,
-fsyncs and deletions below the chosen directories; the one whose role and count are the fault's
-dies there, before the operation, or in the middle of a write. It is done by the module
-`sitecustomize` in the folder `hook`, which Python imports at its start, so that the product knows
-nothing of it. What native code writes by itself is not seen.
+fsyncs and deletions below the chosen directories. The one with the fault's role and count dies
+there, before the operation, or in the middle of a write. The module `sitecustomize` in the folder
+`hook` does it, which Python imports at its start, so that holdfast does not know of it. Writes of
+native code are not seen.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _SLOT = struct.Struct("<Q")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Deaths when the process of this `role` comes to its operation number `at`, from 1; 0 for
+    """A death when the process of this `role` reaches its operation number `at`, from 1; 0 for
     never.
 
-    Operations count below `roots`. `is_torn`: half of that write, or else of the next one, is
-    performed. Every process of the `victims`, which are roles, dies in that moment; where there
-    are none, the one that came to it. With SIGSTOP for `signum` they are stopped instead, and
-    perform the operation when they are let continue. With `removes`, a pattern of paths, no one
-    dies: the last of these paths is moved to `folder`/removed, and the operation performed.
-    `folder` holds what is counted, and what was done.
+    Operations count below `roots`. `is_torn`: half of that write, or of the next one, is
+    performed. Every process of the `victims`, which are roles, dies at that moment; without
+    victims, the process itself. With SIGSTOP for `signum` they are stopped instead, and perform
+    the operation when they are continued. With `removes`, a pattern of paths, no process dies: the
+    last of these paths is moved to `folder`/removed, and the operation performed. `folder` has the
+    counts, and what was done.
     """
 
     folder: str
@@ -60,7 +60,7 @@ class Fault:
 
 
 def environ_for(fault: Fault) -> dict[str, str]:
-    """What the processes need in their environment."""
+    """The environment variables of the processes."""
     folder = Path(fault.folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "pids").mkdir()
@@ -69,13 +69,13 @@ def environ_for(fault: Fault) -> dict[str, str]:
 
 
 def counts(folder: Path) -> dict[str, int]:
-    """How many operations each role has come to (the most of any process of it)."""
+    """How many operations each role has performed (the most of any of its processes)."""
     data = (folder / "counts").read_bytes()
     return dict(zip(ROLES, (count for (count,) in _SLOT.iter_unpack(data)), strict=True))
 
 
 def removed(folder: Path) -> Path:
-    """The folder into which a fault has moved what it removed; not there where it has not."""
+    """The folder to which a fault has moved what it removed; missing if it has not."""
     return folder / "removed"
 
 
@@ -95,7 +95,7 @@ def install(environ: Mapping[str, str]) -> None:
 
 
 def role_here() -> str:
-    """Which of the ROLES this process has at its start."""
+    """The role of this process at its start, one of ROLES."""
     words = " ".join(sys.orig_argv)
     for role, module in (("projector", "projector.process"), ("uploader", "uploader.process")):
         if module in words:
@@ -104,7 +104,7 @@ def role_here() -> str:
 
 
 class _Counter:
-    """Stands between this process and the functions that change a disk."""
+    """Wraps the functions of this process that change a disk."""
 
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
@@ -191,7 +191,8 @@ class _Counter:
         return True
 
     def _remove(self) -> None:
-        """What is open stays open, as after a real removal; it can be put back to be looked at."""
+        """Move it away: open files stay open, as after a real removal, and it can be put back for
+        checks."""
         if found := sorted(glob.glob(self.fault.removes, include_hidden=True)):
             aside = removed(Path(self.fault.folder))
             aside.mkdir()
@@ -208,7 +209,7 @@ class _Counter:
             self._kill(here, self.fault.signum)
 
     def _pids_of(self, roles: Sequence[str]) -> set[int]:
-        """Those that live: a number may be another process's by now."""
+        """The processes that live: a number may belong to another process by now."""
         found = set()
         for name in os.listdir(Path(self.fault.folder, "pids")):
             role, _, pid = name.partition("-")
@@ -272,7 +273,7 @@ class _Counter:
 
 
 class _CountedFile:
-    """A file whose writes to the disk are counted: when it is flushed, or each if unbuffered."""
+    """A file whose writes to the disk are counted: at each flush, or each write if unbuffered."""
 
     def __init__(self, file: Any, counter: _Counter, name: str) -> None:
         self._file, self._counter, self._name = file, counter, name
@@ -310,4 +311,4 @@ def _target(fd: int) -> str:
 
 
 def _ignore(_result: object) -> None:
-    """For what is done for its effect alone."""
+    """For calls without a result."""

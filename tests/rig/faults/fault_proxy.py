@@ -1,4 +1,4 @@
-"""A real S3 server behind a proxy that does to the n-th request what networks and servers do."""
+"""A real S3 server behind a proxy that disturbs the n-th request as networks and servers do."""
 
 from __future__ import annotations
 
@@ -33,9 +33,11 @@ _ACCESS_KEY: Final = re.compile(r"Credential=([^/]+)/")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moment:
-    """`act` is called when the `at`-th request has come: before it is passed on, or where it
-    `is_performed`, before the answer is. It says whether the request, or answer, goes its way
-    after that; else the connection breaks."""
+    """An action at the `at`-th request: before it is passed on or, if it `is_performed`, before
+    the answer is.
+
+    `act` returns whether the request, or answer, then continues; otherwise the connection breaks.
+    """
 
     at: int
     is_performed: bool
@@ -43,9 +45,9 @@ class Moment:
 
 
 class FaultProxy:
-    """Listens on loopback and passes on what it hears, as its plan lets it.
+    """Listens on loopback and passes on requests, as its plan allows.
 
-    `log` has every request, `struck` those that were ill, `injected` how many of each ill;
+    `log` has every request, `struck` the disturbed ones, `injected` their number by kind;
     `received` counts the bytes of bodies.
     """
 
@@ -81,26 +83,26 @@ class FaultProxy:
         return server, thread
 
     def strike(self, plan: Plan) -> None:
-        """Have another plan from now on."""
+        """Use another plan from now on."""
         self._plan = plan
 
     def stall(self) -> None:
-        """From now on requests are taken in and not answered, until the proxy is closed."""
+        """From now on accept requests without an answer, until the proxy is closed."""
         self.strike(Some(ill=Ill.SILENCE, at=1, times=1 << 30))
 
     def strike_copies(self, ill: Ill) -> None:
-        """From now on, this befalls every copy of an object."""
+        """From now on, disturb every copy of an object in this way."""
         self.strike(Some(ill=ill, at=1, times=1 << 30, aim=Aim.COPY))
 
     def strike_completions(self, ill: Ill, *, times: int) -> None:
-        """This befalls the next completions of uploads in parts."""
+        """Disturb the next completions of multipart uploads in this way."""
         self.strike(Some(ill=ill, at=1, times=times, aim=Aim.COMPLETION))
 
     def heard(
         self, method: str, path: str, headers: Mapping[str, str], size: int
     ) -> tuple[Ill | None, Moment | None]:
-        """Count a request with a body of this size; what befalls it, and what happens at its
-        moment."""
+        """Count a request with a body of this size; returns its disturbance, and the action at
+        it."""
         given = {name.lower(): value for name, value in headers.items()}
         key = _ACCESS_KEY.search(given.get("authorization", ""))
         with self._lock:
@@ -124,7 +126,7 @@ class FaultProxy:
             return ill, None
 
     def vanish(self) -> None:
-        """Refuse connections, and cut those that there are, until `come_back`."""
+        """Refuse connections, and cut existing ones, until `come_back`."""
         self._is_gone = True
         self._server.shutdown()
         self._server.server_close()
@@ -159,7 +161,7 @@ class _Server(http.server.ThreadingHTTPServer):
     block_on_close = False
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Clients hang up when they like."""
+        """Ignores clients that close the connection."""
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -227,7 +229,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 self._refuse(*_CODES[ill])
 
     def _wait_for_the_end(self) -> None:
-        """Until the client has enough of it, or the proxy is closed."""
+        """Wait until the client gives up, or the proxy is closed."""
         while self.connection.recv(1 << 16):
             continue
         self.close_connection = True
@@ -286,7 +288,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _break_off(self) -> None:
-        """With a reset: what is still in the buffers does not arrive either."""
+        """Close with a reset: data in the buffers does not arrive, either."""
         self.close_connection = True
         with suppress(OSError):
             linger = struct.pack("ii", 1, 0)
@@ -294,4 +296,4 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.connection.close()
 
     def log_message(self, *_: object) -> None:
-        """The log of requests is the proxy's."""
+        """Prints nothing: the proxy has its own log."""

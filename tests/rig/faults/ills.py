@@ -1,4 +1,4 @@
-"""What befalls requests to a server, and plans of which requests it befalls."""
+"""Disturbances of requests to a server, and plans of which requests they hit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.dataclass import dataclass
 
 
 class Ill(StrEnum):
-    """What befalls a request."""
+    """The disturbance of a request."""
 
     LATENCY = "it takes half a second longer"
     SILENCE = "it is accepted and never answered"
@@ -34,7 +34,7 @@ UPLOADS_ONLY: Final = frozenset({Ill.CORRUPTED, Ill.PHANTOM})
 
 
 class Aim(StrEnum):
-    """Which requests a plan means."""
+    """The requests that a plan can hit."""
 
     ANY = "any request"
     PUT = "a put"
@@ -72,8 +72,10 @@ class Aim(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """The `number`-th that the proxy has heard, from 1, signed with this access key. `is_copy`:
-    the server is to take the bytes from an object that it has."""
+    """Request number `number` of the proxy, from 1, signed with this access key.
+
+    `is_copy`: the server takes the bytes from an object that it has.
+    """
 
     number: int
     method: str
@@ -85,19 +87,19 @@ class Request:
         return f"{self.method} {self.path}"
 
     def may_be(self, ill: Ill) -> bool:
-        """Some ills are those of uploads."""
+        """Whether the disturbance is possible: some occur only in uploads."""
         is_upload = self.method == "PUT" or Aim.COMPLETION.means(self)
         return is_upload or ill not in UPLOADS_ONLY
 
 
 class Plan(Protocol):
     def befalls(self, request: Request) -> Ill | None:
-        """What happens to this request; None if it is well. Asked once for each, in order."""
+        """The disturbance of this request, or None. Called once for each, in order."""
         ...
 
 
 class Well:
-    """Nothing happens."""
+    """Disturbs nothing."""
 
     def befalls(self, request: Request) -> Ill | None:
         return None
@@ -105,7 +107,7 @@ class Well:
 
 @dataclass(slots=True, kw_only=True)
 class Some:
-    """So many of those that are meant, from the `at`-th, are ill."""
+    """Disturbs this many matching requests, from the `at`-th on."""
 
     ill: Ill
     at: int
@@ -122,7 +124,7 @@ class Some:
 
 @dataclass(slots=True, kw_only=True)
 class AtRandom:
-    """Each request is ill with this probability, each in a way of its own."""
+    """Disturbs each request with this probability, in random ways."""
 
     ills: Sequence[Ill]
     probability: float
@@ -138,7 +140,7 @@ class AtRandom:
 
 @dataclass(slots=True, kw_only=True)
 class KeyExpires:
-    """From the `at`-th request on, the key that signed it is refused; another one is not."""
+    """From the `at`-th request on, the key that signed it is refused; another one is accepted."""
 
     at: int
     _expired: str | None = None
@@ -151,7 +153,7 @@ class KeyExpires:
 
 @dataclass(slots=True, kw_only=True)
 class GoesSilent:
-    """From the `at`-th request on none is answered, until `is_over` is set."""
+    """From the `at`-th request on no request is answered, until `is_over` is set."""
 
     at: int
     has_begun: threading.Event = field(default_factory=threading.Event)

@@ -1,4 +1,4 @@
-"""What can befall a run in a campaign of faults, and endless series of it."""
+"""The faults that a campaign can inject into a run, and endless series of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.rig.faults.deaths import ROLES
 from tests.rig.faults.ills import Aim, Ill
 
 EVERYONE: Final = ROLES
-# What the rules of a store that decides itself cannot be tried with, and the other way round.
+# Disturbances that do not fit a store with conditional puts, and the other way round.
 NEEDS_MD5: Final = frozenset({Ill.CORRUPTED})
 SILENT: Final = frozenset({Ill.SILENCE, Ill.SILENCE_AFTER})
 
@@ -24,8 +24,11 @@ def _named(roles: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Crash:
-    """When the process of this `role` comes to its operation number `at`, the `victims` die: none
-    means it. `mirrored`: the run works in one directory and is persisted to another."""
+    """The `victims` die when the process of this `role` reaches its operation number `at`.
+
+    No victims means that process. `mirrored`: the run works in one directory and is persisted to
+    another.
+    """
 
     role: str
     at: int
@@ -48,8 +51,11 @@ class Crash:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """When the process of this `role` comes to its operation number `at`, those of the role
-    `victim` are stopped (SIGSTOP), and no one lets them continue but holdfast."""
+    """The processes of the role `victim` are stopped (SIGSTOP) when the process of this `role`
+    reaches its operation number `at`.
+
+    Only holdfast may continue them.
+    """
 
     role: str
     at: int
@@ -67,8 +73,8 @@ class Stop:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """When the process of this `role` comes to its operation number `at`, somebody removes `what`
-    (one of REMOVABLE) from under the run."""
+    """`what` (one of REMOVABLE) is removed when the process of this `role` reaches its operation
+    number `at`."""
 
     role: str
     at: int
@@ -86,7 +92,7 @@ class Removal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cut:
-    """The power goes after so many fsyncs; `luck` is a seed for what else is on the disk."""
+    """The power fails after this many fsyncs; `luck` is a seed for what else is on the disk."""
 
     after: int
     luck: int | None
@@ -102,8 +108,10 @@ class Cut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """The disk refuses the fsync number `at` and drops the pages, `times` times in a row; fsyncs
-    after that succeed. The power goes when the run has ended; `luck` as for a `Cut`."""
+    """The disk refuses the fsync number `at` and drops the pages, `times` times in a row.
+
+    Later fsyncs succeed. The power fails when the run has ended; `luck` as for a `Cut`.
+    """
 
     at: int
     times: int = 1
@@ -122,7 +130,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strike:
-    """So many requests to the bucket, from the `at`-th that is meant, are ill."""
+    """This many matching requests to the bucket are disturbed, from the `at`-th on."""
 
     ill: Ill
     at: int
@@ -139,7 +147,7 @@ class Strike:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storm:
-    """Each request to the bucket is ill with a probability, in one way or another."""
+    """Each request to the bucket is disturbed with a probability, in one of several ways."""
 
     seed: int
     probability: float
@@ -154,7 +162,7 @@ class Storm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expiry:
-    """The credentials are refused from the `at`-th request on; those of the next run are good."""
+    """The credentials are refused from the `at`-th request on; those of the next run are valid."""
 
     at: int
 
@@ -168,10 +176,10 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """The server goes at the `at`-th request: it refuses connections, or `is_silent`.
+    """The server goes away at the `at`-th request: it refuses connections, or `is_silent`.
 
-    It comes back after `lasts_s` seconds; 0 means as soon as the run has told of it, and None
-    never: the next run has another way to it.
+    It comes back after `lasts_s` seconds; 0 means as soon as the run has reported it, None never:
+    the next run has another way to it.
     """
 
     at: int
@@ -191,8 +199,8 @@ class Outage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kill:
-    """The victims die when the `at`-th request has come to the bucket: before it `is_performed`,
-    or after that and before the answer."""
+    """The victims die at the `at`-th request to the bucket: before it `is_performed`, or after
+    that and before the answer."""
 
     at: int
     victims: tuple[str, ...]
@@ -231,7 +239,7 @@ Mishap = Crash | Stop | Removal | Cut | Refusal | Remote
 
 
 def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> Iterator[Crash]:
-    """Without end: each role's operations in random order, each way of dying in turn.
+    """Endless: each role's operations in random order, each way of dying in turn.
 
     Roles come equally often, however many operations they have.
     """
@@ -248,12 +256,12 @@ def crashes(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -
             yield Crash(role=role, at=at, is_torn=is_torn, victims=victims, mirrored=mirrored)
 
 
-# A script that is stopped is one that somebody has suspended, with all that waits for it.
+# A stopped script is one that was suspended, with everything that waits for it.
 STOPPABLE: Final = tuple(role for role in ROLES if role != "script")
 
 
 def stops(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> Iterator[Stop]:
-    """Without end: each role in turn is stopped, at any operation of any role."""
+    """Endless: each role in turn is stopped, at any operation of any role."""
     while True:
         for victim in chance.sample(STOPPABLE, len(STOPPABLE)):
             mirrored = chance.choice(list(measured))
@@ -263,7 +271,7 @@ def stops(measured: Mapping[bool, Mapping[str, int]], chance: random.Random) -> 
             yield Stop(role=role, at=at, victim=victim, mirrored=mirrored)
 
 
-# By what users see of it: the pattern of its path below the experiment's folder.
+# By the pattern of its path below the experiment's folder.
 REMOVABLE: Final = {
     "the experiment's folder": "",
     "the journal": "journal",
@@ -275,7 +283,7 @@ REMOVABLE: Final = {
 def removals(
     measured: Mapping[bool, Mapping[str, int]], chance: random.Random
 ) -> Iterator[Removal]:
-    """Without end: each thing in turn, at any operation of any role."""
+    """Endless: each thing in turn, at any operation of any role."""
     while True:
         for what in chance.sample(list(REMOVABLE), len(REMOVABLE)):
             mirrored = chance.choice(list(measured))
@@ -286,7 +294,8 @@ def removals(
 
 
 def _ways(role: str, chance: random.Random) -> list[tuple[bool, tuple[str, ...]]]:
-    """Itself, within a write too; with the script; all; and another one at that moment."""
+    """The process itself, also within a write; with the script; all; and another one at that
+    moment."""
     other = chance.choice([known for known in ROLES if known != role])
     ways: list[tuple[bool, tuple[str, ...]]] = [(False, ()), (True, ()), (False, EVERYONE)]
     ways.append((False, (other,)))
@@ -296,7 +305,7 @@ def _ways(role: str, chance: random.Random) -> list[tuple[bool, tuple[str, ...]]
 
 
 def cuts(fsyncs: int, chance: random.Random) -> Iterator[Cut]:
-    """Without end: every moment at its worst and by chance."""
+    """Endless: every moment at its worst and at random."""
     while True:
         for after in chance.sample(range(1, fsyncs + 1), fsyncs):
             yield Cut(after=after, luck=None)
@@ -304,7 +313,7 @@ def cuts(fsyncs: int, chance: random.Random) -> Iterator[Cut]:
 
 
 def refusals(fsyncs: int, chance: random.Random) -> Iterator[Refusal]:
-    """Without end: every fsync, once and twice in a row."""
+    """Endless: every fsync, once and twice in a row."""
     while True:
         for at in chance.sample(range(1, fsyncs + 1), fsyncs):
             times = chance.choice((1, 1, 1, 2, 3))
@@ -312,7 +321,7 @@ def refusals(fsyncs: int, chance: random.Random) -> Iterator[Refusal]:
             yield Refusal(at=at, times=times, luck=luck)
 
 
-# What is tried with checkpoints that travel in parts: the n-th part, or completion.
+# Requests of multipart uploads: the n-th part, or completion.
 MULTIPART: Final = tuple(
     Strike(ill=ill, at=1, times=times, aim=aim)
     for aim in (Aim.PART, Aim.COMPLETION)
@@ -328,8 +337,8 @@ MULTIPART: Final = tuple(
 
 
 def strikes(requests: int, chance: random.Random, *, outage_s: float = 0) -> Iterator[Remote]:
-    """Without end: each kind of thing in turn, at any request. `outage_s`: how long a server is
-    gone that comes back, 0 for as long as it takes the run to notice."""
+    """Endless: each kind of fault in turn, at any request. `outage_s`: how long a server is away,
+    0 for as long as the run takes to notice."""
     while True:
         yield from _single(requests, chance)
         yield from chance.sample(MULTIPART, 2)
@@ -347,7 +356,8 @@ def strikes(requests: int, chance: random.Random, *, outage_s: float = 0) -> Ite
 
 
 def _single(requests: int, chance: random.Random) -> Iterator[Strike]:
-    """Each ill, once or several times, at any request; and again at one that counts most."""
+    """Each disturbance, once or several times, at any request; and again at one that matters
+    most."""
     for ill in chance.sample(list(Ill), len(Ill)):
         times = chance.choice((1, 1, 5))
         yield Strike(ill=ill, at=chance.randint(1, requests), times=times)

@@ -1,12 +1,13 @@
-"""What a power cut leaves of a run: what was forced to the disk, and by luck some of the rest.
+"""Simulates what a power cut leaves of a run: everything forced to the disk, and by chance some of
+the rest.
 
-`environ_for` makes every Python process that is started with it write down, at each fsync, what
-became durable by it and how all files looked in that moment. `after` makes a directory as it may
-be found when the power comes back: each folder has the names that it had at its last fsync, or
-those of the moment; each file the bytes of its last fsync, those of the moment, or a part of what
-came since. A disk may refuse an fsync, as one does that could not write: the pages are dropped,
-and the fsync after it succeeds without them. Linux only; on a file system that gives a new file a
-new inode number (tmpfs does).
+`environ_for` makes every Python process that is started with it record, at each fsync, what became
+durable and how all files looked at that moment. `after` creates a directory as it may be found
+when the power is back: each folder has the names of its last fsync, or those of the moment; each
+file the bytes of its last fsync, those of the moment, or a part of what came since. A disk may
+refuse an fsync, like one that could not write: the pages are dropped, and the fsync after it
+succeeds without them. Linux only; on a file system that gives a new file a new inode number (tmpfs
+does).
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _BOOT_ID = "/proc/sys/kernel/random/boot_id"
 def environ_for(folder: Path, root: Path, *, refused: int = 0, times: int = 1) -> dict[str, str]:
     """Record into `folder` what happens below `root`, which must exist.
 
-    The fsync number `refused`, from 1, of all processes, and so many `times` from there on, are
-    answered with EIO; 0 for none.
+    From fsync number `refused` (from 1, of all processes) on, `times` fsyncs are answered with
+    EIO; 0 for none.
     """
     (folder / "blobs").mkdir(parents=True)
     (folder / "log").touch()
@@ -48,19 +49,19 @@ def environ_for(folder: Path, root: Path, *, refused: int = 0, times: int = 1) -
 
 
 def refusals(folder: Path) -> list[str]:
-    """Which files and folders were refused."""
+    """The files and folders whose fsync was refused."""
     path = folder / "refused"
     return path.read_text().splitlines() if path.exists() else []
 
 
 def rebooted(boot: str) -> dict[str, str]:
-    """The environment of a machine that has been started since."""
+    """The environment of a machine that was rebooted since."""
     return {BOOT: boot, "PYTHONPATH": f"{HOOK}{os.pathsep}{ROOT}"}
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An fsync: of the inode `synced`, whose content it was, and all that was there then.
+    """An fsync of the inode `synced`, its content, and everything that existed then.
 
     A content is a blob's name, or for a folder its names with their inodes.
     """
@@ -80,7 +81,8 @@ class Recording:
         self.moments = [_moment(json.loads(line)) for line in lines]
 
     def after(self, number: int, target: Path, chance: random.Random | None) -> None:
-        """Make `target` as a cut after so many fsyncs leaves it; by `chance`, or at its worst."""
+        """Create `target` as a cut after this many fsyncs leaves it; by `chance`, or at its
+        worst."""
         durable = {moment.synced: moment.content for moment in self.moments[:number]}
         now = self.moments[number - 1].now if number else {}
         self._fill(target, self._root, durable, now, chance)
@@ -166,7 +168,7 @@ class _Recorder:
             if not (path == str(self._root) or path.startswith(f"{self._root}/")):
                 perform(fd)
                 return
-            # What is there before is durable after, and what comes meanwhile may not be.
+            # What existed before is durable after it; what comes meanwhile may not be.
             if self._refused and self._is_refused():
                 self._drop(fd, path)
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
@@ -185,7 +187,7 @@ class _Recorder:
         return number in self._refused
 
     def _drop(self, fd: int, path: str) -> None:
-        """What was not on the disk yet never comes there, whatever later fsyncs say."""
+        """Data that was not on the disk yet never gets there, whatever later fsyncs answer."""
         with open(self._folder / "refused", "a") as told:
             told.write(f"{path}\n")
         facts = os.fstat(fd)
@@ -239,7 +241,7 @@ class _Recorder:
         return name
 
     def _walk(self, folder: str) -> Iterator[tuple[int, Any]]:
-        """The content of every file and folder; one that goes meanwhile is as good as gone."""
+        """The content of every file and folder; one that disappears meanwhile is skipped."""
         names = _names(folder)
         yield os.stat(folder).st_ino, names
         for name, (inode, is_folder) in names.items():

@@ -1,8 +1,8 @@
 """A disk that does not answer: each fsync waits at a gate, as it hangs on a dead NFS server.
 
-`environ_for` makes every Python process of these roles that is started with it wait at the gate
-`GATE` in each fsync below `root`. A test holds the gate from the moment on in which the disk is to
-be silent, hears of the first call by a mark, and may let the disk answer again by opening it.
+`environ_for` makes every Python process of these roles wait at the gate `GATE` in each fsync below
+`root`. A test holds the gate from the moment when the disk should stop answering, gets a mark at
+the first call, and may open it again.
 """
 
 from __future__ import annotations

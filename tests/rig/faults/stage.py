@@ -1,4 +1,4 @@
-"""Runs the same small experiment again and again on a disk, and lets it be killed or go dark."""
+"""Runs the same small experiment again and again on a disk, and kills it or cuts its power."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ GOES_ON = {"go_on": True, "wishes": {"resume_errored": True}}
 
 
 class Stage:
-    """Each run has a new folder. Several may be played at once, in threads.
+    """Each run has a new folder. Several may run at once, in threads.
 
-    `ranks`: so many workers train each trial together; 0 for trials of one worker.
+    `ranks`: this many workers train each trial together; 0 for trials of one worker.
     """
 
     def __init__(self, folder: Path, script: Path, ranks: int = 0) -> None:
@@ -35,14 +35,14 @@ class Stage:
         self._runs = itertools.count(1)
 
     def measure(self, *, mirrored: bool) -> dict[str, int]:
-        """How many operations each role comes to in a run that no one disturbs."""
+        """How many operations each role performs in an undisturbed run."""
         with self.bench(mirrored=mirrored) as bench:
             fault = _armed(bench)
             bench.start().succeeds()
             return deaths.counts(Path(fault.folder))
 
     def crash(self, crash: Crash) -> Story:
-        """Cut a run there, resume it, and hold what is left against what must be true."""
+        """Kill a run there, resume it, and check the result."""
         with self.bench(mirrored=crash.mirrored) as bench:
             fault = _armed(
                 bench, crash.role, crash.at, is_torn=crash.is_torn, victims=crash.victims
@@ -55,7 +55,7 @@ class Stage:
             return after.story(crash, deaths.fired(Path(fault.folder)))
 
     def stop(self, stop: Stop) -> Story:
-        """Stop a process there: the run must come to a good end by itself."""
+        """Stop a process there: the run must succeed by itself."""
         with self.bench(mirrored=stop.mirrored) as bench:
             fault = _armed(
                 bench, stop.role, stop.at, victims=(stop.victim,), signum=signal.SIGSTOP
@@ -68,8 +68,10 @@ class Stage:
             return after.story(stop, deaths.fired(Path(fault.folder)))
 
     def remove(self, removal: Removal) -> Story:
-        """Remove something from under a run: it says so, or has lost nothing. What was removed is
-        put back, and the experiment continued."""
+        """Remove something during a run: it reports that, or has lost nothing.
+
+        What was removed is put back, and the experiment continued.
+        """
         with self.bench(mirrored=removal.mirrored) as bench:
             root = _trees(bench)[-1]
             removes = str(root / REMOVABLE[removal.what]).rstrip("/")
@@ -87,8 +89,8 @@ class Stage:
             del bench.environ[deaths.VARIABLE]
             _put_back(deaths.removed(Path(fault.folder)), Path(fault.removes))
             goes_on = GOES_ON if has_begun(root) else {}
-            # A checkpoint that was not there for a moment is dropped, and said to be. One that was
-            # made in the place of the removed folder is in storage only, or lost with that place.
+            # A checkpoint that was missing for a moment is dropped and reported. One that was made
+            # in the place of the removed folder is in storage only, or lost with that place.
             after.finishes(bench.start(**goes_on), may_lose=True)
             notes = after.without_told_losses(bench.notes())
             after.holds(_trees(bench), notes, storage=bench.root)
@@ -96,7 +98,7 @@ class Stage:
 
     @contextmanager
     def recorded(self) -> Iterator[powercut.Recording]:
-        """A run of which everything that it forces to the disk is written down."""
+        """A run whose fsyncs are all recorded."""
         with self.bench() as bench:
             bench.storage.mkdir()
             bench.environ |= powercut.environ_for(bench.folder / "recorded", bench.storage)
@@ -105,7 +107,7 @@ class Stage:
             yield powercut.Recording(bench.folder / "recorded", bench.storage)
 
     def lose_power(self, recording: powercut.Recording, cut: Cut) -> Story:
-        """Go on with what the cut leaves, on a machine that has been started since."""
+        """Resume from what the cut leaves, on a machine that was rebooted."""
         with self.bench() as bench:
             chance = None if cut.luck is None else random.Random(f"{cut.after} {cut.luck}")
             recording.after(cut.after, bench.storage, chance)
@@ -120,8 +122,10 @@ class Stage:
             return after.story(cut, str(cut))
 
     def refuse(self, refusal: Refusal) -> Story:
-        """Have an fsync refused, cut the power when the run has ended, and continue: what a run
-        that ended well has acknowledged is on the disk, and one that did not says why."""
+        """Refuse an fsync, cut the power when the run has ended, and resume.
+
+        The acknowledged rows of a successful run are on the disk, and a failed one says why.
+        """
         with self.bench() as bench:
             bench.storage.mkdir()
             records = bench.folder / "recorded"
@@ -153,7 +157,7 @@ class Stage:
 
     @contextmanager
     def bench(self, *, mirrored: bool = False) -> Iterator[Bench]:
-        """Where one run is played and resumed."""
+        """The place where one run is started and resumed."""
         folder = self.folder / f"run-{next(self._runs)}"
         folder.mkdir(parents=True)
         with workbench(folder, self._script) as bench:
@@ -175,7 +179,8 @@ def in_memory(script: Path, ranks: int = 0) -> Iterator[Stage]:
 
 
 def _put_back(aside: Path, place: Path) -> None:
-    """In the place of what a run may have made there since; `place` may end with a pattern."""
+    """Put it back in place of what a run may have created since; `place` may end with a
+    pattern."""
     for removed in aside.iterdir() if aside.exists() else ():
         target = place.parent / removed.name
         if target.is_dir():
@@ -185,8 +190,10 @@ def _put_back(aside: Path, place: Path) -> None:
 
 
 def _armed(bench: Bench, role: str = "script", at: int = 0, **how: Any) -> deaths.Fault:
-    """The fault that every process of the bench carries from now on; without `at` they only count.
-    `how` are further fields of a Fault."""
+    """The fault of every process of the bench from now on; without `at` they only count.
+
+    `how` are further fields of a Fault.
+    """
     fault = deaths.Fault(
         folder=str(bench.folder / "counting"),
         roots=[str(bench.storage), str(bench.folder / "here")],
@@ -199,6 +206,6 @@ def _armed(bench: Bench, role: str = "script", at: int = 0, **how: Any) -> death
 
 
 def _trees(bench: Bench) -> list[Path]:
-    """Where the experiment lies: in the storage, and in the directory that it works in."""
+    """The experiment's folders: in the storage, and in the directory that it works in."""
     here = bench.folder / "here" / "run"
     return [bench.root, here] if "RAY_AIR_LOCAL_CACHE_DIR" in bench.environ else [bench.root]

@@ -1,4 +1,4 @@
-"""Imported by Python at the start of every process of a campaign: see the modules named here."""
+"""Python imports this at the start of every process of a campaign: see the modules named here."""
 
 import os
 

@@ -1,7 +1,7 @@
 """A campaign of damaged and forged files: `python -m tests.rig.mutation.campaign --help`.
 
 Each mutation changes one file of an experiment; then every command reads it, and one of the ways
-to continue or repair it is tried. `judge` says what none of them may do.
+to continue or repair it is tried. `judge` has the rules that all of them must follow.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _LOOKS: Sequence[tuple[str, ...]] = (
     ("python", "analysis", "RUN"),
     ("python", "can_restore", "RUN"),
 )
-# Afterwards one of these series: each may change the experiment, and nothing else.
+# Then one of these series: each may change the experiment; the readings before must not.
 _CHANGES: Sequence[Sequence[tuple[str, ...]]] = (
     (("python", "results", "RUN"), ("python", "fit", "RUN")),
     (("python", "auto", "RUN"),),
@@ -52,7 +52,7 @@ _CHANGES: Sequence[Sequence[tuple[str, ...]]] = (
 
 @dataclass(slots=True)
 class Tally:
-    """What was tried by now."""
+    """The mutations tried so far."""
 
     mutations: int = 0
     by_damage: Counter[str] = field(default_factory=Counter)
@@ -60,7 +60,7 @@ class Tally:
     broken: Counter[str] = field(default_factory=Counter)
 
     def figures(self) -> dict[str, object]:
-        """For `--json`."""
+        """The figures for `--json`."""
         return {
             "mutations": self.mutations,
             "damages": dict(self.by_damage),
@@ -96,7 +96,7 @@ class Finding:
 
 
 class Place:
-    """One specimen with its reader: mutations of it are played one after the other."""
+    """One specimen with its reader: its mutations run one after the other."""
 
     def __init__(self, kind: str, script: Path, folder: Path, *, deadline_s: float) -> None:
         self._specimen = specimens.make(kind, script, folder)

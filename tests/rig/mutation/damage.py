@@ -14,8 +14,8 @@ from typing import Any
 from tests.rig.mutation import forms
 
 CANARY, EXPERIMENT = "canary", "run"
-# Names that lead elsewhere, or into a terminal. `{canary}` is the absolute path of what must
-# neither be read nor written.
+# Names that lead elsewhere, or contain terminal controls. `{canary}` is the absolute path of the
+# folder that must be neither read nor written.
 _NAMES = (
     "../../{canary_name}", "../../../{canary_name}", "{canary}", "..", ".", "", "/", "a/../../b",
     "{canary}/secret", "x\x00y", "\x1b[31mred\x1b[0m", "a\nb", "\x9b2J", "n" * 5000, "journal",
@@ -30,8 +30,10 @@ _DEEP, _WIDE = 3_000, 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
-    """What was done: `path` is relative to the world. `is_raw`: no checksum was made right again,
-    so that whatever is lost by it can be noticed."""
+    """The change: `path` is relative to the world.
+
+    `is_raw`: no checksum was corrected, so the loss can be noticed.
+    """
 
     path: str
     what: str
@@ -54,7 +56,7 @@ def damage_one(world: Path, chance: random.Random) -> Damage:
 
 
 def _files(world: Path) -> Iterator[str]:
-    """Those of the experiment; the canary and the notes of what was trained are not its."""
+    """The experiment's files, without the canary and the notes of trained epochs."""
     for folder, _, names in sorted(os.walk(world)):
         inside = os.path.relpath(folder, world)
         if inside != "." and not inside.startswith(CANARY):
@@ -62,7 +64,7 @@ def _files(world: Path) -> Iterator[str]:
 
 
 def _kind(path: str) -> str:
-    """What a file is: segments, checkpoints and trials are of one kind each."""
+    """The kind of a file: segments, checkpoints and trials are one kind each."""
     where = path.partition("/")[0]
     parent, _, name = path.rpartition("/")
     for prefix in ("experiment_state-", "basic-variant-state-", "events.out", ".tmp-"):
@@ -108,7 +110,7 @@ def _places(tree: Any, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, 
 
 
 def _with(tree: Any, keys: tuple[Any, ...], new: Any) -> Any:
-    """A copy of the tree in which the value at `keys` is `new`; _REMOVED takes it out."""
+    """A copy of the tree with `new` as the value at `keys`; _REMOVED removes it."""
     if not keys:
         return new
     key, *rest = keys
@@ -147,7 +149,7 @@ def _forged(value: Any, chance: random.Random, canary: Path) -> tuple[Any, str]:
 
 
 def _make_right(world: Path, path: str, chance: random.Random) -> None:
-    """What else a forger would make right: checksums that other files hold of this one."""
+    """Correct the checksums of this file in other files, as a forger would."""
     if not path.endswith(".log"):
         return
     root = (world / path).parent.parent
@@ -221,7 +223,7 @@ def _link_out(file: Path, canary: Path, chance: random.Random) -> None:
 
 
 def _link_folder_out(file: Path, canary: Path, chance: random.Random) -> None:
-    """The folder that it lies in, instead. The experiment's own place is the user's choice."""
+    """Replace the folder of the file. The experiment's own place is the user's choice."""
     folder = file.parent
     if folder.name == EXPERIMENT:
         _link_out(file, canary, chance)
@@ -236,7 +238,7 @@ def _make_fifo(file: Path, canary: Path, chance: random.Random) -> None:
 
 
 def _grow(file: Path, canary: Path, chance: random.Random) -> None:
-    """To 3 GiB, which take no room on the disk."""
+    """Extend the file to 3 GiB, which take no disk space."""
     os.truncate(file, 3 << 30)
 
 

@@ -21,7 +21,8 @@ _FRAME = struct.Struct("<II")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """`decode` gives a tree of dicts, lists and plain values; `encode` makes the file of it."""
+    """`decode` returns a tree of dicts, lists and plain values; `encode` makes the file from
+    it."""
 
     name: str
     decode: Callable[[bytes], Any]
@@ -51,7 +52,7 @@ def form_of(path: str) -> Form | None:
 
 
 def journal_records(data: bytes) -> tuple[list[bytes], bool]:
-    """The payloads of a segment, and whether they are all that is in it."""
+    """The payloads of a segment, and whether it has nothing else."""
     payloads: list[bytes] = []
     if not data.startswith(JOURNAL_MAGIC):
         return payloads, False

@@ -1,4 +1,4 @@
-"""What no command may do, whatever the files say: each rule returns a sentence, "" if it holds."""
+"""Rules for every command, whatever the files contain: each returns a sentence, "" if it holds."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 from tests.rig.mutation.damage import Damage
 from tests.rig.mutation.readings import UNEXPECTED, Reading
 
-# What the canary's file says: no command may print it.
+# The content of the canary's file: no command may print it.
 SECRET = "the-canary-must-not-be-read"
 _STATUSES = (0, 1, 2)
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-# To what is not a terminal `logs` prints what a trial has printed, and `export` its values, byte
-# by byte.
+# If the output is not a terminal, `logs` prints a trial's output, and `export` its values, byte by
+# byte.
 _RAW_OUTPUT = ("logs", "export")
 _LONGEST_ERROR = 4_000
-# How a reading says that it does not show everything.
+# The words by which a reading says that it is incomplete.
 _LOUD = re.compile(
     r"damage|unreadable|cannot|could not|lost|missing|aside|broken|not used|incomplete|wrong|gap"
     r"|cut off|cut short|not be read|no valid|refus|invalid|unknown|newer|another version|no head"
@@ -34,9 +34,12 @@ _LOUD = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One reading of one damaged world. `before` and `after` are digests of the canary and of the
-    experiment; `expected` is the same reading of the undamaged world. `redone` epochs were trained
-    again. `is_told`: a repair before it has said what was lost."""
+    """One reading of one damaged world.
+
+    `before` and `after` are digests of the canary and of the experiment; `expected` is the same
+    reading of the undamaged world. `redone` epochs were trained again. `is_told`: an earlier
+    repair has reported the loss.
+    """
 
     damage: Damage
     reading: Reading
@@ -99,7 +102,7 @@ def _short_errors(case: Case) -> str:
 
 
 def _no_silent_loss(case: Case) -> str:
-    """Only where bytes were damaged: what was forged with a valid checksum cannot be missed."""
+    """Only for damaged bytes: a forgery with a valid checksum cannot be noticed."""
     if not case.damage.is_raw or case.reading.status != 0:
         return ""
     if case.is_told or is_loud(case):
@@ -112,7 +115,7 @@ def _no_silent_loss(case: Case) -> str:
 
 
 def is_loud(case: Case) -> bool:
-    """Whether a reading says more than that of the undamaged world, of something that is wrong."""
+    """Whether a reading reports a fault that the same reading of the undamaged world does not."""
     said = case.reading.stderr.strip()
     if said and said != case.expected.stderr.strip():
         return True
@@ -121,7 +124,7 @@ def is_loud(case: Case) -> bool:
 
 
 def _figures(stdout: str) -> dict[str, int]:
-    """How many trials and rows a reading counts, and rows that a tracker has, from its JSON."""
+    """The numbers of trials and rows of a reading, and of a tracker's rows, from its JSON."""
     try:
         plain = json.loads(stdout)
     except ValueError:

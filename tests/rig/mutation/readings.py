@@ -1,8 +1,8 @@
-"""Every way to read or continue an experiment, each in a process of its own with a deadline.
+"""Every way to read or continue an experiment, each in its own process with a deadline.
 
-`python -m tests.rig.mutation.readings SCRIPT` imports everything once; for each line on its
-stdin, a JSON object of `argv`, `folder` and `deadline_s`, it forks a process that performs it, and
-answers with a line. SCRIPT is a user's, which has `tuner(folder, kind)`.
+`python -m tests.rig.mutation.readings SCRIPT` imports everything once. For each line on its stdin,
+a JSON object of `argv`, `folder` and `deadline_s`, it forks a process that performs it, and
+answers with a line. SCRIPT is a user's script with `tuner(folder, kind)`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import Any, Self
 from tests.rig import ROOT
 from tests.rig.fake_tracker import told_to
 
-# What a reading in Python raised that no caller should have to expect.
+# An undocumented exception of a reading in Python.
 UNEXPECTED = 70
 EXPECTED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one process printed. `status` is None where it was killed at its deadline."""
+    """The output of one process. `status` is None if it was killed at its deadline."""
 
     argv: tuple[str, ...]
     status: int | None
@@ -64,7 +64,7 @@ class Reader:
         self._process.communicate()
 
     def perform(self, *argv: str, folder: Path, deadline_s: float) -> Reading:
-        """Raises EOFError where the reader itself has died."""
+        """Raises EOFError if the reader itself has died."""
         order = {"argv": argv, "folder": str(folder), "deadline_s": deadline_s}
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -106,7 +106,7 @@ def main() -> None:
 
 
 def _load(path: Path) -> ModuleType:
-    """As a module that the workers of its trials can import, too."""
+    """Load the script as a module that workers can import, too."""
     sys.path.insert(0, str(path.parent))
     os.environ["PYTHONPATH"] = f"{path.parent}{os.pathsep}{ROOT}"
     return importlib.import_module(path.stem)
@@ -171,7 +171,7 @@ def _results(tune: Any, script: Any, path: str) -> Any:
 
 
 def _restored(tune: Any, script: Any, path: str) -> Any:
-    """A trainer is taken from trainer.pkl."""
+    """Restore with the trainer in trainer.pkl."""
     given = [] if os.environ["SPECIMEN_HOW"] == "trainer" else [script.train]
     return tune.Tuner.restore(path, *given)
 
@@ -182,13 +182,13 @@ def _continue(tune: Any, script: Any, path: str) -> Any:
 
 
 def _auto(tune: Any, script: Any, path: str) -> Any:
-    """The one line for first start and restart."""
+    """The same line for first start and restart."""
     folder = Path(path).parent.parent
     return _outcome(script.tuner(folder, os.environ["SPECIMEN_HOW"]).fit(resume="auto"), path)
 
 
 def _outcome(grid: Any, path: str) -> Any:
-    """`told` are the rows that a tracker was given, each counted once."""
+    """`told` are the rows that a tracker got, each counted once."""
     told = told_to(Path(path).parent.parent / "told", "row")
     return {
         "rows": sum(len(one.metrics_dataframe) for one in grid),

@@ -20,7 +20,7 @@ from tests.rig.bench import QUICK
 from tests.rig.mutation.damage import CANARY, EXPERIMENT
 from tests.rig.mutation.judge import SECRET
 
-# How the script is run, one after the other, until it is as it shall be.
+# The runs of the script, one after the other, that make the specimen.
 KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "finished": ("local", ("",)),
     "killed": ("local", ("SIGINT", "SIGKILL")),
@@ -52,8 +52,8 @@ class Specimen:
 
     @property
     def epochs_repeated(self) -> int:
-        """How many epochs were trained although they had been trained before."""
-        if self.kind == "population":  # whose trials begin again from each other's checkpoints
+        """How many epochs were trained more than once."""
+        if self.kind == "population":  # whose trials restart from each other's checkpoints
             return 0
         trained = (self.world / "ran").read_text().splitlines()
         return len(trained) - len(set(trained))
@@ -69,13 +69,13 @@ class Specimen:
         }
 
     def reset(self) -> None:
-        """As it was."""
+        """Restore the original state."""
         shutil.rmtree(self.world)
         shutil.copytree(self.pristine, self.world, symlinks=True)
 
 
 def environment(home: Path) -> dict[str, str]:
-    """For every process: nothing of the user's but the path."""
+    """The environment of every process: only the user's PATH."""
     return {
         **QUICK,
         "HOME": str(home),

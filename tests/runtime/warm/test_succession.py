@@ -1,5 +1,7 @@
-"""What the first worker imports is there when the next one starts: with real processes, and small
-packages that stand for installed distributions and for the user's code."""
+"""Imports of the first worker are there when the next one starts.
+
+With real processes, and small packages in place of installed distributions and the user's code.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ pytestmark = [pytest.mark.anyio, pytest.mark.process]
 OBEYING = "tests.rig.worker_entry:OBEYING"
 Write = Callable[..., None]
 
-# Workers wait for a successor twice as long, which is long enough for a machine that is busy.
+# Workers wait twice as long for a successor, long enough for a busy machine.
 TOOK_S = 15.0
-# A distribution whose modules say in which process they were imported.
+# A distribution whose modules record the process that imported them.
 KELP = {"kelp": "import os, kelp.blade\npid = os.getpid()", "kelp.blade": "import os"}
 # The user's code: it is not installed.
 USER = """
@@ -50,7 +52,7 @@ def value(module, attribute):
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Install modules, by their names; the folder of the user's own comes before."""
+    """Install modules, by their names; the folder of the user's own comes first."""
     site = tmp_path / "site-packages"
     users = tmp_path / "users"
     users.mkdir()
@@ -92,7 +94,7 @@ async def ends(worker: LocalWorker, heard: Heard, *message: Any) -> str:
 
 
 async def learned_by(launcher: LocalLauncher, function: str, *arguments: Any) -> list[str]:
-    """What a first worker that calls this has imported, as it says itself."""
+    """The modules that a first worker with this call has imported, as it reports them."""
     worker, heard = start(launcher, "first")
     await ask(worker, heard, "call", function, *arguments)
     names: list[str] = await ask(worker, heard, "learned")
@@ -101,7 +103,7 @@ async def learned_by(launcher: LocalLauncher, function: str, *arguments: Any) ->
 
 
 async def loaded_in_the_next(launcher: LocalLauncher, *names: str) -> list[str]:
-    """Which of these a new worker has without importing them."""
+    """The modules of these that a new worker has without importing them."""
     worker, heard = start(launcher, "next")
     found: list[str] = await ask(worker, heard, "call", "mine:has", *names)
     assert await ends(worker, heard, "return") == "exited with status 0"
@@ -242,7 +244,7 @@ async def test_what_later_workers_import_is_learned_too(
     names = await learned_by(launcher, "mine:bring", "reef")
     assert names == ["reef"]
     launcher.learn(names, TOOK_S)
-    # No one waits for the second successor: it is there when it is.
+    # The second successor is not awaited: it is used once it is ready.
     found: list[str] = []
     while found != ["kelp", "reef"]:
         found = await loaded_in_the_next(launcher, "kelp", "reef")
@@ -286,7 +288,7 @@ HARM = {
     "an exit": "import os\nos._exit(0)",
     "a process": "import subprocess\nchild = subprocess.Popen(['sleep', '60'])",
     "a connection": "import socket\nends = socket.socketpair()",
-    # As a GPU's driver leaves it open, which serves no process that is forked.
+    # As a GPU's driver leaves it open; a forked process cannot use it.
     "a device": "device = open('/dev/full')",
     "a temporary folder": "import tempfile\nfolder = tempfile.TemporaryDirectory()",
     "files to remove": "import atexit, shutil\natexit.register(shutil.rmtree, '/not/there', True)",
@@ -310,7 +312,7 @@ async def test_so_is_one_that_imports_it(launcher: LocalLauncher, installed: Wri
     installed(harmful=HARM["a thread"], kelp="import harmful", reef="import kelp", sand="")
     await launcher.open(OBEYING, b"")
     launcher.learn(["sand", "reef", "kelp", "harmful", "last"], 10.0)
-    # Each try finds one of them; the last one takes what came before.
+    # Each try finds one of them; the last one gets the modules before it.
     assert await loaded_in_the_next(launcher, "sand", "reef", "kelp", "harmful") == ["sand"]
 
 

@@ -1,4 +1,5 @@
-"""A population whose workers a test plays: each report is answered, each clone gets its copy."""
+"""A population whose workers a test plays: it answers each report, and copies checkpoints for
+clones."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,7 +33,7 @@ class Play:
         return self.run.trial(trial_id).config
 
     def report(self, trial_id: str, loss: float, **more: Any) -> list[Decision]:
-        """What is decided on it; all that follows is left to `settle`."""
+        """Report; returns the decision. `settle` does the rest."""
         effects = self.run.report(trial_id, {"loss": loss, **more}, checkpoint=True)
         decided = [one for answer in self.run.machine.answers for one in answer]
         self._follow(effects)
@@ -44,7 +45,7 @@ class Play:
         return decided
 
     def settle(self) -> None:
-        """Workers that were asked to end do so, and those that are to start are up."""
+        """Let workers with an order end, and waiting ones start."""
         while any(map(self._moves_on, list(self.run.machine.trials))):
             pass
 
@@ -61,12 +62,12 @@ class Play:
         return True
 
     def crash(self) -> None:
-        """Everybody dies, and the experiment is restored."""
+        """Kill all processes, and restore the experiment."""
         self.run.crash()
         self._follow(self.run.resume())
 
     def _follow(self, effects: list[Effect]) -> None:
-        """Note what was decided, and answer as the search and the user's code do."""
+        """Record the decisions, and answer like the search and the user's code."""
         self.decided.append([one for answer in self.run.machine.answers for one in answer])
         for effect in effects:
             if isinstance(effect, Suggest):
@@ -80,7 +81,7 @@ class Play:
                 self._follow(self.run.handle(event))
 
     def clones(self) -> list[tuple[str, str, Mapping[str, Any]]]:
-        """Who took over from whom, with what config."""
+        """The clones: source, target and new config."""
         return [
             (one.trial_id, one.source, one.config)
             for decided in self.decided

@@ -1,4 +1,4 @@
-"""ASHA against its definition, worked out again for each report from all that came before."""
+"""ASHA against its definition, recomputed for each report from all earlier ones."""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def stops(run: Rehearsal, trial_id: str, **metrics: float) -> bool:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Between two values in proportion, as it is usually defined (Hyndman and Fan's type 7)."""
+    """Linear interpolation between two values, as is usual (Hyndman and Fan's type 7)."""
     ranked = sorted(values)
     place = share * (len(ranked) - 1)
     low, high = ranked[math.floor(place)], ranked[math.ceil(place)]
@@ -48,7 +48,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 class Definition:
-    """What the paper says, for one bracket, with all that was ever reported at hand."""
+    """The paper's rule for one bracket, with all reports at hand."""
 
     def __init__(self, grace: int, factor: int, most: int) -> None:
         self.factor, self.most = factor, most
@@ -86,7 +86,7 @@ def test_every_stop_is_the_one_of_the_definition(
     for trial, drawn in reports:
         if trial in stopped:
             continue
-        # Roots: none lies just where two others have their quantile, so that rounding decides.
+        # Roots: none is exactly at the quantile of two others, where rounding would decide.
         loss = math.sqrt(drawn + 2)
         times[trial] += 1
         expected = definition.stops(trial, times[trial], loss)

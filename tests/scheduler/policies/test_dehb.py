@@ -1,4 +1,4 @@
-"""DEHB against its definition: which trial at which budget, made of whom, in whose place."""
+"""DEHB against its definition: which trial at which budget, its parents, and whom it replaces."""
 
 import math
 import pickle
@@ -36,7 +36,7 @@ SPACE = {
 
 
 class Definition:
-    """What the paper says, kept as plain lists: for each budget the members and their losses."""
+    """The paper's algorithm with plain lists: for each budget the members and their losses."""
 
     def __init__(self, evolution: Evolution, max_t: int, factor: int) -> None:
         self.evolution = evolution
@@ -65,7 +65,7 @@ class Definition:
         return not any(self.may_begin(b, r) for b, r in earlier)
 
     def may_be(self, bracket: int, rung: int, child: Vector, factor: float) -> bool:
-        """Whether `child` could come from anybody who may be its parent, with crossover 1."""
+        """Whether `child` could come from any possible parents, with crossover 1."""
         level = bracket % self.levels + rung
         slot = self.turns[level] % len(self.members[level])
         target = self.members[level][slot]
@@ -202,7 +202,7 @@ def tell(search: DEHBSearch, told: Told) -> None:
 
 
 def live(search: DEHBSearch, trials: range, workers: int, seed: int) -> Iterator[Told]:
-    """Let the search run, and give what it would be told again after a restore."""
+    """Run the search, and return the calls that a restore would replay."""
     chance = random.Random(seed)
     under_way: list[str] = []
     for number in trials:
@@ -235,7 +235,7 @@ def test_a_restored_search_continues_as_if_nothing_had_happened(
 
 
 def test_an_end_that_came_while_the_search_was_thinking_changes_nothing() -> None:
-    """The journal has it before the suggestion; the search heard of it after."""
+    """The journal has it before the suggestion; the search got it after."""
     search, restored = searching(), searching()
     answers = [("recall", f"t{i}", search.suggest(f"t{i}")) for i in range(9)]
     for i in range(8):
@@ -289,7 +289,7 @@ def test_a_failed_trial_is_not_promoted() -> None:
 
 
 def test_evolution_finds_what_chance_does_not() -> None:
-    """On a bowl in four dimensions, with as many trials: DEHB's paper against random search."""
+    """On a bowl in four dimensions, with as many trials: DEHB against random search."""
     space = {name: tune.uniform(0, 1) for name in "abcd"}
 
     def loss(config: Any) -> float:

@@ -1,4 +1,4 @@
-"""HyperBand against its definition, worked out for each bracket from all that trials report."""
+"""HyperBand against its definition, recomputed for each bracket from all reports."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +23,11 @@ Losses = list[list[float]]
 
 
 class Life:
-    """What trials do: trial i reports `losses[i][t - 1]` at t, as far as the list reaches, and is
-    silent about its loss but at each `every[i]`-th iteration; one in `failing` raises there."""
+    """The behaviour of trials: trial i reports `losses[i][t - 1]` at t, as far as the list
+    reaches.
+
+    It reports its loss only at each `every[i]`-th iteration; one in `failing` raises there.
+    """
 
     def __init__(self, losses: Losses, every: list[int], failing: Mapping[int, int]) -> None:
         self.losses, self.every, self.failing = losses, every, failing
@@ -40,8 +43,8 @@ class Life:
 
 
 def ends_at(life: Life, most: int, factor: int) -> list[int]:
-    """After which iteration each trial ends, by the definition: bracket after bracket, rung after
-    rung, from the losses of all that are in it."""
+    """The last iteration of each trial by the definition: bracket after bracket, rung after rung,
+    from the losses of all members."""
     ends: list[int] = []
     last = 0
     while factor ** (last + 1) <= most:
@@ -59,7 +62,7 @@ def ends_at(life: Life, most: int, factor: int) -> list[int]:
 
 def ends_in_bracket(life: Life, trials: range, most: int, factor: int, s: int) -> list[int]:
     def seen(trial: int, milestone: float) -> int | None:
-        """At which iteration a trial tells of itself at the milestone, if it comes so far."""
+        """The iteration at which a trial reports for the milestone, if it gets there."""
         least = math.ceil(milestone)
         at = -(-least // life.every[trial]) * life.every[trial]
         return at if at <= own_end(trial) else None
@@ -70,7 +73,7 @@ def ends_in_bracket(life: Life, trials: range, most: int, factor: int, s: int) -
         return lasts if failing is None or failing > lasts + 1 else failing - 1
 
     def full(trial: int) -> int:
-        """Where it is stopped at the latest."""
+        """The latest iteration at which it is stopped."""
         at_end = seen(trial, most)
         return own_end(trial) if at_end is None else at_end
 
@@ -129,7 +132,7 @@ def play(
 
 
 class Waking(HyperBandScheduler):
-    """No one has to wake it where all are paused."""
+    """Nothing has to wake it if all are paused."""
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         assert not isinstance(event, Stalled)
@@ -170,7 +173,7 @@ def test_every_stop_and_promotion_is_the_one_of_the_definition_in_whatever_order
 
 
 def steady(index: int, iteration: int) -> Step:
-    """The sooner added, the better, and everyone trains for ever."""
+    """Earlier trials are better, and every one trains for ever."""
     return {"loss": float(index)}
 
 
@@ -199,7 +202,7 @@ def test_a_search_that_waits_for_trials_to_end_hangs_no_run(
 
 def test_a_bracket_that_the_search_lets_wait_is_halved_with_those_that_it_has() -> None:
     played = play(steady, HyperBandScheduler(max_t=9), 10, most_alive=6)
-    # 6 of the 9 that the first bracket has room for; then 4 of the 5 of the second.
+    # 6 of the 9 places of the first bracket; then 4 of the 5 of the second.
     assert [trial.iteration for trial in played.trials] == [9, 3, 1, 1, 1, 1, 9, 3, 3, 3]
 
 
@@ -259,7 +262,7 @@ def test_a_trial_that_could_not_save_itself_at_its_milestone_comes_there_again()
     run.exits("t0")
     run.start("t0")
     assert run.trial("t0").iteration == 0
-    assert verdict(run, "t0", 0.0) is Verdict.PAUSE  # and what it was worth first counts
+    assert verdict(run, "t0", 0.0) is Verdict.PAUSE  # and its first value counts
     assert verdict(run, "t1", 4.0) is Verdict.PAUSE
     assert verdict(run, "t2", 6.0) is Verdict.STOP
     assert run.trial("t0").status is Status.TERMINATED
@@ -360,7 +363,7 @@ def test_settings_that_mean_nothing_are_refused(
 
 
 def halving(count: int, max_t: int = 3, *, search_ends: bool = True, **spec: Any) -> Rehearsal:
-    """A bracket with so many, all of whom run."""
+    """A bracket with this many trials, all of which run."""
     known = {"metric": "loss", "mode": "min", "scheduler": "HyperBandScheduler"}
     run = Rehearsal(
         capacity={"CPU": float(count)}, policy=HyperBandScheduler(max_t=max_t), **(known | spec)

@@ -1,4 +1,4 @@
-"""The median stopping rule against its definition, worked out again from all that was reported."""
+"""The median stopping rule against its definition, recomputed from all reports."""
 
 import math
 from statistics import mean, median
@@ -46,7 +46,7 @@ def verdict(run: Rehearsal, trial_id: str, loss: float, **more: Any) -> Verdict:
 
 
 def stops(history: dict[int, list[float]], trial: int, grace: int, least: int) -> bool:
-    """What the paper says of a trial that has just reported."""
+    """The paper's rule for a trial that has just reported."""
     time = len(history[trial])
     others = [
         mean(losses[grace - 1 : time])

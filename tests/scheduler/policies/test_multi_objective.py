@@ -1,4 +1,4 @@
-"""Multi-objective ASHA against its definition, worked out from scratch for each report."""
+"""Multi-objective ASHA against its definition, recomputed for each report."""
 
 import math
 from collections.abc import Sequence
@@ -37,7 +37,7 @@ def stops(run: Rehearsal, trial_id: str, **metrics: float) -> bool:
 
 
 def fronts_of(points: Sequence[tuple[float, ...]]) -> list[list[int]]:
-    """Take away those that no one left beats, again and again."""
+    """Remove the points that no other one dominates, repeatedly."""
     left, fronts = set(range(len(points))), []
     while left:
         front = [
@@ -81,7 +81,7 @@ def test_a_choice_covers_a_front_beginning_with_the_best_by_the_first_metric() -
 
 
 def is_good(points: list[tuple[float, float]], factor: int) -> bool:
-    """What the paper says of the newest of the points at a rung."""
+    """The paper's rule for the newest of the points at a rung."""
     count, newest = max(1, len(points) // factor), len(points) - 1
     for front in fronts_of(points):
         if newest in front:

@@ -1,4 +1,4 @@
-"""PASHA against its definition, worked out again for each report from all that came before."""
+"""PASHA against its definition, recomputed for each report from all earlier ones."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -28,8 +28,8 @@ GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
 
 
 class Definition:
-    """What the paper says, with all that was ever reported at hand. Trials are numbers; one that
-    waits is not in `going`."""
+    """The paper's rule, with all reports at hand. Trials are numbers; one that waits is not in
+    `going`."""
 
     def __init__(self, rungs: list[int], factor: int, percent: float) -> None:
         self.rungs, self.factor, self.percent = rungs, factor, percent
@@ -41,7 +41,7 @@ class Definition:
         self.ended: set[int] = set()
 
     def at(self, rung: int) -> list[int]:
-        """Who has come to a rung, best first."""
+        """The trials that have reached a rung, best first."""
         came = [trial for known, trial in self.order if known == rung]
         return sorted(came, key=lambda trial: self.curves[trial][self.rungs[rung] - 1])
 

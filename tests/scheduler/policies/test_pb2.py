@@ -1,4 +1,4 @@
-"""The bandit: its Gaussian process against the textbook, and what it chooses."""
+"""The bandit: its Gaussian process against the textbook, and its choices."""
 
 import math
 from typing import Any
@@ -77,7 +77,7 @@ def test_the_kernel_is_that_of_the_paper() -> None:
 
 
 def measured(count: int) -> tuple[list[Measurement], list[float]]:
-    """It is best at 0.3."""
+    """A function with its best value at 0.3."""
     points = [Measurement(i // 4, (i * 0.618 % 1,)) for i in range(count)]
     return points, [-((point.place[0] - 0.3) ** 2) for point in points]
 
@@ -129,7 +129,7 @@ def test_values_that_have_nearly_diverged_are_no_trouble() -> None:
 
 
 def trained(policy: PB2, rounds: int, **spec: Any) -> Play:
-    """Four trials, of which the loss falls the faster the nearer `lr` is to 0.7."""
+    """Four trials whose loss falls faster the closer `lr` is to 0.7."""
     play = Play(policy, 4, **spec)
     losses = dict.fromkeys((f"t{i}" for i in range(4)), 100.0)
     for _ in range(rounds):

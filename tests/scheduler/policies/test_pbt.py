@@ -1,5 +1,4 @@
-"""Population based training against its definition, worked out again from all that was
-reported."""
+"""Population based training against its definition, recomputed from all reports."""
 
 import math
 from typing import Any
@@ -29,9 +28,9 @@ def pbt(**given: Any) -> PopulationBasedTraining:
 
 
 class Definition:
-    """What the paper says, and Ray: who is in which quantile by the newest scores.
+    """The rule of the paper and of Ray: the quantile of each trial by its newest score.
 
-    How good one is that has taken over is not known before it is looked at again.
+    The score of a clone is not known before its next report.
     """
 
     def __init__(self, size: int, interval: int, fraction: float) -> None:
@@ -41,7 +40,7 @@ class Definition:
         self.unknown: set[str] = set()
 
     def sources(self, trial: str, time: int, loss: float) -> set[str]:
-        """From whom the trial may take over now."""
+        """The trials that may be the source of a clone now."""
         if time - self.since[trial] < self.interval:
             return set()
         self.since[trial] = time
@@ -88,7 +87,7 @@ def test_who_takes_over_from_whom_is_what_the_definition_says(
 def crashed_and_not(
     policy: PopulationBasedTraining, losses: list[int], crash_at: int, *, midway: bool, room: int
 ) -> list[Play]:
-    """The same reports twice; once everybody dies on the way."""
+    """The same reports twice; once all processes are killed on the way."""
     plays = [Play(policy, 4, room), Play(policy, 4, room)]
     for play, crashes in zip(plays, (False, True), strict=True):
         for number, loss in enumerate(losses):
@@ -202,7 +201,7 @@ def test_trials_that_have_ended_do_not_count() -> None:
 
 
 def test_no_one_takes_over_what_one_had_saved_before_it_was_none_of_the_best() -> None:
-    """A class trainable saves itself when told; t1 is the best again when t0 has ended."""
+    """A class trainable saves itself on request; t1 is the best again when t0 has ended."""
     play = Play(pbt(perturbation_interval=1), 3, saves_when_told=True)
 
     def step(trial_id: str, loss: float) -> list[Decision]:
@@ -257,7 +256,7 @@ def test_where_there_is_less_room_than_trials_they_take_turns() -> None:
 def test_one_that_takes_over_again_and_again_keeps_no_one_from_the_room(
     most: int | None, explore: Any
 ) -> None:
-    """On one worker, where the best are those that were trained least."""
+    """On one worker, where the best are those with the least training."""
     search = TuneBOHB(seed=1)
     found = simulate(
         lambda config, iteration: config["lr"] + iteration,

@@ -1,4 +1,4 @@
-"""A trial of a population once more, by what the log of the policy has of it."""
+"""Repeats a trial of a population from the policy's log."""
 
 import json
 from typing import Any
@@ -25,7 +25,7 @@ def test_the_schedule_goes_through_those_that_the_trial_took_over_from() -> None
 
 
 def test_what_was_overwritten_by_a_later_takeover_does_not_count() -> None:
-    """Ray leaves the former history of a trial in its file."""
+    """Ray leaves the earlier history of a trial in its file."""
     schedule = schedule_of(line("0_c", "3_d", 2, 2, 0.7, 0.8) + LOG)
     assert schedule.first == {"lr": 0.1}
     assert len(schedule.changes) == 2

@@ -1,4 +1,4 @@
-"""The seam of trial schedulers: a small one that does what the reports tell it to."""
+"""The interface of trial schedulers: a small one that does what the reports say."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -69,7 +69,7 @@ def running(count: int, policy: TrialScheduler | None = None, **spec: Any) -> Re
 
 
 def told(run: Rehearsal) -> Told:
-    """The policy that decides, which is a copy of the one that was given."""
+    """The policy that decides: a copy of the given one."""
     assert isinstance(run.machine.policy, Told)
     return run.machine.policy
 
@@ -325,7 +325,7 @@ def test_under_pasha_too_what_reaches_a_bound_counts_for_the_others() -> None:
 
 
 class OfRay(TrialScheduler):
-    """Written for Ray, which asks it in other methods."""
+    """Written for Ray, which calls other methods."""
 
     def on_trial_result(self, controller: Any, trial: Any, result: Any) -> str:
         return "STOP"

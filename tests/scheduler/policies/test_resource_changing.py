@@ -1,4 +1,4 @@
-"""Trials that get more or less of the machine while they run, under another scheduler."""
+"""Trials that get more or fewer resources while they run, under another scheduler."""
 
 from collections.abc import Mapping
 from typing import Any

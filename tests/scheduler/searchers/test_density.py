@@ -57,7 +57,7 @@ def test_whole_numbers_have_equal_parts_of_the_axis() -> None:
 
 
 def test_the_density_is_that_of_statsmodels() -> None:
-    """Beside `KDEMultivariate(data, var_type="ccu", bw=...)` of statsmodels 0.15.0."""
+    """Compared with `KDEMultivariate(data, var_type="ccu", bw=...)` of statsmodels 0.15.0."""
     points = ((0.1, 0.9, 0.0), (0.2, 0.5, 1.0), (0.4, 0.7, 2.0), (0.35, 0.8, 1.0))
     density = Density(points=points, sizes=(0, 0, 3), widths=(0.1, 0.2, 0.3))
     assert density.at((0.25, 0.7, 1.0)) == pytest.approx(1.64645912, rel=1e-8)

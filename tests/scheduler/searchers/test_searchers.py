@@ -1,4 +1,4 @@
-"""Searches in front of another one: so many trials at once, and each config several times."""
+"""Searches that wrap another one: a limit of concurrent trials, and repeated configs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.tune.search.bohb import TuneBOHB
 
 
 class Counter(Searcher):
-    """Suggests x = 0, 1, ... up to a limit, and writes down what it hears."""
+    """Suggests x = 0, 1, ... up to a limit, and records its calls."""
 
     def __init__(self, limit: int = 100, waits: bool = False) -> None:
         super().__init__(metric="loss", mode="min")
@@ -53,7 +53,7 @@ class Counter(Searcher):
 
 
 class OfBefore(Searcher):
-    """As users have written them: with no room for what is new."""
+    """A searcher as users have written them: without newer arguments."""
 
     def set_search_properties(self, metric: Any, mode: Any, config: Any) -> bool:  # type: ignore[override]
         self.metric, self.mode = metric, mode
@@ -264,7 +264,7 @@ def test_a_repeater_in_a_limiter_counts_trials() -> None:
 def test_cut_off_anywhere_they_continue_as_if_nothing_had_happened(
     actions: list[int], cut: int, most: int, repeat: int, batch: bool
 ) -> None:
-    """An action below 0 asks, another ends one of the trials that are under way."""
+    """An action below 0 asks, any other ends one of the running trials."""
 
     def make() -> ConcurrencyLimiter:
         return ConcurrencyLimiter(Repeater(Counter(waits=batch), repeat), most, batch=batch)
@@ -328,7 +328,7 @@ def test_points_that_are_no_list_of_configs_are_refused(search: Any, points: Any
 
 
 class OfRay(Counter):
-    """As Ray's documentation shows a searcher."""
+    """A searcher as in Ray's documentation."""
 
     def on_trial_complete(  # type: ignore[override]
         self, trial_id: str, result: dict[str, Any] | None = None, **kwargs: Any

@@ -1,4 +1,5 @@
-"""The files of an experiment in storage: sent once, sent when they change, removed with ours."""
+"""The files of an experiment in storage: sent once, sent again if they change, removed with the
+local ones."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def is_record(key: str) -> bool:
 
 
 class Machine:
-    """A tree on one machine, and the uploader that works there; `told` is what it says."""
+    """A tree on one machine, and its uploader; `told` has its messages."""
 
     def __init__(self, root: Path, store: Store) -> None:
         self.root = root
@@ -80,7 +81,7 @@ class Machine:
         return uploader
 
     def done(self) -> list[str]:
-        """Puts and deletions since the last look, of what is not the uploader's own affair."""
+        """Puts and deletions since the last call, without the uploader's own files."""
         log = [f"{what} {key}" for what, key in self.store.log if what in ("put", "delete")]
         self.store.log.clear()
         return sorted(line for line in log if not line.endswith((LISTING, "/000001")))
@@ -257,7 +258,7 @@ async def test_old_records_that_were_removed_here_go_there(machine: Machine) -> 
 async def test_nothing_goes_there_because_the_folder_here_was_lost(
     machine: Machine, memory: MemoryStore, made_anew: bool, restarted: bool
 ) -> None:
-    """The projector makes a trial's folder again, with our records in it."""
+    """The projector creates a trial's folder again, with holdfast's records in it."""
     machine.write("trial/a")
     uploader = await machine.synced()
     shutil.rmtree(machine.root / "trial")
@@ -276,7 +277,7 @@ async def test_nothing_goes_there_because_the_folder_here_was_lost(
 async def test_where_the_index_cannot_be_written_nothing_is_removed_there(
     machine: Machine, memory: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether the folder was lost meanwhile could not be told."""
+    """It cannot be determined whether the folder was lost meanwhile."""
     gone = machine.write("trial/a")
     machine.write("trial/b")
     uploader = await machine.open()
@@ -480,7 +481,7 @@ async def test_storage_that_is_gone_fails_the_sync_and_the_next_sends_what_is_le
     machine.store.log.clear()
     await machine.synced()
     sent = len(machine.done())
-    assert 20 <= sent <= 40 - 15  # those that were under way are sent again
+    assert 20 <= sent <= 40 - 15  # those in progress are sent again
 
 
 @pytest.mark.parametrize("fault", [Fault.FAIL, Fault.LOSE_ANSWER, Fault.PRETEND])
@@ -591,7 +592,7 @@ async def test_names_that_a_file_system_allows_go_to_a_bucket_and_come_back(
     machine = Machine(tmp_path / "run", store)
     for name in names:
         machine.write(f"trial/{name}")
-    machine.write("trial/new\nline")  # to which this server answers 404
+    machine.write("trial/new\nline")  # for which this server answers 404
     uploader = await machine.synced()
     assert uploader.left_out.startswith(r"this file is not in storage as here: 'trial/new\nl")
     other = Machine(tmp_path / "elsewhere", store)

@@ -1,4 +1,4 @@
-"""What is decided from what storage has and what lies here."""
+"""The decisions from the contents of storage and of the local folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial wrote on another machine, brought to its folder here."""
+"""Downloading the files that a trial wrote on another machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RECORDS = {"trial/stdout", "trial/result.json"}
 
 
 class Timed(MemoryStore):
-    """One that knows when its objects were put: at the `now` of that moment."""
+    """A store that knows when its objects were put: at `now` of that moment."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def store() -> Timed:
 
 @pytest.fixture
 async def first(tmp_path: Path, store: Timed) -> Machine:
-    """It has run the trial, and has everything in storage."""
+    """The machine that has run the trial, and has everything in storage."""
     machine = Machine(tmp_path / "first", store)
     for name in ("log", "samples/1", "stdout", "result.json", "checkpoint_000001/model"):
         machine.write(f"trial/{name}")

@@ -1,4 +1,4 @@
-"""What a walk through an experiment's folders finds, and what it passes over."""
+"""What a walk through an experiment's folders finds, and what it skips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only what a file really was is sent, however it is written meanwhile."""
+"""Only a real state of a file is sent, however it is being written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def file(tmp_path: Path) -> Path:
 
 
 class Writer:
-    """Writes to the file after each of the first reads of it."""
+    """Writes to the file after each of its first reads."""
 
     def __init__(self, *writes: Callable[[], object]) -> None:
         self._writes = list(writes)

@@ -69,7 +69,7 @@ def names(folder: Path | str) -> set[str]:
 
 @pytest.fixture
 def remote(folder: Path, distant: Distant, temporary_folder: Path) -> Checkpoint:
-    """A committed checkpoint in a remote place; copies go into a folder of the test's own."""
+    """A committed checkpoint in remote storage; copies go into the test's own folder."""
     manifest.write(folder)
     upload(folder, distant.location)
     return Checkpoint.from_location(distant.location)

@@ -1,4 +1,4 @@
-"""A manifest tells a whole checkpoint from any other."""
+"""A manifest distinguishes a complete checkpoint from any other."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_manifest_of_an_earlier_version_says_nothing_of_that(checkpoint: Path)
 
 
 def test_a_field_of_a_later_version_is_skipped(checkpoint: Path) -> None:
-    """As earlier versions pass over what this one says of the trial."""
+    """Earlier versions ignore what this one says about the trial."""
     manifest.write(checkpoint, reached=REACHED)
     path = checkpoint / MANIFEST_NAME
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "of later": [1]}))
@@ -153,7 +153,7 @@ def test_a_field_of_a_later_version_is_skipped(checkpoint: Path) -> None:
 def test_what_no_run_has_written_of_the_trial_counts_as_nothing(
     checkpoint: Path, hostile: Any
 ) -> None:
-    """No byte depends on it: the checkpoint stays what it is."""
+    """No byte depends on it: the checkpoint is unchanged."""
     manifest.write(checkpoint, reached=REACHED)
     path = checkpoint / MANIFEST_NAME
     document = json.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""One checkpoint of the parts of several ranks."""
+"""Merging the parts of several ranks into one checkpoint."""
 
 from __future__ import annotations
 

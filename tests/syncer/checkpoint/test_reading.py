@@ -1,4 +1,4 @@
-"""Readers of a local checkpoint and those who remove it, over the kernel's locks."""
+"""Readers of a local checkpoint and its removal, with the kernel's locks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 
 @pytest.fixture
 def experiment(tmp_path: Path) -> Path:
-    """With one checkpoint that is committed."""
+    """An experiment with one committed checkpoint."""
     checkpoint = tmp_path / "run" / "trial" / "checkpoint_000000"
     checkpoint.mkdir(parents=True)
     (checkpoint / "model").write_bytes(b"weights")
@@ -67,7 +67,7 @@ def test_what_is_just_being_removed_is_not_read(checkpoint: Path) -> None:
     with unread(checkpoint), pytest.raises(CheckpointGone, match="it is being removed"):
         Checkpoint(checkpoint).to_directory()
     with Checkpoint(checkpoint).as_directory():
-        """A removal that was given up holds no one off."""
+        """A removal that was given up blocks no reader."""
 
 
 def test_what_was_removed_in_the_moment_of_opening_it_is_not_read(
@@ -132,7 +132,8 @@ def test_a_directory_of_the_users_is_only_missing(tmp_path: Path) -> None:
 def test_what_is_not_whole_is_visible_nowhere_that_experiments_are_uploaded_to(
     experiment: Path, checkpoint: Path, marks: tuple[str, ...], is_visible: bool
 ) -> None:
-    """Where one is run in, what is staged is whole; and one of others has no manifest."""
+    """In the folder of a run, staged checkpoints are complete; checkpoints by others have no
+    manifest."""
     for mark in marks:
         (experiment / mark).mkdir()
     with Checkpoint(checkpoint).as_directory() as path:

@@ -1,4 +1,4 @@
-"""Readers of remote checkpoints: while a run removes them, and many, and killed ones."""
+"""Readers of remote checkpoints: during removals by a run, many at once, and killed ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def write(folder: Path, content: bytes) -> None:
 
 @pytest.fixture
 def interruptible() -> Iterator[None]:
-    """Ctrl-C raises, as in a terminal; a shell starts what runs in the background without."""
+    """Let Ctrl-C raise, as in a terminal; a shell starts background processes without that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -67,7 +67,7 @@ def interruptible() -> Iterator[None]:
 
 @pytest.fixture
 def folder(distant: Distant) -> Path:
-    """Where a checkpoint lies in an experiment's storage."""
+    """The place of a checkpoint in an experiment's storage."""
     (distant.folder / "run" / CLAIMS).mkdir(parents=True)
     (distant.folder / "run" / CLAIMS / "000001").touch()
     made = distant.folder / "run" / "trial" / "checkpoint_000000"
@@ -89,7 +89,7 @@ Meanwhile = Callable[[Callable[[], None]], None]
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
-    """Have something done, once, after a reader has looked what there is to download."""
+    """Do something once, after a reader has listed the files to download."""
     transfer = download._download
 
     def then(act: Callable[[], None]) -> None:
@@ -131,7 +131,7 @@ def test_one_that_is_on_its_way_in_or_out_is_not_read(
 def test_one_that_is_removed_during_its_download_is_read_whole_or_not_at_all(
     checkpoint: Checkpoint, folder: Path, meanwhile: Meanwhile, removed: tuple[str, ...]
 ) -> None:
-    """As the uploader does it: the manifest first."""
+    """Remove it as the uploader does: the manifest first."""
 
     def remove() -> None:
         for name in (MANIFEST_NAME, *removed):
@@ -191,7 +191,7 @@ def test_damage_that_stays_is_reported_as_what_it_is(checkpoint: Checkpoint, fol
 
 
 def test_one_of_others_needs_no_manifest(distant: Distant) -> None:
-    """Ray writes none; nor does who copies files into a bucket by hand."""
+    """Ray writes none; neither do people who copy files into a bucket."""
     write(distant.folder / "run" / "trial" / "checkpoint_000000", b"theirs")
     (distant.folder / "run" / "trial" / "checkpoint_000000" / MANIFEST_NAME).unlink()
     for below in ("run/trial/checkpoint_000000", "run"):
@@ -374,7 +374,7 @@ def test_what_a_killed_download_left_goes_with_the_next_reader_of_anything(
 def test_what_a_killed_download_left_is_no_part_of_the_next(
     checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also for who came before it died, and waited at its gate."""
+    """Also for a reader that came before it died and waited at its gate."""
     monkeypatch.setattr(shared_copy, "_remove_unread", lambda cache: None)
     assert run(DISTANT + KILLED, str(folder)).returncode == -9
     (partial,) = cache_folder().glob("*.partial")
@@ -438,7 +438,7 @@ def test_children_and_inner_readers_end_no_reading_and_prolong_none(folder: Path
 
 @pytest.fixture
 def stalled(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Somebody was stopped while it downloaded the checkpoint: the name of its copy."""
+    """A process was stopped while it downloaded the checkpoint; returns the name of its copy."""
     monkeypatch.setattr(shared_copy, "_STALLED_S", 0.05)
     with checkpoint.as_directory() as copy:
         name = Path(copy).name
@@ -497,7 +497,7 @@ def test_a_child_that_is_forked_during_a_download_does_not_hold_the_gate(
         with checkpoint.as_directory():
             assert len(children) == 1
         with checkpoint.as_directory():
-            """Who came now would else wait until the child ends."""
+            """Otherwise a new reader would wait until the child ends."""
         assert left() == []
     finally:
         os.write(lives, b"x")

@@ -1,4 +1,4 @@
-"""Superseded checkpoints that go, here and in storage, and those that cannot go yet."""
+"""Removal of superseded checkpoints, here and in storage, and those that cannot be removed yet."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def root(tmp_path: Path) -> Path:
 
 
 class Told:
-    """Whom refusals are told to."""
+    """The receiver of refusals."""
 
     def __init__(self) -> None:
         self.refusals: list[tuple[str, str]] = []
@@ -79,7 +79,7 @@ async def test_what_is_being_read_goes_with_the_next_and_no_one_is_informed(
 
 @pytest.fixture
 def stubborn(root: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """The system refuses to delete files, as those of another user or immutable ones."""
+    """Makes the system refuse to delete files, like those of another user or immutable ones."""
     rmtree, is_refused = shutil.rmtree, True
 
     def refused(path: Any, *args: Any, **kwargs: Any) -> None:
@@ -101,7 +101,7 @@ async def test_a_refusal_is_reported_and_retried_but_not_at_once(
     removals = LocalRemovals(root, told)
     await removals.remove(FOLDERS[:1])
     ((where, why),) = told.refusals
-    # Out of every reader's sight all the same.
+    # Readers do not see it, nevertheless.
     assert Path(where).name.startswith(".removed-")
     assert not (root / FOLDERS[0]).exists()
     assert why == f"Operation not permitted: {where}/model"
@@ -221,7 +221,7 @@ async def test_at_last_a_busy_storage_is_asked_once(told: Told) -> None:
     store.disturb(at=store.operations + 2, fault=Fault.FAIL, lasting=True)
     removing = asyncio.create_task(removals.remove(FOLDERS[:1]))
     await told.first.wait()
-    # While it is tried, what is told of it is the newest reason.
+    # While it is retried, the newest reason is reported.
     assert ["503 SlowDown" in line for line in removals.left] == [True]
     removing.cancel()
     await asyncio.wait([removing])
@@ -256,7 +256,7 @@ async def test_a_directory_that_serves_as_storage_is_not_removed_under_its_reade
 async def test_what_is_half_removed_from_such_a_directory_is_not_read(
     root: Path, told: Told
 ) -> None:
-    """Neither while it goes, nor after the uploader was killed at it."""
+    """Neither during the removal, nor after the uploader was killed in it."""
     store = FaultyStore(LocalStore(root))
     removals = await owned(store, root, told)
     checkpoint = Checkpoint(root / FOLDERS[0])

@@ -1,4 +1,4 @@
-"""Staging takes a user's directory, complete or not at all."""
+"""Staging takes a user's directory completely or not at all."""
 
 from __future__ import annotations
 

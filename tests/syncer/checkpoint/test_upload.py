@@ -1,4 +1,4 @@
-"""What travels to storage and what does not, counted at a proxy before a real server."""
+"""Which bytes are sent to storage and which are not, counted at a proxy before a real server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _number = itertools.count()
 
 
 class Place:
-    """A location that remembers the stores it opened: a test closes what a crash would."""
+    """A location that records the stores it opened: a test closes those that a crash would."""
 
     def __init__(self, location: Location) -> None:
         self.public = location.public
@@ -87,7 +87,7 @@ class Experiment:
         return uploader
 
     async def commit(self, *folders: str) -> int:
-        """By one new incarnation; how many bytes travelled."""
+        """Commit in one new incarnation; returns the number of bytes sent."""
         uploader = await self.opened()
         before = self.proxy.received
         for folder in folders:
@@ -96,7 +96,7 @@ class Experiment:
         return self.proxy.received - before
 
     async def content(self, folder: str) -> dict[str, bytes]:
-        """The files of a checkpoint in the bucket, its manifest not among them."""
+        """The files of a checkpoint in the bucket, without its manifest."""
         store = self.storage.open_store()
         entries = [e for e in await store.list(folder) if not e.name.startswith(".")]
         found = {e.key.removeprefix(f"{folder}/"): await store.read(e.key) for e in entries}
@@ -118,7 +118,7 @@ class Experiment:
         return sorted(number for number in found if number)
 
     async def cut(self, monkeypatch: pytest.MonkeyPatch, kind: type, step: str) -> None:
-        """Commit the first checkpoint, and die when the upload has come to this step."""
+        """Commit the first checkpoint, and die when the upload reaches this step."""
         reached = asyncio.Event()
 
         async def stall(*_: Any) -> None:
@@ -203,7 +203,7 @@ async def test_a_server_that_refuses_copies_gets_the_bytes(experiment: Experimen
     uploader = await experiment.opened()
     await uploader.commit("t", 0, FIRST)
     proxy = experiment.proxy
-    # The listings and looks before the copy, which is asked for twice: directly, and by botocore.
+    # The listings and checks before the copy, which is requested twice: directly, and by botocore.
     proxy.strike_copies(Ill.FORBIDDEN)
     before = proxy.received
     await uploader.commit("t", 1, SECOND)
@@ -290,7 +290,7 @@ async def test_an_upload_of_a_checkpoint_that_is_not_wanted_any_more_does_not_st
 async def test_a_put_that_was_held_up_replaces_no_file_of_a_newer_incarnation(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Frozen after its look whose the storage is, and thawed when the newer one is done."""
+    """Frozen after it has checked the owner, and continued when the newer one is done."""
     reached, thawed = asyncio.Event(), asyncio.Event()
     put = S3Store.put
 
@@ -318,7 +318,7 @@ async def test_a_put_that_was_held_up_replaces_no_file_of_a_newer_incarnation(
 async def test_a_put_of_an_older_incarnation_that_comes_between_is_replaced(
     experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After the newer one has listed what there is, and before it puts."""
+    """After the newer one has listed the objects, and before it puts."""
     store = experiment.storage.open_store()
     late = [f"{FIRST}/model"]
 

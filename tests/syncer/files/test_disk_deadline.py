@@ -1,4 +1,4 @@
-"""Calls of a disk that does not answer in time."""
+"""Calls to a disk that does not answer in time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.syncer.files.threads import ThreadCall
 
 @pytest.fixture
 def silence() -> Iterator[threading.Event]:
-    """What the disk waits for before it answers."""
+    """The event that the disk waits for before it answers."""
     answers = threading.Event()
     yield answers
     answers.set()

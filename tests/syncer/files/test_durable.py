@@ -76,7 +76,7 @@ def test_a_folder_whose_name_is_not_forced_to_disk_is_an_error(
     tmp_path: Path, refused_folders: list[str]
 ) -> None:
     refused_folders.append(str(tmp_path))
-    for _ in range(2):  # also where it is there by then
+    for _ in range(2):  # also if it exists by then
         with pytest.raises(OSError, match="Input/output error"):
             durable.make_folder(tmp_path / "made")
 

@@ -1,4 +1,4 @@
-"""Only regular files are opened, and no one waits for a FIFO."""
+"""Only regular files are opened, and a FIFO blocks nothing."""
 
 from __future__ import annotations
 

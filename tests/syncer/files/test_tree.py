@@ -1,4 +1,4 @@
-"""How much a tree holds."""
+"""The size of a tree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that an fsync has failed for is written again before its checkpoint is committed."""
+"""A file whose fsync has failed is written again before its checkpoint is committed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 class Disk:
-    """Refuses the next so many files, and keeps a note of what it has taken."""
+    """Refuses this many files, and records those that it accepted."""
 
     def __init__(self) -> None:
         self.refuses = 0
@@ -57,7 +57,7 @@ def inodes(folder: Path) -> set[int]:
 
 
 def test_a_file_for_which_no_answer_came_is_rewritten_too(folder: Path, disk: Disk) -> None:
-    """The answer that came too late may have been an error, and Linux gives it only once."""
+    """The late answer may have been an error, which Linux reports only once."""
     before = inodes(folder)
     disk.refuses, disk.refusal = 1, NoAnswer(errno.ETIMEDOUT, "the disk has not answered")
     with pytest.raises(DiskSilent):
@@ -86,7 +86,7 @@ def test_a_file_that_was_refused_once_is_another_file_afterwards(folder: Path, d
 
 def test_a_retry_that_gets_no_error_does_not_believe_it(folder: Path, disk: Disk) -> None:
     before = inodes(folder)
-    # Their numbers are given to no other file while they are open.
+    # Their inode numbers are not reused while they are open.
     held = [path.open() for path in folder.rglob("*") if path.is_file()]
     disk.refuses = 2
     with pytest.raises(StorageUnavailable, match="Input/output error"):

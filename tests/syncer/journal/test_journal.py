@@ -156,7 +156,7 @@ def test_what_follows_a_hole_is_not_read(folder: Path) -> None:
 
 
 class FullDisk:
-    """`os.write` as it answers when `left` more bytes fit."""
+    """`os.write` if only `left` more bytes fit."""
 
     def __init__(self, left: int) -> None:
         self.left = left
@@ -220,7 +220,7 @@ def test_a_sync_forces_the_segment_that_was_written_to_and_not_the_one_begun_sin
 
 
 def test_zeros_at_the_end_are_no_records(folder: Path) -> None:
-    """What was not on the disk when the power went can come back as zeros."""
+    """Data that was not on the disk at a power cut can come back as zeros."""
     journal = Journal(folder)
     journal.append([b"kept"])
     journal.close()

@@ -1,4 +1,4 @@
-"""An fsync that failed: what it was to force is written again, elsewhere, and read once."""
+"""A failed fsync: its records are written again, elsewhere, and read once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fails(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Let the next so many fsyncs of an open segment fail: or of sealed ones, or the folder."""
+    """Let this many fsyncs of an open segment fail, or of sealed ones, or of the folder."""
 
     def begin(
         times: int = 1, file: bool = True, sealed: bool = False, directory: bool = False
@@ -190,7 +190,8 @@ def test_what_is_appended_while_the_disk_refuses_is_in_the_new_segment(
 def test_nothing_is_lost_by_a_death_before_the_new_segment_is_on_the_disk(
     folder: Path, fails: Callable[..., None], tmp_path: Path
 ) -> None:
-    """A process that dies loses nothing; what a power cut leaves of the new one counts, or not."""
+    """A crash loses nothing; the part of the new segment that a power cut leaves counts, or does
+    not."""
     journal = begun(folder)
     unsynced = journal.unsynced()
     fails()
@@ -241,7 +242,7 @@ def test_a_folder_that_cannot_be_forced_with_the_new_segment_ends_it(
 def test_a_journal_whose_folder_cannot_be_forced_is_not_opened(
     folder: Path, monkeypatch: pytest.MonkeyPatch, is_begun: bool, forced_before: int
 ) -> None:
-    """Once for what is there already, and once more for the name of a new segment."""
+    """Once for existing records, and once more for the name of a new segment."""
     if is_begun:
         begun(folder).close()
     forced: list[object] = []

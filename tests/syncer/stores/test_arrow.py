@@ -1,4 +1,4 @@
-"""What cannot be interrupted is never overtaken."""
+"""Operations that cannot be interrupted are never overtaken."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Gate:
-    """Holds whoever comes while it is shut."""
+    """A gate that blocks callers while it is shut."""
 
     def __init__(self) -> None:
         self.opened = threading.Event()
@@ -92,7 +92,7 @@ async def test_a_removal_that_was_given_up_does_not_take_what_is_put_after_it(
 async def test_an_object_that_is_put_again_while_it_is_read_is_read_again(
     tmp_path: Path, times: int
 ) -> None:
-    """Its size was asked for before: a stretch of a journal grows while somebody reads it."""
+    """Its size was read before: a stretch of a journal grows while it is being read."""
     from fsspec.implementations.local import LocalFileSystem
 
     class Growing(LocalFileSystem):  # type: ignore[misc]

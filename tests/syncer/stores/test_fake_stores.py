@@ -1,4 +1,4 @@
-"""The faulty store disturbs exactly what it was told to."""
+"""The faulty store disturbs exactly the chosen operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy of the campaign does to a request what its plan says, and to no other."""
+"""The campaign's proxy disturbs the requests in its plan, and no other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which filesystems have folders that can be removed when they are empty."""
+"""Filesystems whose empty folders can be removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def s3fs_bucket() -> Any:
 
 
 def arrow_in_fsspec() -> Any:
-    """Its `rmdir` takes all that is in the folder along."""
+    """A filesystem whose `rmdir` removes the folder's content, too."""
     from fsspec.implementations.arrow import ArrowFSWrapper
 
     return of_fsspec(ArrowFSWrapper(pyarrow.fs.LocalFileSystem(), skip_instance_cache=True))

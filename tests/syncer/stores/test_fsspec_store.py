@@ -1,4 +1,4 @@
-"""Through the coroutines of an fsspec filesystem, alone and in batches."""
+"""A store that uses the coroutines of an fsspec filesystem, alone and in batches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOLDER = "trial/checkpoint_000000"
 
 
 class Coroutines:
-    """Like s3fs: an asynchronous filesystem on a loop of its own, here over a dict."""
+    """Like s3fs: an asynchronous filesystem with its own loop, here over a dict."""
 
     def __init__(self, *, tells_etags: bool = True, keeps: bool = True) -> None:
         from fsspec.asyn import AsyncFileSystem
@@ -232,7 +232,7 @@ async def test_a_checkpoint_of_many_small_files_goes_in_few_calls(
 
 
 class Losing(dict[str, bytes]):
-    """Objects of which one is never there, whatever the answer to its put was."""
+    """Objects of which one never exists, whatever the answer to its put was."""
 
     def __init__(self, loses: str) -> None:
         self.loses = loses
@@ -262,7 +262,7 @@ async def test_a_file_that_storage_confirmed_and_does_not_have_keeps_the_manifes
 async def test_whoever_is_usurped_while_batches_go_ends_before_the_next_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Each file takes longer than a look is good for.
+    # Each file takes longer than a check is valid.
     monkeypatch.setattr(owned_store, "_LOOK_S", 0.0)
     there = Coroutines()
     storage = await owned(there.store())

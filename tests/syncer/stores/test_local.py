@@ -1,4 +1,4 @@
-"""Storage in a directory that somebody else may have written to: nothing of it leads outside."""
+"""Storage in a directory with hostile content: nothing in it leads outside."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_what_is_no_file_is_refused_without_waiting(
 async def test_a_folder_in_place_of_an_object_is_none_and_refuses_one(
     tmp_path: Path, operation: str
 ) -> None:
-    """No one waits until it is gone."""
+    """Returns without waiting until it is gone."""
     root = tmp_path / "root"
     for name in ("result.json", "new"):
         (root / "trial" / name / "inside").mkdir(parents=True)

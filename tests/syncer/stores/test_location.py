@@ -1,4 +1,4 @@
-"""What the user gives as a place is understood once, and its secrets stay apart."""
+"""A storage path is parsed once, and its secrets are kept apart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which s3fs filesystems are no more than an S3 URI, and where others are left as they are."""
+"""Which s3fs filesystems are equivalent to an S3 URI, and others that are used as they are."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _number = itertools.count()
 
 @pytest.fixture(autouse=True)
 def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """What takes the place of ~/.aws/config; it is not there yet."""
+    """The file that replaces ~/.aws/config; it does not exist yet."""
     for name in ("AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))

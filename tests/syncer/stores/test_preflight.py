@@ -225,7 +225,7 @@ async def test_preflights_at_the_same_time_do_not_disturb_each_other(tmp_path: P
 
 
 class Busy(MemoryStore):
-    """Answers so many puts with 503 first."""
+    """Answers this many puts with 503 first."""
 
     def __init__(self, answers: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A storage tried out: what works and how fast, what does not and what that means for a run."""
+"""Probing a storage: what works and how fast, what does not, and the consequences for a run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def by_name(steps: list[Step]) -> dict[str, Step]:
 
 
 async def tried(location: Location, size: int = 17 * MIB) -> dict[str, Step]:
-    """17 MiB: an upload in parts, where the storage has them."""
+    """17 MiB: a multipart upload, if the storage has them."""
     store = location.open_store()
     try:
         steps = by_name(await probe(store, large_bytes=size))
@@ -89,7 +89,7 @@ async def tried_at(location: Location, size: int = MIB) -> dict[str, Step]:
 
 @pytest.mark.parametrize("refused", ["uploads=", "uploadId="])
 async def test_a_right_that_only_large_objects_need_is_named(scripted: Any, refused: str) -> None:
-    """Beginning an upload in parts, or a part of it, is refused; all else works."""
+    """Refuses to start a multipart upload, or a part of it; all else works."""
     kept: dict[str, bytes] = {}
 
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
@@ -111,7 +111,7 @@ async def test_a_right_that_only_large_objects_need_is_named(scripted: Any, refu
 def answer(
     kept: dict[str, bytes], method: str, name: str, query: str, head: str, body: bytes
 ) -> tuple[int, dict[str, str], bytes]:
-    """A small S3: put on condition, get, head, list and delete."""
+    """A small S3: conditional put, get, head, list and delete."""
     import hashlib
 
     match method:
@@ -162,7 +162,7 @@ class Overwriting(MemoryStore):
 
 
 class Racing(MemoryStore):
-    """Looks first and puts then, and says that it decides."""
+    """Checks first and then puts, and claims to decide atomically."""
 
     async def put(self, key: str, source: bytes | Path, **how: bool) -> PutResult:
         if how.get("create_only") and await self.head(key) is not None:
@@ -185,11 +185,11 @@ class Garbling(MemoryStore):
 
 class Keeping(MemoryStore):
     async def delete(self, keys: Iterable[str]) -> None:
-        """Says that all is well."""
+        """Answers every put with success."""
 
 
 class Stale(MemoryStore):
-    """What was written first is what is read."""
+    """Always returns the first version of an object."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Waits for storage: two of the same words, progress that extends the deadline, an end."""
+"""Waits for storage: repeated messages, progress that extends the deadline, and the end."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What every store promises, held against each that there is."""
+"""The contract of stores, tested with every store."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def arrow_fsspec_local(distant: Distant) -> OpenStore:
 
 @pytest.fixture
 def arrow_subtree(distant: Distant) -> OpenStore:
-    """A disk below a wrapper of pyarrow's and one of fsspec's, each with a prefix of its own."""
+    """A disk wrapped by pyarrow and by fsspec, each with its own prefix."""
     import pyarrow.fs
     from fsspec.implementations.dirfs import DirFileSystem
 
@@ -91,7 +91,7 @@ def s3fs_of_moto(moto: S3Server) -> object:
 
 @pytest.fixture
 def arrow_s3fs(s3fs_of_moto: object) -> OpenStore:
-    """As the seeds show it: an fsspec filesystem wrapped by the user."""
+    """As in the guides: an fsspec filesystem wrapped by the user."""
     import pyarrow.fs
 
     wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(s3fs_of_moto))
@@ -327,7 +327,7 @@ async def test_delete_removes_what_is_there_and_forgives_what_is_not(store: Stor
 async def test_a_disk_that_takes_only_a_part_gets_no_file_that_passes_for_whole(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    """One write may take fewer bytes than it was given, without an error."""
+    """One write may accept fewer bytes than it got, without an error."""
     store: Store = request.getfixturevalue(kind)()
     await store.put("x", b"x" * 50_000)
     (tmp_path / "into").mkdir()

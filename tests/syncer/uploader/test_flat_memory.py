@@ -1,4 +1,5 @@
-"""The uploader holds no more after many checkpoints than after few, whatever its storage does."""
+"""The uploader uses no more memory after many checkpoints than after few, whatever its storage
+does."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from tests.rig.s3_server import S3Server
 from tests.rig.stores import MemoryStore, Place, UnsteadyStore
 
 _TRIALS = 10
-# What is published, and in how many pieces, differs from one point to the next.
+# The published pieces differ from one point to the next.
 _SLACK = 8
 
 
@@ -26,7 +27,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def hold(root: Path, location: object, checkpoints: int) -> tuple[Held, Held]:
-    """What is held in the middle and at the end."""
+    """The memory in the middle and at the end."""
     held: list[Held] = []
     run(root, location, held.append, trials=_TRIALS, checkpoints=checkpoints, points=2)
     middle, end = held
@@ -35,7 +36,7 @@ def hold(root: Path, location: object, checkpoints: int) -> tuple[Held, Held]:
 
 
 def grown(middle: Held, end: Held) -> dict[str, tuple[int, int]]:
-    """The containers that have more in them at the end."""
+    """The containers with more entries at the end."""
     return {
         place: (middle.entries.get(place, 0), count)
         for place, count in end.entries.items()
@@ -47,7 +48,7 @@ def test_what_the_uploader_knows_does_not_grow_with_the_checkpoints(tmp_path: Pa
     store = UnsteadyStore(MemoryStore(), every=31)
     middle, end = hold(tmp_path, Place(store), 400)
     assert grown(middle, end) == {}
-    # One that has just done its work may not have ended yet.
+    # A thread that has just finished may not have ended yet.
     assert end.tasks <= middle.tasks + _SLACK
     assert end.files == middle.files
     assert end.descriptors <= middle.descriptors + 2

@@ -1,4 +1,4 @@
-"""One incarnation at a time, and who holds it is said."""
+"""One incarnation at a time, and messages that name the holder."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_it_is_free_once_the_last_in_this_process_who_may_write_has_released_it(
 def test_who_looks_at_a_lock_keeps_no_one_from_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the process that held it last lives on, as this one does."""
+    """Also if the process that held it last still lives, as this one does."""
     path = tmp_path / ".lock"
     ExperimentLock(path).release()
     looks = os.open(path, os.O_RDONLY)
@@ -72,7 +72,7 @@ def test_stragglers_of_a_controller_that_is_gone_are_waited_for(tmp_path: Path) 
     with subprocess.Popen(
         [sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
     ) as controller:
-        # What it has started reads our pipe to its end, and holds the lock as long.
+        # Its child reads our pipe to the end, and holds the lock as long.
         assert controller.wait(60) == 0
         with pytest.raises(Locked):
             ExperimentLock(path, deadline_s=0)
@@ -102,7 +102,7 @@ def test_a_process_that_has_ended_is_not_alive() -> None:
 
 
 def started(script: str, *arguments: str) -> subprocess.Popen[str]:
-    """It has printed a line when this returns, and ends when its input does."""
+    """A process that has printed a line when this returns, and ends when its input does."""
     process = subprocess.Popen(
         [sys.executable, "-c", script, *arguments],
         stdin=subprocess.PIPE,
@@ -235,7 +235,7 @@ def test_workers_that_live_keep_the_next_incarnation_out(tmp_path: Path) -> None
 def test_only_who_may_write_to_the_folder_can_lock_it(
     tmp_path: Path, folder: int, expected: int
 ) -> None:
-    """Nor the file of which workers hold shares: who has that to itself keeps the next run out."""
+    """Nor the lock file that workers share: whoever has it exclusively keeps the next run out."""
     tmp_path.chmod(folder)
     lock = tmp_path / ".lock"
     workers = tmp_path / ".lock-workers"

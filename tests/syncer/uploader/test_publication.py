@@ -1,4 +1,4 @@
-"""What a publication costs, and what a reader finds when it is cut off anywhere."""
+"""The cost of a publication, and what a reader finds when it is interrupted anywhere."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_befor
         memory = MemoryStore()
         store = FaultyStore(memory, at=at, fault=Fault.FAIL, lasting=True)
         run = Run(tmp_path / f"cut-{at}", segment_bytes=5_000)
-        with suppress(StorageError):  # a removal that fails is no error
+        with suppress(StorageError):  # a failed removal is not an error
             await publish_all(run, store)
         found = await records_in(memory, tmp_path / f"there-{at}")
         assert found == [*range(len(found))]
@@ -161,7 +161,7 @@ async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_befor
 
 
 async def test_who_has_read_the_head_before_finds_what_it_names_after_a_join(run: Run) -> None:
-    """A longer stretch begins with the bytes of the one whose name it takes."""
+    """A longer stretch starts with the bytes of the one whose name it takes."""
     memory = MemoryStore()
     uploader = await run.uploader(memory)
     await uploader.publish(run.grow(4), 0)
@@ -194,7 +194,7 @@ async def test_a_reader_whose_stretches_went_meanwhile_takes_the_newer_head(
 
 
 async def test_what_an_older_version_has_published_is_continued(tmp_path: Path) -> None:
-    """A head of format 1, which names small whole segments: they stay, and do not travel again."""
+    """A head of format 1, which names small whole segments: they stay, and are not sent again."""
     run = Run(tmp_path / "run")
     for _ in range(50):
         run.grow()

@@ -1,4 +1,4 @@
-"""The uploader's orders, given as the controller gives them, over stores in memory."""
+"""The uploader with orders as the controller sends them, with stores in memory."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class StallingDeletions(MemoryStore):
 
 
 class StallingReads(MemoryStore):
-    """A server that takes everything, and gives nothing of checkpoints."""
+    """A server that accepts everything, and returns nothing of checkpoints."""
 
     def __init__(self, memory: MemoryStore) -> None:
         super().__init__(memory.objects)
@@ -76,7 +76,7 @@ class StallingReads(MemoryStore):
 
 
 class Desk:
-    """The controller's side: orders go out, and answers are waited for."""
+    """The controller's side: sends orders, and waits for answers."""
 
     def __init__(self) -> None:
         self._orders: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
@@ -107,7 +107,7 @@ class Desk:
 
 
 def told_of(end: Position) -> list[Any]:
-    """What is said when everything before `end` is visible."""
+    """The message when everything before `end` is visible."""
     return ["published", end.segment, end.offset]
 
 
@@ -139,7 +139,7 @@ class Kept:
         )
 
     def grow(self) -> Position:
-        """One more record; the position after it."""
+        """Append a record; returns the position after it."""
         return self.journal.append([b"a record"])
 
     def named(self) -> list[str]:
@@ -147,7 +147,7 @@ class Kept:
         return [part["name"] for part in json.loads(self.memory.objects["head.json"])["segments"]]
 
     def lose_local(self) -> bytes:
-        """The checkpoint is gone here; returns what its manifest was."""
+        """Remove the local checkpoint; returns its former manifest."""
         made = manifest.hash_directory(self.root / FOLDER).to_bytes()
         (self.root / FOLDER / "model").unlink()
         (self.root / FOLDER).rmdir()
@@ -164,7 +164,7 @@ def kept(tmp_path: Path) -> Kept:
 
 @pytest.fixture
 async def keeping(kept: Kept) -> AsyncIterator[Callable[[Store], Kept]]:
-    """Call it with a store, and the uploader works over it until the test ends."""
+    """A function that starts the uploader with a store, until the test ends."""
     tasks = []
 
     def begin(store: Store) -> Kept:
@@ -379,7 +379,7 @@ async def test_a_bucket_that_forbids_deletions_is_reported_once_and_no_error_of_
 async def test_the_end_does_not_wait_for_a_storage_that_does_not_delete_and_lists_it(
     kept: Kept, keeping: Callable[[Store], Kept], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is published is: a hung deletion is no error of the run."""
+    """The publication is complete: a hung deletion is not an error of the run."""
     monkeypatch.setattr(process, "_TIDY_S", 0.2)
     store = StallingDeletions(kept.memory)
     keeping(store)
@@ -401,7 +401,7 @@ async def test_the_end_does_not_wait_for_a_storage_that_does_not_delete_and_list
 async def test_an_upload_that_is_under_way_is_ended_before_its_checkpoint_is_discarded(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
-    """As when the uploader before had committed it, and died before it could say so."""
+    """As if the previous uploader had committed it and died before it could report it."""
     store = FaultyStore(kept.memory)
     keeping(store)
     await kept.desk.answer("opened")
@@ -436,7 +436,7 @@ async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
 async def test_what_is_discarded_after_a_publication_was_ordered_outlives_it(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
-    """Its records still name it, also where it had to wait for the publication before."""
+    """Its records still name it, also if it had to wait for the publication before."""
     counted = FaultyStore(kept.memory)
     keeping(counted)
     kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
@@ -696,7 +696,8 @@ async def test_a_checkpoint_that_waits_for_its_turn_is_held_to_no_deadline(
 async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_continued(
     kept: Kept,
 ) -> None:
-    """What its head names no more is removed there, and our records may name it."""
+    """Objects that its head no longer names are removed there, and the local records may name
+    them."""
     sealed = kept.grow()
     first = Uploader(kept.orders(kept.memory), lambda message: None)
     await first.open()
@@ -713,7 +714,7 @@ async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_con
 async def test_what_the_uploader_before_left_in_a_directory_goes(
     kept: Kept, tmp_path: Path
 ) -> None:
-    """It was killed while it put one object, and while it removed a checkpoint."""
+    """The uploader was killed while it put one object, and while it removed a checkpoint."""
     storage = tmp_path / "storage"
     await open_and_commit(kept.orders(LocalStore(storage)))
     half = storage / FOLDER / ".tmp-0123456789abcdef"
@@ -743,7 +744,7 @@ async def test_a_storage_that_cannot_tell_two_restores_apart_is_reported_at_a_re
 async def test_what_a_storage_only_says_to_have_kept_is_put_again(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each put in turn is answered with success, and not performed."""
+    """Each put in turn is answered with success, but not performed."""
     monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.01)
     sealed = kept.grow()
 

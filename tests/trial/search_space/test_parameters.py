@@ -1,4 +1,4 @@
-"""A search space as libraries know one, and configs as assignments."""
+"""A search space as parameters for libraries, and configs as assignments."""
 
 from __future__ import annotations
 

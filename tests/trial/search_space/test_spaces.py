@@ -1,4 +1,4 @@
-"""The search spaces that one experiment has had, and what of a new one is left to be made."""
+"""The successive search spaces of an experiment, and the trials that a new one adds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_it_is_known_what_a_search_of_another_space_could_have_suggested(
 
 
 class Model:
-    """What no config holds as it is."""
+    """A value that no config contains as it is."""
 
 
 def test_a_config_finds_its_values_in_the_space_that_it_was_made_of() -> None:

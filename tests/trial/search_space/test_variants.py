@@ -1,4 +1,5 @@
-"""Variants: the grid times the samples, drawn by number, and what a restore may change."""
+"""Variants: the grid times the samples, drawn by number, and the changes that a restore may
+make."""
 
 import json
 from collections import OrderedDict, namedtuple

@@ -1,4 +1,4 @@
-"""The short way into S3: signed as botocore signs, and left where it does not lead there."""
+"""The direct path to S3: signed as botocore signs, and not used where it does not apply."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ async def test_a_server_that_gets_other_bytes_is_found_out_though_it_checks_noth
 
 
 def certified(folder: Path) -> tuple[Path, ssl.SSLContext]:
-    """A certificate for 127.0.0.1 that signs itself, and a server's context with it."""
+    """A self-signed certificate for 127.0.0.1, and a server's context with it."""
     import ipaddress
 
     from cryptography import x509

@@ -1,4 +1,4 @@
-"""Listings that do not come to an end, and what is done about them."""
+"""Listings without an end, and how they are handled."""
 
 from __future__ import annotations
 

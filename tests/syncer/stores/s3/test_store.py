@@ -1,4 +1,4 @@
-"""What is particular to S3: parts, pages, batches, conditions, and answers that lie."""
+"""Properties of S3: parts, pages, batches, conditions, and false answers."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ async def test_an_etag_of_the_stores_own_making_is_fine_if_the_size_is_right(
 def losing_the_first_answer(
     mark_of: Callable[[str], str],
 ) -> Callable[[str, str, str, bytes], Any]:
-    """Puts on condition, where the object of the first put is there and its answer is lost."""
+    """Conditional puts whose first put succeeds, but its answer is lost."""
     stored: dict[str, str] = {}
 
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
@@ -298,7 +298,7 @@ async def test_a_server_without_conditions_falls_back_to_looking(
 async def test_an_answer_lost_while_trying_conditions_out_leaves_the_object_ours(
     scripted: Scripted,
 ) -> None:
-    """The object is put by then: no one may take it for another one's."""
+    """The object exists by then, and must be recognized as our own."""
     puts: list[str] = []
 
     def respond(method: str, path: str, head: str, body: bytes) -> Any:
@@ -481,7 +481,7 @@ async def test_an_answer_that_does_not_come_in_time_is_asked_for_again(moto: S3S
     store = place("0.3").open_store()
     try:
         with pytest.raises(StorageUnavailable, match=r"imed ?out|imeout"):
-            await store.put("object", b"whole")  # three times, and given up
+            await store.put("object", b"whole")  # three times, then given up
         assert (await store.put("object", b"whole")).size == 5
         assert await store.read("object") == b"whole"
         assert proxy.injected == {Ill.SILENCE_AFTER: 4}
