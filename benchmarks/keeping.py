@@ -5,7 +5,7 @@ machine behind a proxy that breaks connections, loses answers, refuses and trunc
 number of entries in the containers of the uploader and its storage; `blocks` are Python's
 allocations.
 
-python -m benchmarks.keeping [--checkpoints 10000] [--trials 40] [--calm] [--json out.json]
+    python -m benchmarks.keeping [--checkpoints 10000] [--trials 40] [--calm] [--json out.json]
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ filesystem is plain s3fs, with the filesystem's coroutines if it is a subclass. 
 `pyarrow.fs.copy_files` to the same filesystem, which confirms nothing; s3fs has its own `put`.
 Each way is a separate process, on a moto server on this machine, one after the other.
 
-python -m benchmarks.wrapped [--files 1000] [--rounds 8] [--json out.json]
+    python -m benchmarks.wrapped [--files 1000] [--rounds 8] [--json out.json]
 """
 
 from __future__ import annotations

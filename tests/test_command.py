@@ -159,7 +159,7 @@ def test_a_bad_snapshot_hides_no_experiment_and_its_own_is_read_from_the_journal
 
 
 @pytest.mark.parametrize("written", [None, b"", MAGIC, MAGIC + bytes(5)])
-def test_a_run_that_ended_before_its_first_record_is_no_unreadable_one(
+def test_a_run_that_ended_before_its_first_record_is_not_an_unreadable_one(
     store: Path, capsys: pytest.CaptureFixture[str], written: bytes | None
 ) -> None:
     journal = store / "early" / "journal"
@@ -323,7 +323,7 @@ def test_logs_are_found_by_id_number_or_a_part_of_it(
     assert [json.loads(line)["line"] for line in lines] == ["one", "two", "three"]
 
 
-def test_what_has_no_log_and_who_is_no_trial_is_reported(
+def test_what_has_no_log_and_who_is_not_a_trial_is_reported(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = str(store / "ended")
@@ -435,7 +435,7 @@ def test_a_directory_that_no_one_may_write_is_read(
         (store / "ended").chmod(0o700)
 
 
-def test_a_reader_that_goes_away_is_no_error(store: Path) -> None:
+def test_a_reader_that_goes_away_is_not_an_error(store: Path) -> None:
     line = f'"{sys.executable}" -m holdfast show "{store}/ended" --json | head -n 1; '
     done = subprocess.run(
         ["bash", "-c", f'{line} exit "${{PIPESTATUS[0]}}"'],

@@ -55,6 +55,8 @@ def test_one_that_is_too_old_is_an_error_that_names_the_version(
     assert library not in sys.modules
 
 
-def test_another_name_is_no_attribute(module: str, name: str, title: str, library: str) -> None:
+def test_another_name_is_not_an_attribute(
+    module: str, name: str, title: str, library: str
+) -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Callbck'"):
         _ = importlib.import_module(module).Callbck

@@ -45,7 +45,7 @@ def test_an_inner_path_leads_nowhere_else(path: str) -> None:
     "name",
     ["", ".", "..", "a/b", "/a", "a\\b", "a\nb", "a\0b", "a\x1b[2J", "x" * 256, 5, None, b"a"],
 )
-def test_what_is_no_plain_name_is_refused(name: object) -> None:
+def test_what_is_not_a_plain_name_is_refused(name: object) -> None:
     with pytest.raises(UnsafeName):
         plain_name(name)
 

@@ -39,7 +39,7 @@ ENDLESS = {
     ): "of a thread that sends a line before this one",
     ("experiment/worker/stop_orders.py", "_repeating"): "of timers that were cancelled",
     ("experiment/records/journal_writer.py", "sync"): "the sync has the disk's deadline",
-    ("runtime/process_exits.py", "wait"): "in a daemon thread that nobody waits for",
+    ("runtime/process_exits.py", "wait"): "in a daemon thread that Python does not wait for",
     ("runtime/tasks.py", "until"): "what it waits for has one, or ends with the run",
     ("syncer/stores/owned_store.py", "close"): "of a task that was cancelled",
     ("syncer/stores/s3/client.py", "take"): "requests that hold memory have one each",

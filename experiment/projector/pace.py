@@ -1,4 +1,4 @@
-"""Limits how often the projector does work that nobody waits for."""
+"""Limits how often the projector does work that can wait."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from holdfast.syncer.files.durable import remove_tree, unique
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 
 
-def copy_beside(source: Path, staging_root: Path) -> tuple[Path, Staged]:
+def copy_checkpoint(source: Path, staging_root: Path) -> tuple[Path, Staged]:
     """Copy a checkpoint's files to a new directory; they share blocks if the file system can.
 
     Raises StorageError or OSError, and then leaves nothing.

@@ -99,7 +99,7 @@ class Session:
         self.stopping = True
         self.ending = "preempted" if self.is_preempted else "stopped"
         if not self._sending:
-            raise TrialStopped("the trial was told to stop")
+            raise TrialStopped("the trial was stopped")
 
     def preempt(self) -> None:
         """Called by the handler of SIGTERM: the machine, or this process, will be taken away.
@@ -136,7 +136,7 @@ class Session:
         if self._is_over:
             raise NotInTrial("report() was called by a thread after its trial had ended")
         if self.stopping:
-            raise TrialStopped("the trial was told to stop")
+            raise TrialStopped("the trial was stopped")
         values = plain_metrics(metrics)
         mode = upload_mode(upload, checkpoint, is_mirrored=self.job.is_mirrored)
         before = self._newest
@@ -165,7 +165,7 @@ class Session:
         self.must_save = verdict in (Verdict.PAUSE, Verdict.SAVE)
         if verdict not in (Verdict.CONTINUE, Verdict.SAVE):
             self.stopping = True
-            raise TrialStopped("the trial was told to stop")
+            raise TrialStopped("the trial was stopped")
         if self._leaves_once_saved() and self._newest != before:
             self.stopping = True
             self.ending = "preempted"
@@ -285,7 +285,7 @@ class Session:
         finally:
             self._sending = False
         if self.stopping and not was_stopping:
-            raise TrialStopped("the trial was told to stop")
+            raise TrialStopped("the trial was stopped")
 
     def _answer(self) -> Verdict:
         return self._verdict(self._transport.receive())

@@ -9,7 +9,7 @@ from typing import Protocol
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import changed_checkpoint
-from holdfast.experiment.uploads.clone_checkpoints import copy_beside, put_in_place, record_of
+from holdfast.experiment.uploads.clone_checkpoints import copy_checkpoint, put_in_place, record_of
 from holdfast.experiment.uploads.unrecorded_checkpoints import lacks_newest, newest_beyond
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.scheduler.effects import Launch
@@ -108,7 +108,7 @@ class StartCheckpoints:
         index = trial.next_checkpoint
         original = self._layout.checkpoint(source, origin.checkpoint)
         staging = self._layout.staging(trial.spec)
-        copy, staged = await threads.call(lambda: copy_beside(original, staging))
+        copy, staged = await threads.call(lambda: copy_checkpoint(original, staging))
         put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))
         await self._bring_what_is_missing(trial)
         return record_of(origin.checkpoint, staged, index=index, attempt=attempt)

@@ -83,7 +83,7 @@ class WarmParent:
         self._exit_functions: list[ExitFunction] = []
         self._entry: WorkerEntry | None = None
         self._fresh: FreshInterpreters | None = None  # if forking is not safe
-        self._ended = self._forsaken = False
+        self._ended = self._is_orphaned = False
 
     def serve(self) -> bool:
         """Perform orders until "end", or until the controller is gone; then end every worker.
@@ -95,7 +95,7 @@ class WarmParent:
         poll.register(self._socket, select.POLLIN)
         poll.register(self.children.waker, select.POLLIN)
         try:
-            while not (self._ended or self._forsaken):
+            while not (self._ended or self._is_orphaned):
                 self._turn(poll)
         except ConnectionError:
             return False
@@ -119,7 +119,7 @@ class WarmParent:
         It may also go to all processes of a job. Then the controller decides about the workers,
         so that trials can save.
         """
-        self._forsaken = os.getppid() != self._controller
+        self._is_orphaned = os.getppid() != self._controller
 
     def _listen(self) -> None:
         """Raises ConnectionError when the connection has ended."""

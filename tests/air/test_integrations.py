@@ -154,7 +154,7 @@ def test_a_metric_named_like_one_of_holdfast_is_the_users() -> None:
     assert metrics_of({"attempt": 7, "timestamp": 3}) == {"attempt": 7, "timestamp": 3}
 
 
-def test_what_is_no_number_is_no_metric() -> None:
+def test_a_value_that_is_not_a_number_is_not_a_metric() -> None:
     found = numbers_in({"nan": float("nan"), "big": 10**400, "text": "x", "yes": True, "l": [1]})
     assert sorted(found) == ["nan", "yes"]
 

@@ -1,7 +1,7 @@
 """Writes tests/data/format-2: a journal of format version 2, and the state that it was folded to
 then.
 
-python tests/data/make_format_2.py
+    python tests/data/make_format_2.py
 
 It was run once. Its output must load for ever: create another folder for another version rather
 than run it again.

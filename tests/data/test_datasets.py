@@ -241,7 +241,7 @@ def test_lists_of_one_length_are_tensors_and_others_are_not() -> None:
             next(iter(ragged.iter_torch_batches()))
 
 
-def test_a_text_is_no_tensor(ds: data.Dataset) -> None:
+def test_text_cannot_be_a_tensor(ds: data.Dataset) -> None:
     texts = data.from_items([{"x": 1, "t": "a"}])
     with pytest.raises(
         InvalidConfig, match="column 't' cannot be a tensor: its values are text, or lists"

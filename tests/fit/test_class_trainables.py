@@ -363,7 +363,7 @@ def test_the_first_frame_of_an_error_is_the_users_own(broken: dict[str, tune.Res
     assert 'raise ValueError("no data here")' in error.failure.traceback
 
 
-def test_a_class_that_is_no_trainable_is_refused() -> None:
+def test_a_class_that_is_not_a_trainable_is_refused() -> None:
     class Other:
         pass
 

@@ -183,7 +183,7 @@ def test_with_extend_a_function_takes_the_place_of_one_of_its_name(fit: Any, pat
     assert again.wanted.lines(again.spec) == ["stop: was end_soon, now a different one"]
 
 
-def test_what_is_no_change_needs_no_extend(path: Path) -> None:
+def test_what_is_not_a_change_needs_no_extend(path: Path) -> None:
     tuner = tune.Tuner.restore(
         path,
         train,
@@ -534,7 +534,7 @@ def test_a_search_algorithm_that_limits_itself_is_not_overruled() -> None:
             check_limit(limiter, {"max_concurrent": limit})
 
 
-def test_the_goal_of_a_scheduler_is_no_difference() -> None:
+def test_the_goal_of_a_scheduler_is_not_a_difference() -> None:
     spec = ExperimentSpec(
         experiment_id="e", run="d2a66", trainable="train", seed=0,
         metric="epoch", mode="max", scheduler="ASHAScheduler",

@@ -151,7 +151,7 @@ def test_each_dict_that_a_generator_yields_is_a_report(fit: Any) -> None:
     assert [row["number"] for row in rows_of(result)] == [0, 1, 2]
 
 
-def test_a_returned_object_is_no_error_and_the_log_says_that_it_is_not_kept(fit: Any) -> None:
+def test_a_returned_object_is_not_an_error_and_the_log_says_that_it_is_not_kept(fit: Any) -> None:
     def train(config: dict[str, Any]) -> object:
         tune.report({"a": 1})
         return TorchLike
@@ -260,7 +260,7 @@ def test_options_that_only_a_class_can_follow_are_refused_for_a_function(option:
 
 
 @pytest.mark.parametrize("trainable", [3, None, dict, lambda: None, lambda a, b: None])
-def test_what_is_no_trainable_is_refused_when_the_tuner_is_made(trainable: Any) -> None:
+def test_what_is_not_a_trainable_is_refused_when_the_tuner_is_made(trainable: Any) -> None:
     with pytest.raises(InvalidConfig):
         tune.Tuner(trainable)
 

@@ -57,7 +57,9 @@ def test_what_a_thread_prints_after_the_end_is_in_the_trials_files(fit: Any) -> 
     assert outputs(fit(train)[0])[0] == "one more thing"
 
 
-def test_an_exit_function_that_replaces_stdout_by_what_is_no_file_does_no_harm(fit: Any) -> None:
+def test_an_exit_function_that_replaces_stdout_by_what_is_not_a_file_does_no_harm(
+    fit: Any,
+) -> None:
     def train(config: dict[str, Any]) -> None:
         def replace() -> None:
             print("still written", end="")

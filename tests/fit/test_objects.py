@@ -318,7 +318,7 @@ def test_a_value_that_cannot_be_pickled_is_refused_by_its_part(objects: Path) ->
     assert not objects.exists()
 
 
-def test_what_is_no_value_and_what_is_no_reference_is_refused() -> None:
+def test_references_are_not_put_and_values_are_not_got() -> None:
     ref = holdfast.put(1)
     with pytest.raises(TypeError, match="is already a reference"):
         holdfast.put(ref)

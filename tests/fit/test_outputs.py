@@ -290,7 +290,7 @@ def test_the_local_cache_is_worked_in_and_everything_is_persisted(
 
 
 @pytest.mark.parametrize("name", ["a/b", "..", "", "a\\b"])
-def test_a_name_that_is_no_single_folder_is_refused(name: str) -> None:
+def test_a_name_that_is_not_a_single_folder_is_refused(name: str) -> None:
     with pytest.raises(InvalidConfig, match="name"):
         tune.RunConfig(name=name)
 
@@ -438,7 +438,7 @@ def test_a_line_that_no_terminal_can_show_is_shown_with_question_marks() -> None
     assert sendable("caf\u00e9 \udc80!") == "caf\u00e9 ?!"
 
 
-def test_output_that_is_no_utf8_or_very_long_does_no_harm(fit: Any) -> None:
+def test_output_that_is_not_utf8_or_very_long_does_no_harm(fit: Any) -> None:
     def train(config: dict[str, Any]) -> None:
         os.write(2, b"\xff\xfe\n")
         print("\udc80", file=sys.stderr)

@@ -249,7 +249,7 @@ def test_a_restore_without_the_working_dir_asks_for_it(
         ("env", "must be a dict, not a str"),
     ],
 )
-def test_what_it_cannot_mean_is_refused_when_it_is_said(environment: Any, told: str) -> None:
+def test_what_it_cannot_mean_is_refused_at_once(environment: Any, told: str) -> None:
     for say_it in (
         lambda: holdfast.init(runtime_env=environment),
         lambda: tune.RunConfig(runtime_env=environment),

@@ -213,7 +213,7 @@ def test_a_setup_that_raises_fails_fit_before_the_first_trial(fit: Any, tmp_path
 
 
 @pytest.mark.parametrize("callback", [object(), tune.Callback, "csv"])
-def test_what_is_no_callback_is_refused(fit: Any, callback: Any) -> None:
+def test_what_is_not_a_callback_is_refused(fit: Any, callback: Any) -> None:
     with pytest.raises(InvalidConfig, match="callback"):
         fit(train, callbacks=[callback])
 
@@ -302,6 +302,6 @@ def test_verbose_3_shows_each_result_of_a_trainer(
     assert shown.count(" iteration 2 after ") == 2  # the result, and the end of the trial
 
 
-def test_what_is_no_reporter_is_refused(fit: Any) -> None:
+def test_what_is_not_a_reporter_is_refused(fit: Any) -> None:
     with pytest.raises(InvalidConfig, match="progress_reporter"):
         fit(train, progress_reporter=print)

@@ -231,7 +231,7 @@ def cut_before_a_report(journal: Path, *, of_iteration: int) -> None:
 
 @pytest.mark.parametrize("whole", [True, False])
 @pytest.mark.parametrize("of_iteration", [1, 2])
-def test_a_checkpoint_that_no_record_names_any_more_is_taken_up_before_an_older_or_none(
+def test_a_checkpoint_that_no_record_names_any_more_is_resumed_before_an_older_or_none(
     committed: Bench, whole: bool, of_iteration: int
 ) -> None:
     """The journal has lost its end, and the checkpoint before was superseded: only its manifest

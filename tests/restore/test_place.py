@@ -377,7 +377,7 @@ def test_a_path_that_names_no_experiment_is_an_error_of_one_line(path: str) -> N
 
 
 @pytest.mark.parametrize("path", [".", "..", "file", "file/x"])
-def test_what_is_no_experiment_is_an_error_of_one_line(
+def test_what_is_not_an_experiment_is_an_error_of_one_line(
     path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "folder").mkdir()

@@ -30,7 +30,7 @@ def test_a_sigkill_is_the_kernels_where_its_count_has_grown(tmp_path: Path) -> N
     assert ending.cause == f"was killed by the kernel: out of memory (oom_kill in {path})"
 
 
-def test_a_sigkill_is_somebody_elses_where_it_has_not(tmp_path: Path) -> None:
+def test_a_sigkill_came_from_elsewhere_if_it_has_not(tmp_path: Path) -> None:
     kills = KernelKills([counter(tmp_path, 4)])
     ending = ending_of(KILLED, kills)
     assert not ending.is_out_of_memory

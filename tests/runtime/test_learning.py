@@ -44,13 +44,13 @@ def test_dotted_names_are_taken() -> None:
     ],
     ids=lambda names: repr(names)[:30],
 )
-def test_what_is_no_list_of_names_is_refused(names: Any) -> None:
+def test_what_is_not_a_list_of_names_is_refused(names: Any) -> None:
     with pytest.raises(ValueError, match="not "):
         checked(names, 1.0)
 
 
 @pytest.mark.parametrize("took_s", [None, "1", 1, -1.0, math.nan, math.inf])
-def test_what_is_no_time_is_refused(took_s: Any) -> None:
+def test_what_is_not_a_time_is_refused(took_s: Any) -> None:
     with pytest.raises(ValueError, match="not a number of seconds"):
         checked(["torch"], took_s)
 

@@ -140,7 +140,7 @@ def test_where_the_disk_is_full_nothing_of_the_file_is_left(
 
 
 @pytest.mark.parametrize("cut", [0, 10, 40, 64, 500])
-def test_a_file_that_was_cut_is_no_object(tmp_path: Path, cut: int) -> None:
+def test_a_file_that_was_cut_is_not_an_object(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "object"
     mapped.write(str(path), mapped.pickled(np.arange(1000)))
     os.truncate(path, cut)

@@ -30,7 +30,7 @@ def test_an_exit_is_reported_in_words(code: int, words: str) -> None:
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1])
-def test_no_group_of_somebody_else_is_killed(pid: int) -> None:
+def test_no_group_of_another_process_is_killed(pid: int) -> None:
     with pytest.raises(ValueError, match="is not a worker's process group"):
         process_control.kill_group(pid, signal.SIGCONT)
 

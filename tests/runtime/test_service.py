@@ -106,7 +106,7 @@ async def test_a_service_that_is_done_ended_well(service: Service) -> None:
     assert await service.gone() == ""
 
 
-async def test_a_service_that_says_what_is_no_message_is_reported(service: Service) -> None:
+async def test_a_service_that_says_what_is_not_a_message_is_reported(service: Service) -> None:
     service.send(["flood", 1])
     service.send(["echo", None])
     assert "must be a list" in await ended(service)

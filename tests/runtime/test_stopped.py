@@ -217,7 +217,7 @@ async def test_a_deadline_of_0_watches_no_one() -> None:
 # -- what is reported -----------------------------------------------------------------------------
 
 
-def test_our_own_sigkill_is_never_told_as_want_of_memory() -> None:
+def test_our_own_sigkill_is_never_reported_as_out_of_memory() -> None:
     class Rising(KernelKills):
         def take(self) -> bool:
             return True

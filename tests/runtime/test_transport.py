@@ -71,7 +71,7 @@ def test_the_end_of_the_connection_is_none_after_what_came_before(
     assert there.receive(timeout_s=0) is None
 
 
-def test_half_a_frame_at_the_end_is_no_message(raw: tuple[Channel, socket.socket]) -> None:
+def test_half_a_frame_at_the_end_is_not_a_message(raw: tuple[Channel, socket.socket]) -> None:
     channel, other = raw
     other.sendall(encode(["cut", "off"])[:-1])
     other.close()

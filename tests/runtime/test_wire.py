@@ -85,7 +85,7 @@ NO_MESSAGES = [
 
 
 @pytest.mark.parametrize("body", NO_MESSAGES, ids=lambda body: repr(body[:12]))
-def test_what_is_no_named_list_is_refused(body: bytes) -> None:
+def test_what_is_not_a_named_list_is_refused(body: bytes) -> None:
     with pytest.raises(WireError):
         Decoder().feed(frame(body))
 

@@ -313,7 +313,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.starts(worker)
             for score in (1.0, 2.0):
                 self.reports(worker, [], score, checkpoint=True)
-                self.is_answered(worker, "go on")
+                self.is_answered(worker, "continue")
 
     # -- effects --------------------------------------------------------------------------------
 
@@ -460,7 +460,7 @@ class AnyOrder(RuleBasedStateMachine):
             case "starting":
                 self.starts(worker)
             case "reporting":
-                self.is_answered(worker, "go on")
+                self.is_answered(worker, "continue")
             case "running" if not worker.told:
                 self.reports(worker, self.rolled(dice), dice.choice(SCORES), checkpoint=True)
             case "running":
@@ -581,7 +581,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.perform(self.run.exits(worker.trial_id, kind=kind, attempt=worker.attempt))
 
     @precondition(lambda self: any(worker.asked for worker in self.those("reporting")))
-    @rule(data=st.data(), what=st.sampled_from(["go on", "go on", "stop", "all", "error"]))
+    @rule(data=st.data(), what=st.sampled_from(["continue", "continue", "stop", "all", "error"]))
     def stopper_answers(self, data: st.DataObject, what: str) -> None:
         waiting = [worker for worker in self.those("reporting") if worker.asked]
         self.is_answered(data.draw(st.sampled_from(waiting)), what)

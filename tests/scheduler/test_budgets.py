@@ -120,7 +120,7 @@ def test_progress_gives_the_budgets_back_if_asked() -> None:
     assert status(run) is Status.ERROR
 
 
-def test_a_report_without_a_checkpoint_is_no_progress_that_lasts() -> None:
+def test_a_report_without_a_checkpoint_is_not_a_progress_that_lasts() -> None:
     run = of(1, max_failures=1, reset_on_progress=True)
     run.report("t0")
     run.fails("t0")
@@ -285,7 +285,7 @@ def test_a_preempted_run_gives_its_trials_time_to_save() -> None:
     assert first.checkpoint.iteration == 1
 
 
-def test_an_error_while_the_run_is_preempted_is_no_error_of_the_trial() -> None:
+def test_an_error_while_the_run_is_preempted_is_not_an_error_of_the_trial() -> None:
     """Programs that it started, such as data loaders, end with the job."""
     run = of(1)
     run.handle(EndOrdered(reason="preempted"))

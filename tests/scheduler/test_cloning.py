@@ -49,13 +49,13 @@ BETTER = {"lr": 0.1}
 class Scripted(TrialScheduler):
     """Decides `script[n]` at observation number n of the kind that it waits for."""
 
-    def __init__(self, *script: Sequence[Decision], upon: type = TrialReported) -> None:
-        self._script, self._upon = list(script), upon
+    def __init__(self, *script: Sequence[Decision], on: type = TrialReported) -> None:
+        self._script, self._on = list(script), on
         self.seen: list[Observation] = []
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         self.seen.append(event)
-        if isinstance(event, self._upon) and self._script:
+        if isinstance(event, self._on) and self._script:
             return self._script.pop(0)
         return ()
 
@@ -376,13 +376,13 @@ def test_a_scheduler_hears_of_new_trials_and_of_the_end_of_the_search() -> None:
 
 
 def test_where_all_are_paused_the_scheduler_says_who_continues() -> None:
-    script = Scripted([UnpauseTrial(trial_id="t1")], upon=Stalled)
+    script = Scripted([UnpauseTrial(trial_id="t1")], on=Stalled)
     run = running(script, 2)
     for trial_id in ("t0", "t1"):
         run.report(trial_id, checkpoint=True)
     policy = run.machine.policy
     assert isinstance(policy, Scripted)
-    policy._upon, policy._script = (
+    policy._on, policy._script = (
         TrialReported,
         [
             [PauseTrial(trial_id="t0")],
@@ -392,7 +392,7 @@ def test_where_all_are_paused_the_scheduler_says_who_continues() -> None:
     run.report("t0")
     run.report("t1")
     run.ends("t0")
-    policy._upon, policy._script = Stalled, [[UnpauseTrial(trial_id="t1")]]
+    policy._on, policy._script = Stalled, [[UnpauseTrial(trial_id="t1")]]
     (launch,) = of(Launch, run.ends("t1"))
     assert launch.trial_id == "t1"
     assert run.trial("t0").status is Status.PAUSED

@@ -43,7 +43,7 @@ def test_every_event_comes_back_as_it_was(event: Event) -> None:
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=lambda decision: type(decision).__name__)
-def test_what_was_decided_upon_an_event_comes_back_with_it(decision: Decision) -> None:
+def test_what_was_decided_at_an_event_comes_back_with_it(decision: Decision) -> None:
     event = EndOrdered(reason="budget")
     read = decode(through_bytes(encode(event, NOW, [(), (decision, decision)])))
     assert read == (event, NOW, [[], [decision, decision]])
@@ -94,7 +94,7 @@ def test_a_field_that_is_missing_is_refused_and_named() -> None:
     ],
     ids=str,
 )
-def test_what_is_no_event_of_this_version_is_refused(record: list[Any]) -> None:
+def test_what_is_not_an_event_of_this_version_is_refused(record: list[Any]) -> None:
     with pytest.raises(UnknownRecord):
         decode(record)
 

@@ -142,7 +142,7 @@ def test_a_worker_that_exits_after_it_failed_is_not_counted_twice() -> None:
     assert run.trial("t0").failures == 1
 
 
-def test_a_checkpoint_that_could_not_be_had_is_no_failure_of_the_trial() -> None:
+def test_a_checkpoint_that_could_not_be_read_is_not_a_failure_of_the_trial() -> None:
     run = of_one(0)
     run.report("t0", checkpoint=True)
     run.crash()

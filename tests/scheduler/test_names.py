@@ -118,13 +118,13 @@ def test_a_restore_that_is_not_strict_continues() -> None:
 # -- what failed -----------------------------------------------------------------------
 
 
-def test_a_run_that_never_had_what_its_settings_name_came_to_nothing() -> None:
+def test_a_run_that_never_had_what_its_settings_name_failed() -> None:
     run = aborted()
     assert run.machine.finished
     assert run.machine.has_nothing
 
 
-def test_a_run_that_was_interrupted_before_its_first_report_came_to_nothing() -> None:
+def test_a_run_that_was_interrupted_before_its_first_report_failed() -> None:
     run = running(2)
     assert run.machine.has_nothing
     run.fails("t1")
@@ -173,7 +173,7 @@ def test_it_is_not_reported_again_after_a_restore() -> None:
 
 
 @pytest.mark.parametrize("value", [1, float("nan"), None])
-def test_a_score_that_is_nan_or_none_is_no_mistake(value: Any) -> None:
+def test_a_score_that_is_nan_or_none_is_not_a_mistake(value: Any) -> None:
     run = scored("score")
     assert warnings_in(run.report("t0", {"score": value}, checkpoint=True)) == []
     assert warnings_in(run.report("t0", {"loss": 1}, checkpoint=True)) == []
@@ -199,5 +199,5 @@ def test_metrics_with_names_of_holdfast_are_reported_once_with_both_values() -> 
         assert warnings_in(run.report(trial, {"training_iteration": 7})) == []
 
 
-def test_a_metric_that_counts_as_we_do_is_no_mistake() -> None:
+def test_a_metric_that_counts_as_we_do_is_not_a_mistake() -> None:
     assert warnings_in(running().report("t0", {"training_iteration": 1})) == []

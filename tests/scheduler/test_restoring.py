@@ -103,7 +103,7 @@ def test_a_finished_experiment_finishes_again_at_once() -> None:
         ({"unfinished": "restart"}, ["t2", "t3"]),
     ],
 )
-def test_the_wishes_say_which_trials_are_taken_up(
+def test_the_wishes_say_which_trials_are_resumed(
     wishes: dict[str, Any], waiting: list[str]
 ) -> None:
     run = crashed()
@@ -111,7 +111,7 @@ def test_the_wishes_say_which_trials_are_taken_up(
     assert [*launches(effects), *run.machine.placement.queue] == waiting
 
 
-def test_a_restore_after_the_time_budget_begins_nothing_and_takes_up_nothing() -> None:
+def test_a_restore_after_the_time_budget_begins_nothing_and_resumes_nothing() -> None:
     run = crashed(time_budget_s=5.0)
     assert run.machine.active_s > 5
     *commits, finish = run.resume(finished="restart", errored="resume", unfinished="resume")

@@ -164,7 +164,7 @@ def test_what_an_older_attempt_says_does_not_make_its_worker_idle() -> None:
     assert run.machine.placement.idle == {}
 
 
-def test_a_reused_worker_is_no_second_one_for_max_concurrent() -> None:
+def test_a_reused_worker_is_not_a_second_one_for_max_concurrent() -> None:
     run = Rehearsal(capacity={"CPU": 4}, reuse_actors=True, max_concurrent=1)
     run.suggest()
     run.start("t0")

@@ -129,7 +129,7 @@ def test_a_run_without_a_report_cannot_be_replayed(torn: RecordedExperiment) -> 
         replay(torn.layout.root)
 
 
-def test_what_is_no_run_is_reported(tmp_path: Path, run: Path) -> None:
+def test_what_is_not_a_run_is_reported(tmp_path: Path, run: Path) -> None:
     with pytest.raises(ExperimentNotFound, match="there is no experiment at"):
         replay(tmp_path)
     with pytest.raises(InvalidConfig, match="workers must be"):

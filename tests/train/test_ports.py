@@ -55,7 +55,9 @@ def test_a_port_can_be_opened_by_number_and_is_given_again_once_it_is_let_go(
     assert again == port
 
 
-def test_a_port_that_somebody_has_opened_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_port_that_another_process_has_opened_is_skipped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         port = taken.getsockname()[1]

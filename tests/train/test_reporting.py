@@ -50,7 +50,7 @@ def test_a_checkpoint_without_the_file_is_reported_with_those_that_it_has(tmp_pa
 
 
 @pytest.mark.parametrize("metrics", [3, [3], {"a", "b"}])
-def test_what_is_no_choice_of_metrics_is_refused(metrics: Any) -> None:
+def test_what_is_not_a_choice_of_metrics_is_refused(metrics: Any) -> None:
     with pytest.raises(InvalidConfig, match="must be a name, a list of names, or a dict"):
         check_metrics(metrics)
 

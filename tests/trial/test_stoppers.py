@@ -71,7 +71,9 @@ def test_a_trial_ends_when_its_metric_does_not_move_any_more(
 
 
 @pytest.mark.parametrize("odd", [NAN, INFINITE, None, "1", True])
-def test_a_value_that_is_no_finite_number_makes_no_plateau_until_it_is_long_past(odd: Any) -> None:
+def test_a_value_that_is_not_a_finite_number_makes_no_plateau_until_it_is_long_past(
+    odd: Any,
+) -> None:
     assert end_of(TrialPlateauStopper("loss"), [1, 1, odd, 1, 1, 1, 1, 1]) == 7
     assert end_of(TrialPlateauStopper("loss"), [odd] * 20) is None
 
@@ -108,7 +110,7 @@ def test_the_experiment_ends_when_its_best_values_get_no_better(
     assert stopper.stop_all()
 
 
-def test_a_value_that_is_no_number_is_never_among_the_best_and_takes_no_patience() -> None:
+def test_a_value_that_is_not_a_number_is_never_among_the_best_and_takes_no_patience() -> None:
     stopper = ExperimentPlateauStopper("loss", top=2, patience=2)
     for iteration, loss in enumerate([1, NAN, -INFINITE, None, 1, NAN, NAN], start=1):
         assert not stopper("t0", row(iteration, loss))

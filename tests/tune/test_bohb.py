@@ -58,7 +58,7 @@ def test_a_budget_with_too_few_trials_is_skipped() -> None:
     assert max(model(search)) < 0.6
 
 
-def test_an_iteration_at_which_no_trial_has_ended_is_no_budget() -> None:
+def test_an_iteration_at_which_no_trial_has_ended_is_not_a_budget() -> None:
     """Trials that continued say nothing about those that were stopped."""
     search = opened(TuneBOHB(bohb_config={"random_fraction": 0}), LINE)
     for trial in range(20):

@@ -81,8 +81,8 @@ def _checkpoints_are_in_order_and_no_more_than_wanted(machine: Machine) -> None:
         needed = machine.needed_of(trial.trial_id)
         committed = [c for c in trial.checkpoints if c.committed and c.index not in needed]
         # Besides the best, the newest is kept, and the newest in storage.
-        beside = 1 + any(known.stays_here for known in committed)
-        assert keep is None or len(committed) <= keep + beside, trial.story()
+        more = 1 + any(known.stays_here for known in committed)
+        assert keep is None or len(committed) <= keep + more, trial.story()
 
 
 def _failures_are_within_the_budget(machine: Machine) -> None:

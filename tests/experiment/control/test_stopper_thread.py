@@ -94,7 +94,7 @@ def test_an_answer_that_a_death_cut_off_is_given_now(run: Rehearsal) -> None:
     assert (answer.stop, answer.stop_all) == (True, True)
 
 
-def test_what_the_users_code_raises_counts_only_where_it_was_not_told(run: Rehearsal) -> None:
+def test_what_the_users_code_raises_counts_only_if_it_was_not_reported(run: Rehearsal) -> None:
     run.report("t0", {"loss": "bad"})
     (answer,) = retold(run, Recorder())
     assert answer.failure is not None

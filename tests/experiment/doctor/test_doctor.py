@@ -92,7 +92,9 @@ def test_what_a_run_has_left_is_sound(root: Path) -> None:
     assert report.looked_at["checkpoints"] == 5
 
 
-def test_a_run_that_ended_before_its_first_record_is_no_damage_to_the_next(tmp_path: Path) -> None:
+def test_a_run_that_ended_before_its_first_record_is_not_a_damage_to_the_next(
+    tmp_path: Path,
+) -> None:
     Journal(tmp_path / "run" / "journal").close()
     healthy(tmp_path / "run")
     assert [path.name for path in sorted((tmp_path / "run" / "journal").iterdir())] == [
@@ -352,7 +354,7 @@ def test_what_is_staged_is_reported_and_sync_commits_it(tmp_path: Path) -> None:
     assert sync(case(root)).deeds == ()
 
 
-def test_what_was_staged_before_the_machine_went_down_is_no_checkpoint(tmp_path: Path) -> None:
+def test_what_was_staged_before_the_machine_went_down_is_not_a_checkpoint(tmp_path: Path) -> None:
     root = tmp_path / "run"
     made = RecordedExperiment(root, boot="another start")
     trial = made.begin()
@@ -379,7 +381,7 @@ def test_garbage_is_shown_then_removed_and_what_is_the_users_stays(root: Path) -
     assert collect(case(root), removes=True).deeds == ()
 
 
-def test_garbage_that_somebody_reads_is_shown_and_stays_until_then(root: Path) -> None:
+def test_garbage_that_another_process_reads_is_shown_and_stays_until_then(root: Path) -> None:
     found = next(root.glob("*/checkpoint_000000")).with_name("checkpoint_000009")
     found.mkdir()
     with Checkpoint(found).as_directory():

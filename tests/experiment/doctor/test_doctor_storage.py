@@ -409,7 +409,7 @@ def test_another_storage_than_the_trees_is_refused(here: Path, tmp_path: Path) -
         sync(find(here))
 
 
-def test_where_there_is_no_experiment_that_is_said(tmp_path: Path) -> None:
+def test_a_missing_experiment_is_reported(tmp_path: Path) -> None:
     os.mkdir(tmp_path / "empty")
     with pytest.raises(ExperimentNotFound, match="there is no experiment in"):
         find(tmp_path / "empty")

@@ -94,7 +94,7 @@ def test_a_checkpoint_that_was_lost_counts_as_no_failure() -> None:
     assert "Retrying: not counted as a failure, from" in retry_text(seen, 1, "/r")
 
 
-def test_what_is_no_retry_is_not_reported_as_one() -> None:
+def test_what_is_not_a_retry_is_not_reported_as_one() -> None:
     reported = Reported(
         trial_id="t_0",
         attempt=1,

@@ -155,7 +155,7 @@ def test_columns_are_the_metric_and_numbers_that_were_reported() -> None:
     assert look(run, infer_limit=0).metrics == ("acc",)
 
 
-def test_a_parameter_that_is_no_plain_value_is_shown_by_its_summary() -> None:
+def test_a_parameter_that_is_not_a_plain_value_is_shown_by_its_summary() -> None:
     run = machine()
     add(run, Status.RUNNING, config={"opt": Ref(path=("opt",), index=0, summary="Adam"), "b": 1})
     summary = look(run)

@@ -192,7 +192,9 @@ def test_what_goes_to_a_file_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> N
     prints.stop()
 
 
-def test_a_stream_that_somebody_else_has_put_there_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_another_process_has_put_there_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "stdout", Terminal())
     prints = Prints(lambda line: None)
     prints.start()

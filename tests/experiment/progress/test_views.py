@@ -642,7 +642,7 @@ def test_a_notebook_shows_failures_waits_and_what_it_is_at(
     assert "ValueError: loss is nan</div>" in shown
 
 
-def test_this_is_no_notebook() -> None:
+def test_this_is_not_a_notebook() -> None:
     assert not in_notebook()
 
 

@@ -51,7 +51,7 @@ def test_a_real_tensorboard_reads_each_number_at_its_step(tmp_path: Path) -> Non
     assert [e.value for e in loaded.Scalars("ray/tune/val/acc")] == [1.0, 2.0]
 
 
-def test_what_is_no_number_or_no_curve_is_left_out(tmp_path: Path) -> None:
+def test_values_that_are_not_curves_are_left_out(tmp_path: Path) -> None:
     row = {
         "flag": True, "np_flag": np.True_, "text": "x", "none": None, "list": [1.0],
         "config": {"lr": 1.0}, "pid": 1, "timestamp": 2, "time_total_s": 3.0,

@@ -145,7 +145,7 @@ def test_every_command_knows_an_experiment_without_its_journal(
     assert wanted in " ".join(said.split())
 
 
-def test_what_a_run_left_that_died_in_its_first_write_is_no_experiment(root: Path) -> None:
+def test_what_a_run_left_that_died_in_its_first_write_is_not_an_experiment(root: Path) -> None:
     data = segment(root).read_bytes()
     for at, left in enumerate(
         [b"", data[:5], data[:8], data[:20], bytes(100), data[:8] + bytes(9)]

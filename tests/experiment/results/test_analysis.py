@@ -86,7 +86,7 @@ def test_without_any_snapshot_the_journal_tells_all(run: RecordedExperiment) -> 
     assert state_of(load_experiment(run.layout.root).machine) == state_of(run.machine)
 
 
-def test_a_broken_snapshot_is_skipped_and_told(
+def test_a_broken_snapshot_is_skipped_and_reported(
     run: RecordedExperiment, caplog: pytest.LogCaptureFixture
 ) -> None:
     (newest,) = run.layout.root.glob("experiment_state-*.json")
@@ -373,7 +373,7 @@ def test_an_analysis_on_a_filesystem_that_cannot_travel_comes_back(
     assert back.best_config == analysis.best_config
 
 
-def test_a_file_is_no_experiment(tmp_path: Path) -> None:
+def test_a_file_is_not_an_experiment(tmp_path: Path) -> None:
     file = tmp_path / "file"
     file.write_text("x")
     with pytest.raises(ExperimentNotFound, match="there is no experiment at"):

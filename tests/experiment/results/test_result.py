@@ -548,7 +548,7 @@ def test_a_path_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     assert caught.value.path == str(tmp_path / "nothing")
 
 
-def test_a_directory_that_is_no_trials_is_reported(run: RecordedExperiment) -> None:
+def test_a_directory_that_is_not_a_trials_is_reported(run: RecordedExperiment) -> None:
     with pytest.raises(ResultNotFound, match=r"not a trial directory: it has no result\.json"):
         Result.from_path(run.layout.root)
 

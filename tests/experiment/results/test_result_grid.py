@@ -317,7 +317,7 @@ def test_errors_are_counted_and_listed(run: RecordedExperiment) -> None:
     assert [result.error is not None for result in grid] == [False, True, True, False]
 
 
-def test_a_failure_that_is_retried_is_no_error_of_the_trial(tmp_path: Path) -> None:
+def test_a_failure_that_is_retried_is_not_an_error_of_the_trial(tmp_path: Path) -> None:
     run = RecordedExperiment(tmp_path / "exp", failure=FailureConfig(max_failures=1))
     run.fail(run.begin(), exits=False)
     grid = grid_of(run)

@@ -27,7 +27,7 @@ def test_a_seed_that_is_too_large_for_the_journal_is_still_one_seed() -> None:
 
 
 @pytest.mark.parametrize("seed", [None, "abc", 1.5, random.Random(1), [1]])
-def test_what_is_no_number_is_not_the_seed_of_an_experiment(seed: Any) -> None:
+def test_what_is_not_a_number_is_not_the_seed_of_an_experiment(seed: Any) -> None:
     search = SimpleNamespace(seed=seed)
     one, other = seed_of(search), seed_of(search)
     assert 0 <= min(one, other) <= max(one, other) < 2**63

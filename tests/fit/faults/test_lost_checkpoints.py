@@ -78,7 +78,7 @@ def test_a_clone_whose_source_cannot_be_read_resumes_from_its_own(
         copied.append(source.name)
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(source / "state"))
 
-    monkeypatch.setattr(start_checkpoints, "copy_beside", copying)
+    monkeypatch.setattr(start_checkpoints, "copy_checkpoint", copying)
     policy = PopulationBasedTraining(
         time_attr="training_iteration",
         perturbation_interval=2,

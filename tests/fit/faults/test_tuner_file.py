@@ -177,7 +177,7 @@ def hide(there: Path) -> str:
     return source
 
 
-def test_callbacks_that_cannot_be_loaded_are_done_without_and_told(
+def test_callbacks_that_cannot_be_loaded_are_skipped_and_reported(
     fit: Any, plugins: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     callback = imported(plugins).Quiet()

@@ -408,7 +408,7 @@ def test_after_a_restore_a_searcher_gets_its_history_and_no_question_again(
     assert [(result.metrics or {})["loss"] for result in results] == [0, 5, 10]
 
 
-def test_a_search_that_suggests_one_config_for_ever_is_ended_and_told(
+def test_a_search_that_suggests_one_config_for_ever_is_ended_and_reported(
     fit: Any, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Stuck(Searcher):
@@ -423,7 +423,7 @@ def test_a_search_that_suggests_one_config_for_ever_is_ended_and_told(
     assert "Stuck has suggested the same config 4 times in a row" in capfd.readouterr().err
 
 
-def test_what_is_no_search_algorithm_is_refused(fit: Any) -> None:
+def test_what_is_not_a_search_algorithm_is_refused(fit: Any) -> None:
     with pytest.raises(
         InvalidConfig, match=r"search_alg must be a tune\.search\.Searcher.*optuna"
     ):

@@ -58,7 +58,7 @@ def test_nevergrad_takes_an_optimizer_or_its_name(optimizer: Any) -> None:
     assert ran(search, 12) == found
 
 
-def test_nevergrad_searches_numbers_without_being_told_how_long() -> None:
+def test_nevergrad_searches_numbers_without_a_known_length() -> None:
     space = {"x": tune.uniform(-5, 5), "y": tune.uniform(-5, 5)}
     found = ran(opened(NevergradSearch(), space), 12, lambda one: one["x"] ** 2)
     assert len({one["x"] for one in found}) > 6

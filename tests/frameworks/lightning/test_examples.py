@@ -49,7 +49,7 @@ def test_a_callback_of_ones_own_saves_every_third_epoch_and_resumes_from_there(
     assert bench.problems() == []
 
 
-def test_shards_of_all_ranks_are_taken_up_after_deaths(
+def test_shards_of_all_ranks_are_resumed_after_deaths(
     bench: Bench, undisturbed: list[tuple[float, ...]]
 ) -> None:
     script = Example(PATH, "--strategy", "fsdp").disturbed(bench, at=(3, 5))

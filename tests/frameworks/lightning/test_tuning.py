@@ -141,7 +141,7 @@ def test_all_that_is_logged_is_reported_at_the_hooks_that_one_names(tmp_path: Pa
 
 
 @pytest.mark.parametrize("unsuited", [{"on": "epoch_end"}, {"metrics": 3}])
-def test_what_is_no_hook_or_no_metric_is_refused(unsuited: dict[str, Any]) -> None:
+def test_an_unknown_hook_or_metric_is_refused(unsuited: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match=r"epoch_end|metrics=3"):
         TuneReportCallback(**unsuited)
 

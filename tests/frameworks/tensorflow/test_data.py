@@ -83,7 +83,7 @@ def test_keras_fits_it_and_each_epoch_has_an_order_of_its_own(tmp_path: Path) ->
     assert told[0]["orders"][0] != told[0]["orders"][1]
 
 
-def test_what_is_no_column_or_no_tensor_is_reported() -> None:
+def test_a_missing_column_or_one_that_cannot_be_a_tensor_is_reported() -> None:
     with pytest.raises(InvalidConfig, match="names the column 'z', but the dataset has x, w, y"):
         rows().to_tf("z", "y")
     with pytest.raises(InvalidConfig, match="column 'l' cannot be a tensor: its values are list"):

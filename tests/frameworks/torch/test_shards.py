@@ -44,7 +44,7 @@ def of(ranks: int) -> train.ScalingConfig:
     return train.ScalingConfig(num_workers=ranks, resources_per_worker={"CPU": 0.1})
 
 
-def test_a_model_in_shards_is_taken_up_by_another_number_of_ranks(tmp_path: Path) -> None:
+def test_a_model_in_shards_is_resumed_by_another_number_of_ranks(tmp_path: Path) -> None:
     run = train.RunConfig(storage_path=str(tmp_path), name="run", verbose=0)
     with pytest.raises(train.TrainingFailedError, match="that is all for now"):
         TorchTrainer(sharded, scaling_config=of(2), run_config=run).fit()

@@ -300,7 +300,7 @@ def best(told: Sequence[Mapping[str, Any]], count: int) -> set[int]:
     return {row["epoch"] for row in ranked[-count:]}
 
 
-def test_shards_of_all_ranks_are_taken_up_by_more_ranks_after_deaths(bench: Bench) -> None:
+def test_shards_of_all_ranks_are_resumed_by_more_ranks_after_deaths(bench: Bench) -> None:
     example = str(EXAMPLES / "sharded.py")
     storage = ("--storage", str(bench.storage), "--name", "run")
     disturbed(bench, example, *storage, again=("--workers", "3"))

@@ -243,7 +243,7 @@ def test_wandb_offline_writes_to_the_directory_that_it_was_given(bench: Bench) -
     assert tracked.steps(logged, "loss") == EPOCHS
 
 
-def test_wandb_refuses_at_login_what_is_no_key(bench: Bench) -> None:
+def test_wandb_refuses_at_login_what_is_not_a_key(bench: Bench) -> None:
     script = undisturbed(bench, "steps_wandb", "login", "--key", "your_api_key")
     assert script.ends() == 1
     assert "API key must have 40+ characters, has 12." in script.stderr

@@ -67,7 +67,7 @@ class Aftermath:
         """The run that continues must succeed, with all trials ended."""
         code = self.ended(script)
         if code:
-            self.wrong(f"going on ended with {code}")
+            self.wrong(f"the resumed run ended with {code}")
             return
         for found in results(script):
             self.checked["a trial comes to its end, with its checkpoint"] += 1

@@ -227,7 +227,7 @@ class Freeze:
     @property
     def kind(self) -> str:
         where = "on another machine" if self.elsewhere else "here"
-        return f"S3: a run is frozen while another incarnation tries to go on {where}"
+        return f"S3: a run is frozen while another incarnation tries to resume {where}"
 
     def __str__(self) -> str:
         when = "performed" if self.is_performed else "not performed"

@@ -251,9 +251,9 @@ _RAW: dict[str, Callable[[Path, Path, random.Random], None]] = {
     "its halves are swapped": _shuffle,
     "emptied": _empty,
     "removed": _remove,
-    "a folder stands in its place": _make_folder,
+    "a folder in its place": _make_folder,
     "a link leads outside": _link_out,
     "its folder is a link that leads outside": _link_folder_out,
-    "a FIFO stands in its place": _make_fifo,
+    "a FIFO in its place": _make_fifo,
     "grown to 3 GiB": _grow,
 }

@@ -169,7 +169,7 @@ async def test_what_is_imported_after_user_code_changed_the_environment_is_not_l
     assert names == []
 
 
-async def test_what_a_module_sets_when_it_is_imported_is_no_such_change(
+async def test_what_a_module_sets_when_it_is_imported_is_not_such_a_change(
     launcher: LocalLauncher, installed: Write
 ) -> None:
     installed(reef="import os\nos.environ['REEF'] = '1'\nimport kelp", kelp="")

@@ -137,7 +137,7 @@ def test_a_report_without_the_metric_is_skipped() -> None:
     assert not stops(run, "t0", other=3.0)
 
 
-def test_that_the_metric_is_no_number_is_reported_once() -> None:
+def test_that_the_metric_is_not_a_number_is_reported_once() -> None:
     run = running(2, ASHAScheduler(reduction_factor=2))
     told = [
         effect.text

@@ -77,7 +77,7 @@ def test_what_is_drawn_again_lies_in_its_domain() -> None:
     assert "off" in {one["nested"] for one in found}
 
 
-def test_one_of_two_values_is_drawn_again_as_often_as_is_said() -> None:
+def test_one_of_two_values_is_drawn_again_as_often_as_configured() -> None:
     found = explored({"x": uniform(0, 2)}, {"x": 1.0}, resample=0.25, times=400)
     assert 70 <= sum(one["x"] not in (1.2, 0.8) for one in found) <= 130
 
@@ -120,7 +120,7 @@ def test_functions_of_the_users_are_asked_with_the_config_as_it_is(
     assert policy.answer(asked)["config"] == {"lr": 1.0, "x": value}
 
 
-def test_a_value_that_is_no_plain_data_is_refused_by_the_name_of_its_parameter() -> None:
+def test_a_value_that_is_not_plain_data_is_refused_by_the_name_of_its_parameter() -> None:
     policy = PopulationBasedTraining(hyperparam_mutations={"net": {"act": lambda: math.sin}})
     policy._mutations = mutations_of({"net": {"act": lambda: math.sin}})
     asked = {"config": {}, "asked": {"functions": ["net/act"]}, "source": ""}

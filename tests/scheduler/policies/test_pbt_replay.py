@@ -32,7 +32,7 @@ def test_what_was_overwritten_by_a_later_takeover_does_not_count() -> None:
 
 
 @pytest.mark.parametrize("log", ["", "\n", "{}", "[1, 2]", "no json", '["a", "b", 1, 2, 3, {}]'])
-def test_what_is_no_log_is_refused(log: str) -> None:
+def test_what_is_not_a_log_is_refused(log: str) -> None:
     with pytest.raises(ValueError, match=r"log of a trial's policy|Expecting value"):
         schedule_of(log)
 

@@ -241,7 +241,7 @@ def test_no_answer_and_the_same_again_change_nothing(given: Any, status: Status)
     assert run.trial("t0").status is status
 
 
-def test_an_answer_that_is_no_resources_is_refused() -> None:
+def test_an_answer_without_resources_is_refused() -> None:
     three: Any = [3].__getitem__
     run = running(ResourceChangingScheduler(resources_allocation_function=lambda *_: three(0)))
     effects = run.report("t0", {"loss": 1.0}, checkpoint=True)

@@ -55,7 +55,7 @@ def test_records_lie_at_the_top_of_a_folder_and_all_else_is_an_artifact(orders: 
     assert set(artifacts(orders, "").files) == {"mine.csv"}
 
 
-def test_what_is_ours_is_no_artifact_and_what_only_looks_like_it_is(orders: Orders) -> None:
+def test_holdfasts_files_are_not_artifacts_and_those_that_look_alike_are(orders: Orders) -> None:
     ours = [
         "trial/checkpoint_000003/model",
         "trial/checkpoint_1000000/model",
@@ -95,7 +95,7 @@ def test_names_may_be_what_a_file_system_allows(orders: Orders) -> None:
     assert set(artifacts(orders).files) == {f"trial/{name}" for name in [*names, deep]}
 
 
-def test_a_name_that_is_no_text_is_skipped(orders: Orders) -> None:
+def test_a_name_that_is_not_text_is_skipped(orders: Orders) -> None:
     (orders.root / os.fsdecode(b"trial/caf\xe9")).write_text("x")
     write(orders, "trial/other")
     found = artifacts(orders)

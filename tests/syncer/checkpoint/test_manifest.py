@@ -50,7 +50,7 @@ def test_a_scan_knows_the_sizes_without_reading(checkpoint: Path) -> None:
     assert {fact.checksum for fact in scanned.files.values()} == {None}
 
 
-def test_the_manifest_is_no_part_of_what_it_describes(checkpoint: Path) -> None:
+def test_the_manifest_is_not_a_part_of_what_it_describes(checkpoint: Path) -> None:
     assert manifest.write(checkpoint) == manifest.write(checkpoint)
     (checkpoint / ".tmp-0123456789abcdef").write_bytes(b"what a crash left")
     assert manifest.hash_directory(checkpoint) == manifest.load(checkpoint)
@@ -243,7 +243,7 @@ def test_an_unreadable_file_is_named(checkpoint: Path, monkeypatch: pytest.Monke
         manifest.hash_directory(checkpoint)
 
 
-def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
+def test_what_is_not_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryMissing, match="nowhere"):
         manifest.scan(tmp_path / "nowhere")
     (tmp_path / "file").write_bytes(b"x")

@@ -371,7 +371,7 @@ def test_what_a_killed_download_left_goes_with_the_next_reader_of_anything(
 
 
 @pytest.mark.process
-def test_what_a_killed_download_left_is_no_part_of_the_next(
+def test_what_a_killed_download_left_is_not_a_part_of_the_next(
     checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also for a reader that came before it died and waited at its gate."""
@@ -592,7 +592,7 @@ def test_a_notebook_that_is_interrupted_does_not_wait_for_the_download(
     assert left() == []
 
 
-def test_what_cannot_be_tidied_up_is_no_error_of_the_reader(
+def test_what_cannot_be_tidied_up_is_not_an_error_of_the_reader(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(path: Any) -> None:

@@ -128,7 +128,7 @@ async def test_what_is_refused_is_retried_after_longer_and_longer_pauses(
     assert tried_at == [0, 1, 3, 7, 15, 31, 63, 123, 183]
 
 
-async def test_a_removal_that_somebody_else_performs_is_left_to_them(
+async def test_a_removal_that_another_process_performs_is_left_to_them(
     root: Path, told: Told
 ) -> None:
     removals = LocalRemovals(root, told)

@@ -124,7 +124,7 @@ def test_a_target_that_exists_is_never_replaced(source: Path, target: Path, root
     assert os.listdir(target) == []
 
 
-def test_the_trial_directory_itself_is_no_checkpoint(target: Path, root: Path) -> None:
+def test_the_trial_directory_itself_is_not_a_checkpoint(target: Path, root: Path) -> None:
     target.parent.mkdir(parents=True)
     with pytest.raises(UnusableFile, match="stored inside itself"):
         stage(target.parent, target, staging_root=root)

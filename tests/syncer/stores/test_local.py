@@ -53,7 +53,7 @@ async def test_a_folder_that_is_a_link_is_neither_read_nor_written(
 
 @pytest.mark.parametrize("operation", ["get", "read", "copy from"])
 @pytest.mark.parametrize("what", ["FIFO", "link"])
-async def test_what_is_no_file_is_refused_without_waiting(
+async def test_what_is_not_a_file_is_refused_without_waiting(
     tmp_path: Path, operation: str, what: str
 ) -> None:
     root = tmp_path / "root"

@@ -113,7 +113,7 @@ def test_what_is_written_to_disk_has_no_secret_in_it() -> None:
         ("/with/\0nul", "NUL"),
     ],
 )
-def test_what_cannot_be_understood_is_said(uri: Any, told: str) -> None:
+def test_what_cannot_be_understood_is_reported(uri: Any, told: str) -> None:
     with pytest.raises(InvalidLocation, match=told):
         resolve(uri)
 

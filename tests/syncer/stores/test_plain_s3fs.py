@@ -120,7 +120,7 @@ def test_what_the_users_configuration_says_of_s3_may_mean_more(
     assert plain_s3_options(made(), "bucket") is None
 
 
-def test_an_access_point_is_no_bucket_and_a_prefix() -> None:
+def test_an_access_point_is_not_a_bucket_and_a_prefix() -> None:
     wrapped = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(made()))
     point = "arn:aws:s3:us-west-2:123456789012:accesspoint/mine/runs"
     assert isinstance(Location.resolve(point, wrapped, {}).open_store(), FsspecStore)

@@ -154,7 +154,9 @@ def test_a_lock_that_was_unlocked_is_lost(tmp_path: Path) -> None:
     lock.release()
 
 
-def test_a_lock_that_another_has_taken_meanwhile_is_lost_and_who_is_said(tmp_path: Path) -> None:
+def test_a_lock_that_another_has_taken_meanwhile_is_lost_and_the_holder_is_named(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / ".lock"
     lock = ExperimentLock(path)
     fcntl.flock(lock.fileno(), fcntl.LOCK_UN)
@@ -203,7 +205,7 @@ def test_what_a_lock_says_is_not_believed(tmp_path: Path, said: bytes) -> None:
     ExperimentLock(path).release()
 
 
-def test_a_number_that_another_process_has_by_now_is_no_holder(tmp_path: Path) -> None:
+def test_a_number_that_another_process_has_by_now_is_not_a_holder(tmp_path: Path) -> None:
     said = replace(Holder.here(), started=1.0)
     assert not said.is_controller
     assert Holder.here().is_controller
@@ -272,7 +274,7 @@ def test_a_copy_that_is_persisted_nowhere_else_is_an_experiment_of_its_own(
     first.release()
 
 
-def test_a_folder_that_was_moved_is_no_copy(tmp_path: Path) -> None:
+def test_a_folder_that_was_moved_is_not_a_copy(tmp_path: Path) -> None:
     first = ExperimentLock(tmp_path / "first" / ".lock", is_mirror=True)
     first.release()
     (tmp_path / "first").rename(tmp_path / "moved")

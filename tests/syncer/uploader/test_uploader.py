@@ -624,7 +624,7 @@ async def test_who_asks_a_storage_that_does_not_answer_hears_of_it(
     kept.journal.abandon()
 
 
-async def test_an_empty_mount_point_is_no_storage_without_checkpoints(
+async def test_an_empty_mount_point_is_not_a_storage_without_checkpoints(
     kept: Kept, keeping: Callable[[Store], Kept]
 ) -> None:
     keeping(kept.memory)
