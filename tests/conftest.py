@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.rig.bench import Bench, workbench
 from tests.rig.gcs_server import GcsServer, gcs_server
@@ -16,7 +16,7 @@ from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server, make_bucket, moto_server
 
 # The time that an example takes depends on the machine, not on the code.
-settings.register_profile("holdfast", deadline=None)
+settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("holdfast")
 
 # A shell lets background processes ignore SIGINT, and nohup SIGHUP; all children of a test would

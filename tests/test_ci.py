@@ -16,7 +16,7 @@ def test_ci_runs_the_tests_with_nothing_but_what_reaches_the_registries(tmp_path
     (tmp_path / ".ci").mkdir()
     (tmp_path / "scripts").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
-    for name in ("test", "check", "test-frameworks"):
+    for name in ("test", "check", "nightly", "test-frameworks"):
         script = tmp_path / "scripts" / name
         told = f'env > "{tmp_path}/{name}.env"\necho {name} "$@"\n'
         script.write_text(f"#!/usr/bin/env bash\n{told}")
@@ -30,7 +30,12 @@ def test_ci_runs_the_tests_with_nothing_but_what_reaches_the_registries(tmp_path
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == ["test", "check", "test-frameworks --smoke"]
+    assert done.stdout.splitlines() == [
+        "test",
+        "check",
+        "nightly --sample",
+        "test-frameworks --smoke",
+    ]
     lines = (tmp_path / "test.env").read_text().splitlines()
     bare = {name: value for name, _, value in (line.partition("=") for line in lines)}
     assert {name: value for name, value in bare.items() if name not in SHELL_OWN} == {

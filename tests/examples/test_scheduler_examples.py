@@ -12,20 +12,24 @@ from tests.examples.killing import (
     trials_of,
 )
 from tests.rig.bench import Bench
+from tests.rig.nightly import rest_nightly
 
 pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize(
     ("example", "samples", "at", "told"),
-    [
-        ("asha", 6, "4 1", "epochs, of 162 without a scheduler"),
-        ("median_stopping", 5, "4 1", "were stopped early"),
-        ("pasha", 4, "3 1", "nobody was trained for more than 3 epochs"),
-        ("mo_asha", 4, "3 1", "waves: loss"),
-        ("resources", 3, "2 1", "threads"),
-        ("by_name", 3, "2 1", "with {'lr'"),
-    ],
+    rest_nightly(
+        2,
+        [
+            ("asha", 6, "4 1", "epochs, of 162 without a scheduler"),
+            ("resources", 3, "2 1", "threads"),
+            ("median_stopping", 5, "4 1", "were stopped early"),
+            ("pasha", 4, "3 1", "nobody was trained for more than 3 epochs"),
+            ("mo_asha", 4, "3 1", "waves: loss"),
+            ("by_name", 3, "2 1", "with {'lr'"),
+        ],
+    ),
 )
 def test_an_example_resumes_after_a_kill(
     bench: Bench, example: str, samples: int, at: str, told: str

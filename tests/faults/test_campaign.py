@@ -1,4 +1,4 @@
-"""A sample of the campaign of faults; `scripts/faults` runs it long."""
+"""A sample of the campaign of faults, and a larger one for the night."""
 
 from __future__ import annotations
 
@@ -30,18 +30,19 @@ from tests.rig.faults.mishaps import (
     cuts,
 )
 from tests.rig.faults.stage import EPOCHS, Stage, in_memory
+from tests.rig.nightly import rest_nightly, selected
 
 pytestmark = pytest.mark.process
 
 USER_SCRIPT = Path(__file__).parents[1] / "restore" / "user_script.py"
-CRASHES, CUTS = 5, 3
+CRASHES, CUTS = 20, 12
 AT_ONCE = 2
 
 IN_A_BUCKET: tuple[Remote, ...] = (
     Strike(ill=Ill.CORRUPTED, at=6),
+    Kill(at=60, victims=("script", "uploader"), is_performed=False),
     Storm(seed=4, probability=0.1),
     Expiry(at=50),
-    Kill(at=60, victims=("script", "uploader"), is_performed=False),
     Freeze(at=55, elsewhere=True),
 )
 
@@ -70,22 +71,25 @@ def stage() -> Iterator[Stage]:
 
 
 @pytest.fixture(scope="module")
-def crashed(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[list[Future[Story]]]:
+def crashed(
+    request: pytest.FixtureRequest, stage: Stage, threads: ThreadPoolExecutor
+) -> Iterator[Mapping[int, Future[Story]]]:
     """Crashes of every role, the same in each test session."""
     measured = {mirrored: stage.measure(mirrored=mirrored) for mirrored in (False, True)}
     busy = set(ROLES) - {"warm"}
     assert all(most[role] > 10 for most in measured.values() for role in busy)
-    chosen = islice(crashes(measured, random.Random(1)), CRASHES)
-    stories = [threads.submit(stage.crash, crash) for crash in chosen]
+    several = list(islice(crashes(measured, random.Random(1)), CRASHES))
+    chosen = selected(request, "crash")
+    stories = {number: threads.submit(stage.crash, several[number]) for number in chosen}
     yield stories
-    stopped(stories)
+    stopped(stories.values())
 
 
-@pytest.mark.parametrize("number", range(CRASHES))
+@pytest.mark.parametrize("crash", rest_nightly(3, range(CRASHES)))
 def test_a_run_that_is_killed_at_any_operation_continues_and_nothing_is_lost(
-    crashed: list[Future[Story]], number: int
+    crashed: Mapping[int, Future[Story]], crash: int
 ) -> None:
-    story = crashed[number].result()
+    story = crashed[crash].result()
     assert list(story.problems) == [], shown(story)
 
 
@@ -95,10 +99,10 @@ OF_RANKS = (
 )
 
 
-@pytest.mark.parametrize("crash", OF_RANKS, ids=str)
-def test_a_run_of_trials_with_two_workers_each_is_no_different(crash: Crash) -> None:
+@pytest.mark.parametrize("of_ranks", rest_nightly(1, OF_RANKS), ids=str)
+def test_a_run_of_trials_with_two_workers_each_is_no_different(of_ranks: Crash) -> None:
     with in_memory(USER_SCRIPT, ranks=2) as stage:
-        story = stage.crash(crash)
+        story = stage.crash(of_ranks)
     assert story.fell_on, "it was to fall on something"
     assert list(story.problems) == [], shown(story)
 
@@ -120,7 +124,7 @@ REMOVALS = (
 )
 
 
-@pytest.mark.parametrize("removal", REMOVALS, ids=str)
+@pytest.mark.parametrize("removal", rest_nightly(1, REMOVALS), ids=str)
 def test_a_run_from_under_which_its_files_are_removed_says_so_or_loses_nothing(
     stage: Stage, removal: Removal
 ) -> None:
@@ -131,14 +135,14 @@ def test_a_run_from_under_which_its_files_are_removed_says_so_or_loses_nothing(
 
 @pytest.fixture(scope="module")
 def stopped_once(
-    stage: Stage, threads: ThreadPoolExecutor
+    request: pytest.FixtureRequest, stage: Stage, threads: ThreadPoolExecutor
 ) -> Iterator[Mapping[Stop, Future[Story]]]:
-    stories = {stop: threads.submit(stage.stop, stop) for stop in STOPS}
+    stories = {stop: threads.submit(stage.stop, stop) for stop in selected(request, "stop")}
     yield stories
     stopped(stories.values())
 
 
-@pytest.mark.parametrize("stop", STOPS, ids=str)
+@pytest.mark.parametrize("stop", rest_nightly(2, STOPS), ids=str)
 def test_a_run_of_which_a_process_is_stopped_for_ever_comes_to_a_good_end(
     stopped_once: Mapping[Stop, Future[Story]], stop: Stop
 ) -> None:
@@ -148,14 +152,19 @@ def test_a_run_of_which_a_process_is_stopped_for_ever_comes_to_a_good_end(
 
 
 @pytest.fixture(scope="module")
-def darkened(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[list[Future[Story]]]:
+def darkened(
+    request: pytest.FixtureRequest, stage: Stage, threads: ThreadPoolExecutor
+) -> Iterator[Mapping[int, Future[Story]]]:
     with stage.recorded() as recording:
         fsyncs = len(recording.moments)
         assert fsyncs > 20
-        chosen = islice(cuts(fsyncs, random.Random(2)), CUTS)
-        stories = [threads.submit(stage.lose_power, recording, cut) for cut in chosen]
+        several = list(islice(cuts(fsyncs, random.Random(2)), CUTS))
+        stories = {
+            number: threads.submit(stage.lose_power, recording, several[number])
+            for number in selected(request, "cut")
+        }
         yield stories
-        stopped(stories)
+        stopped(stories.values())
 
 
 def test_a_cut_at_the_end_leaves_everything_even_at_its_worst(stage: Stage) -> None:
@@ -165,11 +174,11 @@ def test_a_cut_at_the_end_leaves_everything_even_at_its_worst(stage: Stage) -> N
         assert len(rows(bench.root)) == 2 * EPOCHS
 
 
-@pytest.mark.parametrize("number", range(CUTS))
+@pytest.mark.parametrize("cut", rest_nightly(2, range(CUTS)))
 def test_a_run_whose_machine_lost_its_power_resumes_from_what_was_on_the_disk(
-    darkened: list[Future[Story]], number: int
+    darkened: Mapping[int, Future[Story]], cut: int
 ) -> None:
-    story = darkened[number].result()
+    story = darkened[cut].result()
     assert list(story.problems) == [], shown(story)
 
 
@@ -178,17 +187,19 @@ REFUSALS = (Refusal(at=9), Refusal(at=24), Refusal(at=15, times=2, luck=3))
 
 
 @pytest.fixture(scope="module")
-def refused(stage: Stage, threads: ThreadPoolExecutor) -> Iterator[list[Future[Story]]]:
-    stories = [threads.submit(stage.refuse, refusal) for refusal in REFUSALS]
+def refused(
+    request: pytest.FixtureRequest, stage: Stage, threads: ThreadPoolExecutor
+) -> Iterator[Mapping[Refusal, Future[Story]]]:
+    stories = {one: threads.submit(stage.refuse, one) for one in selected(request, "refusal")}
     yield stories
-    stopped(stories)
+    stopped(stories.values())
 
 
-@pytest.mark.parametrize("number", range(len(REFUSALS)))
+@pytest.mark.parametrize("refusal", rest_nightly(2, REFUSALS), ids=str)
 def test_a_disk_that_refuses_an_fsync_takes_nothing_of_what_was_acknowledged(
-    refused: list[Future[Story]], number: int
+    refused: Mapping[Refusal, Future[Story]], refusal: Refusal
 ) -> None:
-    story = refused[number].result()
+    story = refused[refusal].result()
     assert story.fell_on
     assert list(story.problems) == [], shown(story)
 
@@ -201,15 +212,15 @@ def buckets(stage: Stage) -> Iterator[BucketStage]:
 
 @pytest.fixture(scope="module")
 def befallen(
-    buckets: BucketStage, threads: ThreadPoolExecutor
+    request: pytest.FixtureRequest, buckets: BucketStage, threads: ThreadPoolExecutor
 ) -> Iterator[Mapping[Remote, Future[Story]]]:
-    stories = {mishap: threads.submit(buckets.play, mishap) for mishap in IN_A_BUCKET}
+    stories = {one: threads.submit(buckets.play, one) for one in selected(request, "mishap")}
     yield stories
     stopped(stories.values())
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("mishap", IN_A_BUCKET, ids=str)
+@pytest.mark.parametrize("mishap", rest_nightly(2, IN_A_BUCKET), ids=str)
 def test_a_run_whose_bucket_ails_loses_nothing_once_it_is_well_again(
     befallen: Mapping[Remote, Future[Story]], mishap: Remote
 ) -> None:

@@ -7,17 +7,20 @@ from pathlib import Path
 import pytest
 
 from tests.rig.mutation.campaign import Tally, play
+from tests.rig.nightly import rest_nightly
 
 pytestmark = pytest.mark.process
 
 SCRIPT = Path(__file__).parent / "specimens.py"
 # Chosen so that a journal, a snapshot, a head, a manifest and tuner.pkl are among the changed
 # files.
-SEEDS = {"killed": range(4), "on another machine": range(4)}
+SEEDS = [range(2), range(2, 8)]
 
 
-def test_no_command_fails_badly_whatever_the_files_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", rest_nightly(1, SEEDS), ids=str)
+def test_no_command_fails_badly_whatever_the_files_say(tmp_path: Path, seeds: range) -> None:
     tally = Tally()
-    findings = play(SCRIPT, tmp_path, SEEDS, tally, jobs=2, deadline_s=120)
-    assert tally.mutations == sum(map(len, SEEDS.values()))
+    kinds = {"killed": seeds, "on another machine": seeds}
+    findings = play(SCRIPT, tmp_path, kinds, tally, jobs=2, deadline_s=120)
+    assert tally.mutations == 2 * len(seeds)
     assert not findings, "\n".join(map(str, findings))

@@ -12,6 +12,7 @@ import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.bucket import Bucket
+from tests.rig.nightly import rest_nightly
 from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.process
@@ -79,7 +80,7 @@ def test_a_restore_on_another_machine_finds_it_before_it_starts_from_nothing(
     assert epochs_run(superseded) == [3, 3, 4, 4]
 
 
-@pytest.mark.parametrize("damage", ["bytes", "manifest", "another trial's"])
+@pytest.mark.parametrize("damage", rest_nightly(1, ["bytes", "manifest", "another trial's"]))
 def test_one_that_is_not_whole_or_not_its_own_is_not_taken(superseded: Bench, damage: str) -> None:
     for folder in superseded.root.glob("*/checkpoint_000001"):
         marker = folder / ".holdfast.json"

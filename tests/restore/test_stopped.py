@@ -11,6 +11,7 @@ import pytest
 
 from tests.rig.bench import Bench, results, workbench
 from tests.rig.fake_tracker import told_to
+from tests.rig.nightly import rest_nightly, selected
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -68,11 +69,20 @@ def ends_by_itself(bench: Bench, role: str) -> UserScript:
 WAYS = {"continued": is_let_go_on_then_ended, "interrupted": is_interrupted, "end": ends_by_itself}
 # A stopped worker cannot end by itself, and neither can one whose parent cannot reap it: that
 # needs the watch, which is tested above.
+FIRST = [
+    ("continued", "warm"),
+    ("interrupted", "worker"),
+    ("interrupted", "uploader"),
+    ("end", "projector"),
+]
 TRIED = [
-    (way, role)
-    for way in WAYS
-    for role in ROLES
-    if not (way == "end" and role in ("worker", "warm"))
+    *FIRST,
+    *(
+        (way, role)
+        for way in WAYS
+        for role in ROLES
+        if (way, role) not in FIRST and not (way == "end" and role in ("worker", "warm"))
+    ),
 ]
 
 TRACKED_WAYS = ("interrupted", "end")
@@ -80,12 +90,14 @@ TRACKED_WAYS = ("interrupted", "end")
 
 @pytest.fixture(scope="module")
 def played(
+    request: pytest.FixtureRequest,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Mapping[tuple[str, str], Future[tuple[Bench, UserScript]]]]:
     """All at once, because they mostly wait for deadlines."""
     with ThreadPoolExecutor(4) as pool:
         folder = tmp_path_factory.mktemp("stopped")
-        yield {(way, role): pool.submit(_play, folder, way, role) for way, role in TRIED}
+        tried = selected(request, "way", "role")
+        yield {(way, role): pool.submit(_play, folder, way, role) for way, role in tried}
 
 
 def _play(folder: Path, way: str, role: str) -> tuple[Bench, UserScript]:
@@ -100,7 +112,7 @@ def _play(folder: Path, way: str, role: str) -> tuple[Bench, UserScript]:
         return bench, script
 
 
-@pytest.mark.parametrize(("way", "role"), TRIED)
+@pytest.mark.parametrize(("way", "role"), rest_nightly(len(FIRST), TRIED))
 def test_a_run_outlives_a_process_that_is_stopped_for_ever(
     played: Mapping[tuple[str, str], Future[tuple[Bench, UserScript]]], way: str, role: str
 ) -> None:

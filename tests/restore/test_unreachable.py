@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.rig.nightly import rest_nightly
+
 pytestmark = pytest.mark.server
 
 # A process that hangs at its end does so for 15 minutes.
@@ -71,17 +73,20 @@ def uri_of(scheme: str, port: int) -> str:
 
 @pytest.mark.parametrize(
     ("what", "scheme", "is_silent"),
-    [
-        ("fit", "gs", True),
-        ("fit", "gs", False),
-        ("fit", "s3", True),
-        ("ls", "gs", True),
-        ("ls", "s3", True),
-        ("list", "gs", True),
-        ("doctor preflight", "gs", True),
-        ("doctor preflight", "gs", False),
-        ("doctor preflight", "s3", True),
-    ],
+    rest_nightly(
+        4,
+        [
+            ("fit", "gs", True),
+            ("fit", "s3", True),
+            ("ls", "gs", True),
+            ("doctor preflight", "gs", False),
+            ("fit", "gs", False),
+            ("ls", "s3", True),
+            ("list", "gs", True),
+            ("doctor preflight", "gs", True),
+            ("doctor preflight", "s3", True),
+        ],
+    ),
 )
 def test_the_process_ends_when_its_error_is_reported(
     what: str, scheme: str, is_silent: bool, tmp_path: Path

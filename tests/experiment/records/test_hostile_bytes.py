@@ -256,7 +256,7 @@ def test_what_we_write_is_read(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.binary(max_size=64), at=st.integers(0, 400), cuts=st.booleans())
 def test_any_bytes_are_read_or_refused(
     name: str, data: bytes, at: int, cuts: bool, tmp_path: Path
@@ -275,7 +275,7 @@ def test_what_is_nested_without_end_is_refused(name: str, brackets: str, tmp_pat
 
 
 @pytest.mark.parametrize("name", FORMS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(draws=st.data(), how=st.sampled_from(["other", "gone", "renamed"]), value=ODD)
 def test_any_content_is_read_or_refused(
     name: str, draws: st.DataObject, how: str, value: Any, tmp_path: Path

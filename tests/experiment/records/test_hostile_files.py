@@ -314,7 +314,7 @@ def test_a_manifest_of_such_names_is_damaged(name: str, value: Any) -> None:
         manifest.Manifest.from_bytes(json.dumps(plain).encode(), "here")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(document=st.dictionaries(st.sampled_from(["format", "epoch", "since", "files"]), ODD))
 def test_an_index_of_other_content_says_nothing(tmp_path: Path, document: dict[str, Any]) -> None:
     text = json.dumps({"format": 1, **document}).encode()
