@@ -111,15 +111,15 @@ class DataParallelTrainer:
         self._loop.check_constant()
         tuner = self._tuner or Tuner(self, run_config=self.run_config)
         if tuner.earlier is not None:
-            # It cannot be resumed: where it failed, its own failure is raised.
-            results = replace(tuner.earlier, goes_on=False).as_it_is()
+            # It cannot be resumed: if it failed, raise its own failure.
+            results = replace(tuner.earlier, needs_newest=False).as_it_is()
         elif resume == "never":
             results = tuner.fit()
         else:
             scaled = self._loop.scaling.as_placement_group_factory()
             tuner = tuner.with_trainable(self._loop, scaled) if self._tuner is None else tuner
-            goes_on = ResumeConfig(errored="resume")
-            results = tuner.fit(resume=resume, resume_config=goes_on, trusted=trusted)
+            resume_errored = ResumeConfig(errored="resume")
+            results = tuner.fit(resume=resume, resume_config=resume_errored, trusted=trusted)
         (result,) = results
         if result.error is not None:
             raise TrainingFailedError(

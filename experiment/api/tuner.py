@@ -281,8 +281,8 @@ class Tuner:
         tuner = cls.__new__(cls)
         tuner._results, tuner._earlier = None, None
         if run is not None:
-            goes_on = bool(resume_errored or restart_errored or resume_config or extend)
-            tuner._earlier = earlier_run(opened, run, goes_on=goes_on)
+            needs_newest = bool(resume_errored or restart_errored or resume_config or extend)
+            tuner._earlier = earlier_run(opened, run, needs_newest=needs_newest)
             if tuner._earlier is not None:
                 tuner._results = tuner._earlier.results
                 return tuner

@@ -1,6 +1,6 @@
 """Finds an experiment that the user named, and reads its newest records, here or in storage.
 
-It may be running, or belong to somebody else: nothing is locked, written or unpickled.
+It may be running, or belong to another user: nothing is locked, written or unpickled.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ ERROR = "error.txt"
 STDOUT = "stdout"
 STDERR = "stderr"
 EVENTS_PREFIX = "events.out.tfevents."
-# Users' scripts may write event files into the same directory; this suffix marks ours.
+# Users' scripts may write event files into the same directory; this suffix marks holdfast's.
 EVENTS_SUFFIX = ".holdfast"
 CHECKPOINT_PREFIX = "checkpoint_"
 # The files that holdfast writes into a trial's directory; all others there are artifacts.

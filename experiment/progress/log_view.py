@@ -178,7 +178,7 @@ class SilentView:
 
 
 def _write(stream: TextIO, text: str) -> None:
-    """Print our own text; it may contain names from anywhere."""
+    """Print holdfast's own text; it may contain names from anywhere."""
     _print(stream, printable(text, keep="\n"))
 
 

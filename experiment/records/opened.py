@@ -128,7 +128,7 @@ class OpenedExperiment:
 
         Raises what `recovery.recover` raises.
         """
-        return recover(self.place.layout, policy, to_go_on=policy is not None)
+        return recover(self.place.layout, policy, will_continue=policy is not None)
 
     # -- a restore -------------------------------------------------------------------------------
 

@@ -55,14 +55,14 @@ def recover(
     layout: Layout,
     policy: TrialScheduler | None = None,
     *,
-    to_go_on: bool = False,
+    will_continue: bool = False,
     run: int | None = None,
 ) -> Recovered:
     """Replay the newest snapshot and every record after it; for a policy with state, all records.
 
-    `to_go_on`: the journal will be continued, so it is cut where it is damaged, and a snapshot
-    from beyond that point is not used. `run`: the number of the run, from 1, among those in this
-    folder; None for the newest.
+    `will_continue`: the journal will be continued, so it is cut where it is damaged, and a
+    snapshot from beyond that point is not used. `run`: the number of the run, from 1, among those
+    in this folder; None for the newest.
 
     Raises NothingToRestore, NoSuchRun, JournalUnreadable, and UnreadableRecord for an unusable
     record.
@@ -73,10 +73,10 @@ def recover(
     if run is not None:
         beginning, next_begins = find_run(layout.journal, run)
     begins = Position(beginning.position.segment)
-    within = readable_end(layout.journal, begins) if to_go_on else None
+    within = readable_end(layout.journal, begins) if will_continue else None
     loaded = load_newest_snapshot(layout, within=within, beginning=beginning)
     notices = [str(skipped) for skipped in loaded.skipped]
-    if beginning.is_anew and to_go_on:
+    if beginning.is_anew and will_continue:
         notices.append(_ANEW)
     snapshot = loaded.snapshot
     if snapshot is not None and is_memoryless(policy):

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class EarlierRun:
     """Run number `run` in `path`.
 
-    `trainable` is the name of its trainable. `goes_on`: the arguments of the restore apply only to
-    the newest run.
+    `trainable` is the name of its trainable. `needs_newest`: arguments of the restore apply only
+    to the newest run.
     """
 
     path: str
@@ -25,12 +25,12 @@ class EarlierRun:
     trainable: str
     results: ResultGrid
     is_finished: bool
-    goes_on: bool
+    needs_newest: bool
 
     def as_it_is(self) -> ResultGrid:
         """The results that `fit()` returns for it. Raises InvalidConfig if trials would have to
         resume."""
-        if self.goes_on or not self.is_finished:
+        if self.needs_newest or not self.is_finished:
             raise InvalidConfig(
                 f"run {self.run} in {self.path} was followed by another and cannot be resumed: "
                 f"get_results() reads it. To run it again, use another RunConfig(name=...)"
@@ -38,7 +38,7 @@ class EarlierRun:
         return self.results
 
 
-def earlier_run(opened: OpenedExperiment, run: int, *, goes_on: bool) -> EarlierRun | None:
+def earlier_run(opened: OpenedExperiment, run: int, *, needs_newest: bool) -> EarlierRun | None:
     """The earlier run; None if it is the newest. Raises ExperimentNotFound, NoSuchRun,
     StorageError."""
     from holdfast.experiment.results.analysis import ExperimentAnalysis
@@ -54,5 +54,5 @@ def earlier_run(opened: OpenedExperiment, run: int, *, goes_on: bool) -> Earlier
         trainable=read.machine.spec.trainable,
         results=ResultGrid(ExperimentAnalysis.of(read)),
         is_finished=read.machine.finished,
-        goes_on=goes_on,
+        needs_newest=needs_newest,
     )

@@ -69,7 +69,7 @@ def settings_of(
 
 
 def check_limit(search: object, settings: Mapping[str, Any]) -> None:
-    """Raises InvalidConfig where the restored search algorithm has a lower limit of its own."""
+    """Raises InvalidConfig if the restored search algorithm has a lower limit itself."""
     own = getattr(search, "max_concurrent", None) if isinstance(search, Searcher) else None
     limit = settings.get("max_concurrent", 0)
     if own is not None and (limit is None or limit > own):

@@ -65,10 +65,10 @@ class TrialHost:
         """Run a trial; with reuse_actors, one after the other until the order to exit."""
         assert self._job is not None
         trainable: Trainable | None = None
-        goes_on = True
-        while goes_on and (message := channel.receive()) is not None and message[0] == "run":
+        continues = True
+        while continues and (message := channel.receive()) is not None and message[0] == "run":
             trainable, ended_well = self.host(channel, Assignment(*message[1]), trainable)
-            goes_on = ended_well and self._job.reuse_actors
+            continues = ended_well and self._job.reuse_actors
         if trainable is not None:
             with children_end_here():
                 trainable.cleanup()

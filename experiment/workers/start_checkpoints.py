@@ -58,7 +58,7 @@ class StartCheckpoints:
     def __init__(self, experiment: Experiment, layout: Layout) -> None:
         self._experiment = experiment
         self._layout = layout
-        self._inherited: dict[str, int] = {}  # by trial: its first checkpoint that is our own
+        self._inherited: dict[str, int] = {}  # by trial: its first checkpoint of this incarnation
         self._unsearched: set[str] = set()
         self._unvisited: set[str] = set()
 

@@ -15,13 +15,16 @@ class Agenda:
     def __init__(self) -> None:
         self.elapsed_s = 0.0
         self.awaited = 0
-        """How much is still to happen of what the run waits for."""
+        """The number of pending events that the run waits for."""
         self._entries: list[tuple[float, int, bool, Action, Any]] = []
         self._count = 0
 
     def after(self, seconds: float, action: Action, subject: Any, *, awaited: bool = True) -> None:
-        """Call `action(subject)` after so many seconds. Events that recur by themselves, like the
-        loss of nodes, are not `awaited`: a run that waits only for them would never end."""
+        """Call `action(subject)` after `seconds`.
+
+        Events that recur by themselves, like the loss of nodes, are not `awaited`: a run that
+        waits only for them would never end.
+        """
         self._count += 1
         self.awaited += awaited
         entry = (self.elapsed_s + seconds, self._count, awaited, action, subject)

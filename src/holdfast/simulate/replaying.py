@@ -175,7 +175,7 @@ def _spec(
 
 
 def _capacity(recording: Recording, workers: int) -> dict[str, float]:
-    """Enough for so many of the largest trials at once."""
+    """Enough resources for `workers` of the largest trials at once."""
     most: dict[str, float] = dict(ONE_CPU.required_resources)
     for trial in recording.trials:
         for key, amount in trial.spec.resources.required_resources.items():

@@ -97,7 +97,7 @@ class Simulation:
         return self.incumbents[-1].value if self.incumbents else None
 
     def best_value_at(self, elapsed_s: float) -> float | None:
-        """The best value reported within the first so many seconds."""
+        """The best value reported within the first `elapsed_s` seconds."""
         at = bisect_right(self.incumbents, elapsed_s, key=lambda found: found.elapsed_s)
         return self.incumbents[at - 1].value if at else None
 

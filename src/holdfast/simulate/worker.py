@@ -18,7 +18,8 @@ class Training:
     """The training of every worker: the curve, the cost of an iteration, the checkpoints.
 
     `checkpoint_every`: iterations, 0 for never. `saves_when_told`: also when the scheduler asks
-    for it. `iterations`: the training function returns after so many; None for never.
+    for it. `iterations`: how many the training function makes before it returns; None for no
+    limit.
     """
 
     curve: Curve

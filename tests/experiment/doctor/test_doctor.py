@@ -216,7 +216,7 @@ def test_what_an_independent_checker_finds_the_doctor_finds_and_mends(
     collect(shown, removes=True)
     newer = {f"{folder} is there and no record names it" for folder in newer_than_records(root)}
     assert set(problems(root)) <= newer
-    recover(Layout(root), to_go_on=True)
+    recover(Layout(root), will_continue=True)
     journal = Journal(Layout(root).journal)
     journal.close()
     assert journal.cuts == []
@@ -430,7 +430,7 @@ def test_a_damage_of_an_earlier_experiment_is_sealed_and_takes_nothing_from_the_
     report = repair(case(root), SETTINGS)
     assert report.is_sound
     assert second.read_bytes() == newest
-    assert recover(Layout(root), to_go_on=True).machine.trials.keys() == {trial}
+    assert recover(Layout(root), will_continue=True).machine.trials.keys() == {trial}
 
 
 def test_a_missing_segment_ends_what_can_be_used_and_the_rest_is_kept_aside(

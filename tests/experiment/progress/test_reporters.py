@@ -231,7 +231,7 @@ def test_wrong_settings_are_refused() -> None:
 
 
 class Notebook:
-    """Stands for IPython.display: keeps what is shown."""
+    """Replaces IPython.display: stores the output."""
 
     def __init__(self) -> None:
         self.shown: list[str] = []

@@ -139,7 +139,7 @@ def second_has_ended(before: dict[str, bytes]) -> bool:
 def test_who_keeps_a_state_hears_which_trials_there_are(root: Path) -> None:
     zero(root)
     assert main(["doctor", "repair", str(root)]) == 0
-    recovered = recover(Layout(root), to_go_on=True)
+    recovered = recover(Layout(root), will_continue=True)
     assert any("does not see the earlier rows" in notice for notice in recovered.notices)
     told = list(history(root / "journal", Position(recovered.begins), recovered.end))
     suggested = [event.spec.trial_id for event, _, _ in told if isinstance(event, Suggested)]

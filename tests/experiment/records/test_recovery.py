@@ -61,12 +61,12 @@ def test_no_snapshot_is_used_of_what_comes_after_a_damage_of_the_journal(
     path.write_bytes(data)
 
     assert second in recover(run.layout).machine.trials  # a reader gets all that there is
-    recovered = recover(run.layout, to_go_on=True)
+    recovered = recover(run.layout, will_continue=True)
     assert list(recovered.machine.trials) == [first]
     assert "the journal before it is damaged" in recovered.notices[0]
     journal = Journal(run.layout.journal)
     journal.close()
-    assert list(recover(run.layout, to_go_on=True).machine.trials) == [first]
+    assert list(recover(run.layout, will_continue=True).machine.trials) == [first]
 
 
 def lost(run: RecordedExperiment, *, also_final: bool = False) -> list[int]:

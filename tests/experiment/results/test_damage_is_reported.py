@@ -220,7 +220,7 @@ def test_a_result_of_a_damaged_folder_is_an_error_of_its_file(
     assert "\n" not in str(caught.value)
 
 
-# -- what is said at verbose=0 --------------------------------------------------------------------
+# -- messages at verbose=0 ------------------------------------------------------------------------
 
 
 def test_a_loss_is_shown_where_nothing_else_is() -> None:

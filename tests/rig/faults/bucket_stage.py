@@ -83,7 +83,7 @@ class BucketStage:
             case _:
                 assert_never(mishap)
 
-    # -- what befalls it ----------------------------------------------------------------------
+    # -- the fault ---------------------------------------------------------------------------
 
     def _strike(self, strike: Strike) -> Story:
         plan = Some(ill=strike.ill, at=strike.at, times=strike.times, aim=strike.aim)

@@ -98,7 +98,7 @@ class ReportCheckpointCallback(tf.keras.callbacks.Callback):
         return int(progress["epochs"])
 
     def _follow(self, event: str, act: Callable[[str, Any, Any], None]) -> None:
-        """Call `act` after the existing hook: Keras calls only hooks that somebody defined."""
+        """Call `act` after the existing hook: Keras calls only hooks that a subclass defines."""
         name = f"on_{event}"
         before = getattr(self, name)
 

@@ -49,7 +49,7 @@ class XGBoostConfig(BackendConfig):
         from xgboost.collective import CommunicatorContext
 
         tracker, told = self._meet(rank)
-        # XGBoost numbers its ranks in the order of these names, so that they match ours.
+        # XGBoost numbers its ranks in the order of these names, so that they match the trial's.
         told |= {"dmlc_task_id": f"{rank.rank:08d}", "dmlc_timeout": self.timeout_s}
         group = CommunicatorContext(**told)
         group.__enter__()
