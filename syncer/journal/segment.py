@@ -197,7 +197,7 @@ def takeovers(directory: Path, numbers: Iterable[int]) -> Iterator[Takeover]:
 
 
 def newest_takeover(number: int, known: Sequence[Takeover]) -> Takeover | None:
-    """The newest table with pieces of the segment `number`, or of segments before and after it.
+    """The newest table whose copies replace the end of the segment `number`, or all of it.
 
     Readers read the segment up to the table's `limit` and continue with the copies. None: they
     read the whole segment and continue with the next one.

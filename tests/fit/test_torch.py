@@ -244,7 +244,7 @@ def loaders(config: dict[str, Any]) -> None:
     assert (dealt.batch_size, dealt.drop_last, dealt.sampler.shuffle) == (3, True, True)
     assert [len(batch) for (batch,) in dealt] == [3]
     weighted = torch.utils.data.WeightedRandomSampler([1.0] * 4, 4)
-    with pytest.raises(InvalidConfig, match=r"a sampler of its own \(WeightedRandomSampler\)"):
+    with pytest.raises(InvalidConfig, match=r"a custom sampler \(WeightedRandomSampler\)"):
         prepare_data_loader(DataLoader(numbers, sampler=weighted))
     twice = torch.utils.data.RandomSampler(numbers, replacement=True)
     with pytest.raises(InvalidConfig, match="a sampler of its own"):
