@@ -247,7 +247,7 @@ def loaders(config: dict[str, Any]) -> None:
     with pytest.raises(InvalidConfig, match=r"a custom sampler \(WeightedRandomSampler\)"):
         prepare_data_loader(DataLoader(numbers, sampler=weighted))
     twice = torch.utils.data.RandomSampler(numbers, replacement=True)
-    with pytest.raises(InvalidConfig, match="a sampler of its own"):
+    with pytest.raises(InvalidConfig, match="a custom sampler"):
         prepare_data_loader(DataLoader(numbers, sampler=twice))
     with pytest.raises(InvalidConfig, match="must be 'ddp', 'fsdp' or None"):
         prepare_model(torch.nn.Linear(1, 1), parallel_strategy="deepspeed")
