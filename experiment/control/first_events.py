@@ -39,6 +39,8 @@ async def overdue_answers(plan: RunPlan, controller: Controller) -> list[Stopper
     is_new = isinstance(first, Begun) or plan.spec.stop_number != machine.spec.stop_number
     if plan.stopper is None or is_new or not plan.runs_trials:
         return []
-    told = history(plan.layout.journal, Position(plan.begins), controller.journal_writer.position)
-    answers = await controller.stopping.retell(told, plan.spec.stop_number)
+    changes = history(
+        plan.layout.journal, Position(plan.begins), controller.journal_writer.position
+    )
+    answers = await controller.stopping.replay(changes, plan.spec.stop_number)
     return [one for one in answers if machine.is_current(one.trial_id, one.attempt)]

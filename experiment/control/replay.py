@@ -52,11 +52,11 @@ def others_moved(machine: Machine, by: str) -> list[Change]:
     return [
         (None, before, machine.trials[trial_id])
         for trial_id, before in machine.moved.items()
-        if trial_id != by and _is_told(before, machine.trials[trial_id])
+        if trial_id != by and _has_ended_or_paused(before, machine.trials[trial_id])
     ]
 
 
-def _is_told(before: Trial, after: Trial) -> bool:
+def _has_ended_or_paused(before: Trial, after: Trial) -> bool:
     has_ended = after.status.is_final and not before.status.is_final
     was_paused = before.status is Status.PAUSED
     return has_ended or was_paused != (after.status is Status.PAUSED)

@@ -159,8 +159,8 @@ class Run:
         self.messages.append((text, level))
 
     def _on_retry(self, retry: Retry) -> None:
-        number, is_told = self._retries.count(retry)
-        if is_told:
+        number, is_shown = self._retries.count(retry)
+        if is_shown:
             self.tell(retry_text(retry, number, str(self.plan.layout.root)))
 
     # -- in the thread of the loop --------------------------------------------------------------

@@ -76,9 +76,9 @@ class SearchThread:
             known = list(trials)
             standing = {t.trial_id: t.attempt for t in known if _stays_ended(t, resumed)}
             left = [trial for trial in known if _is_left(trial, resumed)]
-            self._watch(self._user_thread.tell_each(self._retold(history, standing, left)))
+            self._watch(self._user_thread.tell_each(self._replayed(history, standing, left)))
 
-    def _retold(
+    def _replayed(
         self, history: Iterable[Change], standing: Mapping[str, int], left: Iterable[Trial]
     ) -> Iterator[None]:
         """Replay `history` step by step, in the original order of questions and calls.

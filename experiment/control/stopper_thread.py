@@ -44,7 +44,7 @@ class StopperThread:
             return _answer(effect, failure=failure_of(error, "stopper"))
         return _answer(effect, stop=stop, stop_all=stop_all)
 
-    async def retell(self, history: Iterable[Change], number: int) -> list[StopperAnswered]:
+    async def replay(self, history: Iterable[Change], number: int) -> list[StopperAnswered]:
         """Show the new stopper the reports that the earlier one saw.
 
         `number` is the stopper's number: an extended experiment may have had another one before.
@@ -52,7 +52,7 @@ class StopperThread:
         return.
         """
         due: dict[str, StopperAnswered] = {}
-        telling = self._user_thread.tell_each(self._retold(history, number, due))
+        telling = self._user_thread.tell_each(self._replayed(history, number, due))
         answers: list[StopperAnswered] = await self._user_thread.ask(lambda: list(due.values()))
         await telling
         return answers
@@ -60,7 +60,7 @@ class StopperThread:
     def close(self) -> None:
         self._user_thread.close()
 
-    def _retold(
+    def _replayed(
         self, history: Iterable[Change], number: int, due: dict[str, StopperAnswered]
     ) -> Iterator[None]:
         """Show the stopper the reports step by step. Adds answers that `history` lacks to

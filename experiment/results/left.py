@@ -104,11 +104,13 @@ class Left:
 
     def shown_metrics(self) -> Row:
         """The metrics for a repr; read from files only if the records lack them."""
-        told = self.trial is not None and self.best is None
-        return told_row(self.trial) if told and self.trial is not None else self.metrics()
+        is_recorded = self.trial is not None and self.best is None
+        return (
+            recorded_row(self.trial) if is_recorded and self.trial is not None else self.metrics()
+        )
 
 
-def told_row(trial: Trial) -> Row:
+def recorded_row(trial: Trial) -> Row:
     """The newest row in the experiment's records; reads no file."""
     if trial.row is None:
         return {"trial_id": trial.trial_id, "done": False}
@@ -127,7 +129,7 @@ def trial_metrics(trial: Trial, folder: TrialFolder, resolve_config: ResolveConf
         has_reported_since_start(trial)
         and (row or {}).get("training_iteration") != trial.iteration
     )
-    newest = told_row(trial) if row is None or lags else row
+    newest = recorded_row(trial) if row is None or lags else row
     return {**result_metrics(trial, newest), "config": resolve_config(trial.config)}
 
 

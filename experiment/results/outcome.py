@@ -12,8 +12,8 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
 from holdfast.experiment.results.left import (
     has_reported_since_start,
+    recorded_row,
     rows_of,
-    told_row,
     trial_metrics,
 )
 from holdfast.experiment.results.ranking import (
@@ -110,8 +110,8 @@ class Outcome:
         """Each trial with the rows of every iteration. Raises StorageError, OSError."""
 
         def of(trial: Trial, folder: TrialFolder) -> list[Row]:
-            told = [] if trial.row is None else [told_row(trial)]
-            return rows_of(trial, folder) or told
+            recorded = [] if trial.row is None else [recorded_row(trial)]
+            return rows_of(trial, folder) or recorded
 
         return self._read(trials, of)
 
@@ -146,7 +146,7 @@ class Outcome:
         """The goal in the arguments, else the experiment's. Raises InvalidConfig."""
         metric, mode = metric or self.metric, mode or self.mode
         if metric is None:
-            names = reported_names(map(told_row, self._reporting()))
+            names = reported_names(map(recorded_row, self._reporting()))
             raise InvalidConfig(
                 "no metric is given: pass it here, or in TuneConfig(metric=...) before fit(). "
                 f"Reported metrics: {', '.join(names) or 'none'}"
@@ -200,14 +200,16 @@ class Outcome:
 
     def _values(self, metric: str, scope: str) -> Iterator[tuple[Trial, list[float]]]:
         """Each trial that reported, with its values of `metric`: one for "last", otherwise all."""
-        trials, told = self._reporting(), []
+        trials, recorded = self._reporting(), []
         if scope == "last":
-            told = [(trial, _numbers([told_row(trial)], metric)) for trial in trials]
-            told = [(t, values) for t, values in told if values and has_reported_since_start(t)]
-            yield from told
+            recorded = [(trial, _numbers([recorded_row(trial)], metric)) for trial in trials]
+            recorded = [
+                (t, values) for t, values in recorded if values and has_reported_since_start(t)
+            ]
+            yield from recorded
         # For "last", files are also read if the newest report may not be the one that counts: it
         # lacks the metric, or the attempt was rolled back and has not reported again.
-        known = {trial.trial_id for trial, _ in told}
+        known = {trial.trial_id for trial, _ in recorded}
         for trial, rows in self.rows([t for t in trials if t.trial_id not in known]):
             yield trial, _numbers(rows, metric)
 
@@ -217,7 +219,7 @@ class Outcome:
             errors = (trial.error for trial in self.trials.values() if trial.error is not None)
             first = next((f". The first error was: {error.headline}" for error in errors), "")
             return NoBestResult(f"no trial has reported anything: {states}{first}", metric)
-        names = reported_names(map(told_row, reporting))
+        names = reported_names(map(recorded_row, reporting))
         if seen:
             message = f"{metric!r} is NaN or infinite in all {seen} trials that reported it"
         else:

@@ -12,7 +12,7 @@ from holdfast.experiment.results.drawing.canvas import (
     axes,
     quiet_frame,
     say_instead,
-    told,
+    text_of,
 )
 from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
 from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
@@ -146,10 +146,10 @@ class GridPlots:
 
 def _label(trial: Trial, names: Sequence[str]) -> str:
     params = params_of(trial)
-    told_params = [f"{n.rpartition('/')[2]}={told(params[n])}" for n in names if n in params]
-    more = ", …" if len(told_params) > _LABEL_PARAMS else ""
+    param_texts = [f"{n.rpartition('/')[2]}={text_of(params[n])}" for n in names if n in params]
+    more = ", …" if len(param_texts) > _LABEL_PARAMS else ""
     number = trial.trial_id.rpartition("_")[2].lstrip("0") or "0"
-    return f"{number}: {', '.join(told_params[:_LABEL_PARAMS])}{more}".rstrip(": ")
+    return f"{number}: {', '.join(param_texts[:_LABEL_PARAMS])}{more}".rstrip(": ")
 
 
 def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:

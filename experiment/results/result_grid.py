@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from holdfast.experiment.results.left import told_row
+from holdfast.experiment.results.left import recorded_row
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.results.result import Result
@@ -202,7 +202,7 @@ class ResultGrid(Sequence[Result]):
         states = self._outcome.states() or "empty"
         head = f"ResultGrid: {len(self)} trials ({states}) in {self._outcome.location}"
         shown = self._trials[:_TABLE_ROWS]
-        rows = [told_row(trial) for trial in shown]
+        rows = [recorded_row(trial) for trial in shown]
         names = [name for name in reported_names(rows) if name not in AUTOMATIC][:_TABLE_METRICS]
         lines = [["trial", "status", "iteration", *names]]
         for trial, row in zip(shown, rows, strict=True):

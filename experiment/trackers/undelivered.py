@@ -39,7 +39,7 @@ def list_missing(
             write_atomic(path, text.encode())
         else:
             path.unlink(missing_ok=True)
-    return told(missing)
+    return as_text(missing)
 
 
 def undelivered(
@@ -77,7 +77,7 @@ def _behind(mark: Mark, trial: Trial) -> Iterator[str]:
         yield f"{shown_range(first, trial.iteration)}{of}"
 
 
-def told(missing: Sequence[Mapping[str, Any]], limit: int = 5) -> str:
+def as_text(missing: Sequence[Mapping[str, Any]], limit: int = 5) -> str:
     """The list as one line of text."""
     parts = []
     for trial in missing[:limit]:

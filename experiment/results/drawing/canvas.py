@@ -57,7 +57,7 @@ def say_instead(ax: Axes, text: str) -> Axes:
     return ax
 
 
-def told(value: Any) -> str:
+def text_of(value: Any) -> str:
     """A value as text for an axis or a legend."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         text = str(value)

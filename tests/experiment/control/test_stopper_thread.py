@@ -47,14 +47,14 @@ def told(run: Rehearsal) -> Iterator[Change]:
 def retold(
     run: Rehearsal, stopper: Any, number: int = 0, deadline_s: float = 60.0
 ) -> list[StopperAnswered]:
-    async def retell() -> list[StopperAnswered]:
+    async def replay() -> list[StopperAnswered]:
         thread = StopperThread(stopper, row_of=newest_row, deadline_s=deadline_s)
         try:
-            return await thread.retell(told(run), number)
+            return await thread.replay(told(run), number)
         finally:
             thread.close()
 
-    return asyncio.run(retell())
+    return asyncio.run(replay())
 
 
 @pytest.fixture

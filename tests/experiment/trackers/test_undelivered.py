@@ -13,7 +13,7 @@ from holdfast.experiment.trackers.delivery import (
     TrackerCall,
     encode_state,
 )
-from holdfast.experiment.trackers.undelivered import list_missing, told, undelivered
+from holdfast.experiment.trackers.undelivered import as_text, list_missing, undelivered
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
 SPEC = TrialSpec(trial_id="a_0", index=0, name="train_a_0", dirname="d", config={})
@@ -47,7 +47,7 @@ def test_nothing_is_missing_where_the_mark_is_the_newest_row_or_the_end() -> Non
 def test_an_end_alone_is_listed_as_that() -> None:
     (listed,) = missing(ENDED, Mark(attempt=1, iteration=20))
     assert listed["only_its_end"]
-    assert told([listed]) == "train_a_0: its start or end"
+    assert as_text([listed]) == "train_a_0: its start or end"
 
 
 def test_repeated_iterations_are_listed_by_their_attempt() -> None:
@@ -109,5 +109,5 @@ def test_long_lists_are_reported_in_a_line() -> None:
         {"name": f"t{at}", "iterations": ["1-9"], "refused": [], "only_its_end": False}
         for at in range(7)
     ]
-    assert told(many[:1]) == "t0: iterations 1-9"
-    assert told(many).endswith("; and 2 other trials")
+    assert as_text(many[:1]) == "t0: iterations 1-9"
+    assert as_text(many).endswith("; and 2 other trials")

@@ -14,7 +14,7 @@ from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.retold import RetoldStudy, one_thread, one_torch_thread
+from holdfast.tune.search.rebuilt_study import RebuiltStudy, one_thread, one_torch_thread
 from holdfast.tune.search.study import Query, SearchGoal
 
 _AX = Framework(title="Ax", module="ax", extra="ax", minimum="1", distributions=("ax-platform",))
@@ -63,7 +63,7 @@ class AxSearch(LibrarySearch):
         return _Study(parameters, self._constraints, self._initial, self._more)
 
 
-class _Study(RetoldStudy):
+class _Study(RebuiltStudy):
     """Describes a choice by the numbers of its categories, and parameters inside it as dependent
     on that number."""
 

@@ -15,7 +15,7 @@ from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.retold import RetoldStudy, check_flat, one_thread
+from holdfast.tune.search.rebuilt_study import RebuiltStudy, check_flat, one_thread
 from holdfast.tune.search.study import Query, SearchGoal
 
 _BAYESOPT = Framework(
@@ -88,7 +88,7 @@ class BayesOptSearch(LibrarySearch):
         )
 
 
-class _Study(RetoldStudy):
+class _Study(RebuiltStudy):
     """Each number is one axis from 0 to 1. The library maximizes, so losses are negated."""
 
     def __init__(

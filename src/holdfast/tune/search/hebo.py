@@ -11,8 +11,8 @@ from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.retold import (
-    RetoldStudy,
+from holdfast.tune.search.rebuilt_study import (
+    RebuiltStudy,
     check_flat,
     one_thread,
     one_torch_thread,
@@ -62,7 +62,7 @@ class HEBOSearch(LibrarySearch):
         return _Study(parameters, searched, seed, self._most, self._more)
 
 
-class _Study(RetoldStudy):
+class _Study(RebuiltStudy):
     def __init__(
         self,
         parameters: Parameters,

@@ -11,7 +11,7 @@ from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.retold import RetoldStudy, check_flat, seeded_globals
+from holdfast.tune.search.rebuilt_study import RebuiltStudy, check_flat, seeded_globals
 from holdfast.tune.search.study import Query, SearchGoal
 
 _ZOOPT = Framework(
@@ -68,7 +68,7 @@ class ZOOptSearch(LibrarySearch):
         return _Study(parameters, searched, self._parallel, self._more)
 
 
-class _Study(RetoldStudy):
+class _Study(RebuiltStudy):
     """Each number is one axis from 0 to 1, each choice one of unordered numbers."""
 
     def __init__(

@@ -36,7 +36,7 @@ class TriedConfig:
 
 
 @dataclass(slots=True, kw_only=True)
-class RetoldStudy(ABC):
+class RebuiltStudy(ABC):
     """Keeps the results; a subclass asks its library."""
 
     parameters: Parameters
