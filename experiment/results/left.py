@@ -104,10 +104,9 @@ class Left:
 
     def shown_metrics(self) -> Row:
         """The metrics for a repr; read from files only if the records lack them."""
-        is_recorded = self.trial is not None and self.best is None
-        return (
-            recorded_row(self.trial) if is_recorded and self.trial is not None else self.metrics()
-        )
+        if self.trial is not None and self.best is None:
+            return recorded_row(self.trial)
+        return self.metrics()
 
 
 def recorded_row(trial: Trial) -> Row:
