@@ -87,11 +87,10 @@ class Proposer:
         trusted: bool = True,
         stamp: Callable[[], str] = lambda: time.strftime("_%Y-%m-%d_%H-%M-%S"),
     ) -> None:
-        """`root` is the experiment's directory; `made` are the existing trials, in order.
-
-        `values` returns the user's objects for configs that refer to earlier search spaces.
-        `stamp` is the end of each folder's name. Unless they are `trusted`, recorded answers are
-        not unpickled.
+        """`root` is the experiment's directory; `made` are the existing trials, in order. `values`
+        are the user's objects to which configs refer, if not those of `param_space`. `stamp`
+        returns the end of a folder's name. Unless they are `trusted`, recorded answers are not
+        unpickled.
 
         Raises InvalidSearchSpace for a space that cannot be sampled.
         """
@@ -285,11 +284,9 @@ class Proposer:
         question: Mapping[str, Any],
         ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     ) -> dict[str, Any]:
-        """Call `ask` with the user's own objects in the config of the question.
-
-        In the config that it returns, objects that it left alone get their references back. Raises
-        what `ask` raises, and NotPicklable for a value that cannot be stored.
-        """
+        """Call `ask` with the user's own objects in the config of the question. Objects that it
+        leaves alone in its answer get their references back. Raises what `ask` raises, and
+        NotPicklable for a value that cannot be stored."""
         kept: Mapping[str, Any] = question.get("config", {})
         given = users_config(kept, self._values)
         answer = dict(ask({**question, "config": given}))
@@ -304,10 +301,7 @@ class Proposer:
 
     def _as_kept(self, kept: Any, given: Any, answered: Any, name: str = "") -> Any:
         """The answer, with references in place of the user's objects that are still those of
-        `given`.
-
-        This also works if a dict around them was replaced.
-        """
+        `given`, also if a dict around them was replaced."""
         if answered is given:
             return kept
         if type(kept) is type(given) is type(answered) is dict:

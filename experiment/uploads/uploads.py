@@ -71,14 +71,11 @@ class Uploads:
         with_checkpoints: bool = True,
         brings_artifacts: bool = False,
     ) -> None:
-        """Start without orders.
-
-        With `artifacts`, artifacts are sent every period and at the end; with `with_checkpoints`,
+        """With `artifacts`, artifacts are sent every period and at the end; `with_checkpoints`,
         also after a checkpoint of their trial was committed. With `brings_artifacts`, trials that
         ran on another machine get their artifacts here. `tell_loss` is called with a message about
         files that are not kept, `refused` if another incarnation owns the storage, `lost` for a
-        checkpoint that is gone before it was committed.
-        """
+        checkpoint that is gone before it was committed."""
         self._uploader = uploader
         self._journal_writer = journal_writer
         self._post = post
@@ -295,10 +292,8 @@ class Uploads:
         return self._uploader.processes()
 
     async def drain(self, deadline_s: float, *, is_patient: bool = False) -> None:
-        """Wait until every checkpoint is committed, at most `deadline_s`.
-
-        If `is_patient`, at most `deadline_s` without progress.
-        """
+        """Wait until every checkpoint is committed, at most `deadline_s`, or if `is_patient` at
+        most `deadline_s` without progress."""
         while self._held:
             self._held.popleft()()
         await self._wait_for([self._idle, self._uploader.ended], deadline_s, is_patient)
@@ -325,10 +320,8 @@ class Uploads:
         await self._uploader.close()
 
     async def close(self, deadline_s: float, *, is_patient: bool = False) -> list[str]:
-        """Finish all orders. Returns what is not in storage.
-
-        If `is_patient`, the deadline counts from the last progress.
-        """
+        """Finish all orders. Returns what is not in storage. If `is_patient`, the deadline counts
+        from the last progress."""
         await self._journal_writer.sync()
         self._close_order = ["close", deadline_s, *(["patient"] if is_patient else [])]
         self._publishing.stop()
