@@ -77,7 +77,7 @@ class Orphans:
         """`workers` are the pids of the workers; the caller changes it as they start and end."""
         self._workers = workers
         self._spared: set[int] = set()
-        self._told: dict[int, _Told] = {}
+        self._sent: dict[int, _SentSignal] = {}
 
     def spare_present(self) -> None:
         """Do not end the processes that exist now: the user's modules started them for all
@@ -90,7 +90,7 @@ class Orphans:
     def forget(self, pid: int) -> None:
         """Called when `pid` was reaped: another process may get the same pid."""
         self._spared.discard(pid)
-        self._told.pop(pid, None)
+        self._sent.pop(pid, None)
 
     def end(self, now: float) -> frozenset[int]:
         """Send SIGTERM to new orphans, and SIGKILL to those whose grace is over. Returns those
@@ -98,34 +98,34 @@ class Orphans:
         """
         found = children().difference(self._workers, self._spared)
         if not found:  # the usual case
-            self._told = {}
+            self._sent = {}
             return _NOBODY
         pressed = {pid: self._press(pid, now) for pid in found if _is_outside(pid)}
-        self._told = {pid: told for pid, told in pressed.items() if told}
-        return frozenset(self._told)
+        self._sent = {pid: sent for pid, sent in pressed.items() if sent}
+        return frozenset(self._sent)
 
     @property
     def due_s(self) -> float:
         """When the grace of the next orphan is over; infinite if there is none."""
-        return min((told.until for told in self._told.values()), default=math.inf)
+        return min((sent.until for sent in self._sent.values()), default=math.inf)
 
-    def _press(self, pid: int, now: float) -> _Told | None:
+    def _press(self, pid: int, now: float) -> _SentSignal | None:
         """Send the next signal if it is due. Returns None if SIGKILL has not ended the process in
         time: holdfast then ignores it."""
-        told = self._told.get(pid)
-        if told is not None and now < told.until:
-            return told
-        if told is not None and told.signum == signal.SIGKILL:
+        sent = self._sent.get(pid)
+        if sent is not None and now < sent.until:
+            return sent
+        if sent is not None and sent.signum == signal.SIGKILL:
             self._spared.add(pid)
             return None
-        signum = signal.SIGTERM if told is None else signal.SIGKILL
+        signum = signal.SIGTERM if sent is None else signal.SIGKILL
         with suppress(ProcessLookupError, PermissionError):  # it has ended, or changed its user
             os.kill(pid, signum)
-        return _Told(signum=signum, until=now + GRACE_S)
+        return _SentSignal(signum=signum, until=now + GRACE_S)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Told:
+class _SentSignal:
     """The last signal to an orphan, and the time by which it should have ended."""
 
     signum: int

@@ -17,8 +17,8 @@ from holdfast.experiment.folder.layout import (
     STAGING,
     Layout,
     is_checkpoint,
-    is_ours,
     is_the_experiments,
+    is_trial_record,
     of_rank_0,
 )
 from holdfast.experiment.folder.persisted_files import log_names_of
@@ -73,7 +73,7 @@ def _is_the_experiments(name: str) -> bool:
 
 def _is_the_trials(name: str, logs: frozenset[str]) -> bool:
     of_first = of_rank_0(name)
-    is_one = is_ours(of_first) or of_first in logs
+    is_one = is_trial_record(of_first) or of_first in logs
     return is_one or is_checkpoint(name) or name in (STAGING, INDEX_NAME)
 
 

@@ -38,7 +38,7 @@ CHECKPOINT_PREFIX = "checkpoint_"
 TRIAL_FILES = (PARAMS, RESULTS, PROGRESS, ERROR, STDOUT, STDERR)
 
 
-def is_ours(name: str) -> bool:
+def is_trial_record(name: str) -> bool:
     """Whether a file in a trial's directory is a record of holdfast rather than an artifact."""
     is_events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
     return is_events or name in TRIAL_FILES

@@ -50,7 +50,7 @@ def _is_record(log_names: Sequence[str], key: str) -> bool:
     if not folder:
         return names.is_the_experiments(name)
     of_rank_0 = names.of_rank_0(name)
-    return "/" not in folder and (names.is_ours(of_rank_0) or of_rank_0 in log_names)
+    return "/" not in folder and (names.is_trial_record(of_rank_0) or of_rank_0 in log_names)
 
 
 def _is_remade(key: str) -> bool:
@@ -58,4 +58,4 @@ def _is_remade(key: str) -> bool:
     resumes."""
     folder, _, name = key.rpartition("/")
     logs = (names.STDOUT, names.STDERR)
-    return not folder or ("/" not in folder and names.is_ours(name) and name not in logs)
+    return not folder or ("/" not in folder and names.is_trial_record(name) and name not in logs)

@@ -186,11 +186,11 @@ class TrialFolder:
             check_folder(local)
         return cls(location=location.child(spec.dirname), local=local)
 
-    def to_travel(self) -> Self:
+    def for_pickle(self) -> Self:
         """A copy that can be pickled."""
         return replace(self, location=portable(self.location))
 
-    def arrived(self) -> Self:
+    def after_unpickle(self) -> Self:
         """A copy for this machine after unpickling: the original machine's directory may be
         missing here."""
         here = self.local is not None and self.local.is_dir()

@@ -29,7 +29,7 @@ def user_frame(failure: Failure) -> str:
     return f"{frame['file'].rpartition('/')[2]}:{frame['line']} in {frame['name']}"
 
 
-def is_ours(file: str) -> bool:
+def is_holdfast_file(file: str) -> bool:
     """Whether code in this file is holdfast's."""
     return file.startswith(_OURS)
 

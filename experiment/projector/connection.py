@@ -103,7 +103,12 @@ class _Server:
 
     def _finish(self) -> None:
         projector = self._projector
-        self._attempt(projector.catch_up, projector.repair, projector.sweep, projector.snapshot)
+        self._attempt(
+            projector.catch_up,
+            projector.repair,
+            projector.remove_unrecorded_checkpoints,
+            projector.snapshot,
+        )
 
     def _attempt(self, *actions: Callable[[], None]) -> None:
         """Run the actions. A full disk or an unreadable journal is reported and retried later.

@@ -10,8 +10,8 @@ from typing import Any
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.connection import serve
+from holdfast.experiment.projector.leftovers import remove_leftovers
 from holdfast.experiment.projector.projector import ProjectorSettings
-from holdfast.experiment.projector.sweep import sweep_tree
 from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.files.disk_deadline import wait_at_most
@@ -45,7 +45,7 @@ def main(channel: Channel) -> None:
         # Leftovers do no harm. If the lock is lost, the controller ends the run.
         with suppress(OSError, LockLost):
             prove()
-            sweep_tree(Layout(Path(opening[1])))
+            remove_leftovers(Layout(Path(opening[1])))
     # Read nothing before the controller says how far the journal goes: otherwise an experiment
     # that follows another in the same directory could be mistaken for it.
     first = channel.receive()

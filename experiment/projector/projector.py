@@ -20,9 +20,9 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.file_changes import INVISIBLE, apply, close_ended
+from holdfast.experiment.projector.leftovers import remove_unrecorded_checkpoints
 from holdfast.experiment.projector.pace import Pace
 from holdfast.experiment.projector.policy_log import PolicyLog
-from holdfast.experiment.projector.sweep import sweep_unnamed
 from holdfast.experiment.projector.trial_files import TrialFiles
 from holdfast.experiment.records.fold import Fold, subject_of
 from holdfast.experiment.records.snapshots import (
@@ -88,7 +88,7 @@ class Projector:
         self._beginning: Position | None = None
         self._saved: Position | None = None
         # Trials that were unfinished when the projector started to read.
-        self._unswept: set[str] = set()
+        self._unfinished_at_start: set[str] = set()
         self._snapshots = Pace(settings.snapshot_period_s, clock)
         self._repairs = Pace(settings.snapshot_period_s, clock, at_once=True)
 
@@ -214,21 +214,23 @@ class Projector:
             self._fold = self._continue_from(taken, beginning, stop)
         self._beginning = beginning
         machine = self._fold.machine
-        self._unswept = _unfinished(machine)
-        self._sweep(machine.trials.keys() - self._unswept)
+        self._unfinished_at_start = _unfinished(machine)
+        self._remove_unrecorded_of(machine.trials.keys() - self._unfinished_at_start)
 
-    def sweep(self) -> None:
-        """At the end: remove unnamed checkpoints of trials that ended without running again.
+    def remove_unrecorded_checkpoints(self) -> None:
+        """At the end: remove unrecorded checkpoints of trials that ended without running again.
 
         A scheduler may end paused trials, for example.
         """
-        self._sweep(self._unswept)
+        self._remove_unrecorded_of(self._unfinished_at_start)
 
-    def _sweep(self, trial_ids: Iterable[str]) -> None:
+    def _remove_unrecorded_of(self, trial_ids: Iterable[str]) -> None:
         trials = self._fold.machine.trials
         with suppress(OSError, LockLost):  # leftovers do no harm
             self._prove()
-            sweep_unnamed(self._layout, [trials[trial_id] for trial_id in trial_ids])
+            remove_unrecorded_checkpoints(
+                self._layout, [trials[trial_id] for trial_id in trial_ids]
+            )
 
     def _continue_from(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
         """Continue from a snapshot.

@@ -36,6 +36,7 @@ from holdfast.experiment.projector.append_files import (
 from holdfast.experiment.records.rows import CONFIG, encode, error_entry, result_row, shown_config
 from holdfast.experiment.records.unrecorded_files import errors_until, rows_until
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
+from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial, TrialSpec
@@ -144,9 +145,8 @@ class TrialFiles:
         try:
             action(record)
         except OSError as error:
-            error.filename = (
-                error.filename or record.folder
-            )  # the error of a full disk has no filename
+            # The error of a full disk has no filename.
+            error.filename = error.filename or record.folder
             self.give_up(trial_id, error)
 
     def give_up(self, trial_id: str, error: OSError) -> None:
@@ -179,10 +179,9 @@ class _TrialRecord:
     def __init__(
         self, folder: str, spec: TrialSpec, *, with_tensorboard: bool, with_config: bool
     ) -> None:
-        self.folder = self._at = folder
-        self._given = spec.config
+        self.folder = self._write_folder = folder
         self._with_config = with_config
-        self._show(shown_config(spec.config))
+        self._set_config(spec.config)
         self._results = AppendFile(f"{folder}/{RESULTS}")
         self._progress = ProgressTable(f"{folder}/{PROGRESS}")
         self._errors = AppendFile(f"{folder}/{ERROR}")
@@ -198,13 +197,13 @@ class _TrialRecord:
             shutil.rmtree(aside, ignore_errors=True)
             os.mkdir(aside)
             self._move(aside)
-        AppendFile(f"{self._at}/{PARAMS}").append(self._params())
+        AppendFile(f"{self._write_folder}/{PARAMS}").append(self._params())
 
     def adopt(self, trial: Trial) -> None:
         """Copy the existing rows. The rows of result.json make up progress.csv as well."""
         self.has_ended = trial.status.is_final
-        self._follow(trial)
-        if self._at == self.folder:
+        self._write_params_if_changed(trial)
+        if self._write_folder == self.folder:
             return
         lines, rows = rows_until(f"{self.folder}/{RESULTS}", trial.iteration)
         self._results.append(b"".join(lines))
@@ -214,38 +213,38 @@ class _TrialRecord:
         if self._curves:
             self._curves.adopt(self.folder, trial.iteration)
 
-    def _follow(self, trial: Trial) -> None:
-        """Write the trial's current config."""
-        if trial.config != self._given:
-            self._given = trial.config
-            self._show(shown_config(trial.config))
-            replace_file(f"{self._at}/{PARAMS}", self._params())
+    def _write_params_if_changed(self, trial: Trial) -> None:
+        if trial.config != self._config:
+            self._set_config(trial.config)
+            replace_file(f"{self._write_folder}/{PARAMS}", self._params())
 
-    def _show(self, config: dict[str, Any]) -> None:
+    def _set_config(self, config: Config) -> None:
         self._config = config
-        shown = f', "{CONFIG}": {encode(config)}}}' if self._with_config else "}"
-        self._line_end = f"{shown}\n"
+        self._shown_config = shown_config(config)
+        self._line_end = "}\n"
+        if self._with_config:
+            self._line_end = f', "{CONFIG}": {encode(self._shown_config)}}}\n'
 
     def _params(self) -> bytes:
         # One parameter per line: json's own indent uses its slow encoder, 25 us more per trial.
-        lines = [f"  {encode(key)}: {encode(value)}" for key, value in self._config.items()]
+        lines = [f"  {encode(key)}: {encode(value)}" for key, value in self._shown_config.items()]
         return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
 
     def settle(self) -> None:
         self._progress.finish()
-        if self._at == self.folder:
+        if self._write_folder == self.folder:
             return
-        made = os.listdir(self._at)
+        made = os.listdir(self._write_folder)
         for name in made:
-            os.replace(f"{self._at}/{name}", f"{self.folder}/{name}")
+            os.replace(f"{self._write_folder}/{name}", f"{self.folder}/{name}")
         for name in os.listdir(self.folder):
             if _is_projection(name) and name not in made:
                 remove_file(f"{self.folder}/{name}")
-        os.rmdir(self._at)
+        os.rmdir(self._write_folder)
         self._move(self.folder)
 
     def _move(self, folder: str) -> None:
-        self._at = folder
+        self._write_folder = folder
         for file in (self._results, self._progress, self._errors, self._curves):
             if file is not None:
                 file.move(folder)
@@ -274,7 +273,7 @@ class _TrialRecord:
         self._progress.keep(mark.rows)
         if self._curves:
             self._curves.restart(mark.curves, now)
-        self._follow(trial)
+        self._write_params_if_changed(trial)
 
     def _extended(self, mark: _Mark, iteration: int) -> _Mark:
         """The mark of a clone, which resumes at another trial's iteration and keeps its own rows
@@ -303,7 +302,7 @@ class _TrialRecord:
             self._results.append("".join(map(self._line, rows)).encode())
             self._progress.add([row.values for row in rows])
         if self._curves and (rows or ending):
-            self._curves.add(self._config, rows, ending)
+            self._curves.add(self._shown_config, rows, ending)
 
     def end(self, status: Status, now: float) -> None:
         charted = self._curves and (self._curves.size or self._waiting)

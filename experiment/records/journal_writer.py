@@ -59,7 +59,7 @@ class JournalWriter:
         self._prove = prove
         self._fault: BaseException | None = None
         self._is_lost = False
-        self._is_silent = False
+        self._is_disk_silent = False
         self._fail: Callable[[BaseException], None] = lambda error: None
         self._loop = asyncio.get_running_loop()
         self._sync_timer: asyncio.TimerHandle | None = None
@@ -146,7 +146,7 @@ class JournalWriter:
         if self._is_lost:
             return
         try:
-            position = await self._forced()
+            position = await self._flush()
         except StorageError as error:
             self._lose(error)
             return
@@ -158,21 +158,21 @@ class JournalWriter:
             except Exception as error:  # a bug: the other actions still run, and fit() raises it
                 self._give_up(error)
 
-    async def _forced(self) -> Position:
+    async def _flush(self) -> Position:
         """Flush the journal. Raises StorageError: then the records that are not on the disk are
         lost."""
         unsynced = self._journal.unsynced()
         try:
             return await self._force(unsynced)
         except TimeoutError as error:
-            raise self._silent() from error
+            raise self._give_up_on_disk() from error
         except OSError as error:
             failed = error
         try:
             self._journal.write_again(unsynced)
             position = await self._force(self._journal.unsynced())
         except TimeoutError as error:
-            raise self._silent() from error
+            raise self._give_up_on_disk() from error
         except OSError as error:
             raise NotDurable(
                 "force to the disk",
@@ -211,8 +211,8 @@ class JournalWriter:
             self._waiting = None
             asked.cancel()
 
-    def _silent(self) -> NotDurable:
-        self._is_silent = True
+    def _give_up_on_disk(self) -> NotDurable:
+        self._is_disk_silent = True
         return NotDurable(
             "force to the disk",
             str(self._journal.directory),
@@ -304,7 +304,7 @@ class JournalWriter:
                 timer.cancel()
         self._sync_again = False
         await self.sync()
-        if self._is_silent:
+        if self._is_disk_silent:
             threads.ThreadCall(self._journal.abandon)  # not awaited: it may hang as the fsync does
             return
         if self._is_lost:

@@ -85,11 +85,11 @@ class ExperimentAnalysis:
 
     def __getstate__(self) -> tuple[Outcome, str]:
         """A pickle has the same content as that of a ResultGrid."""
-        return self._outcome.to_travel(), self._surroundings.trainable_name
+        return self._outcome.for_pickle(), self._surroundings.trainable_name
 
     def __setstate__(self, state: tuple[Outcome, str]) -> None:
         outcome, trainable = state
-        self._hold(outcome.arrived(), trainable)
+        self._hold(outcome.after_unpickle(), trainable)
 
     @property
     def outcome(self) -> Outcome:

@@ -10,12 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
-from holdfast.experiment.results.left import (
-    has_reported_since_start,
-    recorded_row,
-    rows_of,
-    trial_metrics,
-)
 from holdfast.experiment.results.ranking import (
     NoBestResult,
     check_mode,
@@ -27,6 +21,12 @@ from holdfast.experiment.results.ranking import (
     reported_names,
 )
 from holdfast.experiment.results.result import Result
+from holdfast.experiment.results.stored_trial import (
+    has_reported_since_start,
+    recorded_row,
+    rows_of,
+    trial_metrics,
+)
 from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
@@ -73,11 +73,11 @@ class Outcome:
         default_factory=dict, init=False, repr=False, compare=False
     )
 
-    def to_travel(self) -> Outcome:
+    def for_pickle(self) -> Outcome:
         """A copy that can be pickled. Files are read again after unpickling."""
         return replace(self, location=portable(self.location))
 
-    def arrived(self) -> Outcome:
+    def after_unpickle(self) -> Outcome:
         """A copy for this machine after unpickling: the original directory may be missing here."""
         here = self.layout is not None and self.layout.root.is_dir()
         return self if here else replace(self, layout=None)

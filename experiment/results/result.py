@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment.folder.layout import ERROR, PARAMS, RESULTS, Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder
-from holdfast.experiment.results.left import Kept, Left, read_error
 from holdfast.experiment.results.ranking import (
     AUTOMATIC,
     NoBestResult,
@@ -23,6 +22,7 @@ from holdfast.experiment.results.ranking import (
     reported_names,
 )
 from holdfast.experiment.results.short_errors import short_errors
+from holdfast.experiment.results.stored_trial import StoredCheckpoint, StoredTrial, read_error
 from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
@@ -69,7 +69,7 @@ class Result:
     ) -> None:
         self.error = error
         self.path = path
-        self._left: Left | None = None
+        self._stored: StoredTrial | None = None
         # A cached property is an attribute: a value set here is never read from files.
         vars(self).update(
             metrics=metrics,
@@ -79,9 +79,9 @@ class Result:
         )
 
     @classmethod
-    def _of(cls, left: Left, error: TrialError | None) -> Self:
+    def _of(cls, stored: StoredTrial, error: TrialError | None) -> Self:
         result = cls.__new__(cls)
-        result.error, result.path, result._left = error, left.folder.path, left
+        result.error, result.path, result._stored = error, stored.folder.path, stored
         return result
 
     @classmethod
@@ -99,13 +99,15 @@ class Result:
         """
         folder = TrialFolder.of(trial.spec, location, layout)
         kept = tuple(
-            Kept(dirname=known.dirname, iteration=known.iteration, persisted=known.committed)
+            StoredCheckpoint(
+                dirname=known.dirname, iteration=known.iteration, persisted=known.committed
+            )
             for known in trial.checkpoints
         )
-        left = Left(folder=folder, kept=kept, trial=trial, resolve_config=resolve_config)
+        stored = StoredTrial(folder=folder, kept=kept, trial=trial, resolve_config=resolve_config)
         if trial.status is not Status.ERROR or trial.error is None:
-            return cls._of(left, None)
-        return cls._of(left, TrialError(trial.trial_id, trial.error, folder.shown))
+            return cls._of(stored, None)
+        return cls._of(stored, TrialError(trial.trial_id, trial.error, folder.shown))
 
     @classmethod
     @short_errors
@@ -124,16 +126,16 @@ class Result:
         errors, row = folder.read(ERROR), folder.last_row()
         if errors is None and row is None and folder.read(PARAMS) is None:
             raise ResultNotFound(_not_found(folder), folder.path)
-        kept = tuple(Kept(dirname=name) for name in folder.complete_checkpoints())
-        left = Left(folder=folder, kept=kept)
+        kept = tuple(StoredCheckpoint(dirname=name) for name in folder.complete_checkpoints())
+        stored = StoredTrial(folder=folder, kept=kept)
         if errors is None:
-            return cls._of(left, None)
-        return cls._of(left, read_error(errors.decode(errors="replace"), row, folder))
+            return cls._of(stored, None)
+        return cls._of(stored, read_error(errors.decode(errors="replace"), row, folder))
 
     @cached_property
     def metrics(self) -> Row | None:
         """The last row, with the automatic metrics, the config and the experiment tag."""
-        return None if self._left is None else self._left.metrics()
+        return None if self._stored is None else self._stored.metrics()
 
     @property
     def config(self) -> dict[str, Any] | None:
@@ -143,8 +145,8 @@ class Result:
     @cached_property
     def filesystem(self) -> pyarrow.fs.FileSystem:
         """The pyarrow filesystem that `path` is on."""
-        if self._left is not None:
-            return self._left.folder.location.arrow()[0]
+        if self._stored is not None:
+            return self._stored.folder.location.arrow()[0]
         from pyarrow.fs import LocalFileSystem
 
         return LocalFileSystem()
@@ -172,15 +174,15 @@ class Result:
         """
         rows = self.rows()
         at = index_of_best(rows, metric, check_mode(mode))
-        if at is None or self._left is None:
+        if at is None or self._stored is None:
             return self
-        result = type(self)._of(replace(self._left, best=rows[at]), self.error)
+        result = type(self)._of(replace(self._stored, best=rows[at]), self.error)
         result._warn_of_checkpoint()
         return result
 
-    def _checkpoint_of_row(self) -> tuple[Checkpoint, Kept] | None:
+    def _checkpoint_of_row(self) -> tuple[Checkpoint, StoredCheckpoint] | None:
         known = self._checkpoints
-        best = None if self._left is None else self._left.best
+        best = None if self._stored is None else self._stored.best
         if best is not None:
             own = [one for one in known if one[1].dirname == best.get("checkpoint_dir_name")]
             last = best.get("training_iteration", 0)
@@ -217,7 +219,7 @@ class Result:
 
     def rows(self) -> list[Row]:
         """The row of every iteration, read from `result.json` each time."""
-        return [] if self._left is None else self._left.rows()
+        return [] if self._stored is None else self._stored.rows()
 
     @property
     def plot(self) -> ResultPlots:
@@ -258,24 +260,24 @@ class Result:
         )
 
     @cached_property
-    def _checkpoints(self) -> list[tuple[Checkpoint, Kept]]:
-        return [] if self._left is None else self._left.checkpoints()
+    def _checkpoints(self) -> list[tuple[Checkpoint, StoredCheckpoint]]:
+        return [] if self._stored is None else self._stored.checkpoints()
 
     def __getstate__(self) -> dict[str, Any]:
-        left = self._left
-        if left is None:
+        stored = self._stored
+        if stored is None:
             return {name: value for name, value in vars(self).items() if name != "filesystem"}
-        state = {"error": self.error, "path": self.path, "_left": left.to_travel()}
+        state = {"error": self.error, "path": self.path, "_stored": stored.for_pickle()}
         # The last row is in the run's records; without them, only in the folder.
-        return state if left.trial is not None else {**state, "metrics": self.metrics}
+        return state if stored.trial is not None else {**state, "metrics": self.metrics}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        if self._left is not None:
-            self._left = self._left.arrived()
+        if self._stored is not None:
+            self._stored = self._stored.after_unpickle()
 
     def __repr__(self) -> str:
-        metrics = (self.metrics or {}) if self._left is None else self._left.shown_metrics()
+        metrics = (self.metrics or {}) if self._stored is None else self._stored.shown_metrics()
         shown = {key: value for key, value in metrics.items() if key not in AUTOMATIC}
         more = len(shown) - _SHOWN_METRICS
         parts = [f"{key!r}: {value!r:.40}" for key, value in list(shown.items())[:_SHOWN_METRICS]]
@@ -290,7 +292,7 @@ class Result:
         return "Result(\n  " + ",\n  ".join(lines) + ",\n)"
 
 
-def _row_of(kept: Kept, rows: Sequence[Row]) -> Row:
+def _row_of(kept: StoredCheckpoint, rows: Sequence[Row]) -> Row:
     """The row of a checkpoint's report; for a checkpoint saved at the end, the row of its
     iteration."""
     for row in rows:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
-from holdfast.experiment.results.left import recorded_row
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.short_errors import short_errors
+from holdfast.experiment.results.stored_trial import recorded_row
 from holdfast.trial.errors import TrialError
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status
@@ -44,10 +44,10 @@ class ResultGrid(Sequence[Result]):
 
     def __getstate__(self) -> Outcome:
         """A pickle has the same content as a pickled Result of each trial."""
-        return self._outcome.to_travel()
+        return self._outcome.for_pickle()
 
     def __setstate__(self, outcome: Outcome) -> None:
-        self._outcome = outcome.arrived()
+        self._outcome = outcome.after_unpickle()
         self._trials = tuple(outcome.trials.values())
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ from functools import wraps
 from types import TracebackType
 from typing import ParamSpec, TypeVar
 
-from holdfast.experiment.progress.failure_text import is_ours
+from holdfast.experiment.progress.failure_text import is_holdfast_file
 from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.names import printable
@@ -91,7 +91,7 @@ def _print(kind: type[BaseException], error: BaseException, frames: TracebackTyp
     if not _is_short(error):
         sys.__excepthook__(kind, error, frames)
         return
-    own = [frame for frame in traceback.extract_tb(frames) if not is_ours(frame.filename)]
+    own = [frame for frame in traceback.extract_tb(frames) if not is_holdfast_file(frame.filename)]
     name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
     text = printable(f"{name}: {error}" if str(error) else name, keep="\n\t")
     where = "".join(traceback.format_list(own))

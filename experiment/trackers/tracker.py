@@ -81,7 +81,7 @@ class Tracker(LoggerCallback):
         """
         return isinstance(error, _MISTAKES) and not isinstance(error, OSError)
 
-    def may_keep(self, made: Made) -> Made:
+    def without_secrets(self, made: Made) -> Made:
         # Calls the method of holdfast's class: a subclass may not be ready, because its
         # constructor still runs.
         return without(made, *made.kind.secrets(self))

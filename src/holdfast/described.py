@@ -86,7 +86,7 @@ class Described:
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
-        if "__init__" in vars(cls) and is_ours(cls):
+        if "__init__" in vars(cls) and is_holdfast_class(cls):
             cls.__init__ = _recording(cls.__init__)  # type: ignore[method-assign]
 
     def made_of(self) -> Made:
@@ -95,7 +95,7 @@ class Described:
         found: Made | None = vars(self).get(_MADE)
         return found or Made(kind=type(self))
 
-    def may_keep(self, made: Made) -> Made:
+    def without_secrets(self, made: Made) -> Made:
         """The constructor's arguments that a file may contain; a class with secrets removes them.
         Called once, after construction."""
         return made
@@ -134,10 +134,10 @@ def _recording(init: Callable[..., None]) -> Callable[..., None]:
         if _MADE in vars(self):
             init(self, *args, **kwargs)
             return
-        kind = next(one for one in type(self).__mro__ if is_ours(one))
+        kind = next(one for one in type(self).__mro__ if is_holdfast_class(one))
         made = vars(self)[_MADE] = Made(kind=kind, args=args, kwargs=kwargs)
         init(self, *args, **kwargs)
-        vars(self)[_MADE] = self.may_keep(made)
+        vars(self)[_MADE] = self.without_secrets(made)
 
     return __init__
 
@@ -150,7 +150,7 @@ def reduced(value: Any, protocol: Any) -> Any:
     return rebuilt, (type(value).__name__, VERSION, (), given)
 
 
-def is_ours(kind: type[Any]) -> bool:
+def is_holdfast_class(kind: type[Any]) -> bool:
     package, _, module = kind.__module__.partition(".")
     return package == __name__.partition(".")[0] and not module.startswith("testing")
 
@@ -164,7 +164,7 @@ def description_of(value: object) -> Description | None:
         return Description(name=type(value).__name__, made=made, state={})
     if not isinstance(value, Described) or _has_own_state(type(value)):
         return None
-    if not is_ours(type(value)) and _MADE not in vars(value):
+    if not is_holdfast_class(type(value)) and _MADE not in vars(value):
         return None
     try:
         made = value.made_of()
@@ -179,9 +179,9 @@ def description_of(value: object) -> Description | None:
 
 def _has_own_state(kind: type[Any]) -> bool:
     """Whether a user's subclass defines its own pickled state."""
-    if is_ours(kind):
+    if is_holdfast_class(kind):
         return False
-    own = [one for one in kind.__mro__ if not is_ours(one) and one is not object]
+    own = [one for one in kind.__mro__ if not is_holdfast_class(one) and one is not object]
     names = {"__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__slots__"}
     return any(names & vars(one).keys() for one in own)
 
@@ -214,7 +214,7 @@ def alike(one: Any, other: Any) -> bool:
         return all(alike(getattr(one, f.name), getattr(other, f.name)) for f in fields(one))
     if isinstance(one, Described):
         return alike(state_of(one), state_of(other))
-    if is_ours(type(one)):
+    if is_holdfast_class(type(one)):
         return alike(one.__getstate__(), other.__getstate__())
     try:
         return bool(one == other)

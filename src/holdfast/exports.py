@@ -39,7 +39,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "SimulatedTrial": "holdfast.simulate.simulation",
         "Simulation": "holdfast.simulate.simulation",
         "replay": "holdfast.simulate.replaying",
-        "simulate": "holdfast.simulate.simulating",
+        "simulate": "holdfast.simulate.study",
     },
     "holdfast.train": {
         "BackendConfig": "holdfast.experiment.worker.train_loop",

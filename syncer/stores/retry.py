@@ -149,6 +149,6 @@ class StorageRetry:
                     raise error from group
                 wait.why = str(error)
                 if pause_s == _FIRST_WAIT_S:
-                    self._tell(f"{error}; it is tried again")
+                    self._tell(f"{error}; retrying")
             await asyncio.sleep(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, _LONGEST_WAIT_S)

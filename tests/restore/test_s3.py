@@ -145,7 +145,7 @@ def test_storage_that_fails_for_a_while_is_retried_and_nothing_is_missing(
     gate.open()
     script.wait_for("at 0 4")
     script.wait_for("at 1 4")
-    script.said("it is tried again")
+    script.said("; retrying")
     proxy.mend()
     last.open()
     script.succeeds()

@@ -162,7 +162,7 @@ def _because(shown: Mapping[str, Any], now: float) -> str:
         return f" ({shown['ending']})"
     if shown["heard_at"] is None:
         return ""
-    return f", its storage heard of it {duration(max(0.0, now - shown['heard_at']))} ago"
+    return f", last published to storage {duration(max(0.0, now - shown['heard_at']))} ago"
 
 
 def _when(shown: Mapping[str, Any], now: float) -> str:

@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from holdfast.simulate.faults import Faults as Faults
     from holdfast.simulate.recording import Recording as Recording
     from holdfast.simulate.replaying import replay as replay
-    from holdfast.simulate.simulating import simulate as simulate
     from holdfast.simulate.simulation import SimulatedTrial as SimulatedTrial
     from holdfast.simulate.simulation import Simulation as Simulation
+    from holdfast.simulate.study import simulate as simulate
     from holdfast.simulate.tally import Incumbent as Incumbent
 
 __getattr__, __dir__, __all__ = lazy(__name__)

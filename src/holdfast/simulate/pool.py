@@ -107,7 +107,7 @@ class SimulatedPool:
         """End it without another checkpoint."""
         worker = self._trainer(effect)
         if worker is not None:
-            self._raise(worker, "preempted", "Preempted", "it was asked to end")
+            self._fail_attempt(worker, "preempted", "Preempted", "it was asked to end")
 
     def release(self, effect: Release) -> None:
         """End an idle worker."""
@@ -265,14 +265,16 @@ class SimulatedPool:
     def _fail(self, worker: SimulatedWorker) -> None:
         if worker.trains:
             self._mishap(worker, "user")
-            self._raise(worker, "user", "SimulatedError", f"in iteration {worker.iteration + 1}")
+            self._fail_attempt(
+                worker, "user", "SimulatedError", f"in iteration {worker.iteration + 1}"
+            )
 
     def _crash(self, worker: SimulatedWorker) -> None:
         if worker.trains:
             self._mishap(worker, "lost")
             self._exit(worker, cause="was killed by the simulation")
 
-    def _raise(
+    def _fail_attempt(
         self, worker: SimulatedWorker, kind: FailureKind, type_name: str, message: str
     ) -> None:
         worker.trains = False

@@ -17,7 +17,7 @@ from holdfast.simulate.comparison import Replay
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.recorded_curve import OwnConfig, RecordedCurve
 from holdfast.simulate.recording import Recording, read_recording
-from holdfast.simulate.simulating import NO_FAULTS, keeping_little, play, policy_of
+from holdfast.simulate.study import NO_FAULTS, keeping_little, play, policy_of
 from holdfast.simulate.trace import Sink, tracing
 from holdfast.simulate.worker import Training
 from holdfast.simulate.world import Scene

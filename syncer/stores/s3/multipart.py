@@ -151,7 +151,7 @@ class Multipart:
                 # no upload.
                 code, status = code_and_status(error)
                 again = status == 412 or code == "NoSuchUpload"
-                if again and await is_ours(s3, self.place, mark, composite(etags)):
+                if again and await was_put_by_us(s3, self.place, mark, composite(etags)):
                     return
                 if code == "NoSuchUpload":
                     cause = "its upload was aborted meanwhile"
@@ -198,7 +198,7 @@ def composite(etags: Mapping[int, str]) -> str | None:
     return f"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(etags)}"
 
 
-async def is_ours(
+async def was_put_by_us(
     s3: Any, place: Mapping[str, str], mark: Mapping[str, Any], etag: str | None = None
 ) -> bool:
     """Whether the existing object was put with this mark, or has this ETag.

@@ -21,9 +21,9 @@ from holdfast.syncer.stores.s3.multipart import (
     MULTIPART_FROM_BYTES,
     PartRequest,
     UploadPart,
-    is_ours,
     part_bytes,
     put_mark,
+    was_put_by_us,
 )
 from holdfast.syncer.stores.store import PutResult, allowance_s
 
@@ -64,7 +64,7 @@ async def put_whole(
             **place, Body=body.data, ContentMD5=body.content_md5, **mark, **condition
         )
     except Exception as error:
-        if code_and_status(error)[1] != 412 or not await is_ours(s3, place, mark):
+        if code_and_status(error)[1] != 412 or not await was_put_by_us(s3, place, mark):
             raise
         return PutResult(size=size, etag=body.digest.hex())
     given = str(answer.get("ETag", "")).strip('"')

@@ -38,7 +38,7 @@ _IMPATIENT: Final = "request_timeout=2&connect_timeout=2"
 _MULTIPART_BYTES: Final = 17 << 20
 # The objects that name others: the rest may be late.
 _COUNTS: Final = re.compile(r"/(head\.json|\.epochs/.*|journal/.*|\.holdfast\.json)$")
-_TRIED_AGAIN: Final = "it is tried again"
+_RETRYING: Final = "; retrying"
 _NOT_THERE: Final = "but this is not in"
 
 
@@ -145,7 +145,7 @@ class BucketStage:
     def _sit_out(self, script: UserScript, gone: threading.Event, lasts_s: float) -> None:
         """Wait until the run has reported a retry, or this long; it may end before."""
         if not lasts_s:
-            script.said_or_ended(_TRIED_AGAIN)
+            script.said_or_ended(_RETRYING)
             return
         _first_of(gone, script)
         ended = threading.Event()

@@ -90,7 +90,7 @@ class MLflowLoggerCallback(Tracker):
             "registry_uri": self.registry_uri,
         }
 
-    def may_keep(self, made: Made) -> Made:
+    def without_secrets(self, made: Made) -> Made:
         return without(
             made,
             "tracking_token",

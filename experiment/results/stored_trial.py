@@ -35,7 +35,7 @@ _TRACEBACK = "Traceback (most recent call last):\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredCheckpoint:
     """A checkpoint that a trial keeps. `persisted` is False if only this machine has it."""
 
     dirname: str
@@ -62,7 +62,7 @@ def rows_of(trial: Trial, folder: TrialFolder) -> list[Row]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class StoredTrial:
     """What a trial has stored: its folder, and its checkpoints, oldest first.
 
     `trial` is None if only the folder is known. `best` is the row of the result, None for the
@@ -70,17 +70,17 @@ class Left:
     """
 
     folder: TrialFolder
-    kept: tuple[Kept, ...]
+    kept: tuple[StoredCheckpoint, ...]
     trial: Trial | None = None
     resolve_config: ResolveConfig = config_without_code
     best: Row | None = None
 
-    def checkpoints(self) -> list[tuple[Checkpoint, Kept]]:
+    def checkpoints(self) -> list[tuple[Checkpoint, StoredCheckpoint]]:
         """The checkpoints, without those that were not persisted and are not on this machine."""
         found = ((self._checkpoint(kept), kept) for kept in self.kept)
         return [(checkpoint, kept) for checkpoint, kept in found if checkpoint is not None]
 
-    def _checkpoint(self, kept: Kept) -> Checkpoint | None:
+    def _checkpoint(self, kept: StoredCheckpoint) -> Checkpoint | None:
         return self.folder.checkpoint(kept.dirname, persisted=kept.persisted)
 
     def metrics(self) -> Row:
@@ -94,13 +94,13 @@ class Left:
     def rows(self) -> list[Row]:
         return self.folder.rows() if self.trial is None else rows_of(self.trial, self.folder)
 
-    def to_travel(self) -> Left:
+    def for_pickle(self) -> StoredTrial:
         """A copy that can be pickled."""
-        return replace(self, folder=self.folder.to_travel())
+        return replace(self, folder=self.folder.for_pickle())
 
-    def arrived(self) -> Left:
+    def after_unpickle(self) -> StoredTrial:
         """A copy for this machine after unpickling."""
-        return replace(self, folder=self.folder.arrived())
+        return replace(self, folder=self.folder.after_unpickle())
 
     def shown_metrics(self) -> Row:
         """The metrics for a repr; read from files only if the records lack them."""

@@ -15,7 +15,7 @@ from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.trial import Trial
 
 
-def sweep_tree(layout: Layout) -> None:
+def remove_leftovers(layout: Layout) -> None:
     """Remove leftovers that have not changed since this run took the lock. Raises OSError.
 
     No process of an earlier run lives once this run has written its name into the lock.
@@ -30,10 +30,10 @@ def sweep_tree(layout: Layout) -> None:
             if below.name.startswith(CHECKPOINT_PREFIX):
                 sweep(below, before)
             elif below.name == STAGING:
-                _sweep_staging(below, before)
+                _remove_old_staging(below, before)
 
 
-def _sweep_staging(folder: Path, before: float) -> None:
+def _remove_old_staging(folder: Path, before: float) -> None:
     for staged in _folders(folder):
         if staged.stat().st_ctime < before:
             remove_tree(staged)
@@ -45,7 +45,7 @@ def _folders(folder: Path) -> Iterator[Path]:
     yield from found
 
 
-def sweep_unnamed(layout: Layout, trials: Iterable[Trial]) -> None:
+def remove_unrecorded_checkpoints(layout: Layout, trials: Iterable[Trial]) -> None:
     """Remove checkpoints of final trials that no record names: their workers died before the
     report was acknowledged.
 

@@ -148,7 +148,7 @@ def test_the_same_seed_gives_the_same_trace_and_another_seed_another(scheduler: 
 def test_another_process_with_other_hashes_gives_the_same_trace() -> None:
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from test_simulating import BAD_DAYS, SCHEDULERS, study\n"
+        "from test_study import BAD_DAYS, SCHEDULERS, study\n"
         "print(study(SCHEDULERS['asha'](), faults=BAD_DAYS).digest)"
     )
     environ = {**os.environ, "PYTHONHASHSEED": "4711", "TZ": "Asia/Tokyo"}
