@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.experiment.control.machine_resources import machinery
+from holdfast.experiment.control.machine_resources import host_resources
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.results.earlier_run import EarlierRun, earlier_run
 from holdfast.experiment.results.short_errors import short_errors
@@ -100,13 +100,14 @@ class Tuner:
         if check_resume(resume, extend=extend, resume_config=resume_config):
             self._resume_named(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
             self._request = replace(self._request, resumes=True)
-        self._results = fit(self._request, Settings.read(os.environ), machinery())
+        self._results = fit(self._request, Settings.read(os.environ), host_resources())
         return self._results
 
     def _resume_named(
         self, resume: str, extend: bool, resume_config: ResumeConfig, *, trusted: bool
     ) -> None:
-        """Become the tuner that resumes the experiment of this one's name, if there is one."""
+        """Replace the request by one that resumes the experiment named in the RunConfig, if there
+        is one."""
         if self._is_restored:
             return
         from holdfast.experiment.records.opened import OpenedExperiment
@@ -145,7 +146,7 @@ class Tuner:
             if opened.ended_without_results():
                 return  # a new run follows it, as without `resume`
             raise
-        self._request = restored.with_surroundings_of(script)
+        self._request = restored.with_run_settings_of(script)
 
     @property
     def _is_restored(self) -> bool:
@@ -312,7 +313,7 @@ class Tuner:
             instead=(tune_config, run_config),
         )
         if config is not None:
-            request = request.with_surroundings_in(config)
+            request = request.with_run_settings_in(config)
         if restore_artifacts is not None:
             request = request.with_artifacts(brought=restore_artifacts)
         tuner._request = request

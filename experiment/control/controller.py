@@ -151,7 +151,8 @@ class Controller:
         """Start with these events, and watch the time budget.
 
         `overdue` are answers of the stopper that the previous incarnation did not get. They are
-        recorded with its last time. Their effects are not performed: a restore performs its own.
+        recorded with the earlier run's last timestamp. Their effects are not performed: a restore
+        performs its own.
         """
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
         self._search.begin(self.machine.trials.values(), resumed, self._parts.history)

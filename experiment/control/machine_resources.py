@@ -86,7 +86,7 @@ def is_initialized() -> bool:
     return bool(_given)
 
 
-def machinery() -> MachineResources:
+def host_resources() -> MachineResources:
     """The resources given to `init`, or those detected."""
     if _given:
         return _given[0]

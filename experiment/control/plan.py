@@ -18,7 +18,7 @@ from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker.job import Job
-from holdfast.experiment.worker.objects import ObjectRef, standing_in
+from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
@@ -41,7 +41,7 @@ class RunPlan:
     """
 
     settings: Settings
-    machinery: MachineResources
+    host_resources: MachineResources
     layout: Layout
     location: Location
     remote: Location | None
@@ -113,4 +113,4 @@ class RunPlan:
 
 
 def _refs(values: Any) -> set[ObjectRef]:
-    return {ref for _, ref in standing_in(values)}
+    return {ref for _, ref in references_in(values)}

@@ -16,7 +16,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import dumps, users_config
-from holdfast.experiment.worker.objects import ObjectRef, standing_in
+from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -317,7 +317,7 @@ class Proposer:
         """A reference from the search space as its place there, so that a restore takes the
         current one; anything else pickled."""
         if isinstance(value, ObjectRef):
-            for place, ref in standing_in(self._param_space):
+            for place, ref in references_in(self._param_space):
                 if ref == value:
                     number = self._spec.space_number
                     return placed(Ref(path=place, index=None, summary=summarize(value)), number)

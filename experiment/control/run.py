@@ -35,7 +35,7 @@ from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.user_objects.pickling import dumps
-from holdfast.experiment.worker.objects import check_there, passing
+from holdfast.experiment.worker.objects import check_exist, collecting_references
 from holdfast.experiment.workers.shared_capacity import shared
 from holdfast.forked import end_child
 from holdfast.runtime.launcher import Launcher
@@ -183,10 +183,10 @@ class Run:
         self._loop = asyncio.get_running_loop()
         plan = self.plan
         # Call the user's code first: if it raises, nothing has to be ended yet.
-        with passing() as references:
+        with collecting_references() as references:
             job = dumps(plan.job, "the trainable") if plan.job.capture else b""
         if plan.runs_trials:
-            check_there(plan.references_used(references), plan.job.param_space)
+            check_exist(plan.references_used(references), plan.job.param_space)
         async with RunTasks() as tasks:
             working = self._started(tasks)
             watch = StoppedWatch(plan.settings.stopped_deadline_s, working.processes, self.tell)
@@ -298,8 +298,8 @@ class Run:
             callbacks=callbacks,
             stopper=plan.stopper,
             open_uploads=partial(open_uploads, plan, tell=self.tell, tasks=tasks),
-            capacity=shared(plan.machinery.total),
-            gpu_names=plan.machinery.gpu_names,
+            capacity=shared(plan.host_resources.total),
+            gpu_names=plan.host_resources.gpu_names,
             group=plan.job.group,
             full_row_of=newest_row,
             history=history(plan.layout.journal, Position(plan.begins), journal_writer.position),

@@ -60,7 +60,7 @@ def open_journal_writer(
         lambda: _start(plan, PROJECTOR, on_projector),
         tasks=tasks,
         first=[opening],
-        again=lambda: writers[0].brief_again(),
+        again=lambda: writers[0].resend_state(),
         tell=lambda text: tell(text, "warning"),
         given_up=lambda text: tell(
             f"{text}: result.json, progress.csv and snapshots stay behind. The journal is "
@@ -103,7 +103,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
         opened[0].on_uploader(message)
 
     def brief() -> None:
-        opened[0].brief_again()
+        opened[0].resend_state()
         controller.sweep()
 
     uploader = RestartingService(

@@ -23,8 +23,8 @@ LEEWAY_S = 30.0
 _KILLING_S = 10.0
 _OVERDUE = "Shutdown timed out after {waited_s:.0f} s (a bug in holdfast). Killing all processes"
 _LEFT = (
-    "The run hangs, probably in a call to a disk that does not answer, and is not waited for. The "
-    "experiment stays locked until this process ends"
+    "The run hangs, probably in a disk call. holdfast stops waiting for it. The experiment stays "
+    "locked until this process ends"
 )
 
 

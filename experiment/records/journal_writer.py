@@ -240,7 +240,7 @@ class JournalWriter:
         for tell in self._followers:
             tell(position)
 
-    def brief_again(self) -> None:
+    def resend_state(self) -> None:
         """Tell a projector, also a new one, how far the journal goes."""
         self._nudge()
         if self._finishing:
@@ -285,7 +285,7 @@ class JournalWriter:
         await self.sync()
         self._on_progress = progress
         self._finishing = True
-        self.brief_again()
+        self.resend_state()
         done, ended = self._is_written, self._projector.ended
         while not (done.done() or ended.done()):
             heard = self._heard = self._loop.create_future()

@@ -274,9 +274,9 @@ class OpenedExperiment:
         if head is None or has_all(self.place.layout, head):
             return
         raise ExperimentExists(
-            f"{self.path} holds an experiment of another machine, or one that was taken further "
-            f"there: what is in {self.place.layout.root} is older. Move that directory away; then "
-            f"resume the one in storage: tune.Tuner.restore({self.path!r}, trainable=...).fit(), "
+            f"Another machine has begun or continued the experiment in {self.path}; the copy in "
+            f"{self.place.layout.root} is older. Move that directory away; then resume the one in "
+            f"storage: tune.Tuner.restore({self.path!r}, trainable=...).fit(), "
             f"or call fit() again, which starts a new one if that one is finished. Or start a new "
             f"one under another RunConfig(name=...)",
             self.path,

@@ -40,19 +40,19 @@ from holdfast.syncer.uploader.lock import Locked
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig
 
 
-def fit(request: Request, settings: Settings, machinery: MachineResources) -> ResultGrid:
+def fit(request: Request, settings: Settings, host_resources: MachineResources) -> ResultGrid:
     """Run the request to its end. Raises what `Tuner.fit` documents."""
     with waiting_at_most(settings.disk_deadline_s, lambda text: print(text, file=sys.stderr)):
         request.check()
         given = given_callbacks(request)
-        environment = request.environment(machinery)
+        environment = request.environment(host_resources)
         check_callbacks(given, {**os.environ, **environment.env_vars})
         settings = as_asked(settings, given)
         opened = request.opened or _named(request, settings)
         check_local(opened.place)
         sweep_objects()
         with children_end_here():
-            return _fit(request, settings, machinery, opened)
+            return _fit(request, settings, host_resources, opened)
 
 
 def _named(request: Request, settings: Settings) -> OpenedExperiment:
@@ -64,7 +64,10 @@ def _named(request: Request, settings: Settings) -> OpenedExperiment:
 
 
 def _fit(
-    request: Request, settings: Settings, machinery: MachineResources, opened: OpenedExperiment
+    request: Request,
+    settings: Settings,
+    host_resources: MachineResources,
+    opened: OpenedExperiment,
 ) -> ResultGrid:
     """Plan and run under the experiment's lock."""
     place, run_config = opened.place, request.run
@@ -78,7 +81,7 @@ def _fit(
             sys.stderr,
             os.environ,
             in_notebook(),
-            inline=machinery.debug or settings.debug,
+            inline=host_resources.debug or settings.debug,
         )
         check_remote(
             place,
@@ -86,7 +89,7 @@ def _fit(
             tell=lambda text: view.message(text, "warning"),
         )
         claim(place)
-        plan = plan_run(request, settings, machinery, opened, lock, view)
+        plan = plan_run(request, settings, host_resources, opened, lock, view)
         return _run(request, plan, view, place.name)
 
 

@@ -16,14 +16,16 @@ from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 
 
-def check_resources(trainable: object, resources: object, machinery: MachineResources) -> None:
+def check_resources(
+    trainable: object, resources: object, host_resources: MachineResources
+) -> None:
     """Refuse resources that this machine does not have: no trial would ever start.
 
     Raises ImpossibleResources.
     """
     if not isinstance(resources, PlacementGroupFactory):
         return
-    wanted, total = resources.least_resources, dict(machinery.total)
+    wanted, total = resources.least_resources, dict(host_resources.total)
     if Capacity(total).ever_fits(wanted):
         return
     who, where = "each trial asks", "tune.with_resources()"

@@ -63,7 +63,7 @@ class Start:
 def plan_run(
     request: Request,
     settings: Settings,
-    machinery: MachineResources,
+    host_resources: MachineResources,
     opened: OpenedExperiment,
     lock: ExperimentLock,
     view: ProgressView,
@@ -73,25 +73,25 @@ def plan_run(
     Raises what `Tuner.fit` documents.
     """
     resources = wrap.resources_of(request.trainable)
-    check_resources(request.trainable, resources, machinery)
-    debug = machinery.debug or settings.debug
-    environment = request.environment(machinery)
+    check_resources(request.trainable, resources, host_resources)
+    debug = host_resources.debug or settings.debug
+    environment = request.environment(host_resources)
     policy = _policy(request)
     if request.resume is None:
         opened.check_free(lambda text: view.message(text, "info"))
         spec = spec_of(request, settings, resources, environment)
-        start = _new(spec, policy, machinery, opened.place)
+        start = _new(spec, policy, host_resources, opened.place)
         _write_objects(request, opened.place, travels=not debug)
     else:
         opened.bring()
-        start = _resumed(request, request.resume, policy, settings, machinery, opened, view)
+        start = _resumed(request, request.resume, policy, settings, host_resources, opened, view)
     proposer = _proposer(request, start, resources, opened.place)
     start = _with_total(start, proposer.total)
     _announce(request, start, proposer, opened.place, view)
     place, spec = opened.place, start.spec
     plan = RunPlan(
         settings=settings,
-        machinery=machinery,
+        host_resources=host_resources,
         layout=place.layout,
         location=place.location,
         remote=place.remote,
@@ -142,11 +142,11 @@ def given_callbacks(request: Request) -> tuple[Callback, ...]:
 def _new(
     spec: ExperimentSpec,
     policy: TrialScheduler,
-    machinery: MachineResources,
+    host_resources: MachineResources,
     place: ExperimentPlace,
 ) -> Start:
     policy.begun(spec)  # which checks its settings, before anything is written
-    first = Begun(spec=spec, capacity=dict(machinery.total), boot_id=boot_id())
+    first = Begun(spec=spec, capacity=dict(host_resources.total), boot_id=boot_id())
     # Its own segment, even after a run that died at once and left one without a beginning.
     begins = (segments(place.layout.journal) or [-1])[-1] + 1
     return Start(machine=Machine(policy), first=first, begins=begins, fresh=True)
@@ -157,7 +157,7 @@ def _resumed(
     resume: ResumeConfig,
     policy: TrialScheduler,
     settings: Settings,
-    machinery: MachineResources,
+    host_resources: MachineResources,
     opened: OpenedExperiment,
     view: ProgressView,
 ) -> Start:
@@ -174,7 +174,7 @@ def _resumed(
     resources = wrap.resources_of(request.trainable)
     first = Resumed(
         epoch=machine.epoch + 1,
-        capacity=dict(machinery.total),
+        capacity=dict(host_resources.total),
         unfinished=ResumeType(resume.unfinished),
         errored=ResumeType(resume.errored),
         finished=ResumeType(resume.finished),

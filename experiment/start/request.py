@@ -89,14 +89,14 @@ class Request:
         scheduler = self.tune.scheduler
         return "" if is_memoryless(scheduler) else type(scheduler).__name__
 
-    def with_surroundings_of(self, script: Request) -> Request:
+    def with_run_settings_of(self, script: Request) -> Request:
         """A copy with the script's callbacks, output, sync settings and resources."""
-        shown = self._shown_by({name: getattr(script.run, name) for name in _SURROUNDINGS})
+        shown = self._shown_by({name: getattr(script.run, name) for name in _RUN_SETTINGS})
         return replace(shown, resources=script.resources)
 
-    def with_surroundings_in(self, run: RunConfig) -> Request:
+    def with_run_settings_in(self, run: RunConfig) -> Request:
         """A copy with the callbacks, output and sync settings that `run` sets."""
-        given = {name: getattr(run, name) for name in _SURROUNDINGS}
+        given = {name: getattr(run, name) for name in _RUN_SETTINGS}
         plain = RunConfig()
         return self._shown_by({k: v for k, v in given.items() if v != getattr(plain, k)})
 
@@ -154,14 +154,14 @@ class Request:
         if self.tune.scheduler is not None and metric and not mode:
             raise InvalidConfig(f"TuneConfig(metric={metric!r}) needs mode='max' or 'min'")
 
-    def environment(self, machinery: MachineResources) -> RuntimeEnv:
+    def environment(self, host_resources: MachineResources) -> RuntimeEnv:
         """The workers' environment: the RunConfig's over that of `init`.
 
         Raises InvalidConfig for a working_dir that does not exist.
         """
         where = "runtime_env"
         own = located(runtime_env_of(self.run.runtime_env, where=where), where=where)
-        return own.over(machinery.environment)
+        return own.over(host_resources.environment)
 
     def options(self, environment: RuntimeEnv) -> dict[str, Any]:
         """The settings that a restore needs and the machine does not, as plain data without
@@ -249,7 +249,7 @@ class Request:
 
 # Settings that do not change what a run computes. A notice of an object that is missing in
 # tuner.pkl begins with its name here, or with "callback X" for one of several.
-_SURROUNDINGS = ("callbacks", "progress_reporter", "verbose", "sync_config")
+_RUN_SETTINGS = ("callbacks", "progress_reporter", "verbose", "sync_config")
 _IN_MESSAGES = {"trainable": "the trainable"}
 
 

@@ -50,8 +50,8 @@ class TrackerCalls:
     def _deliver(self, batch: Sequence[TrackerCall]) -> BatchOutcome:
         taken, failure = 0, None
         try:
-            for moment in batch:
-                self._call(moment)
+            for call in batch:
+                self._call(call)
                 taken += 1
         except (Exception, SystemExit) as error:  # part of the outcome
             failure = error
@@ -61,7 +61,7 @@ class TrackerCalls:
                     self._tracker.flush()
                 held = self._tracker.holds()
         except (Exception, SystemExit) as error:  # likewise
-            return self._failed(error, 0, frozenset(moment.trial.trial_id for moment in batch))
+            return self._failed(error, 0, frozenset(call.trial.trial_id for call in batch))
         if failure is not None:
             return self._failed(failure, taken, held)
         return BatchOutcome(taken=taken, held=held)
@@ -71,37 +71,37 @@ class TrackerCalls:
         refused = isinstance(error, Exception) and self._tracker.is_refusal(error)
         return BatchOutcome(taken=taken, held=held, error=headline[:1000], is_refusal=refused)
 
-    def _call(self, moment: TrackerCall) -> None:
-        trial = moment.trial
-        view = self._view(moment)
+    def _call(self, call: TrackerCall) -> None:
+        trial = call.trial
+        view = self._view(call)
         if trial.trial_id not in self._open:
             # This tracker process replaces another one, or the trial's start was refused.
-            self._hook(START, moment, view)
+            self._hook(START, call, view)
             self._open.add(trial.trial_id)
-            if moment.hook == START:
+            if call.hook == START:
                 return
-        self._hook(moment.hook, moment, view)
+        self._hook(call.hook, call, view)
 
-    def _hook(self, hook: str, moment: TrackerCall, view: TrackedTrial) -> None:
+    def _hook(self, hook: str, call: TrackerCall, view: TrackedTrial) -> None:
         given: dict[str, Any] = {}
         if hook == "on_trial_result":
-            row = newest_row(moment.trial)
-            row.setdefault(ATTEMPT, moment.trial.attempt)
+            row = newest_row(call.trial)
+            row.setdefault(ATTEMPT, call.trial.attempt)
             given["result"] = row
-        iteration = moment.trial.iteration
+        iteration = call.trial.iteration
         with children_end_here():
             getattr(self._tracker, hook)(
                 iteration=iteration, trials=list(self._views.values()), trial=view, **given
             )
 
-    def _view(self, moment: TrackerCall) -> TrackedTrial:
-        trial = moment.trial
+    def _view(self, call: TrackerCall) -> TrackedTrial:
+        trial = call.trial
         view = self._views.get(trial.trial_id)
         if view is None:
             view = TrackedTrial(trial, self._surroundings, self._experiment_id)
             self._views[trial.trial_id] = view
         view.show(trial)
-        view.told = Told(attempt=trial.attempt, row=moment.mark.rows)
+        view.told = Told(attempt=trial.attempt, row=call.mark.rows)
         return view
 
     def _end(self) -> BatchOutcome:

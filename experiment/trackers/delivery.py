@@ -1,8 +1,8 @@
 """What to deliver to a tracker, what it has acknowledged, and when to retry.
 
-A *moment* is one call of a hook: an attempt that starts, a row, a checkpoint, an end. The moments
-of a trial are ordered by attempt, iteration and kind, and the order is the same for everyone who
-reads the journal. So a new tracker process knows where the previous one stopped.
+A tracker gets a call for each start of an attempt, row, checkpoint and end. The calls for a trial
+are ordered by attempt, iteration and kind, and the order is the same for everyone who reads the
+journal. So a new tracker process knows where the previous one stopped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _FORMAT_2: Final = 2
 ROW: Final = "on_trial_result"
 START: Final = "on_trial_start"
 # In the order in which they can occur in one iteration of an attempt.
-_TOLD: Final = {
+_STAGES: Final = {
     START: 0,
     "on_trial_restore": 1,
     ROW: 2,
@@ -38,7 +38,7 @@ _TOLD: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Mark:
-    """A position in the moments of a trial. `rows` counts its rows, including repeated ones."""
+    """A position among the calls for a trial. `rows` counts its rows, including repeated ones."""
 
     attempt: int = 0
     iteration: int = 0
@@ -47,11 +47,11 @@ class Mark:
 
     @property
     def is_end(self) -> bool:
-        return self.stage == _TOLD["on_trial_complete"]
+        return self.stage == _STAGES["on_trial_complete"]
 
 
 def reached(trial: Trial) -> Mark:
-    """The newest moment of a trial, without its number of rows.
+    """The position of the newest call for a trial, without its number of rows.
 
     An attempt that was launched counts as started.
     """
@@ -64,7 +64,7 @@ def reached(trial: Trial) -> Mark:
         hook = ROW
     else:
         hook = "on_trial_restore" if trial.resumed_from else START
-    return Mark(attempt=trial.attempt, iteration=trial.iteration, stage=_TOLD[hook])
+    return Mark(attempt=trial.attempt, iteration=trial.iteration, stage=_STAGES[hook])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class TrackerCall:
 class Span:
     """Iterations of an attempt that the tracker refused, and `why`.
 
-    `after` is the last moment that the tracker got before them.
+    `after` is the last call that the tracker got before them.
     """
 
     after: Mark
@@ -89,10 +89,10 @@ class Span:
     to_iteration: int
     why: str
 
-    def takes(self, moment: TrackerCall, why: str) -> bool:
+    def takes(self, call: TrackerCall, why: str) -> bool:
         """Whether the row directly follows this span, and was refused for the same reason."""
-        follows = moment.trial.iteration == self.to_iteration + 1
-        return follows and moment.trial.attempt == self.attempt and why == self.why
+        follows = call.trial.iteration == self.to_iteration + 1
+        return follows and call.trial.attempt == self.attempt and why == self.why
 
     def __str__(self) -> str:
         shown = shown_range(self.from_iteration, self.to_iteration)
@@ -111,8 +111,8 @@ RECORDS_LOST: Final = "the journal was begun anew and has no record of them: see
 class Account:
     """The progress of a tracker with one trial.
 
-    `read` is the last moment that was read for it, `given` the last that it took, `delivered` the
-    last that it acknowledged; `refused` are the rows that it refused.
+    `read`, `given` and `delivered` are the positions of the last call that was read from the
+    journal, taken by the tracker, and acknowledged by it; `refused` are the rows that it refused.
     """
 
     read: Mark = Mark()
@@ -129,7 +129,7 @@ class DeliveryState:
     """The accounts of all trials with one tracker.
 
     `kept` are those of an earlier tracker process. Rows that it had refused are tried once more,
-    and so are all moments after them.
+    and so are all calls after them.
     """
 
     def __init__(self, kept: Mapping[str, Account] | None = None) -> None:
@@ -146,17 +146,17 @@ class DeliveryState:
     def read(
         self, event: Event | None, before: Trial | None, after: Trial | None
     ) -> list[TrackerCall]:
-        """The moments of this change that the tracker has not acknowledged. Call it for changes in
+        """The calls of this change that the tracker has not acknowledged. Call it for changes in
         their order."""
         found = []
         for hook in hooks_for(event, before, after) if after is not None else ():
-            if hook not in _TOLD or after is None:
+            if hook not in _STAGES or after is None:
                 continue
             account = self.accounts.get(after.trial_id, Account())
             mark = Mark(
                 attempt=after.attempt,
                 iteration=after.iteration,
-                stage=_TOLD[hook],
+                stage=_STAGES[hook],
                 rows=account.read.rows + (hook == ROW),
             )
             if mark > account.read:
@@ -191,26 +191,26 @@ class DeliveryState:
         hook = "on_trial_error" if trial.status is Status.ERROR else "on_trial_complete"
         return [TrackerCall(trial=trial, hook=hook, mark=mark)]
 
-    def gave(self, moment: TrackerCall) -> None:
-        """The tracker has taken the moment, but has not acknowledged it yet."""
-        self._put(moment, replace(self._of(moment), given=moment.mark))
+    def mark_given(self, call: TrackerCall) -> None:
+        """The tracker has taken the call, but has not acknowledged it yet."""
+        self._put(call, replace(self._of(call), given=call.mark))
 
-    def refuse(self, moment: TrackerCall, why: str) -> None:
-        """The tracker has refused the moment: continue without it."""
-        account = self._of(moment)
-        refused, iteration = account.refused, moment.trial.iteration
-        if refused and refused[-1].takes(moment, why):
+    def refuse(self, call: TrackerCall, why: str) -> None:
+        """The tracker has refused the call: continue without it."""
+        account = self._of(call)
+        refused, iteration = account.refused, call.trial.iteration
+        if refused and refused[-1].takes(call, why):
             refused = (*refused[:-1], replace(refused[-1], to_iteration=iteration))
         else:
             one = Span(
                 after=account.given,
-                attempt=moment.trial.attempt,
+                attempt=call.trial.attempt,
                 from_iteration=iteration,
                 to_iteration=iteration,
                 why=why,
             )
             refused = (*refused, one)
-        self._put(moment, replace(account, refused=refused, given=moment.mark))
+        self._put(call, replace(account, refused=refused, given=call.mark))
 
     def acknowledge(self, held: Iterable[str] = ()) -> None:
         """Everything given is acknowledged, except for trials that the tracker still `held`
@@ -220,11 +220,11 @@ class DeliveryState:
             if name not in still and account.delivered != account.given:
                 self.accounts[name] = replace(account, delivered=account.given)
 
-    def _of(self, moment: TrackerCall) -> Account:
-        return self.accounts.get(moment.trial.trial_id, Account())
+    def _of(self, call: TrackerCall) -> Account:
+        return self.accounts.get(call.trial.trial_id, Account())
 
-    def _put(self, moment: TrackerCall, account: Account) -> None:
-        self.accounts[moment.trial.trial_id] = account
+    def _put(self, call: TrackerCall, account: Account) -> None:
+        self.accounts[call.trial.trial_id] = account
 
 
 def encode_state(experiment_id: str, state: DeliveryState) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 acknowledged.
 
 Reports that wait for a slow tracker wait in the journal: the process holds only a window of it. If
-it dies, the next one continues after the last acknowledged moment.
+it dies, the next one continues after the last acknowledged call.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ _SILENT_S: Final = 30.0
 class BatchOutcome:
     """The outcome of a batch.
 
-    `taken` is how many moments the tracker took (in order) and flushed; it `held` back these
-    trials; `error` is what went wrong with the next moment.
+    `taken` is how many calls the tracker took (in order) and flushed; it `held` back these
+    trials; `error` is what went wrong with the next call.
     """
 
     taken: int
@@ -156,7 +156,7 @@ class DeliveryLoop:
             return
         self._watch_silence(now)
         if self._busy_since is None and now >= self._due_at:
-            self._go_on(now)
+            self._send_next(now)
         if not self._is_kept and now >= self._kept_at + _KEPT_EACH_S:
             self._keep()
 
@@ -179,7 +179,7 @@ class DeliveryLoop:
 
     # -- towards the tracker --------------------------------------------------------------------
 
-    def _go_on(self, now: float) -> None:
+    def _send_next(self, now: float) -> None:
         while not self._pending and self._has_more:
             self._read()
         if self._pending:
@@ -196,7 +196,7 @@ class DeliveryLoop:
     def _settle(self, outcome: BatchOutcome) -> None:
         now = self._watch.now()
         for _ in range(outcome.taken):
-            self._state.gave(self._pending.popleft())
+            self._state.mark_given(self._pending.popleft())
         if outcome.error:
             self._note_failure(outcome, now)
         elif outcome.taken:

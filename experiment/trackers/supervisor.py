@@ -99,7 +99,7 @@ class _TrackerProcess:
             lambda: start(self._hear),
             tasks=tasks,
             first=[["open", asdict(job)]],
-            again=self._brief_again,
+            again=self._resend_state,
             tell=lambda text: tell(text, "warning"),
             given_up=lambda text: tell(f"{text}: {self._later}", "loss"),
         )
@@ -161,7 +161,7 @@ class _TrackerProcess:
             case _:
                 raise ValueError(f"not a message of a tracker process: {message!r:.100}")
 
-    def _brief_again(self) -> None:
+    def _resend_state(self) -> None:
         if self._position is not None:
             self.follow(self._position)
         if self._close_by is not None:

@@ -203,7 +203,7 @@ class Uploads:
             order = ["discard", trial.trial_id, folders]
             self._journal_writer.when_durable(lambda: self._uploader.send(order))
 
-    def brief_again(self) -> None:
+    def resend_state(self) -> None:
         """Repeat the waiting orders for an uploader that replaces one that died."""
         for item in self._waiting.values():
             self._uploader.send(item.order)

@@ -18,7 +18,7 @@ from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.main_module import adopt
 from holdfast.experiment.worker.metrics import sendable
-from holdfast.experiment.worker.objects import import_packages, passing
+from holdfast.experiment.worker.objects import collecting_references, import_packages
 from holdfast.experiment.worker.output_capture import OutputCapture
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
@@ -46,7 +46,7 @@ class TrialHost:
 
         import holdfast.experiment.worker.context  # noqa: F401  # has `report`: else each trial imports it
 
-        with passing() as references:
+        with collecting_references() as references:
             job = cloudpickle.loads(payload)
         adopt(job.trainable, job.param_space)
         if job.group is not None:
@@ -84,7 +84,7 @@ class TrialHost:
         attempt = assignment.attempt
         try:
             prepare_directory(session)
-            with surroundings(session, self._threads) as capture:
+            with trial_environment(session, self._threads) as capture:
                 channel.send(["started", attempt, os.getpid(), *self._place])
                 sessions.enter(session)
                 try:
@@ -202,7 +202,7 @@ def _print_failure(session: Session, failure: Failure) -> None:
 
 
 @contextmanager
-def surroundings(session: Session, limits: _ThreadLimits) -> Iterator[OutputCapture]:
+def trial_environment(session: Session, limits: _ThreadLimits) -> Iterator[OutputCapture]:
     """Set the working directory, environment and output of the trial."""
     job, assignment = session.job, session.assignment
     capture = OutputCapture(session)

@@ -59,7 +59,7 @@ class ObjectRef:
         return f"ObjectRef({self.id}: {self.kind}, {self.size_bytes:,} bytes)"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        _passing(self)
+        _note_reference(self)
         # Pickled as a function call with plain values, so that the class may change.
         return reference, astuple(self)
 
@@ -71,11 +71,11 @@ def reference(*values: Any) -> ObjectRef:
     """The function in a pickled reference; the arguments are the fields of an ObjectRef in their
     order."""
     ref = ObjectRef(**dict(zip(_FIELDS, values, strict=False)))
-    _passing(ref)
+    _note_reference(ref)
     return ref
 
 
-class _Own:
+class _OwnObjects:
     """The objects that this process has put. Several threads may use it."""
 
     def __init__(self) -> None:
@@ -111,7 +111,7 @@ class _Own:
             atexit.unregister(self.close)
 
 
-_own = _Own()
+_own = _OwnObjects()
 
 
 def put(value: Any) -> ObjectRef:
@@ -176,7 +176,7 @@ def get(object_refs: ObjectRef | list[ObjectRef], *, timeout: float | None = Non
     try:
         return mapped.read(object_refs.path)
     except FileNotFoundError as error:
-        raise ObjectLost(_story(object_refs)) from error
+        raise ObjectLost(_why_lost(object_refs)) from error
     except (OSError, mapped.BadObject) as error:
         raise ObjectLost(f"{object_refs!r} cannot be read: {error}. {_ADVICE}") from error
 
@@ -197,7 +197,7 @@ _ADVICE = (
 )
 
 
-def _story(ref: ObjectRef) -> str:
+def _why_lost(ref: ObjectRef) -> str:
     if ref.boot != process_control.boot_id():
         whose = "on another machine, or before this one was rebooted"
     elif ref.owner == os.getpid():
@@ -209,23 +209,23 @@ def _story(ref: ObjectRef) -> str:
 
 # -- references that go to the trials -----------------------------------------------------------
 
-_passes = threading.local()
+_collecting = threading.local()
 
 
 @contextmanager
-def passing() -> Iterator[list[ObjectRef]]:
+def collecting_references() -> Iterator[list[ObjectRef]]:
     """Collect the references that this thread pickles or unpickles inside the block."""
-    before = getattr(_passes, "found", None)
+    before = getattr(_collecting, "found", None)
     found: list[ObjectRef] = []
-    _passes.found = found
+    _collecting.found = found
     try:
         yield found
     finally:
-        _passes.found = before
+        _collecting.found = before
 
 
-def _passing(ref: ObjectRef) -> None:
-    found = getattr(_passes, "found", None)
+def _note_reference(ref: ObjectRef) -> None:
+    found = getattr(_collecting, "found", None)
     if found is not None:
         found.append(ref)
 
@@ -238,17 +238,17 @@ def import_packages(refs: Iterable[ObjectRef]) -> None:
             import_module(name)
 
 
-def check_there(refs: Iterable[ObjectRef], param_space: Mapping[str, Any]) -> None:
+def check_exist(refs: Iterable[ObjectRef], param_space: Mapping[str, Any]) -> None:
     """Raises ObjectLost if a reference that trials would get is gone."""
     lost = [ref for ref in dict.fromkeys(refs) if not os.path.exists(ref.path)]
     if lost:
-        places = {ref: key_name(path) for path, ref in standing_in(param_space)}
+        places = {ref: key_name(path) for path, ref in references_in(param_space)}
         where = [places.get(ref, "the trainable") for ref in lost]
         named = "param_space" if lost[0] in places else "the trainable"
-        raise ObjectLost(f"{', '.join(dict.fromkeys(where))} of {named}: {_story(lost[0])}")
+        raise ObjectLost(f"{', '.join(dict.fromkeys(where))} of {named}: {_why_lost(lost[0])}")
 
 
-def standing_in(space: Any, path: Path = ()) -> Iterator[tuple[Path, ObjectRef]]:
+def references_in(space: Any, path: Path = ()) -> Iterator[tuple[Path, ObjectRef]]:
     """The references in a search space, also in grids and choices."""
     if isinstance(space, ObjectRef):
         yield path, space
@@ -259,7 +259,7 @@ def standing_in(space: Any, path: Path = ()) -> Iterator[tuple[Path, ObjectRef]]
         space = list(values)
     if isinstance(space, Mapping):
         for key, value in space.items():
-            yield from standing_in(value, (*path, key))
+            yield from references_in(value, (*path, key))
     elif isinstance(space, (list, tuple)):
         for at, value in enumerate(space):
-            yield from standing_in(value, (*path, at))
+            yield from references_in(value, (*path, at))

@@ -124,13 +124,13 @@ class RankSession(Session):
         return self.staging_root / f"rank-{rank}-{iteration}"
 
     def _answer(self) -> Verdict:
-        ungathered: StorageError | None = None
+        merge_failure: StorageError | None = None
         while (message := self._transport.receive()) is not None:
             match message:
-                case ["gather", int(index), list(ranks), str(upload)]:
-                    ungathered = self._try_gather(index, ranks, CheckpointUploadMode(upload))
-                case ["refused", str()] if ungathered is not None:
-                    raise ungathered
+                case ["merge", int(index), list(ranks), str(upload)]:
+                    merge_failure = self._try_merge(index, ranks, CheckpointUploadMode(upload))
+                case ["refused", str()] if merge_failure is not None:
+                    raise merge_failure
                 case ["newest", str(dirname)]:
                     self._newest = dirname
                 case ["leave"]:
@@ -142,26 +142,26 @@ class RankSession(Session):
     def _leaves_once_saved(self) -> bool:
         return self._is_leaving
 
-    def _try_gather(
+    def _try_merge(
         self, index: int, ranks: list[int], upload: CheckpointUploadMode
     ) -> StorageError | None:
         """Returns the error that `report` must raise here once the report is refused in all
         ranks."""
         parts = {rank: self._part(rank, self.iteration) for rank in ranks}
         try:
-            self._gather(index, parts, upload)
+            self._merge(index, parts, upload)
         except StorageError as error:
             for part in parts.values():
                 remove_tree(part)
-            self._send(["ungathered", str(error)])
+            self._send(["merge_failed", str(error)])
             return error
         return None
 
-    def _gather(self, index: int, parts: Mapping[int, Path], upload: CheckpointUploadMode) -> None:
+    def _merge(self, index: int, parts: Mapping[int, Path], upload: CheckpointUploadMode) -> None:
         self._check_seen(parts)
         assert self.job.group is not None
         self._add_metadata(list(parts.values()))
-        gathered = merge_parts(
+        merged = merge_parts(
             parts,
             self.trial_dir / checkpoint_dirname(index),
             refuse_clashes=self.job.group.refuses_clashes,
@@ -171,8 +171,8 @@ class RankSession(Session):
         self._has_looked = True
         with suppress(OSError):  # the user's files may be there, too
             self.staging_root.rmdir()
-        record = self._record(index, self.iteration, gathered.staged, upload)
-        self._send(["gathered", asdict(record), gathered.clashes])
+        record = self._record(index, self.iteration, merged.staged, upload)
+        self._send(["merged", asdict(record), merged.clashes])
 
     def _check_seen(self, parts: Mapping[int, Path]) -> None:
         """Raises DirectoryMissing if rank 0 does not see the part of another rank."""

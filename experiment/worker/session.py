@@ -172,7 +172,7 @@ class Session:
             raise TrialStopped("the trial was preempted and has reported a checkpoint")
 
     def _leaves_once_saved(self) -> bool:
-        """Whether the attempt ends with this report if it has a checkpoint, being preempted."""
+        """Whether a preempted attempt ends with this report, if the report has a checkpoint."""
         return self.is_preempted
 
     def save(self, checkpoint: Checkpoint) -> None:

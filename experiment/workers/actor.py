@@ -155,7 +155,7 @@ class TrialActor:
             # A worker's message is data from outside, and handling it may raise anything. Only
             # this worker is killed.
             why = error if isinstance(error, ValueError | TypeError) else repr(error)
-            self._raise(f"the worker sent an invalid message ({why}): {message!r:.200}")
+            self._post_raised(f"the worker sent an invalid message ({why}): {message!r:.200}")
             self.kill("it sent an invalid message")
 
     def on_exit(self, ending: ExitCause) -> None:
@@ -201,7 +201,7 @@ class TrialActor:
             self._worker = self._launch()
         except Exception as error:  # no caller could fail the trial for it
             self._is_gone = True
-            self._raise(f"another worker cannot be started: {error!r:.200}")
+            self._post_raised(f"another worker cannot be started: {error!r:.200}")
             self._post_exit("never started")
 
     def _launch(self) -> WorkerHandle:
@@ -224,7 +224,7 @@ class TrialActor:
         match message:
             case ["imported", names, took_s]:
                 self._host.launcher.learn(*checked(names, took_s))
-            case ["meeting" | "gathered" | "ungathered" | "preempting", *_]:
+            case ["meeting" | "merged" | "merge_failed" | "preempting", *_]:
                 self._host.hear(message)
             case _:
                 self._on_said(claims.read(message))
@@ -243,7 +243,7 @@ class TrialActor:
                     Reported(
                         trial_id=trial_id,
                         attempt=attempt,
-                        iteration=self._count(said.iteration),
+                        iteration=self._next_iteration(said.iteration),
                         metrics=said.metrics,
                         timestamp=said.timestamp,
                         time_this_iter_s=said.time_this_iter_s,
@@ -259,7 +259,7 @@ class TrialActor:
                 started = Started(
                     trial_id=trial_id,
                     attempt=attempt,
-                    pid=self._start(said.pid),
+                    pid=self._confirm_start(said.pid),
                     hostname=said.hostname,
                     node_ip=said.node_ip,
                 )
@@ -275,14 +275,14 @@ class TrialActor:
                 self._require_start()
                 if name != "returned" and not self._halted:
                     self._arm()
-                    self._raise(_PREEMPTED, "preempted")
+                    self._post_raised(_PREEMPTED, "preempted")
                     return
                 self._disarm()
                 if not self._reusable:
                     self._arm()
                 self._host.post(Returned(trial_id=trial_id, attempt=attempt))
 
-    def _start(self, pid: int) -> int:
+    def _confirm_start(self, pid: int) -> int:
         """The worker's pid according to the kernel."""
         if self._has_started:
             raise ValueError("it had started")
@@ -294,7 +294,7 @@ class TrialActor:
         if not self._has_started:
             raise ValueError("it had not started")
 
-    def _count(self, iteration: int) -> int:
+    def _next_iteration(self, iteration: int) -> int:
         self._require_start()
         claims.exactly(iteration, "the iteration", self._iteration + 1)
         self._iteration += 1
@@ -313,7 +313,7 @@ class TrialActor:
         self._next_checkpoint = record.index + 1
         return record
 
-    def _raise(self, text: str, kind: ProcessFailureKind = "lost") -> None:
+    def _post_raised(self, text: str, kind: ProcessFailureKind = "lost") -> None:
         assignment = self.assignment
         failure = Failure(kind=kind, type_name=LOST_TYPES[kind], message=text, pid=self.pid)
         self._host.post(

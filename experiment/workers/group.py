@@ -174,10 +174,10 @@ class WorkerGroup:
                 claims.short_text(address, "the address")
                 for actor in self._actors[1:]:
                     actor.tell(["meet", address])
-            case ["gathered", record, clashes] if rank == 0:
-                self._on_gathered(record, claims.clashes(clashes, len(self._actors)))
-            case ["ungathered", text] if rank == 0:
-                self._on_ungathered(claims.long_text(text, "the reason"))
+            case ["merged", record, clashes] if rank == 0:
+                self._on_merged(record, claims.clashes(clashes, len(self._actors)))
+            case ["merge_failed", text] if rank == 0:
+                self._on_merge_failed(claims.long_text(text, "the reason"))
             case _:
                 raise ValueError("unknown")
 
@@ -221,13 +221,13 @@ class WorkerGroup:
         self._has_refused = False
         self._warnings.about_keys(met)
         if met.parts:
-            order = ["gather", self._next_checkpoint, list(met.parts), met.upload]
+            order = ["merge", self._next_checkpoint, list(met.parts), met.upload]
             self._actors[0].tell(order)
-            self._watch_gathering()
+            self._watch_merge()
         else:
             self._post_report(met, None)
 
-    def _on_gathered(self, plain: object, clashes: dict[str, list[int]]) -> None:
+    def _on_merged(self, plain: object, clashes: dict[str, list[int]]) -> None:
         """Raises ValueError if it is not a checkpoint of this report."""
         if self._met is None or self._failures.ranks:
             return
@@ -246,7 +246,7 @@ class WorkerGroup:
         self._warnings.about_clashes(clashes)
         self._post_report(self._met, record)
 
-    def _on_ungathered(self, text: str) -> None:
+    def _on_merge_failed(self, text: str) -> None:
         """The report raises in all ranks; those that continue meet at the next one."""
         if self._met is None or self._failures.ranks:
             return
@@ -300,7 +300,7 @@ class WorkerGroup:
                 f"waited with their report {self._barrier.iteration + 1}"
             )
 
-    def _watch_gathering(self) -> None:
+    def _watch_merge(self) -> None:
         """Give rank 0 a deadline, because all others wait for it."""
         timeout_s = self._timeouts.barrier_timeout_s
         reason = (

@@ -92,9 +92,7 @@ class Searcher(Described):
 
         Raises InvalidConfig if the algorithm does not support this.
         """
-        raise InvalidConfig(
-            f"{type(self).__name__} does not support points that were tried elsewhere"
-        )
+        raise InvalidConfig(f"{type(self).__name__} does not support add_evaluated_point()")
 
     def add_evaluated_trials(self, trials_or_analysis: Any, metric: str) -> None:
         """Before `fit()`: learn from the trials of a ResultGrid, an ExperimentAnalysis or a list

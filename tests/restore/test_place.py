@@ -246,7 +246,7 @@ def test_a_name_is_not_free_where_another_machine_took_the_experiment_further(
 ) -> None:
     record(place.layout.root, "first")
     publish(place, record(tmp_path / "first", "first", trials=2))
-    with pytest.raises(ExperimentExists, match="was taken further there"):
+    with pytest.raises(ExperimentExists, match="Another machine has begun or continued"):
         OpenedExperiment(place).check_free()
     place.layout.root.rename(tmp_path / "away")
     assert OpenedExperiment(place).check_free()

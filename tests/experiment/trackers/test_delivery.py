@@ -58,7 +58,7 @@ def report(iteration: int, attempt: int = 1) -> Reported:
     )
 
 
-def test_moments_follow_one_another_by_attempt_iteration_and_kind() -> None:
+def test_calls_follow_one_another_by_attempt_iteration_and_kind() -> None:
     state = DeliveryState()
     assert state.read(Suggested(spec=SPEC), None, PENDING) == []
     found = state.read(STARTED, replace(TRIAL, place=Place()), TRIAL)
@@ -73,11 +73,11 @@ def test_moments_follow_one_another_by_attempt_iteration_and_kind() -> None:
         ("on_trial_result", 3),
         ("on_trial_complete", 3),
     ]
-    assert sorted(found, key=lambda moment: moment.mark) == found
+    assert sorted(found, key=lambda call: call.mark) == found
     assert found[-1].mark == reached(ended)
 
 
-def test_the_newest_moment_of_a_trial_is_known_from_the_trial() -> None:
+def test_the_newest_call_of_a_trial_is_known_from_the_trial() -> None:
     record = CheckpointRecord(
         index=0, iteration=3, attempt=1, files=1, size_bytes=1, time_total_s=1.0
     )
@@ -97,9 +97,9 @@ def test_the_newest_moment_of_a_trial_is_known_from_the_trial() -> None:
 def test_what_was_given_counts_as_delivered_when_it_is_acknowledged() -> None:
     state = DeliveryState()
     first, second = rows(state, 1, 2)
-    state.gave(first)
+    state.mark_given(first)
     state.acknowledge()
-    state.gave(second)
+    state.mark_given(second)
     assert delivered(state) == 1
     assert not state.are_settled
 
@@ -107,7 +107,7 @@ def test_what_was_given_counts_as_delivered_when_it_is_acknowledged() -> None:
 def test_a_trial_that_a_tracker_holds_back_is_not_acknowledged() -> None:
     state = DeliveryState()
     for row in rows(state, 1):
-        state.gave(row)
+        state.mark_given(row)
     state.acknowledge(held=["a_0"])
     assert delivered(state) == 0
     state.acknowledge()
@@ -118,7 +118,7 @@ def test_a_trial_that_a_tracker_holds_back_is_not_acknowledged() -> None:
 def test_a_changed_number_in_what_is_kept_is_found() -> None:
     """Rows behind a mark that is too high would never be delivered."""
     state = DeliveryState()
-    state.gave(rows(state, 1)[0])
+    state.mark_given(rows(state, 1)[0])
     state.acknowledge()
     kept = encode_state("e", state)
     assert decode_accounts(kept, "e")["a_0"].delivered.iteration == 1
@@ -132,19 +132,19 @@ def test_a_changed_number_in_what_is_kept_is_found() -> None:
 def test_a_later_tracker_process_continues_after_what_was_acknowledged() -> None:
     state = DeliveryState()
     first, second = rows(state, 1, 2)
-    state.gave(first)
+    state.mark_given(first)
     state.acknowledge()
-    state.gave(second)
+    state.mark_given(second)
     assert [row.mark.rows for row in rows(later(state), 1, 2)] == [2]
 
 
 def test_what_was_refused_is_retried_by_a_later_tracker_process() -> None:
     state = DeliveryState()
     first, second, third, fourth = rows(state, 1, 2, 3, 4)
-    state.gave(first)
+    state.mark_given(first)
     state.refuse(second, "too long")
     state.refuse(third, "too long")
-    state.gave(fourth)
+    state.mark_given(fourth)
     state.acknowledge()
     assert not state.are_settled
     (span,) = state.accounts["a_0"].refused
@@ -155,7 +155,7 @@ def test_what_was_refused_is_retried_by_a_later_tracker_process() -> None:
 def test_the_cursor_of_another_experiment_counts_for_nothing() -> None:
     state = DeliveryState()
     for row in rows(state, 1):
-        state.gave(row)
+        state.mark_given(row)
     state.acknowledge()
     assert later(state, "other").accounts == {}
 
@@ -183,8 +183,8 @@ def test_a_refusal_gets_some_tries_and_the_next_one_a_single_one() -> None:
 def test_rows_that_are_in_no_record_any_more_are_named() -> None:
     state = DeliveryState()
     started = state.read(STARTED, PENDING, TRIAL)
-    for moment in [*started, *rows(state, 1, 2)]:
-        state.gave(moment)
+    for call in [*started, *rows(state, 1, 2)]:
+        state.mark_given(call)
     state.acknowledge()
     anew = later(state)
     assert anew.begin_anew(at(5)) == []
@@ -193,7 +193,7 @@ def test_rows_that_are_in_no_record_any_more_are_named() -> None:
     assert not anew.are_settled
     # Later calls are made as always, and earlier ones are not repeated.
     assert rows(anew, 5) == []
-    assert [moment.mark.iteration for moment in rows(anew, 6)] == [6]
+    assert [call.mark.iteration for call in rows(anew, 6)] == [6]
     # The next tracker process reads the same journal, and names the same rows.
     again = later(anew)
     again.begin_anew(at(5))
@@ -202,8 +202,8 @@ def test_rows_that_are_in_no_record_any_more_are_named() -> None:
 
 def test_a_tracker_that_has_all_gets_nothing_where_the_journal_starts_again() -> None:
     state = DeliveryState()
-    for moment in [*state.read(STARTED, PENDING, TRIAL), *rows(state, 1, 2)]:
-        state.gave(moment)
+    for call in [*state.read(STARTED, PENDING, TRIAL), *rows(state, 1, 2)]:
+        state.mark_given(call)
     state.acknowledge()
     anew = later(state)
     assert anew.begin_anew(at(2)) == []
@@ -216,5 +216,5 @@ def test_the_end_of_a_trial_is_reported_though_its_records_are_lost() -> None:
         (Status.ERROR, "on_trial_error"),
     ):
         state = DeliveryState()
-        (moment,) = state.begin_anew(replace(at(2), status=status))
-        assert (moment.hook, moment.mark.is_end) == (hook, True)
+        (call,) = state.begin_anew(replace(at(2), status=status))
+        assert (call.hook, call.mark.is_end) == (hook, True)

@@ -80,7 +80,7 @@ class Desk:
         """Take the waiting batch; returns its hooks."""
         batch = self.calls.batches[-1]
         self.answer(BatchOutcome(taken=len(batch), held=held))
-        return [moment.hook.removeprefix("on_trial_") for moment in batch]
+        return [call.hook.removeprefix("on_trial_") for call in batch]
 
     @property
     def cursor(self) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def trial_of(run: RecordedExperiment, rows: int) -> str:
     return trial_id
 
 
-def test_every_moment_is_given_in_order_and_noted_once_it_is_taken(
+def test_every_call_is_given_in_order_and_noted_once_it_is_taken(
     run: RecordedExperiment,
 ) -> None:
     trial_id = trial_of(run, 2)
@@ -139,7 +139,7 @@ def test_after_a_failure_it_waits_and_gives_the_same_again_alone(run: RecordedEx
     assert desk.tracker_process.wait_s == pytest.approx(0.1)
     desk.clock.at += 0.1
     desk.tracker_process.act()
-    assert [moment.mark.rows for moment in desk.calls.batches[-1]] == [1]
+    assert [call.mark.rows for call in desk.calls.batches[-1]] == [1]
     assert [words[0] for words in desk.said] == ["trouble"]
     desk.answer(BatchOutcome(taken=0, error="ConnectionError: away"))
     assert [words[0] for words in desk.said] == ["trouble"]
@@ -219,7 +219,7 @@ def test_another_tracker_process_gives_only_what_was_not_acknowledged(
     run.report(trial_id, {"loss": 9})
     again = Desk(run)
     again.follow()
-    assert [(moment.hook, moment.mark.rows) for moment in again.calls.batches[0]] == [
+    assert [(call.hook, call.mark.rows) for call in again.calls.batches[0]] == [
         ("on_trial_result", 3)
     ]
 
@@ -249,7 +249,7 @@ def test_another_tracker_process_begins_at_a_snapshot_of_which_the_tracker_has_e
     assert begin_of(run) == taken
     again = Desk(run)
     again.follow()
-    assert [moment.mark.rows for moment in again.calls.batches[0]] == [4]
+    assert [call.mark.rows for call in again.calls.batches[0]] == [4]
 
 
 def test_a_snapshot_that_is_ahead_of_the_tracker_is_not_begun_at(run: RecordedExperiment) -> None:

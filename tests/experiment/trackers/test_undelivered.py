@@ -76,7 +76,7 @@ def test_the_list_is_a_file_while_anything_is_missing(tmp_path: Path) -> None:
         )
         for at in (1, 2)
     )
-    state.gave(first)
+    state.mark_given(first)
     state.refuse(second, "too long")
     state.acknowledge()
     layout.tracker_cursor("T").write_text(json.dumps(encode_state("e", state)))

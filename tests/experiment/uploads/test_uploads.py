@@ -222,7 +222,7 @@ async def test_artifacts_that_are_off_are_never_sent(clock: Clock) -> None:
     desk.uploads.on_uploader(["committed", "t0", 0])
     await clock.pass_s(600)
     desk.uploads.publish()
-    desk.uploads.brief_again()
+    desk.uploads.resend_state()
     assert desk.sent("artifacts") == []
 
 
@@ -237,7 +237,7 @@ async def test_a_uploader_that_took_the_place_of_another_looks_at_all_artifacts(
     assert [(one.name, one.done_bytes, one.total_bytes) for one in age.uploads] == [
         ("10 of 500 artifacts", 1000, 5000)
     ]
-    desk.uploads.brief_again()
+    desk.uploads.resend_state()
     assert desk.sent("artifacts") == [None]
     age = desk.uploads.age(time.time())
     assert age is None or age.uploads == ()
@@ -415,7 +415,7 @@ async def test_a_checkpoint_that_stays_here_is_sealed_and_not_uploaded() -> None
         upload=CheckpointUploadMode.NO_UPLOAD,
     )
     desk.uploads.commit(spec, record)
-    desk.uploads.brief_again()
+    desk.uploads.resend_state()
     assert desk.uploader.sent == [["seal", "t0", 3, "d/checkpoint_000003", 1, 0.0]] * 2
 
 

@@ -254,9 +254,9 @@ async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(
 ) -> None:
     host.ranks[1].reports(1, files=True)
     host.ranks[0].reports(1)
-    assert host.ranks[0].orders == [["gather", 0, [1], "ASYNC"]]
+    assert host.ranks[0].orders == [["merge", 0, [1], "ASYNC"]]
     assert host.kinds == [Started]
-    host.ranks[0].says(["gathered", WHOLE, {}])
+    host.ranks[0].says(["merged", WHOLE, {}])
     reported = host.events[-1]
     assert isinstance(reported, Reported)
     assert reported.checkpoint is not None
@@ -271,7 +271,7 @@ async def test_a_file_that_two_ranks_gave_is_reported_with_both(
 ) -> None:
     for rank in host.ranks:
         rank.reports(1, files=True)
-    host.ranks[0].says(["gathered", WHOLE, {"model.pt": [0, 1]}])
+    host.ranks[0].says(["merged", WHOLE, {"model.pt": [0, 1]}])
     (warning,) = host.warnings
     assert "model.pt in one checkpoint from ranks 0, 1: that of rank 1 is kept" in warning
 
@@ -422,7 +422,7 @@ async def test_what_rank_0_cannot_put_together_fails_the_report_of_all(
 ) -> None:
     for rank in host.ranks:
         rank.reports(1, files=True)
-    host.ranks[0].says(["ungathered", "the disk is full"])
+    host.ranks[0].says(["merge_failed", "the disk is full"])
     told = "rank 0 could not put the checkpoint of all ranks together: the disk is full"
     assert [rank.orders[-1] for rank in host.ranks] == [["refused", told]] * 2
     for rank in host.ranks:
@@ -436,7 +436,7 @@ async def test_where_no_one_continues_after_it_the_error_of_rank_0_is_the_cause(
 ) -> None:
     for rank in host.ranks:
         rank.reports(1, files=True)
-    host.ranks[0].says(["ungathered", "the disk is full"])
+    host.ranks[0].says(["merge_failed", "the disk is full"])
     host.ranks[1].raises("refused")
     host.ranks[0].raises("the disk is full")
     for rank in host.ranks:

@@ -79,7 +79,7 @@ LIES: dict[str, list[Any]] = {
     "a name in control characters": ["raised", 1, {**FAILURE, "type_name": "\x1b[2J"}],
     "a return of another attempt": ["returned", 9],
     "a return of none": ["returned"],
-    "what only a rank says": ["gathered", RECORD, {}],
+    "what only a rank says": ["merged", RECORD, {}],
     "lines of another stream": ["log", "stdlog", "x"],
     "lines that are numbers": ["log", "stdout", 5],
     "a message of no name": ["whatever", 1],

@@ -316,7 +316,7 @@ def test_results_that_were_had_elsewhere_are_reported_with_their_failures() -> N
     limiter = ConcurrencyLimiter(takes, 1)
     limiter.add_evaluated_trials([Found({"x": 1}, loss(5)), Found({"x": 2}, {}), failed], "loss")
     assert takes.heard == [({"x": 1}, 5, False), ({"x": 3}, None, True)]
-    with pytest.raises(InvalidConfig, match="Counter does not support points"):
+    with pytest.raises(InvalidConfig, match="Counter does not support add_evaluated_point"):
         Counter().add_evaluated_trials(Found({"x": 1}, loss(5)), "loss")
 
 

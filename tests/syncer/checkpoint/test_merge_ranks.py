@@ -32,7 +32,7 @@ def test_the_files_of_all_ranks_are_in_it_and_no_part_is_left(tmp_path: Path) ->
         0: part(tmp_path / "0", model_0="a", shards__0="bb"),
         2: part(tmp_path / "2", model_2="c", shards__2="dd", own__deep__file="e"),
     }
-    gathered = merge_parts(parts, tmp_path / "target")
+    merged = merge_parts(parts, tmp_path / "target")
     assert content(tmp_path / "target") == {
         "model_0": "a",
         "shards/0": "bb",
@@ -40,8 +40,8 @@ def test_the_files_of_all_ranks_are_in_it_and_no_part_is_left(tmp_path: Path) ->
         "shards/2": "dd",
         "own/deep/file": "e",
     }
-    assert (gathered.staged.files, gathered.staged.bytes) == (5, 7)
-    assert gathered.clashes == {}
+    assert (merged.staged.files, merged.staged.bytes) == (5, 7)
+    assert merged.clashes == {}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["target"]
 
 
@@ -49,10 +49,10 @@ def test_of_files_with_one_name_the_last_ranks_stays_and_all_ranks_are_named(
     tmp_path: Path,
 ) -> None:
     parts = {rank: part(tmp_path / str(rank), same=f"of {rank}") for rank in (0, 1, 3)}
-    gathered = merge_parts(parts, tmp_path / "target")
+    merged = merge_parts(parts, tmp_path / "target")
     assert content(tmp_path / "target") == {"same": "of 3"}
-    assert gathered.clashes == {"same": [0, 1, 3]}
-    assert gathered.staged.files == 1
+    assert merged.clashes == {"same": [0, 1, 3]}
+    assert merged.staged.files == 1
 
 
 def test_a_single_part_is_renamed(tmp_path: Path) -> None:
