@@ -108,7 +108,6 @@ class Proposer:
         self._total: int | None = spec.num_samples if spec.num_samples > 0 else None
         self._newest: Mapping[str, Any] | None = None
         self._alike = 0
-        self.ended_because = ""
         # Trials of a former search space: the searcher does not get their results.
         self.skipped: set[str] = set()
         if isinstance(search, BasicVariantGenerator):
@@ -148,6 +147,17 @@ class Proposer:
     def searcher(self) -> Searcher | None:
         """The search algorithm that gets results; None for random and grid search."""
         return self._search if isinstance(self._search, Searcher) else None
+
+    @property
+    def ended_because(self) -> str:
+        """Why the search ended before the searcher said so; "" if it did not."""
+        searcher = self.searcher
+        if searcher is None or self._alike <= MOST_ALIKE * searcher.repeats:
+            return ""
+        return (
+            f"{type(searcher).__name__} has suggested the same config {self._alike} times in a "
+            f"row: the search is over. tune.search.Repeater runs each config several times"
+        )
 
     @property
     def nothing_to_wait_for(self) -> str:
@@ -190,7 +200,8 @@ class Proposer:
             return None
         check_nesting(answer, f"{type(self._search).__name__}.suggest() returned a config")
         spec = self._make(trial_id, self._merged(index, answer))
-        if self._is_stuck(spec.config):
+        self._note_repeat(spec.config)
+        if self.ended_because:
             return SearchEnded()
         assert isinstance(answer, Mapping)  # checked by `_merged`
         sealed = self._kept(dict(answer))
@@ -206,7 +217,7 @@ class Proposer:
         if spec.index < self._spec.space_from and not self._could_suggest(answer):
             self.skipped.add(spec.trial_id)
             return
-        self._is_stuck(spec.config)
+        self._note_repeat(spec.config)
         self._search.recall(spec.trial_id, answer)
 
     def _could_suggest(self, answer: Mapping[str, Any]) -> bool:
@@ -215,20 +226,10 @@ class Proposer:
         searched = set(searched_in(self._param_space))
         return not searched or could_suggest(self._param_space, searched, answer)
 
-    def _is_stuck(self, config: Mapping[str, Any]) -> bool:
-        """Whether the searcher keeps suggesting the same config; if so, sets the reason to
-        show."""
-        assert isinstance(self._search, Searcher)
+    def _note_repeat(self, config: Mapping[str, Any]) -> None:
+        """Count how often in a row the searcher has suggested this config."""
         self._alike = self._alike + 1 if config == self._newest else 1
         self._newest = config
-        most = MOST_ALIKE * self._search.repeats
-        if self._alike <= most:
-            return False
-        self.ended_because = (
-            f"{type(self._search).__name__} has suggested the same config {most + 1} times in a "
-            f"row: the search is over. tune.search.Repeater runs each config several times"
-        )
-        return True
 
     def _draw(self, index: int) -> Variant:
         space, spec = self._space, self._spec

@@ -212,12 +212,13 @@ class OpenedExperiment:
 
     # -- a new run -------------------------------------------------------------------------------
 
-    def check_free(self, tell: Callable[[str], None] = lambda text: None) -> bool:
-        """Whether a new run under this name follows an earlier one. Refuses an unfinished one.
+    def refuse_unfinished(self, tell: Callable[[str], None] = lambda text: None) -> None:
+        """Refuse a new run under the name of an unfinished experiment, which could not be resumed
+        after it.
 
-        A second run would make it impossible to resume an unfinished experiment. A finished one,
-        or one without results, may be followed: the new run's trials get their own folders and
-        journal segment. `tell` is called with a line that says how to see the earlier run.
+        A finished one, or one without results, may be followed: the new run's trials get their own
+        folders and journal segment. `tell` is called with a line that says how to see the earlier
+        run.
 
         Raises ExperimentExists, StorageError, or JournalUnreadable if an experiment of this name
         cannot be read.
@@ -237,17 +238,17 @@ class OpenedExperiment:
             else:
                 exists = fetch_state(place.layout, place.remote, mode=place.mode)
         if not exists:
-            return False
+            return
         recovered = self.recover()
         machine, ending = recovered.machine, recovered.machine.ending
         if machine.finished:
             self.check_nothing_hidden(recovered)
         if machine.finished and (ending is None or ending.reason not in RESUMABLE):
             tell(self._followed(recovered, "has finished"))
-            return True
+            return
         if machine.finished and machine.has_nothing:
             tell(self._followed(recovered, "has no results"))
-            return True
+            return
         left = sum(not trial.status.is_final for trial in machine.trials.values())
         raise ExperimentExists(
             f"{self.path} holds an experiment that is not finished ({len(machine.trials)} trials "

@@ -78,7 +78,7 @@ def plan_run(
     environment = request.environment(host_resources)
     policy = _policy(request)
     if request.resume is None:
-        opened.check_free(lambda text: view.message(text, "info"))
+        opened.refuse_unfinished(lambda text: view.message(text, "info"))
         spec = spec_of(request, settings, resources, environment)
         start = _new(spec, policy, host_resources, opened.place)
         _write_objects(request, opened.place, travels=not debug)

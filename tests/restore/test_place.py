@@ -107,7 +107,7 @@ def test_an_experiment_that_lies_only_here_is_not_taken_for_that_of_a_storage(
 def test_the_tree_of_a_storage_is_not_begun_in_as_if_it_lay_only_here(tmp_path: Path) -> None:
     begin(kept_in("s3://bucket", tmp_path), "remote")
     with pytest.raises(ExperimentExists, match=r"another storage \(bucket/e\)"):
-        OpenedExperiment(kept_in(str(tmp_path / "here"), tmp_path)).check_free()
+        OpenedExperiment(kept_in(str(tmp_path / "here"), tmp_path)).refuse_unfinished()
 
 
 def test_a_directory_that_cannot_be_written_can_be_opened_for_a_restore(tmp_path: Path) -> None:
@@ -227,18 +227,24 @@ def dies_at(
     monkeypatch.setattr(LocalStore, "read", failing_read)
 
 
+def follows_an_earlier_run(place: ExperimentPlace) -> bool:
+    told: list[str] = []
+    OpenedExperiment(place).refuse_unfinished(told.append)
+    return bool(told)
+
+
 def test_a_name_is_not_free_while_another_machine_runs_under_it(
     place: ExperimentPlace, tmp_path: Path
 ) -> None:
     publish(place, record(tmp_path / "first", "first"))
     shutil.copytree(tmp_path / "first", place.layout.root)
-    assert OpenedExperiment(place).check_free()
+    assert follows_an_earlier_run(place)
     publish(place, record(tmp_path / "second", "second", finished=False))
-    with pytest.raises(ExperimentExists, match=r"another machine.*Move that directory away.*then"):
-        OpenedExperiment(place).check_free()
+    with pytest.raises(ExperimentExists, match=r"Another machine.*Move that directory away.*then"):
+        OpenedExperiment(place).refuse_unfinished()
     place.layout.root.rename(tmp_path / "away")
     with pytest.raises(ExperimentExists, match=r"not finished.*Tuner\.restore"):
-        OpenedExperiment(place).check_free()
+        OpenedExperiment(place).refuse_unfinished()
 
 
 def test_a_name_is_not_free_where_another_machine_took_the_experiment_further(
@@ -247,16 +253,16 @@ def test_a_name_is_not_free_where_another_machine_took_the_experiment_further(
     record(place.layout.root, "first")
     publish(place, record(tmp_path / "first", "first", trials=2))
     with pytest.raises(ExperimentExists, match="Another machine has begun or continued"):
-        OpenedExperiment(place).check_free()
+        OpenedExperiment(place).refuse_unfinished()
     place.layout.root.rename(tmp_path / "away")
-    assert OpenedExperiment(place).check_free()
+    assert follows_an_earlier_run(place)
 
 
 def test_a_name_is_free_where_a_finished_experiment_is_gone_from_storage(
     place: ExperimentPlace, tmp_path: Path
 ) -> None:
     record(place.layout.root, "first")
-    assert OpenedExperiment(place).check_free()
+    assert follows_an_earlier_run(place)
 
 
 def test_a_restore_resumes_the_second_experiment_of_a_tree_before_it_is_published(
@@ -420,4 +426,4 @@ def test_a_journal_that_cannot_be_read_is_refused_though_storage_has_one(
     with pytest.raises(JournalUnreadable, match="holdfast doctor repair"):
         OpenedExperiment(place).bring()
     with pytest.raises(JournalUnreadable, match="holdfast doctor repair"):
-        OpenedExperiment(place).check_free()
+        OpenedExperiment(place).refuse_unfinished()
