@@ -14,7 +14,7 @@ import pytest
 from holdfast import __version__
 from holdfast.cli import main
 from holdfast.cli.arguments import parse
-from holdfast.cli.resuming import stop_of, wishes
+from holdfast.cli.resuming import resume_config_of, stop_of
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.tuning import ResumeConfig
 from tests.rig.patient import healthy, litter
@@ -167,11 +167,13 @@ def test_what_resume_is_asked_for_is_what_a_restore_is_given() -> None:
         ["resume", "run", "--stop", "epoch=90", "--stop", "loss/eval=1e-3", "--stop", "a=b=true"]
     )
     assert repr(stop_of(asked)) == "{'epoch': 90, 'loss/eval': 0.001, 'a=b': True}"
-    assert wishes(asked) == ResumeConfig()
+    assert resume_config_of(asked) == ResumeConfig()
     plain = parse(["resume", "run", "--num-samples", "-1", "--extend"])
     assert (plain.num_samples, stop_of(plain)) == (-1, None)
     other = ["--skip-unfinished", "--restart-errored", "--resume-finished"]
-    assert wishes(parse(["resume", "run", *other])) == ResumeConfig("resume", "skip", "restart")
+    assert resume_config_of(parse(["resume", "run", *other])) == ResumeConfig(
+        "resume", "skip", "restart"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
-"""`holdfast show`: an experiment and its trials as JSON values."""
+"""`holdfast show`: the facts about an experiment and its trials."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
-from holdfast.experiment.browse.condition import best_of, counts
+from holdfast.dataclass import dataclass
+from holdfast.experiment.browse.condition import Condition, best_of, counts
 from holdfast.experiment.browse.found import LocatedExperiment
 from holdfast.experiment.browse.logs import log_names, place_of
 from holdfast.experiment.folder.layout import ERROR
@@ -14,50 +17,93 @@ from holdfast.experiment.results.ranking import AUTOMATIC
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.trial_count import not_created
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.trial.errors import Failure
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
 
 
-def overview(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
-    """The facts about an experiment without its trials; docs/command.md describes the fields.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The facts about an experiment without its trials; docs/command.md describes the fields."""
 
-    Read from its records alone, except for the time of its last publication to storage.
-    """
+    name: str
+    path: str
+    state: Condition
+    holder: str
+    heard_at: float | None
+    trainable: str
+    metric: str | None
+    mode: str | None
+    began_at: float
+    updated_at: float
+    active_s: float
+    run: int | None
+    restores: int
+    ending: str
+    counts: Mapping[str, int]
+    not_created: int | None
+    best: Mapping[str, Any] | None
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialFailure:
+    """A trial's last error; `final` is false if the trial is retried."""
+
+    headline: str
+    kind: str
+    where: str
+    final: bool
+    error_file: str
+    logs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureCause:
+    """Failures of one cause: the first trial that failed so, and the number of trials."""
+
+    trial_id: str
+    failure: TrialFailure
+    trials: int
+
+
+def overview(found: LocatedExperiment, *, now: float) -> Overview:
+    """Reads only the records, and the time of the last publication to storage."""
     machine, spec = found.machine, found.machine.spec
     best = best_of(machine, spec.metric, spec.mode)
-    return {
-        "name": found.name,
-        "path": found.shown,
-        "state": found.condition(now).value,
-        "holder": found.signs.holder,
-        "heard_at": found.signs.heard_at,
-        "trainable": spec.trainable,
-        "metric": spec.metric,
-        "mode": spec.mode,
-        "began_at": found.read.began_at,
-        "updated_at": machine.now,
-        "active_s": machine.active_s,
-        "run": None if found.read.runs_before is None else found.read.runs_before + 1,
-        "restores": machine.epoch - 1,
-        "ending": machine.ending.message or machine.ending.reason if machine.ending else "",
-        "counts": counts(machine),
-        "not_created": not_created(machine),
-        "best": None if best is None else described(found, best),
-        "notices": list(found.read.notices),
-    }
+    return Overview(
+        name=found.name,
+        path=found.shown,
+        state=found.condition(now),
+        holder=found.signs.holder,
+        heard_at=found.signs.heard_at,
+        trainable=spec.trainable,
+        metric=spec.metric,
+        mode=spec.mode,
+        began_at=found.read.began_at,
+        updated_at=machine.now,
+        active_s=machine.active_s,
+        run=None if found.read.runs_before is None else found.read.runs_before + 1,
+        restores=machine.epoch - 1,
+        ending=machine.ending.message or machine.ending.reason if machine.ending else "",
+        counts=counts(machine),
+        not_created=not_created(machine),
+        best=None if best is None else trial_as_json(found, best),
+        notices=found.read.notices,
+    )
 
 
-def complete(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
-    """`overview`, with the names of the varied parameters and every trial."""
+def experiment_as_json(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
+    """The overview, the names of the varied parameters, and every trial, as JSON values."""
     trials = list(found.machine.trials.values())
     return {
-        **overview(found, now=now),
+        **asdict(overview(found, now=now)),
         "varied": varied_names(found.machine.spec, trials),
-        "trials": [described(found, trial) for trial in trials],
+        "trials": [trial_as_json(found, trial) for trial in trials],
     }
 
 
-def described(found: LocatedExperiment, trial: Trial) -> dict[str, Any]:
+def trial_as_json(found: LocatedExperiment, trial: Trial) -> dict[str, Any]:
     """One trial as JSON values."""
     spec = trial.spec
     newest = trial.newest_checkpoint
@@ -76,12 +122,12 @@ def described(found: LocatedExperiment, trial: Trial) -> dict[str, Any]:
         "metrics": readable(dict(trial.row)) if trial.row is not None else None,
         "checkpoint": None if newest is None else f"{spec.dirname}/{newest.dirname}",
         "folder": spec.dirname,
-        "error": None if trial.error is None else _error(found, trial),
+        "error": None if trial.error is None else asdict(_failure(found, trial, trial.error)),
     }
 
 
-def as_of_row(trial: Trial, result: Result) -> dict[str, Any]:
-    """The fields of `described` that differ for a result of a row that is not the newest."""
+def row_as_json(trial: Trial, result: Result) -> dict[str, Any]:
+    """The fields of `trial_as_json` that differ for a result of a row that is not the newest."""
     row, checkpoint = result.metrics or {}, result.checkpoint
     name = None if checkpoint is None else checkpoint.path.rstrip("/").rpartition("/")[2]
     return {
@@ -91,31 +137,27 @@ def as_of_row(trial: Trial, result: Result) -> dict[str, Any]:
     }
 
 
-def _error(found: LocatedExperiment, trial: Trial) -> dict[str, Any] | None:
-    """The trial's last error; `final` is false if the trial is retried."""
-    failure = trial.error
-    if failure is None:
-        return None
-    return {
-        "headline": failure.headline,
-        "kind": failure.kind,
-        "where": user_frame(failure),
-        "final": trial.status.is_final,
-        "error_file": place_of(found, trial, ERROR),
-        "logs": [place_of(found, trial, name) for name in log_names(found.machine.spec)],
-    }
-
-
-def failures(found: LocatedExperiment) -> list[tuple[dict[str, Any], int]]:
-    """Each cause of failed trials: the first such trial, and their number, most frequent cause
-    first.
-
-    `cause` groups failures, as in the terminal of a run.
-    """
-    causes: dict[tuple[str, str], list[Trial]] = {}
+def failure_causes(found: LocatedExperiment) -> list[FailureCause]:
+    """The causes of failed trials, most frequent first, grouped as in the terminal of a run."""
+    groups: dict[tuple[str, str], list[tuple[Trial, Failure]]] = {}
     for trial in found.machine.trials.values():
         if trial.status is Status.ERROR and trial.error is not None:
             key = cause(trial.error.headline, user_frame(trial.error))
-            causes.setdefault(key, []).append(trial)
-    several = sorted(causes.values(), key=len, reverse=True)
-    return [(described(found, trials[0]), len(trials)) for trials in several]
+            groups.setdefault(key, []).append((trial, trial.error))
+    return [
+        FailureCause(
+            trial_id=group[0][0].trial_id, failure=_failure(found, *group[0]), trials=len(group)
+        )
+        for group in sorted(groups.values(), key=len, reverse=True)
+    ]
+
+
+def _failure(found: LocatedExperiment, trial: Trial, error: Failure) -> TrialFailure:
+    return TrialFailure(
+        headline=error.headline,
+        kind=error.kind,
+        where=user_frame(error),
+        final=trial.status.is_final,
+        error_file=place_of(found, trial, ERROR),
+        logs=tuple(place_of(found, trial, name) for name in log_names(found.machine.spec)),
+    )

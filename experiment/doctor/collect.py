@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.experiment.doctor import garbage, persisted, storage, tree
 from holdfast.experiment.doctor.case import DoctorTarget
-from holdfast.experiment.doctor.findings import Deed, DoctorReport
+from holdfast.experiment.doctor.findings import Action, DoctorReport
 from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.persisted import PREFIX
 from holdfast.experiment.doctor.tree import Tree
@@ -49,14 +49,14 @@ def collect(case: DoctorTarget, *, removes: bool) -> DoctorReport:
         _check_free(case.layout)
         here, found = _look(case.layout)
         there = _collect_there(case, here, removes=False)
-    deeds = [_deed(one, done=removes and one.where not in being_read) for one in found]
-    deeds += [_deed(one, done=removes, prefix=PREFIX) for one in there]
+    actions = [_action(one, done=removes and one.where not in being_read) for one in found]
+    actions += [_action(one, done=removes, prefix=PREFIX) for one in there]
     size = sum(one.size_bytes for one in (*found, *there))
     return DoctorReport(
         path=case.shown,
         findings=tuple(here.findings) if here is not None else (),
-        deeds=tuple(deeds),
-        looked_at={"garbage": len(deeds), "garbage_bytes": size},
+        actions=tuple(actions),
+        looked_at={"garbage": len(actions), "garbage_bytes": size},
         seconds=time.monotonic() - began,
     )
 
@@ -139,7 +139,7 @@ def _is_in(key: str, wanted: set[str]) -> bool:
     return any("/".join(parts[:length]) in wanted for length in range(1, len(parts) + 1))
 
 
-def _deed(one: Garbage, *, done: bool, prefix: str = "") -> Deed:
-    return Deed(
+def _action(one: Garbage, *, done: bool, prefix: str = "") -> Action:
+    return Action(
         what=f"{one.why} ({size(one.size_bytes)})", where=f"{prefix}{one.where}", is_done=done
     )

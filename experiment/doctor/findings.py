@@ -1,4 +1,4 @@
-"""The doctor's output: findings and deeds, for people and scripts."""
+"""The doctor's output: findings and actions, for people and scripts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class Action:
     """One change that was made or, if `is_done` is false, would be made."""
 
     what: str
@@ -62,7 +62,7 @@ class DoctorReport:
 
     path: str
     findings: tuple[Finding, ...] = ()
-    deeds: tuple[Deed, ...] = ()
+    actions: tuple[Action, ...] = ()
     looked_at: Mapping[str, int] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -76,7 +76,7 @@ class DoctorReport:
             "path": self.path,
             "sound": self.is_sound,
             "findings": [asdict(finding) for finding in self.findings],
-            "done": [asdict(deed) for deed in self.deeds],
+            "done": [asdict(action) for action in self.actions],
             "looked_at": dict(self.looked_at),
             "seconds": round(self.seconds, 3),
         }

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor.findings import Deed
+from holdfast.experiment.doctor.findings import Action
 from holdfast.experiment.folder.layout import JOURNAL, PROGRESS, RESULTS, Layout
 from holdfast.experiment.records.event_codec import pack, unpack
 from holdfast.experiment.records.journal_start import BEGINS
@@ -81,14 +81,14 @@ def rebuilt(layout: Layout, *, is_mirror: bool = False) -> list[Rebuilt]:
     return [] if made is None else [made]
 
 
-def rebuild(layout: Layout, *, is_mirror: bool) -> Iterator[Deed]:
+def rebuild(layout: Layout, *, is_mirror: bool) -> Iterator[Action]:
     """Write the reconstructed segments; the old ones are renamed. Raises OSError."""
     while made := rebuilt(layout, is_mirror=is_mirror):
         for one in made:
             yield put(layout.journal, one)
 
 
-def put(journal: Path, made: Rebuilt) -> Deed:
+def put(journal: Path, made: Rebuilt) -> Action:
     """Replace a segment, after its old bytes are durable under another name."""
     path = journal / segment_name(made.number)
     kept = ""
@@ -100,7 +100,7 @@ def put(journal: Path, made: Rebuilt) -> Deed:
         kept = f"; the old file is kept as {aside.name}"
     make_folder(journal)
     write_atomic(path, made.data)
-    return Deed(what=f"restored its beginning {made.how}{kept}", where=f"{JOURNAL}/{path.name}")
+    return Action(what=f"restored its beginning {made.how}{kept}", where=f"{JOURNAL}/{path.name}")
 
 
 def _with_magic(journal: Path) -> Iterator[Rebuilt]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.experiment.doctor import examination, kept, storage, tree
 from holdfast.experiment.doctor.case import DoctorTarget
-from holdfast.experiment.doctor.findings import Deed, DoctorReport, Remedy
+from holdfast.experiment.doctor.findings import Action, DoctorReport, Remedy
 from holdfast.experiment.doctor.rebuilding import Rebuilt, put, rebuild
 from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import StorageTree
@@ -68,18 +68,20 @@ def repair(
         raise NothingHere(case, "repair")
     began = time.monotonic()
     with locked(case.layout):
-        deeds = tuple(_mend(case, case.layout, settings, depth))
+        actions = tuple(_mend(case, case.layout, settings, depth))
     after = verify(case, depth=depth)
     return DoctorReport(
         path=case.shown,
         findings=after.findings,
-        deeds=deeds,
+        actions=actions,
         looked_at=after.looked_at,
         seconds=time.monotonic() - began,
     )
 
 
-def _mend(case: DoctorTarget, layout: Layout, settings: Settings, depth: Depth) -> Iterator[Deed]:
+def _mend(
+    case: DoctorTarget, layout: Layout, settings: Settings, depth: Depth
+) -> Iterator[Action]:
     # Before any change: storage may not answer.
     stored = None if case.remote is None else storage.gather(case.remote, case.layout)
     if case.remote is not None and stored is not None:
@@ -106,7 +108,7 @@ def _mend(case: DoctorTarget, layout: Layout, settings: Settings, depth: Depth) 
 
 def _mend_checkpoints(
     case: DoctorTarget, found: Tree, stored: StorageTree | None
-) -> Iterator[Deed]:
+) -> Iterator[Action]:
     """Take broken checkpoints from storage, or drop them from the records, as a restore does."""
     assert found.story is not None
     lost: list[CheckpointLost] = []
@@ -125,21 +127,21 @@ def _mend_checkpoints(
 
 def _bring(
     case: DoctorTarget, layout: Layout, one: kept.NamedCheckpoint, lost: list[CheckpointLost]
-) -> Iterator[Deed]:
+) -> Iterator[Action]:
     assert case.remote is not None
     try:
         bring_checkpoint(case.remote, layout, one.folder)
     except StorageError as error:
         lost.append(_lost(one, f"broken here, and in storage: {error}"))
         return
-    yield Deed(what="downloaded from storage, which has it complete", where=one.folder)
+    yield Action(what="downloaded from storage, which has it complete", where=one.folder)
 
 
 def _lost(one: kept.NamedCheckpoint, reason: str) -> CheckpointLost:
     return CheckpointLost(trial_id=one.trial.trial_id, index=one.record.index, reason=reason)
 
 
-def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Deed]:
+def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Action]:
     if not lost:
         return
     begins = found.chapters[-1].segments[0].number
@@ -150,23 +152,23 @@ def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Deed]:
         journal.close()
     trials = {} if found.story is None else found.story.machine.trials
     for event in lost:
-        yield Deed(
+        yield Action(
             what=f"checkpoint {event.index} dropped from the records: {event.reason}",
             where=trials[event.trial_id].spec.dirname,
         )
 
 
-def _put_snapshots_aside(found: Tree) -> Iterator[Deed]:
+def _put_snapshots_aside(found: Tree) -> Iterator[Action]:
     """Keep them under another name: one may have what a damaged journal lost."""
     for finding in found.findings:
         if finding.kind == "snapshot-unusable":
             path = found.layout.root / finding.where
             os.replace(path, path.with_name(f"{path.name}{UNUSABLE}"))
             fsync_dir(found.layout.root)
-            yield Deed(what=f"renamed to {path.name}{UNUSABLE}", where=finding.where)
+            yield Action(what=f"renamed to {path.name}{UNUSABLE}", where=finding.where)
 
 
-def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
+def _write_files(found: Tree, settings: Settings) -> Iterator[Action]:
     """Write all trials' files and a snapshot, as the projector does after a power cut."""
     behind = [f for f in found.findings if f.kind == "rows-behind" and f.remedy is Remedy.REPAIR]
     if not behind and not any(f.kind == "snapshot-unusable" for f in found.findings):
@@ -185,7 +187,7 @@ def _write_files(found: Tree, settings: Settings) -> Iterator[Deed]:
     projector.snapshot()
     for finding in behind:
         if projector.trouble is None:
-            yield Deed(what="rewritten from the journal", where=finding.where)
+            yield Action(what="rewritten from the journal", where=finding.where)
 
 
 def bring_checkpoint(remote: Location, layout: Layout, folder: str) -> None:
@@ -218,7 +220,7 @@ async def _download(store: Store, target: Path) -> None:
     await for_each(get, [entry.key for entry in await store.list()], at_once=_AT_ONCE)
 
 
-def bring_segments(remote: Location, layout: Layout, stored: StorageTree) -> Iterator[Deed]:
+def bring_segments(remote: Location, layout: Layout, stored: StorageTree) -> Iterator[Action]:
     """Replace damaged and missing segments of the journal by those in storage.
 
     Only sealed segments are published, so that the bytes there are the bytes that were here.
@@ -246,7 +248,7 @@ def _wanted(journal: Path, stored: StorageTree) -> list[str]:
     )
 
 
-def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Deed]:
+def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Action]:
     """Cut each experiment's segments at their first damage, and keep the bytes after it.
 
     Damage in one experiment takes nothing from the others. Raises OSError.
@@ -258,7 +260,7 @@ def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Deed]:
         cuts = [(segment, 0) for segment in reversed(damage.later)]
         for segment, offset in [*cuts, (damage.at, damage.offset)]:
             cut = cut_off(journal / segment_name(segment.number), offset)
-            yield Deed(
+            yield Action(
                 what=f"put {cut.size_bytes} bytes from offset {offset} on aside, as "
                 f"{cut.kept_as}: they are no records that can be used",
                 where=f"{JOURNAL}/{cut.segment}",

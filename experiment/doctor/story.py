@@ -134,7 +134,9 @@ def _note(story: FoldedExperiment, event: Event, before: Trial | None) -> None:
 def expected_row(trial: Trial) -> ExpectedRow:
     """The row of the trial's newest report."""
     row = result_row(trial, with_config=False)
-    cells = {key: "" if value is None else _cell(value) for key, value in flatten_row(row).items()}
+    cells = {
+        key: "" if value is None else _csv_text(value) for key, value in flatten_row(row).items()
+    }
     return ExpectedRow(
         iteration=trial.iteration,
         line=line_sum(json.loads(encode(row)), has_config=CONFIG in row),
@@ -158,7 +160,7 @@ def cells_sum(cells: Mapping[str, str]) -> int:
     return zlib.crc32(repr(kept).encode())
 
 
-def _cell(value: Any) -> str:
+def _csv_text(value: Any) -> str:
     """The cell as the csv module writes it and reads it back."""
     if type(value) in (str, int, float, bool):
         return str(value)

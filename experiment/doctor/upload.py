@@ -14,7 +14,7 @@ from typing import Any
 
 from holdfast.experiment.doctor import kept, persisted
 from holdfast.experiment.doctor.case import DoctorTarget
-from holdfast.experiment.doctor.findings import Deed, DoctorReport
+from holdfast.experiment.doctor.findings import Action, DoctorReport
 from holdfast.experiment.doctor.repair import NothingHere
 from holdfast.experiment.doctor.storage import StorageTree, bytes_of
 from holdfast.experiment.doctor.tree import Tree
@@ -78,12 +78,12 @@ def sync(
         found = examine(case, depth=depth)
         if found.tree is not None and found.tree.story is not None:
             check_enclosed_trials(case.layout, found.tree.story.machine)
-        deeds = _Upload(case, found, timeout_s, tell, progress).run()
+        actions = _Upload(case, found, timeout_s, tell, progress).run()
     after = verify(case, depth=Depth.QUICK)
     return DoctorReport(
         path=case.shown,
         findings=after.findings,
-        deeds=tuple(deeds),
+        actions=tuple(actions),
         looked_at=after.looked_at,
         seconds=time.monotonic() - began,
     )
@@ -110,17 +110,17 @@ class _Upload:
         self._tell = tell
         self._progress = progress
         self._done = self._total = 0
-        self._deeds: list[Deed] = []
+        self._actions: list[Action] = []
         self._discards: list[str] = []
         self._machine = _sound_machine(found)
         self._begins = self._tree.chapters[-1].segments[0].number
 
-    def run(self) -> list[Deed]:
+    def run(self) -> list[Action]:
         waiting = self._waiting()
         self._total = len(waiting)
         if waiting or self._is_behind() or self._may_lack_artifacts():
             asyncio.run(self._session(waiting))
-        return self._deeds
+        return self._actions
 
     def _waiting(self) -> list[kept.NamedCheckpoint]:
         """Complete checkpoints that are not committed, or that storage does not have
@@ -167,7 +167,7 @@ class _Upload:
 
     async def _send_artifacts(self, uploader: Uploader) -> None:
         if sent := await uploader.send_artifacts(None):
-            self._deeds.append(Deed(what=f"uploaded {sent} artifacts", where="."))
+            self._actions.append(Action(what=f"uploaded {sent} artifacts", where="."))
         if left_out := uploader.left_out:
             self._tell(left_out)
 
@@ -208,7 +208,9 @@ class _Upload:
             for name in stored.bad_segments:
                 data = bytes_of(self._layout, stored.segments[name])
                 await owned.put(f"{names.JOURNAL}/{name}", data)
-                self._deeds.append(Deed(what="uploaded again", where=f"{names.JOURNAL}/{name}"))
+                self._actions.append(
+                    Action(what="uploaded again", where=f"{names.JOURNAL}/{name}")
+                )
         finally:
             await owned.close()
 
@@ -224,7 +226,7 @@ class _Upload:
                 self._note(trial_id, f"checkpoint {index} dropped from the records: {reason}")
             case ["published", int(segment), int()]:
                 what = f"the records up to segment {segment} are published"
-                self._deeds.append(Deed(what=what, where=names.HEAD))
+                self._actions.append(Action(what=what, where=names.HEAD))
             case ["trouble" | "warning", str(text)]:
                 self._tell(text)
             case ["stuck", str(where), str(why)]:
@@ -236,7 +238,7 @@ class _Upload:
 
     def _note(self, trial_id: str, text: str) -> None:
         where = self._machine.trials[trial_id].spec.dirname
-        self._deeds.append(Deed(what=text, where=where))
+        self._actions.append(Action(what=text, where=where))
         self._done += 1
         self._progress(self._done, self._total)
 

@@ -18,7 +18,7 @@ from holdfast.described import Call, Described, Made
 from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.experiment.progress.plain_tables import html_table, text_table
 from holdfast.experiment.progress.text_width import cut_apart
-from holdfast.experiment.progress.wording import duration, short
+from holdfast.experiment.progress.wording import duration, format_cell, format_value
 from holdfast.names import printable
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
@@ -151,8 +151,8 @@ class TableReporter(ProgressReporter):
         lines = [f"Running for {elapsed}", *sys_info, f"Number of trials: {number} ({parts})"]
         best = self._best(trials)
         if best is not None:
-            value = short(_number(best, self._metric))
-            params = ", ".join(f"{k}={short(v)}" for k, v in best.evaluated_params.items())
+            value = format_value(_number(best, self._metric))
+            params = ", ".join(f"{k}={format_value(v)}" for k, v in best.evaluated_params.items())
             lines.append(f"Best so far: {self._metric}={value} ({best}) {params}".rstrip())
         return lines
 
@@ -218,7 +218,7 @@ class TableReporter(ProgressReporter):
         return len(failed), [[str(t), str(t.num_failures), t.error_file or ""] for t in shown]
 
     def _cell(self, value: Any) -> str:
-        return "" if value is None else short(value, self._max_column_length)
+        return format_cell(value, self._max_column_length)
 
 
 _ERROR_HEADERS = ["Trial name", "# failures", "error file"]

@@ -10,7 +10,7 @@ from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.thread import Tell
 from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.experiment.progress.reporters import is_telling
-from holdfast.experiment.progress.wording import duration, short, values_text
+from holdfast.experiment.progress.wording import duration, format_value, values_text
 from holdfast.experiment.records.rows import CONFIG
 from holdfast.trial.values import flatten
 
@@ -100,4 +100,4 @@ def _details(row: Mapping[str, Any]) -> Iterator[str]:
     values = flatten({name: value for name, value in row.items() if name != CONFIG})
     for name in sorted(values):
         if name not in _SAID:
-            yield f"  {name}: {short(values[name], 100)}"
+            yield f"  {name}: {format_value(values[name], 100)}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 
 def width_of(text: str) -> int:
@@ -31,6 +31,20 @@ def filled(text: str, width: int, *, right: bool = False) -> str:
     """`text` padded with spaces to `width` columns, on the left if `right`."""
     space = " " * max(0, width - width_of(text))
     return space + text if right else text + space
+
+
+def aligned(lines: Sequence[Sequence[str]], width: int = 0) -> Iterator[str]:
+    """The lines with their cells in columns.
+
+    With a `width`, columns that do not fit are left out, from the last to the third, and a line
+    that is still too long is cut.
+    """
+    widths = [max(map(width_of, column)) for column in zip(*lines, strict=True)]
+    while width and len(widths) > 2 and sum(widths) + 2 * (len(widths) - 1) > width:
+        widths.pop()
+    for line in lines:
+        text = "  ".join(map(filled, line, widths)).rstrip()
+        yield cut(text, width) if width else text
 
 
 def _columns(sign: str) -> int:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from holdfast.experiment.progress.summary import Summary, TrialRow
 from holdfast.experiment.progress.text_width import short_headers, width_of
-from holdfast.experiment.progress.wording import duration, short
+from holdfast.experiment.progress.wording import duration, format_cell
 from holdfast.names import printable
 from holdfast.trial.trial import Status
 
@@ -64,9 +64,9 @@ def table_of(
             _iteration(row),
             duration(row.time_total_s) if row.iteration else "",
             *(f"{row.workers}/{row.most_workers}" for _ in elastic),
-            *(_cell(row.metrics.get(name)) for name in goal),
-            *(_cell(row.params.get(name)) for name in summary.params),
-            *(_cell(row.metrics.get(name)) for name in others),
+            *(format_cell(row.metrics.get(name), _CELL_WIDTH) for name in goal),
+            *(format_cell(row.params.get(name), _CELL_WIDTH) for name in summary.params),
+            *(format_cell(row.metrics.get(name), _CELL_WIDTH) for name in others),
         ]
         for row in shown
     ]
@@ -83,10 +83,6 @@ def _iteration(row: TrialRow) -> str:
     if row.last is None or row.status.is_final:
         return str(row.iteration or "")
     return f"{row.iteration}/{row.last}"
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else short(value, _CELL_WIDTH)
 
 
 def _fitting(headers: Sequence[str], cells: Sequence[Sequence[str]], width: int) -> int:

@@ -9,6 +9,7 @@ from holdfast.experiment.progress.error_log import pointer
 from holdfast.experiment.progress.failure_text import cause
 from holdfast.experiment.progress.retry_messages import Retry
 from holdfast.experiment.progress.summary import FailedTrial, RankWait, StorageAge, Summary
+from holdfast.experiment.progress.text_width import cut
 from holdfast.names import printable
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text
@@ -55,16 +56,20 @@ def size(amount_bytes: float) -> str:
     return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
 
 
-def short(value: object, width: int = 20) -> str:
-    """A value for a table: numbers with four digits, long texts cut."""
+def format_value(value: object, width: int = 20) -> str:
+    """A value for a table: numbers with four digits, texts cut to `width` columns."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        text = printable(" ".join(str(value).split()))
-        return text if len(text) <= width else f"{text[: width - 1]}…"
+        return cut(printable(" ".join(str(value).split())), width)
     if isinstance(value, int) and abs(value) < 10**12:
         return str(value)
     if isinstance(value, int) and value.bit_length() > READ_BITS:
-        return short(whole_text(value), width)
+        return format_value(whole_text(value), width)
     return f"{value:.4g}"
+
+
+def format_cell(value: object, width: int = 20) -> str:
+    """`format_value`, with an empty cell for None."""
+    return "" if value is None else format_value(value, width)
 
 
 def printed(text: str) -> list[str]:
@@ -133,13 +138,13 @@ def best_text(summary: Summary) -> str:
         return ""
     params = values_text(best.params)
     at = f" at iteration {best.iteration}" if best.iteration else ""
-    text = f"{best.metric}={short(best.value)} {best.name}{at}"
+    text = f"{best.metric}={format_value(best.value)} {best.name}{at}"
     return f"{text}: {params}" if params else text
 
 
 def values_text(values: Mapping[str, object]) -> str:
     """`acc=0.9 loss=0.25`."""
-    return " ".join(f"{name}={short(value)}" for name, value in values.items())
+    return " ".join(f"{name}={format_value(value)}" for name, value in values.items())
 
 
 def time_text(summary: Summary) -> str:
@@ -155,7 +160,7 @@ def failure_text(failure: FailedTrial) -> str:
     where = f" at {failure.where}" if failure.where else ""
     retries = f" after {_times(failure.retries, 'retry', 'retries')}" if failure.retries else ""
     verb = f"failed{retries}" if failure.final else "will be retried; it failed"
-    return f"{failure.name} {verb}{where}: {short(failure.headline, 300)}"
+    return f"{failure.name} {verb}{where}: {format_value(failure.headline, 300)}"
 
 
 def retry_text(retry: Retry, number: int, folder: str) -> str:
@@ -171,7 +176,7 @@ def retry_text(retry: Retry, number: int, folder: str) -> str:
     alike = f" This is retry {number} with this cause; not every one is shown" * (number > 3)
     other = f"{folder}/{retry.other_log}" if retry.other_log else ""
     return (
-        f"{retry.name} failed{where}: {short(retry.headline, 300)}. "
+        f"{retry.name} failed{where}: {format_value(retry.headline, 300)}. "
         f"{verb}: {attempt}, from {start}.{alike}\n  {pointer(f'{folder}/{retry.log}', other)}"
     )
 

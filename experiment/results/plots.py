@@ -10,9 +10,9 @@ from holdfast.experiment.results.drawing.canvas import (
     COLOURS,
     QUIET,
     axes,
+    format_label,
     quiet_frame,
     say_instead,
-    text_of,
 )
 from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
 from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
@@ -146,7 +146,9 @@ class GridPlots:
 
 def _label(trial: Trial, names: Sequence[str]) -> str:
     params = params_of(trial)
-    param_texts = [f"{n.rpartition('/')[2]}={text_of(params[n])}" for n in names if n in params]
+    param_texts = [
+        f"{n.rpartition('/')[2]}={format_label(params[n])}" for n in names if n in params
+    ]
     more = ", …" if len(param_texts) > _LABEL_PARAMS else ""
     number = trial.trial_id.rpartition("_")[2].lstrip("0") or "0"
     return f"{number}: {', '.join(param_texts[:_LABEL_PARAMS])}{more}".rstrip(": ")

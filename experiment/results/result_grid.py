@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, overload
 
+from holdfast.experiment.progress.text_width import aligned
+from holdfast.experiment.progress.wording import format_cell
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.results.result import Result
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
 
 _TABLE_ROWS = 20
 _TABLE_METRICS = 4
-_CELL_CHARS = 20
 
 
 class HasOutcome(Protocol):
@@ -206,23 +207,8 @@ class ResultGrid(Sequence[Result]):
         names = [name for name in reported_names(rows) if name not in AUTOMATIC][:_TABLE_METRICS]
         lines = [["trial", "status", "iteration", *names]]
         for trial, row in zip(shown, rows, strict=True):
-            cells = [_cell(lookup(row, name)) for name in names]
+            cells = [format_cell(lookup(row, name)) for name in names]
             lines.append([trial.trial_id, str(trial.status), str(trial.iteration), *cells])
         more = len(self) - len(shown)
-        return "\n".join([head, *(_table(lines) if more or shown else ()), *_rest(more)])
-
-
-def _cell(value: object) -> str:
-    text = f"{value:.5g}" if isinstance(value, float) else "" if value is None else str(value)
-    return text if len(text) <= _CELL_CHARS else f"{text[: _CELL_CHARS - 1]}…"
-
-
-def _table(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        yield "  ".join(cells).rstrip()
-
-
-def _rest(more: int) -> list[str]:
-    return [f"... and {more} more"] if more else []
+        rest = [f"... and {more} more"] if more else []
+        return "\n".join([head, *(aligned(lines) if shown else ()), *rest])

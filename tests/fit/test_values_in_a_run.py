@@ -16,7 +16,7 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.progress.summarizer import summarize
 from holdfast.experiment.progress.summary import RunFacts
-from holdfast.experiment.progress.wording import short
+from holdfast.experiment.progress.wording import format_value
 from holdfast.experiment.results.read_experiment import load_experiment
 from holdfast.experiment.user_objects.placeholders import NamedObject, StoredObject
 from holdfast.trial.errors import InvalidConfig
@@ -154,7 +154,7 @@ def test_the_table_of_trials_shows_the_varied_values(odd: tune.ResultGrid) -> No
     shown = [row.params for row in summarize(machine, facts=facts, now=machine.now).rows]
     assert {params["seed"] for params in shown} == {HUGE, -HUGE}  # as they happened to end
     assert [params["start"] for params in shown] == [[0.5], [0.5]]
-    assert short(10**5000) == "an integer of 16,61…"
+    assert format_value(10**5000) == "an integer of 16,61…"
 
 
 def test_a_table_of_results_has_a_column_for_each_key(odd: tune.ResultGrid) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from holdfast.experiment.progress.wording import format_value
 from holdfast.lazy import MATPLOTLIB
 from holdfast.trial.errors import TuneError
 
@@ -57,9 +58,7 @@ def say_instead(ax: Axes, text: str) -> Axes:
     return ax
 
 
-def text_of(value: Any) -> str:
-    """A value as text for an axis or a legend."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        text = str(value)
-        return text if len(text) <= 18 else f"{text[:17]}…"
-    return str(value) if isinstance(value, int) and abs(value) < 10**6 else f"{value:.4g}"
+def format_label(value: object) -> str:
+    """A value for an axis or a legend: from a million on, integers have an exponent."""
+    is_large = type(value) is int and abs(value) >= 10**6
+    return f"{value:.4g}" if is_large else format_value(value, 18)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.text_width import short_headers
-from holdfast.experiment.results.drawing.canvas import QUIET, TEXT, axes, say_instead, text_of
+from holdfast.experiment.results.drawing.canvas import QUIET, TEXT, axes, format_label, say_instead
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -61,7 +61,7 @@ def scale_of(values: Sequence[Any], *, is_metric: bool = False) -> Scale:
 
 def _stepped(numbers: Sequence[float], finite: Sequence[float]) -> Scale:
     place = {number: at / (len(finite) - 1) for at, number in enumerate(finite)}
-    ticks = [(place[number], text_of(_whole(number))) for number in finite]
+    ticks = [(place[number], format_label(_whole(number))) for number in finite]
     return Scale(positions=[place.get(number, math.nan) for number in numbers], ticks=ticks)
 
 
@@ -71,14 +71,14 @@ def _numeric(numbers: Sequence[float], finite: Sequence[float]) -> Scale:
     low, high = finite[0], finite[-1]
     is_log = low > 0 and high / low >= _LOG_SPAN
     if low == high:
-        ticks = [(0.5, text_of(_whole(low)))]
+        ticks = [(0.5, format_label(_whole(low)))]
         return Scale(positions=[_flat(n) for n in numbers], ticks=ticks)
     to = math.log if is_log else float
     start, span = to(low), to(high) - to(low)
     shown = _decades(low, high) if is_log else _round(low, high)
     return Scale(
         positions=[(to(n) - start) / span if math.isfinite(n) else n for n in numbers],
-        ticks=[((to(tick) - start) / span, text_of(_whole(tick))) for tick in shown],
+        ticks=[((to(tick) - start) / span, format_label(_whole(tick))) for tick in shown],
         is_log=is_log,
     )
 
@@ -114,7 +114,7 @@ def _categorical(values: Sequence[Any]) -> Scale:
     every = -(-len(names) // _MOST_CATEGORIES) if names else 1
     return Scale(
         positions=[math.nan if value is None else place[str(value)] for value in values],
-        ticks=[(place[name], text_of(name)) for name in names[::every]],
+        ticks=[(place[name], format_label(name)) for name in names[::every]],
     )
 
 

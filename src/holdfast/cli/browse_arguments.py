@@ -1,12 +1,20 @@
-"""The arguments of the commands that read experiments, and of `resume`."""
+"""The arguments of all commands but the doctor's."""
 
 from __future__ import annotations
 
 import argparse
 from typing import Any
 
-from holdfast.cli.completing import complete_experiment, complete_place, complete_trial
-from holdfast.cli.words import CODES, EXPERIMENT, TRIAL, bound, number, seconds
+from holdfast.cli.common_arguments import (
+    TRIAL,
+    add_command,
+    add_experiment,
+    add_goal,
+    bound,
+    number,
+    seconds,
+)
+from holdfast.cli.completing import complete_place, complete_trial
 
 _LS = (
     "List the experiments in a directory or a bucket: state, trials, best trial, age and size. "
@@ -36,32 +44,24 @@ _RESUME = (
     "iterations or time, and prints the changes."
 )
 _COMPLETION = "Print a shell's completion script for this command, its experiments and trials."
+_REPLAY = (
+    "Show what a run would have cost under another scheduler or on other workers: simulate its "
+    "configs with their recorded curves, in virtual time. Changes nothing, and loads none of your "
+    "code."
+)
 _SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 
 
-def add_browsing(rooms: Any) -> None:
-    """ls, show, logs, best, export, resume and completion, below the subparsers `rooms`."""
-    _add_ls(rooms)
-    _add_show(rooms)
-    _add_logs(rooms)
-    _add_best(rooms)
-    _add_export(rooms)
-    _add_resume(rooms)
-    _add_completion(rooms)
-
-
-def _add(rooms: Any, name: str, told: str, *, json_help: str) -> argparse.ArgumentParser:
-    short = told.partition(": ")[0].partition(". ")[0].rstrip(".")
-    command: argparse.ArgumentParser = rooms.add_parser(
-        name, help=short[0].lower() + short[1:], description=told, epilog=CODES
-    )
-    command.add_argument("--json", action="store_true", help=json_help)
-    return command
-
-
-def _add_experiment(command: argparse.ArgumentParser) -> None:
-    path = command.add_argument("path", metavar="EXPERIMENT", help=EXPERIMENT)
-    path.completer = complete_experiment  # type: ignore[attr-defined]
+def add_browsing(commands: Any) -> None:
+    """All commands but the doctor's, below the subparsers `commands`."""
+    _add_ls(commands)
+    _add_show(commands)
+    _add_logs(commands)
+    _add_best(commands)
+    _add_export(commands)
+    _add_resume(commands)
+    _add_completion(commands)
+    _add_replay(commands)
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
@@ -73,13 +73,8 @@ def _add_run(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_goal(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--metric", help="default: the experiment's; a/b for a nested metric")
-    command.add_argument("--mode", choices=("max", "min"), help="default: the experiment's")
-
-
-def _add_ls(rooms: Any) -> None:
-    command = _add(rooms, "ls", _LS, json_help="one JSON object, for scripts")
+def _add_ls(commands: Any) -> None:
+    command = add_command(commands, "ls", _LS)
     path = command.add_argument(
         "path",
         metavar="PATH",
@@ -91,19 +86,19 @@ def _add_ls(rooms: Any) -> None:
     command.add_argument("--quick", action="store_true", help="leave the sizes out")
 
 
-def _add_show(rooms: Any) -> None:
-    command = _add(rooms, "show", _SHOW, json_help="one JSON object, with every trial")
-    _add_experiment(command)
+def _add_show(commands: Any) -> None:
+    command = add_command(commands, "show", _SHOW, json_help="one JSON object, with every trial")
+    add_experiment(command)
     _add_run(command)
     command.add_argument(
         "-n", "--rows", type=number, default=20, metavar="N", help="trials in the table (0: all)"
     )
 
 
-def _add_logs(rooms: Any) -> None:
-    told = "one JSON object with the text; with --follow one for each line"
-    command = _add(rooms, "logs", _LOGS, json_help=told)
-    _add_experiment(command)
+def _add_logs(commands: Any) -> None:
+    json_help = "one JSON object with the text; with --follow one for each line"
+    command = add_command(commands, "logs", _LOGS, json_help=json_help)
+    add_experiment(command)
     _add_run(command)
     trial = command.add_argument("trial", metavar="TRIAL", help=TRIAL)
     trial.completer = complete_trial  # type: ignore[attr-defined]
@@ -132,13 +127,16 @@ def _add_logs(rooms: Any) -> None:
     )
 
 
-def _add_best(rooms: Any) -> None:
-    command = _add(
-        rooms, "best", _BEST, json_help="one JSON object with the trial, its value and the config"
+def _add_best(commands: Any) -> None:
+    command = add_command(
+        commands,
+        "best",
+        _BEST,
+        json_help="one JSON object with the trial, its value and the config",
     )
-    _add_experiment(command)
+    add_experiment(command)
     _add_run(command)
-    _add_goal(command)
+    add_goal(command)
     command.add_argument(
         "--scope",
         choices=_SCOPES,
@@ -147,9 +145,9 @@ def _add_best(rooms: Any) -> None:
     )
 
 
-def _add_export(rooms: Any) -> None:
-    command = _add(rooms, "export", _EXPORT, json_help="one JSON object with the result")
-    _add_experiment(command)
+def _add_export(commands: Any) -> None:
+    command = add_command(commands, "export", _EXPORT, json_help="one JSON object with the result")
+    add_experiment(command)
     _add_run(command)
     command.add_argument(
         "-o",
@@ -166,12 +164,14 @@ def _add_export(rooms: Any) -> None:
         "--optuna", metavar="URL", help="an Optuna storage instead, such as sqlite:///trials.db"
     )
     command.add_argument("--study", metavar="NAME", help="the study's name there")
-    _add_goal(command)
+    add_goal(command)
 
 
-def _add_resume(rooms: Any) -> None:
-    command = _add(rooms, "resume", _RESUME, json_help="at the end, one JSON object as from show")
-    _add_experiment(command)
+def _add_resume(commands: Any) -> None:
+    command = add_command(
+        commands, "resume", _RESUME, json_help="at the end, one JSON object as from show"
+    )
+    add_experiment(command)
     command.add_argument(
         "--trainable",
         metavar="MODULE:NAME",
@@ -232,8 +232,8 @@ def _add_resume(rooms: Any) -> None:
     )
 
 
-def _add_completion(rooms: Any) -> None:
-    command = rooms.add_parser(
+def _add_completion(commands: Any) -> None:
+    command = commands.add_parser(
         "completion",
         help="print a shell's completion script",
         description=_COMPLETION,
@@ -242,3 +242,26 @@ def _add_completion(rooms: Any) -> None:
     )
     command.add_argument("shell", choices=("bash", "zsh", "fish"))
     command.set_defaults(json=False, path=None)
+
+
+def _add_replay(commands: Any) -> None:
+    command = add_command(commands, "replay", _REPLAY)
+    add_experiment(command)
+    command.add_argument(
+        "--scheduler",
+        metavar="NAME",
+        default="fifo",
+        help="asha, hyperband, ... as for tune.create_scheduler() (default: fifo)",
+    )
+    command.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="an argument of the scheduler, such as max_t=81; VALUE is JSON or text; repeatable",
+    )
+    command.add_argument(
+        "--workers", type=number, metavar="N", help="trials at once (default: as in the run)"
+    )
+    add_goal(command)
+    command.add_argument("--seed", type=int, default=0, metavar="S", help="seed of the scheduler")

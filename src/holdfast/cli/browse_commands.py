@@ -8,8 +8,8 @@ import sys
 import time
 from typing import Any
 
-from holdfast.cli.browse_telling import show_catalog, show_overview
-from holdfast.cli.saying import SOUND, WRONG, complain, say, say_json
+from holdfast.cli.browse_output import show_catalog, show_overview
+from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
 from holdfast.experiment.browse.found import LocatedExperiment, find
 from holdfast.experiment.folder.settings import Settings
 from holdfast.syncer.errors import redact
@@ -19,7 +19,7 @@ from holdfast.trial.errors import InvalidConfig
 def perform(given: argparse.Namespace, settings: Settings) -> int:
     """Returns the exit code. Raises ExperimentNotFound, InvalidLocation, InvalidConfig,
     TuneError, StorageError, OSError."""
-    match given.room:
+    match given.command:
         case "ls":
             return _ls(given, settings)
         case "show":
@@ -31,12 +31,12 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
         case "export":
             return _export(given, _find(given, settings))
         case _:
-            raise AssertionError(given.room)
+            raise AssertionError(given.command)
 
 
 def _find(given: argparse.Namespace, settings: Settings) -> LocatedExperiment:
     found = find(given.path, settings, os.environ, given.run)
-    if given.room != "show" or given.json:  # which shows them
+    if given.command != "show" or given.json:  # which shows them
         for notice in found.read.notices:
             complain(notice)
     return found
@@ -57,11 +57,11 @@ def _ls(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def _show(given: argparse.Namespace, found: LocatedExperiment) -> int:
-    from holdfast.experiment.browse.overview import complete, overview
+    from holdfast.experiment.browse.overview import experiment_as_json, overview
 
     now = time.time()
     if given.json:
-        say_json(complete(found, now=now))
+        say_json(experiment_as_json(found, now=now))
     else:
         show_overview(overview(found, now=now), found, now=now, most=given.rows or None)
     return SOUND
@@ -95,7 +95,7 @@ def _logs(given: argparse.Namespace, settings: Settings, found: LocatedExperimen
 
 
 def _best(given: argparse.Namespace, found: LocatedExperiment) -> int:
-    from holdfast.experiment.browse.overview import as_of_row, described
+    from holdfast.experiment.browse.overview import row_as_json, trial_as_json
     from holdfast.experiment.records.rows import shown_config
 
     outcome = found.outcome
@@ -105,12 +105,12 @@ def _best(given: argparse.Namespace, found: LocatedExperiment) -> int:
     if not given.json:
         say_json(config)
         return SOUND
-    about = described(found, best)
+    about = trial_as_json(found, best)
     goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
     result, row = outcome.result(best), {}
     if given.scope == "all":
         result = result.at_best(metric, mode)
-        row = as_of_row(best, result)
+        row = row_as_json(best, result)
     about["checkpoint_iteration"] = result.checkpoint_iteration
     say_json({**about, **row, **goal, "config": config})
     return SOUND
@@ -132,9 +132,10 @@ def _export(given: argparse.Namespace, found: LocatedExperiment) -> int:
     write_table(lines, given.output, form, replace=given.force)
     if given.output is None:
         return SOUND
-    told = {"path": found.shown, "output": given.output, "format": form, "lines": len(lines)}
     if given.json:
-        say_json(told)
+        say_json(
+            {"path": found.shown, "output": given.output, "format": form, "lines": len(lines)}
+        )
     else:
         say(f"{given.output}: {len(lines)} {'reports' if given.rows else 'trials'} as {form}")
     return SOUND

@@ -7,7 +7,7 @@ import os
 import sys
 from functools import partial
 
-from holdfast.cli.saying import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
+from holdfast.cli.printing import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
@@ -41,24 +41,24 @@ def run(given: argparse.Namespace) -> int:
 
 def _in_lines(given: argparse.Namespace) -> bool:
     """Whether it prints one JSON object per line."""
-    return bool(given.room == "logs" and given.follow)
+    return bool(given.command == "logs" and given.follow)
 
 
 def _perform(given: argparse.Namespace, settings: Settings) -> int:
-    if given.room == "completion":
+    if given.command == "completion":
         from holdfast.cli.completing import shell_code
 
         print(shell_code(given.shell))
         return 0
-    if given.room == "doctor":
+    if given.command == "doctor":
         from holdfast.cli import doctor_commands
 
         return doctor_commands.perform(given, settings)
-    if given.room == "resume":
+    if given.command == "resume":
         from holdfast.cli.resuming import resume
 
         return resume(given, settings)
-    if given.room == "replay":
+    if given.command == "replay":
         from holdfast.cli.replaying import replay
 
         return replay(given)

@@ -1,7 +1,7 @@
-"""What could follow on the command line: experiments and trials, as they lie on this machine.
+"""Completions for a shell: the experiments and trials on this machine.
 
-Only names of folders are read, for an answer within a tenth of a second; storage elsewhere is not
-asked.
+Reads only the names of folders, so that the shell has an answer within a tenth of a second.
+Storage elsewhere is not asked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _TRIAL = re.compile(r"_([0-9a-f]{5}_\d{5,})_")
 
 
 def shell_code(shell: str) -> str:
-    """The script that makes a shell ask this command."""
+    """The script that makes a shell call this command for completions."""
     from argcomplete.shell_integration import shellcode
 
     code: str = shellcode(["holdfast"], shell=shell)
@@ -28,8 +28,11 @@ def complete_place(prefix: str, **_: object) -> Iterator[str]:
 
 
 def complete_experiment(prefix: str, **_: object) -> Iterator[str]:
-    """Experiments, and folders that may hold some; where nothing is typed yet and there are none
-    here, those where `fit()` keeps them."""
+    """Experiments, and folders that may contain some.
+
+    If nothing is typed yet and there are none here: those in the directory where `fit()` keeps
+    them.
+    """
     found = list(_folders(prefix, only_experiments=not prefix))
     usual = os.environ.get("RAY_STORAGE") or os.environ.get("RAY_AIR_LOCAL_CACHE_DIR")
     if not found and not prefix and "://" not in (usual or ""):
@@ -39,8 +42,8 @@ def complete_experiment(prefix: str, **_: object) -> Iterator[str]:
 
 
 def complete_trial(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterator[str]:
-    """The ids of the trials of the experiment that was named before; the folder of one whose
-    name the user's code has made."""
+    """The trial ids of the experiment that is named before; the folder of a trial whose folder the
+    user's code has named."""
     place = os.path.expanduser(getattr(parsed_args, "path", "") or "")
     for name in _names(place):
         known = _TRIAL.search(name)
@@ -67,4 +70,4 @@ def _names(folder: str) -> list[str]:
     try:
         return sorted(os.listdir(folder))
     except OSError:
-        return []  # nothing is to be completed there
+        return []  # no such folder: no completions

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from typing import Any
 
-from holdfast.cli.words import CODES, EXPERIMENT
+from holdfast.cli.common_arguments import CODES, EXPERIMENT, add_command
 
 COMMANDS = ("verify", "repair", "sync", "gc", "preflight")
 _VERIFY = (
@@ -37,23 +36,24 @@ _PREFLIGHT = (
 )
 
 
-_AddParser = Callable[..., argparse.ArgumentParser]
-
-
-def add_doctor(rooms: Any) -> None:
-    """The commands of the doctor, below the subparsers `rooms`."""
-    doctor = rooms.add_parser(
+def add_doctor(commands: Any) -> None:
+    """The commands of the doctor, below the subparsers `commands`."""
+    doctor = commands.add_parser(
         "doctor",
         help="verify or repair an experiment, or test a storage",
         description="Verify and repair experiments. 'holdfast doctor PATH' verifies.",
         epilog=CODES,
     )
-    commands = doctor.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    _add_verify(commands.add_parser)
-    _add_repair(commands.add_parser)
-    _add_sync(commands.add_parser)
-    _add_gc(commands.add_parser)
-    _add_preflight(commands.add_parser)
+    doctor_commands = doctor.add_subparsers(
+        dest="doctor_command", required=True, metavar="COMMAND"
+    )
+    for name, description in (("verify", _VERIFY), ("repair", _REPAIR)):
+        command = add_command(doctor_commands, name, description)
+        _add_place(command)
+        _add_depth(command)
+    _add_sync(doctor_commands)
+    _add_gc(doctor_commands)
+    _add_preflight(doctor_commands)
 
 
 def with_command(arguments: list[str]) -> list[str]:
@@ -65,13 +65,6 @@ def with_command(arguments: list[str]) -> list[str]:
     if is_help or any(word in COMMANDS for word in words):
         return arguments
     return ["doctor", "verify", *words]
-
-
-def _add(add: _AddParser, name: str, told: str) -> argparse.ArgumentParser:
-    short = told.partition(": ")[0].rstrip(".")
-    command = add(name, help=short[0].lower() + short[1:], description=told, epilog=CODES)
-    command.add_argument("--json", action="store_true", help="one JSON object, for scripts")
-    return command
 
 
 def _add_place(command: argparse.ArgumentParser) -> None:
@@ -96,20 +89,8 @@ def _add_depth(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_verify(add: _AddParser) -> None:
-    command = _add(add, "verify", _VERIFY)
-    _add_place(command)
-    _add_depth(command)
-
-
-def _add_repair(add: _AddParser) -> None:
-    command = _add(add, "repair", _REPAIR)
-    _add_place(command)
-    _add_depth(command)
-
-
-def _add_sync(add: _AddParser) -> None:
-    command = _add(add, "sync", _SYNC)
+def _add_sync(commands: Any) -> None:
+    command = add_command(commands, "sync", _SYNC)
     _add_place(command)
     command.add_argument(
         "--deep",
@@ -125,14 +106,14 @@ def _add_sync(add: _AddParser) -> None:
     )
 
 
-def _add_gc(add: _AddParser) -> None:
-    command = _add(add, "gc", _GC)
+def _add_gc(commands: Any) -> None:
+    command = add_command(commands, "gc", _GC)
     _add_place(command)
     command.add_argument("--yes", action="store_true", help="remove them")
 
 
-def _add_preflight(add: _AddParser) -> None:
-    command = _add(add, "preflight", _PREFLIGHT)
+def _add_preflight(commands: Any) -> None:
+    command = add_command(commands, "preflight", _PREFLIGHT)
     command.add_argument(
         "path", metavar="URI", help="the storage_path of RunConfig: a directory, or a URI"
     )

@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 
-from holdfast.cli.doctor_telling import show_report, show_tried
-from holdfast.cli.saying import SOUND, WRONG, quoted
+from holdfast.cli.doctor_output import show_preflight, show_report
+from holdfast.cli.printing import SOUND, WRONG, quoted
 from holdfast.experiment.doctor.case import DoctorTarget, find_case
 from holdfast.experiment.doctor.findings import DoctorReport
 from holdfast.experiment.doctor.verify import Depth
@@ -17,21 +17,21 @@ from holdfast.names import printable
 
 def perform(given: argparse.Namespace, settings: Settings) -> int:
     """Returns the exit code. Raises the errors of the command."""
-    if given.command == "preflight":
+    if given.doctor_command == "preflight":
         from holdfast.experiment.doctor.preflight import preflight
 
-        tried = preflight(given.path, settings, large_bytes=max(1, given.mib) << 20)
-        show_tried(tried, as_json=given.json)
-        return SOUND if tried.is_sound else WRONG
+        report = preflight(given.path, settings, large_bytes=max(1, given.mib) << 20)
+        show_preflight(report, as_json=given.json)
+        return SOUND if report.is_sound else WRONG
     case = find_case(given.path, given.storage, settings, os.environ)
-    report = _perform(given, case, settings)
+    done = _perform(given, case, settings)
     deep = bool(getattr(given, "deep", False))
-    show_report(report, given.command, as_json=given.json, named=_named(given), deep=deep)
-    return SOUND if report.is_sound else WRONG
+    show_report(done, given.doctor_command, as_json=given.json, named=_named(given), deep=deep)
+    return SOUND if done.is_sound else WRONG
 
 
 def _perform(given: argparse.Namespace, case: DoctorTarget, settings: Settings) -> DoctorReport:
-    match given.command:
+    match given.doctor_command:
         case "verify":
             from holdfast.experiment.doctor.verify import verify
 
@@ -55,7 +55,7 @@ def _perform(given: argparse.Namespace, case: DoctorTarget, settings: Settings) 
 
             return collect(case, removes=given.yes)
         case _:
-            raise AssertionError(given.command)
+            raise AssertionError(given.doctor_command)
 
 
 def _depth(given: argparse.Namespace) -> Depth:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from holdfast.cli.saying import INTERRUPTED, SOUND, complain, json_text
+from holdfast.cli.printing import INTERRUPTED, SOUND, complain, json_text
 from holdfast.experiment.browse.following import (
     INTERVAL_HERE_S,
     INTERVAL_STORAGE_S,
@@ -36,7 +36,7 @@ def follow_log(
         TrialLog(found, trial, name, find=find, now=time.time),
         given.interval or usual,
         wait=_wait,
-        tell=_tell,
+        tell=complain,
         clock=time.monotonic,
         cpu=time.process_time,
     )
@@ -89,7 +89,3 @@ def _wait(seconds: float) -> None:
         if what & (select.POLLERR | select.POLLHUP):
             raise BrokenPipeError
         time.sleep(seconds)  # macOS does not watch a terminal
-
-
-def _tell(text: str) -> None:
-    complain(text)

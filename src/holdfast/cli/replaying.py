@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.cli.saying import SOUND, say, say_json
+from holdfast.cli.printing import SOUND, say, say_json
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.trial.errors import InvalidConfig
 

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Any
 
-from holdfast.cli.saying import SOUND, WRONG, say_json
+from holdfast.cli.printing import SOUND, WRONG, say_json
 from holdfast.experiment.folder.settings import Settings
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.tuning import ResumeConfig
@@ -24,7 +24,7 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
     tuner = Tuner.restore(
         given.path,
         None if given.trainable is None else _named(given.trainable),
-        resume_config=wishes(given),
+        resume_config=resume_config_of(given),
         num_samples=given.num_samples,
         stop=stop_of(given),
         time_budget_s=given.time_budget,
@@ -35,22 +35,23 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
     results = tuner.fit()
     if given.json:
         from holdfast.experiment.browse.found import find
-        from holdfast.experiment.browse.overview import complete
+        from holdfast.experiment.browse.overview import experiment_as_json
 
-        say_json(complete(find(given.path, settings, os.environ), now=time.time()))
+        found = find(given.path, settings, os.environ)
+        say_json(experiment_as_json(found, now=time.time()))
     return WRONG if results.num_errors else SOUND
 
 
-def wishes(given: argparse.Namespace) -> ResumeConfig:
+def resume_config_of(given: argparse.Namespace) -> ResumeConfig:
     """Which trials resume."""
     return ResumeConfig(
         unfinished="skip" if given.skip_unfinished else "resume",
-        errored=_wish(resume=given.resume_errored, restart=given.restart_errored),
-        finished=_wish(resume=given.resume_finished, restart=given.restart_finished),
+        errored=_choice(resume=given.resume_errored, restart=given.restart_errored),
+        finished=_choice(resume=given.resume_finished, restart=given.restart_finished),
     )
 
 
-def _wish(*, resume: bool, restart: bool) -> str:
+def _choice(*, resume: bool, restart: bool) -> str:
     return "resume" if resume else "restart" if restart else "skip"
 
 

@@ -210,9 +210,9 @@ def test_what_an_independent_checker_finds_the_doctor_finds_and_mends(
     mended = repair(shown, SETTINGS)
     assert mended.is_sound, f"{path} was {how}: {mended.findings}"
     assert Remedy.REPAIR not in {finding.remedy for finding in mended.findings}
-    assert bool(mended.deeds) is (not before.is_sound)
+    assert bool(mended.actions) is (not before.is_sound)
     again = repair(shown, SETTINGS)
-    assert again.deeds == ()
+    assert again.actions == ()
     collect(shown, removes=True)
     newer = {f"{folder} is there and no record names it" for folder in newer_than_records(root)}
     assert set(problems(root)) <= newer
@@ -291,8 +291,8 @@ def test_a_checkpoint_that_lost_its_manifest_is_dropped_for_nothing_proves_it(ro
     broken = newest_checkpoint(root)
     (broken / ".holdfast.json").unlink()
     report = repair(case(root), SETTINGS)
-    assert [deed.where for deed in report.deeds] == [broken.parent.name]
-    assert "there is no manifest" in report.deeds[0].what
+    assert [action.where for action in report.actions] == [broken.parent.name]
+    assert "there is no manifest" in report.actions[0].what
     trial = recover(Layout(root)).machine.trials["d2a66_00000"]
     assert [record.index for record in trial.checkpoints] == [0, 1, 2]
     assert broken.is_dir()  # it stays until garbage collection
@@ -344,14 +344,14 @@ def test_what_is_staged_is_reported_and_sync_commits_it(tmp_path: Path) -> None:
     assert kinds(report) == ["checkpoint-staged"]
     assert report.is_sound
     done = sync(case(root))
-    assert [deed.what for deed in done.deeds] == ["checkpoint 0 is committed"]
+    assert [action.what for action in done.actions] == ["checkpoint 0 is committed"]
     assert done.findings == ()
     after = recover(Layout(root)).machine
     (record,) = after.trials[trial].checkpoints
     assert record.committed
     # The time since the run does not count as part of the run.
     assert (after.active_s, after.now) == (made.machine.active_s, made.machine.now)
-    assert sync(case(root)).deeds == ()
+    assert sync(case(root)).actions == ()
 
 
 def test_what_was_staged_before_the_machine_went_down_is_not_a_checkpoint(tmp_path: Path) -> None:
@@ -370,15 +370,15 @@ def test_garbage_is_shown_then_removed_and_what_is_the_users_stays(root: Path) -
     garbage = litter(root)
     kept = keepsakes(root)
     shown = collect(case(root), removes=False)
-    assert sorted(deed.where for deed in shown.deeds) == garbage
-    assert not any(deed.is_done for deed in shown.deeds)
+    assert sorted(action.where for action in shown.actions) == garbage
+    assert not any(action.is_done for action in shown.actions)
     assert all((root / where).exists() for where in garbage)
     removed = collect(case(root), removes=True)
-    assert sorted(deed.where for deed in removed.deeds) == garbage
+    assert sorted(action.where for action in removed.actions) == garbage
     assert not any((root / where).exists() for where in garbage)
     assert all(path.read_text() == "the user's" for path in kept)
     assert [kind for kind in kinds(verify(case(root))) if kind != "folder-unknown"] == []
-    assert collect(case(root), removes=True).deeds == ()
+    assert collect(case(root), removes=True).actions == ()
 
 
 def test_garbage_that_another_process_reads_is_shown_and_stays_until_then(root: Path) -> None:
@@ -386,9 +386,11 @@ def test_garbage_that_another_process_reads_is_shown_and_stays_until_then(root: 
     found.mkdir()
     with Checkpoint(found).as_directory():
         report = collect(case(root), removes=True)
-        assert [deed.is_done for deed in report.deeds if deed.where.endswith("09")] == [False]
+        assert [action.is_done for action in report.actions if action.where.endswith("09")] == [
+            False
+        ]
         assert found.exists()
-    assert all(deed.is_done for deed in collect(case(root), removes=True).deeds)
+    assert all(action.is_done for action in collect(case(root), removes=True).actions)
     assert not found.exists()
 
 
@@ -396,7 +398,7 @@ def test_no_checkpoint_is_garbage_while_records_cannot_be_read(root: Path) -> No
     (log,) = root.glob("journal/*.log")
     os.truncate(log, log.stat().st_size // 2)
     report = collect(case(root), removes=True)
-    assert report.deeds == ()
+    assert report.actions == ()
     assert "journal-torn" in kinds(report)
     assert len(list(root.glob("*/checkpoint_*"))) == 5
 
@@ -408,7 +410,7 @@ def test_another_experiment_of_the_directory_keeps_its_checkpoints(root: Path) -
     run.finish(trial)
     run.ends(snapshot=True)
     assert verify(case(root)).findings == ()
-    assert collect(case(root), removes=True).deeds == ()
+    assert collect(case(root), removes=True).actions == ()
     assert len(list(root.glob("*/checkpoint_*"))) == 6
 
 
@@ -565,8 +567,8 @@ def test_a_record_of_another_version_is_reported_and_nothing_is_changed(root: Pa
     report = verify(case(root))
     assert "journal-foreign" in kinds(report)
     assert facts(root) == before
-    assert repair(case(root), SETTINGS).deeds == ()
-    assert collect(case(root), removes=True).deeds == ()
+    assert repair(case(root), SETTINGS).actions == ()
+    assert collect(case(root), removes=True).actions == ()
 
 
 class PausesOnce(TrialScheduler):
@@ -604,7 +606,7 @@ def test_what_a_scheduler_of_the_users_decided_is_judged_and_mended_without_it(
     paused: Path,
 ) -> None:
     assert verify(case(paused)).findings == ()
-    assert collect(case(paused), removes=True).deeds == ()
+    assert collect(case(paused), removes=True).actions == ()
     for path in paused.glob("*/result.json"):
         path.write_text("{}")
     assert set(kinds(verify(case(paused)))) == {"rows-behind"}
@@ -622,7 +624,7 @@ def test_a_journal_too_old_to_have_what_a_scheduler_decided_is_left_alone(
     (finding,) = [f for f in verify(case(root)).findings if f.kind.startswith("journal")]
     assert finding.kind == "journal-foreign"
     assert "the decisions of the experiment's scheduler" in finding.what
-    assert repair(case(root), SETTINGS).deeds == collect(case(root), removes=True).deeds == ()
+    assert repair(case(root), SETTINGS).actions == collect(case(root), removes=True).actions == ()
     with pytest.raises(NotFit, match="cannot be read"):
         sync(case(root))
 

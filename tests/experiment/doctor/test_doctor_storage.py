@@ -91,7 +91,7 @@ def test_what_sync_has_brought_there_is_sound_from_both_sides(
     for report in (verify(case), verify(case, depth=Depth.DOWNLOAD), verify(alone)):
         assert report.findings == ()
     assert checker.check(there, tensorboard=True) == []
-    assert sync(case).deeds == ()
+    assert sync(case).actions == ()
     assert content(there) == before
 
 
@@ -165,10 +165,10 @@ def test_what_is_wrong_there_is_found_from_both_sides_and_sync_mends_it(
     assert all(finding.where.startswith("storage: ") for finding in found)
     mended = sync(case)
     assert mended.findings == ()
-    assert mended.deeds
+    assert mended.actions
     assert verify(alone, depth=Depth.DOWNLOAD).findings == ()
     assert checker.check(there, tensorboard=True) == []
-    assert sync(case).deeds == ()
+    assert sync(case).actions == ()
 
 
 def test_a_head_that_names_files_elsewhere_is_not_followed(
@@ -202,7 +202,7 @@ def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
     assert verify(case).is_sound
     (finding,) = verify(case, depth=Depth.DOWNLOAD).findings
     assert "model.txt has a different sha256 checksum" in finding.what
-    assert sync(case, downloads=True).deeds
+    assert sync(case, downloads=True).actions
     assert weights.read_bytes() == data
 
 
@@ -216,7 +216,7 @@ def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
     assert finding.remedy is Remedy.REPAIR
     report = repair(case, SETTINGS)
     assert manifest.load(newest(here)).reached == reached
-    assert [deed.what for deed in report.deeds] == [
+    assert [action.what for action in report.actions] == [
         "downloaded from storage, which has it complete"
     ]
     assert report.findings == ()
@@ -228,7 +228,7 @@ def test_a_checkpoint_that_is_only_there_is_no_loss(case: DoctorTarget, here: Pa
     """As after a move to another machine: a restore fetches what it needs."""
     shutil.rmtree(newest(here))
     assert verify(case).findings == ()
-    assert repair(case, SETTINGS).deeds == ()
+    assert repair(case, SETTINGS).actions == ()
 
 
 def test_a_checkpoint_that_is_nowhere_is_dropped(
@@ -239,7 +239,7 @@ def test_a_checkpoint_that_is_nowhere_is_dropped(
     found = {finding.kind: finding for finding in verify(case).findings}
     assert found["storage-checkpoint"].remedy is Remedy.NONE
     report = repair(case, SETTINGS)
-    assert ["checkpoint 3 dropped" in deed.what for deed in report.deeds] == [True]
+    assert ["checkpoint 3 dropped" in action.what for action in report.actions] == [True]
     assert sync(case).is_sound
     trial = recover(Layout(here)).machine.trials["d2a66_00000"]
     assert [record.index for record in trial.checkpoints] == [0, 1, 2]
@@ -251,7 +251,7 @@ def test_what_changed_here_is_not_uploaded_as_if_it_were_whole(
     (newest(here) / "model.txt").write_text("model of iteration 5")
     remove_a_checkpoint(there)
     report = sync(case)
-    assert not [deed for deed in report.deeds if "uploaded" in deed.what]
+    assert not [action for action in report.actions if "uploaded" in action.what]
     assert not newest(there).name.endswith("3")
     assert not verify(case).is_sound
 
@@ -293,9 +293,9 @@ def test_garbage_there_goes_and_what_is_named_or_the_users_stays(
         f"storage: {trial.name}/checkpoint_000017",
     ]
     for seen in (case, alone):
-        assert [deed.where for deed in collect(seen, removes=False).deeds] == garbage
+        assert [action.where for action in collect(seen, removes=False).actions] == garbage
     assert content(there) == before
-    assert [deed.where for deed in collect(case, removes=True).deeds] == garbage
+    assert [action.where for action in collect(case, removes=True).actions] == garbage
     gone = set(before) - set(content(there))
     assert gone == {
         name
@@ -315,7 +315,7 @@ def test_what_is_published_there_names_checkpoints_that_stay(
     lost = CheckpointLost(trial_id="d2a66_00000", index=0, reason="for the test")
     journal.append([pack(lost, 1.0)])
     journal.close()
-    garbage = [deed.where for deed in collect(case, removes=True).deeds]
+    garbage = [action.where for action in collect(case, removes=True).actions]
     assert garbage == [f"{newest(here).parent.name}/checkpoint_000000"]
     assert (newest(there).parent / "checkpoint_000000" / "model.txt").exists()
 
@@ -341,7 +341,7 @@ def test_a_journal_whose_start_is_unreadable_is_taken_from_there(
             else b"X" + sound[1:40] + b"?" + sound[41:]
         )
     report = repair(case, SETTINGS)
-    assert "restored its beginning from storage" in report.deeds[0].what
+    assert "restored its beginning from storage" in report.actions[0].what
     assert not [f for f in report.findings if f.kind.startswith("journal")]
     assert path.read_bytes() == sound
     assert (here / "journal" / "000001.log").read_bytes() == newest_segment

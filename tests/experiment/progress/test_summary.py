@@ -13,7 +13,7 @@ from holdfast.experiment.progress.wording import (
     closing_lines,
     duration,
     failure_lines,
-    short,
+    format_value,
     size,
     workers_lines,
 )
@@ -385,8 +385,8 @@ def test_sizes_have_three_digits(amount: float, text: str) -> None:
     [(0.123456, "0.1235"), (3, "3"), (10**15, "1e+15"), (True, "True"), ("a\n b", "a b")],
 )
 def test_values_are_short(value: object, text: str) -> None:
-    assert short(value) == text
+    assert format_value(value) == text
 
 
 def test_a_long_text_is_cut() -> None:
-    assert short("abcdefghij", 5) == "abcd…"
+    assert format_value("abcdefghij", 5) == "abcd…"

@@ -1,9 +1,12 @@
-"""Help texts that several commands share, and the types of their arguments."""
+"""The arguments that several commands have, their types, and their help texts."""
 
 from __future__ import annotations
 
 import argparse
 import math
+from typing import Any
+
+from holdfast.cli.completing import complete_experiment
 
 EXPERIMENT = (
     "the experiment's directory <storage_path>/<name>, or its URI such as "
@@ -12,6 +15,30 @@ EXPERIMENT = (
 TRIAL = "a trial's id, the beginning or end of one, or its number: 0, 1, ..."
 _BOOLS = {"true": True, "false": False}
 CODES = "exit codes: 0 sound, or done; 1 something is wrong; 2 not understood, or not found"
+
+
+def add_command(
+    commands: Any, name: str, description: str, *, json_help: str = "one JSON object, for scripts"
+) -> argparse.ArgumentParser:
+    """A command below the subparsers `commands`. Its help is the beginning of its description."""
+    short = description.partition(": ")[0].partition(". ")[0].rstrip(".")
+    command: argparse.ArgumentParser = commands.add_parser(
+        name, help=short[0].lower() + short[1:], description=description, epilog=CODES
+    )
+    command.add_argument("--json", action="store_true", help=json_help)
+    return command
+
+
+def add_experiment(command: argparse.ArgumentParser) -> None:
+    """The experiment's directory or URI."""
+    path = command.add_argument("path", metavar="EXPERIMENT", help=EXPERIMENT)
+    path.completer = complete_experiment  # type: ignore[attr-defined]
+
+
+def add_goal(command: argparse.ArgumentParser) -> None:
+    """--metric and --mode."""
+    command.add_argument("--metric", help="default: the experiment's; a/b for a nested metric")
+    command.add_argument("--mode", choices=("max", "min"), help="default: the experiment's")
 
 
 def number(text: str) -> int:

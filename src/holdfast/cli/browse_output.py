@@ -5,23 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
-from holdfast.cli.saying import quoted, say
+from holdfast.cli.printing import quoted, say
 from holdfast.experiment.browse.catalog import CatalogEntry
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.found import LocatedExperiment
-from holdfast.experiment.browse.overview import failures
+from holdfast.experiment.browse.overview import Overview, failure_causes
 from holdfast.experiment.progress.summarizer import summarize
 from holdfast.experiment.progress.summary import RunFacts
+from holdfast.experiment.progress.text_width import aligned
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import (
     best_text,
     duration,
+    format_value,
     hidden_text,
-    short,
     size,
     states_text,
 )
@@ -39,13 +39,9 @@ _STYLES = {
     Condition.UNREADABLE: "bold red",
 }
 _TRIAL_STYLES = {"TERMINATED": "green", "ERROR": "red", "RUNNING": "cyan", "PENDING": "dim"}
+_RESTORES = {0: "", 1: ", restored once"}
 _SHOWN_CAUSES = 3
 _INFERRED = 3
-
-
-def terminal_width() -> int:
-    """Columns of the terminal; 0 (no limit) if the output goes elsewhere."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
 
 
 def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> None:
@@ -56,10 +52,7 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
     header = ["NAME", "STATE", "TRIALS", "BEST", "AGE", "SIZE"]
     cells = [_cells(entry, now) for entry in entries]
     styles = [_STYLES[entry.state] for entry in entries]
-    for line, style in zip(
-        aligned([header, *cells], terminal_width()), ["bold", *styles], strict=True
-    ):
-        say(line, style)
+    _print_table([header, *cells], styles)
     for entry in entries:
         if entry.run != 1:
             say(f"{entry.name}: there are earlier runs of this name:")
@@ -78,7 +71,7 @@ def _cells(entry: CatalogEntry, now: float) -> list[str]:
         printable(entry.name),
         entry.state.value,
         _states(entry.trials, entry.not_created, entry.state),
-        "" if best is None else f"{best.metric}={short(best.value)} ({best.trial_id})",
+        "" if best is None else f"{best.metric}={format_value(best.value)} ({best.trial_id})",
         "" if entry.began_at is None else duration(max(0.0, now - entry.began_at)),
         "" if entry.size_bytes is None else size(entry.size_bytes),
     ]
@@ -94,30 +87,18 @@ def _states(counts: Mapping[str, int], not_created: int | None, state: Condition
     return text or "no trials yet"
 
 
-def aligned(lines: Sequence[Sequence[str]], width: int) -> Iterator[str]:
-    """Aligned columns. A terminal that is too narrow loses the last ones, and a line that is still
-    too long is cut."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    while width and len(widths) > 2 and sum(widths) + 2 * (len(widths) - 1) > width:
-        widths.pop()
-    for line in lines:
-        padded = (cell.ljust(size) for cell, size in zip(line, widths, strict=False))
-        text = "  ".join(padded).rstrip()
-        yield f"{text[: width - 1]}…" if width and len(text) > width else text
-
-
 def show_overview(
-    shown: Mapping[str, Any], found: LocatedExperiment, *, now: float, most: int | None
+    overview: Overview, found: LocatedExperiment, *, now: float, most: int | None
 ) -> None:
     """`holdfast show`; `most` trials in the table, None for all."""
-    state = Condition(shown["state"])
-    say(f"{shown['name']}: {state}{_because(shown, now)}", _STYLES[state])
-    states = _states(shown["counts"], shown["not_created"], state)
-    say(f"  {states}; {shown['trainable']}, began {_when(shown, now)}")
+    state = overview.state
+    say(f"{overview.name}: {state}{_because(overview, now)}", _STYLES[state])
+    states = _states(overview.counts, overview.not_created, state)
+    say(f"  {states}; {overview.trainable}, began {_when(overview, now)}")
     rows = len(found.machine.trials) if most is None else most
     summary = summarize(
         found.machine,
-        facts=RunFacts(name=shown["name"], path=shown["path"], local_path=shown["path"]),
+        facts=RunFacts(name=overview.name, path=overview.path, local_path=overview.path),
         now=found.machine.now,
         max_rows=rows,
         infer_limit=_INFERRED,
@@ -126,21 +107,19 @@ def show_overview(
         say(f"  best {best_text(summary)}")
     if text := _other_runs(found):
         say(f"  {text}")
-    for notice in shown["notices"]:
+    for notice in overview.notices:
         say(f"  {notice}", "yellow")
     is_live = state is Condition.LIVE
-    headers, cells, trials = table_of(summary, width=terminal_width(), is_live=is_live)
+    headers, cells, trials = table_of(summary, width=_terminal_width(), is_live=is_live)
     styles = [_TRIAL_STYLES.get(trial.status.value, "") for trial in trials]
     if trials:
         say("")
-        lines = aligned([headers, *cells], terminal_width())
-        for line, style in zip(lines, ["bold", *styles], strict=True):
-            say(line, style)
+        _print_table([headers, *cells], styles)
     if hidden := hidden_text(summary.hidden):
         say(f"... {hidden} (-n 0 shows all)")
     _show_failures(found)
     if not found.read.is_followed:  # only the newest can be resumed
-        _show_next(shown, state, found.machine)
+        _show_next(overview, found.machine)
 
 
 def _other_runs(found: LocatedExperiment) -> str:
@@ -155,44 +134,42 @@ def _other_runs(found: LocatedExperiment) -> str:
     return "; ".join(filter(None, [number, f"{earlier} kept: holdfast show --run 1 {path}"]))
 
 
-def _because(shown: Mapping[str, Any], now: float) -> str:
-    if shown["holder"]:
-        return f", {shown['holder']} runs it"
-    if shown["ending"] and shown["ending"] != shown["state"]:
-        return f" ({shown['ending']})"
-    if shown["heard_at"] is None:
+def _because(overview: Overview, now: float) -> str:
+    if overview.holder:
+        return f", {overview.holder} runs it"
+    if overview.ending and overview.ending != overview.state:
+        return f" ({overview.ending})"
+    if overview.heard_at is None:
         return ""
-    return f", last published to storage {duration(max(0.0, now - shown['heard_at']))} ago"
+    return f", last published to storage {duration(max(0.0, now - overview.heard_at))} ago"
 
 
-def _when(shown: Mapping[str, Any], now: float) -> str:
-    began = shown["began_at"]
+def _when(overview: Overview, now: float) -> str:
+    began = overview.began_at
     local = datetime.fromtimestamp(began).astimezone().strftime("%Y-%m-%d %H:%M")
-    restores = _RESTORES.get(shown["restores"], f", restored {shown['restores']} times")
+    restores = _RESTORES.get(overview.restores, f", restored {overview.restores} times")
     ago = duration(max(0.0, now - began))
-    return f"{local} ({ago} ago), ran {duration(shown['active_s'])}{restores}"
-
-
-_RESTORES = {0: "", 1: ", restored once"}
+    return f"{local} ({ago} ago), ran {duration(overview.active_s)}{restores}"
 
 
 def _show_failures(found: LocatedExperiment) -> None:
-    causes = failures(found)
+    causes = failure_causes(found)
     if causes:
         say("")
-    for first, count in causes[:_SHOWN_CAUSES]:
-        error = first["error"]
-        trials = "1 trial" if count == 2 else f"{count - 1} trials"
-        alike = f" (and {trials} alike)" if count > 1 else ""
-        where = f" at {error['where']}" if error["where"] else ""
-        say(f"{first['trial_id']} failed{where}: {short(error['headline'], 300)}{alike}", "red")
-        for place in (error["error_file"], *error["logs"]):
-            say(f"  {place}{_emptiness(place)}")
+    for cause in causes[:_SHOWN_CAUSES]:
+        failure = cause.failure
+        others = "1 trial" if cause.trials == 2 else f"{cause.trials - 1} trials"
+        alike = f" (and {others} alike)" if cause.trials > 1 else ""
+        where = f" at {failure.where}" if failure.where else ""
+        headline = format_value(failure.headline, 300)
+        say(f"{cause.trial_id} failed{where}: {headline}{alike}", "red")
+        for file in (failure.error_file, *failure.logs):
+            say(f"  {file}{_empty_mark(file)}")
     if len(causes) > _SHOWN_CAUSES:
         say(f"and {len(causes) - _SHOWN_CAUSES} other causes (--json has them all)")
 
 
-def _emptiness(file: str) -> str:
+def _empty_mark(file: str) -> str:
     """A mark for an empty file; "" also for one that is not here."""
     try:
         return " (empty)" if os.stat(file).st_size == 0 else ""
@@ -200,9 +177,9 @@ def _emptiness(file: str) -> str:
         return ""
 
 
-def _show_next(shown: Mapping[str, Any], state: Condition, machine: Machine) -> None:
+def _show_next(overview: Overview, machine: Machine) -> None:
     """The commands that resume or restart it."""
-    path = quoted(shown["path"])
+    path, state = quoted(overview.path), overview.state
     resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and has_rest(machine))
     if resumes:
         say(f"  holdfast resume {path}   finishes the rest")
@@ -214,3 +191,14 @@ def _show_next(shown: Mapping[str, Any], state: Condition, machine: Machine) -> 
         else:
             how, does = "--restart-errored", "restarts the failed trials"
         say(f"  holdfast resume {how} {path}   {too}{does}")
+
+
+def _print_table(lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
+    """`lines` are the header, and the rows with these `styles`."""
+    for line, style in zip(aligned(lines, _terminal_width()), ["bold", *styles], strict=True):
+        say(line, style)
+
+
+def _terminal_width() -> int:
+    """Columns of the terminal; 0 (no limit) if the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0

@@ -36,16 +36,20 @@ def json_text(plain: Any, *, in_a_line: bool = False) -> str:
 
 def complain(text: str) -> None:
     """To stderr, without credentials."""
-    told = printable(redact(text), keep="\n")
-    print(f"holdfast: {told}", file=sys.stderr, flush=True)
+    shown = printable(redact(text), keep="\n")
+    print(f"holdfast: {shown}", file=sys.stderr, flush=True)
 
 
 def say_failure(error: BaseException, *, as_json: bool, path: str, of_lines: bool = False) -> None:
     """Print the error that stopped the command; `of_lines`: JSON on one line."""
     if as_json:
-        failure = {"path": redact(path), "sound": False, "error": redact(str(error))}
-        told = {**failure, "error_type": type(error).__name__}
-        print(json_text(told, in_a_line=of_lines))
+        failure = {
+            "path": redact(path),
+            "sound": False,
+            "error": redact(str(error)),
+            "error_type": type(error).__name__,
+        }
+        print(json_text(failure, in_a_line=of_lines))
     else:
         complain(str(error))
 
