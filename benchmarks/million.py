@@ -23,7 +23,7 @@ from holdfast.experiment.records.fold import Fold
 from holdfast.experiment.records.snapshots import LastRecord, Snapshot, write_snapshot
 from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.uploader import Uploader
@@ -194,7 +194,7 @@ def _published(bench: Bench) -> list[Row]:
 async def _publications(folder: Path, count: int) -> list[Costs]:
     store = FaultyStore(MemoryStore())
     journal = Journal(folder / JOURNAL)
-    orders = Orders(
+    settings = UploaderSettings(
         root=folder,
         storage=cast(Location, Place(store)),
         experiment_id="an experiment",
@@ -208,7 +208,7 @@ async def _publications(folder: Path, count: int) -> list[Costs]:
     def silent(message: list[Any]) -> None:
         """Ignores the message."""
 
-    uploader = Uploader(orders, silent)
+    uploader = Uploader(settings, silent)
     await uploader.open()
     costs: list[tuple[float, int, int]] = []
     for _ in range(count):

@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from holdfast.forked import give_up_in_children
+from holdfast.forked import close_in_children
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.transport import CHUNK_BYTES, readable
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
@@ -70,7 +70,7 @@ class Connection:
         self._is_asking = _ask_who_sends(sock)
         self.is_open = True
         self._loop.add_reader(sock.fileno(), self._on_readable)
-        give_up_in_children(self)
+        close_in_children(self)
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         """Send as much as the socket takes now, and the rest later. Ignored after the end.
@@ -113,7 +113,7 @@ class Connection:
                 self._loop.remove_writer(self._socket.fileno())
             self._close()
 
-    def give_up(self) -> None:
+    def close_in_child(self) -> None:
         """Close without the loop: a forked child shares the parent's epoll descriptor."""
         if self.is_open:
             self.is_open = False

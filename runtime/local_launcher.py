@@ -11,7 +11,7 @@ from holdfast.runtime import process_control
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
 from holdfast.runtime.launcher import Listener
-from holdfast.runtime.process_exits import PATIENCE_S, happens, still_there, survives
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, still_there, survives
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.warm.awaited_exit import exit_of
@@ -123,9 +123,9 @@ class LocalLauncher:
         for warm_client in self._not_reaped:
             if warm_client.is_loading:  # it has no workers, and does not read orders yet
                 warm_client.kill()
-        if not await happens(self._all_gone, PATIENCE_S):
+        if not await happens(self._all_gone, EXIT_DEADLINE_S):
             self.kill()  # if the warm parent dies, the kernel kills its workers
-            await happens(self._all_gone, PATIENCE_S)
+            await happens(self._all_gone, EXIT_DEADLINE_S)
         for worker in list(self._workers.values()):
             self._leave(worker)
         async with asyncio.TaskGroup() as group:

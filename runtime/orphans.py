@@ -20,7 +20,7 @@ from holdfast.dataclass import dataclass
 # The time from SIGTERM to SIGKILL.
 GRACE_S = 1.0
 # After this time holdfast stops waiting: they hang in the kernel, or run as another user.
-PATIENCE_S = 2 * GRACE_S
+ORPHAN_DEADLINE_S = 2 * GRACE_S
 
 _CHUNK_BYTES = 1 << 16
 _NOBODY: frozenset[int] = frozenset()
@@ -207,7 +207,7 @@ class Departures:
             for one in self._waiting
         ]
         waiting += [
-            _Departure(worker=worker, status=status, left=new, until=now + PATIENCE_S)
+            _Departure(worker=worker, status=status, left=new, until=now + ORPHAN_DEADLINE_S)
             for worker, status in ended
             if worker
         ]

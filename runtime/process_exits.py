@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-PATIENCE_S = 5.0
+EXIT_DEADLINE_S = 5.0
 
 
 def on_end(process: subprocess.Popen[bytes], tell: Callable[[], None]) -> Callable[[], None]:
@@ -25,9 +25,9 @@ def on_end(process: subprocess.Popen[bytes], tell: Callable[[], None]) -> Callab
 
 async def reaped(process: subprocess.Popen[bytes], patience_s: float | None = None) -> str:
     """Wait for a process that was ordered to end. After `patience_s` seconds (default
-    `PATIENCE_S`) kill it, and after as many more stop waiting. Returns what was done; "" if it
-    ended by itself."""
-    patience_s = PATIENCE_S if patience_s is None else patience_s
+    `EXIT_DEADLINE_S`) kill it, and after as many more stop waiting. Returns what was done; "" if
+    it ended by itself."""
+    patience_s = EXIT_DEADLINE_S if patience_s is None else patience_s
     if process.poll() is not None:
         return ""
     ended = asyncio.Event()

@@ -15,7 +15,7 @@ from types import TracebackType
 LONGEST_TEXT = 1 << 16
 _LONGEST_NAME = 256
 # Longer than any `__str__` takes that ends, even on a busy machine.
-PATIENCE_S = 10.0
+TEXT_DEADLINE_S = 10.0
 # Python itself makes the text of these types, from the value alone.
 _PLAIN = frozenset({str, int, float, bool, bytes, type(None)})
 # Attributes that built-in errors show in addition to their arguments.
@@ -71,7 +71,7 @@ def traceback_of(error: BaseException, begin: TracebackType | None) -> str:
 
 
 def _endless() -> str:
-    return f"did not end within {PATIENCE_S:g} s"
+    return f"did not end within {TEXT_DEADLINE_S:g} s"
 
 
 def _is_plain(error: BaseException) -> bool:
@@ -116,7 +116,7 @@ def _made(
         except RuntimeError:  # no thread can be started, or the interpreter is ending
             attempt()
         else:
-            thread.join(PATIENCE_S)
+            thread.join(TEXT_DEADLINE_S)
     if made:
         return made[0]
     fault = faults[0] if faults else _endless()

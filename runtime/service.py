@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Protocol
 
-from holdfast.forked import give_up_in_children
+from holdfast.forked import close_in_children
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
-from holdfast.runtime.process_exits import PATIENCE_S, happens, on_end, reaped
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, on_end, reaped
 from holdfast.runtime.safe_text import message_of, type_name
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
@@ -70,9 +70,9 @@ class Service:
             except OSError:
                 ours.close()
                 raise
-        self._link = Connection(ours, on_message, self._on_closed)
+        self._connection = Connection(ours, on_message, self._on_closed)
         self._killed = ""
-        self._stop_watch = on_end(self._process, self._link.end)
+        self._stop_watch = on_end(self._process, self._connection.end)
 
     @property
     def pid(self) -> int:
@@ -80,14 +80,14 @@ class Service:
 
     @property
     def is_alive(self) -> bool:
-        return self._link.is_open
+        return self._connection.is_open
 
     @property
     def is_gone(self) -> bool:
         return self._process.poll() is not None
 
     def send(self, message: Message) -> None:
-        self._link.send(message)
+        self._connection.send(message)
 
     async def gone(self) -> str:
         """Wait for the process, for 5 s after the end of its connection; then kill it."""
@@ -99,7 +99,7 @@ class Service:
 
     async def close(self) -> str:
         """End the connection, and wait 5 s for the process; then kill it."""
-        self._link.close()
+        self._connection.close()
         self._stop_watch()
         return await reaped(self._process)
 
@@ -137,7 +137,7 @@ class ThreadService:
         self._over = asyncio.Event()
         self._fault = ""
         ours, theirs = socket.socketpair()
-        self._link = Connection(ours, on_message, self._on_closed)
+        self._connection = Connection(ours, on_message, self._on_closed)
         self._thread = threading.Thread(
             target=self._run, args=(serve, Channel(theirs.detach())), name=name, daemon=True
         )
@@ -152,11 +152,11 @@ class ThreadService:
         return self._over.is_set()
 
     def send(self, message: Message) -> None:
-        self._link.send(message)
+        self._connection.send(message)
 
     async def gone(self) -> str:
         """Wait for the thread, for at most 5 s after the end of its connection."""
-        if not await happens(self._over, PATIENCE_S):
+        if not await happens(self._over, EXIT_DEADLINE_S):
             return (
                 "hangs, probably in a call to a disk or to storage. holdfast does not wait for it"
             )
@@ -164,13 +164,13 @@ class ThreadService:
 
     async def close(self) -> str:
         """End the connection, and wait at most 5 s."""
-        self._link.close()
-        await happens(self._over, PATIENCE_S)
+        self._connection.close()
+        await happens(self._over, EXIT_DEADLINE_S)
         return ""
 
     def kill(self, why: str = "") -> None:
         """Send no more messages; a thread cannot be killed."""
-        self._link.close()
+        self._connection.close()
         self._on_closed("")
 
     def _run(self, serve: Callable[[Channel], None], channel: Channel) -> None:
@@ -185,7 +185,7 @@ class ThreadService:
                 self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
-        self._link.end()
+        self._connection.end()
         self._over.set()
 
     def _on_closed(self, reason: str) -> None:
@@ -200,9 +200,9 @@ class Inherited:
         self._descriptors = descriptors
         for descriptor in descriptors:
             os.set_inheritable(descriptor, False)
-        give_up_in_children(self)
+        close_in_children(self)
 
-    def give_up(self) -> None:
+    def close_in_child(self) -> None:
         for descriptor in self._descriptors:
             os.close(descriptor)
 

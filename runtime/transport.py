@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import Protocol
 
-from holdfast.forked import give_up_in_children
+from holdfast.forked import close_in_children
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.wire import LARGEST_FRAME, Decoder, Message, encode
 
@@ -63,7 +63,7 @@ class Channel:
         self._waiting: deque[Message] = deque()
         self._sending = threading.Lock()
         # A forked child must neither send on the connection nor keep it open.
-        give_up_in_children(self)
+        close_in_children(self)
 
     def fileno(self) -> int:
         return self._fd
@@ -116,5 +116,5 @@ class Channel:
         if fd >= 0:
             os.close(fd)
 
-    def give_up(self) -> None:
+    def close_in_child(self) -> None:
         self.close()

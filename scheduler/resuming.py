@@ -36,7 +36,7 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
     waiting = [trial_id for trial_id in state.trials if _reopen(state, trial_id, event)]
     if event.resources is not None:
         for trial_id in waiting:
-            _ask_for(state, trial_id, event.resources)
+            _set_resources(state, trial_id, event.resources)
     trials = _by_progress(state.trials[trial_id] for trial_id in waiting)
     queue = (t.trial_id for t in trials if t.trial_id not in state.questions)
     state.placement = Placement(event.capacity, queue=queue)
@@ -98,7 +98,7 @@ def _stays_paused(state: State, trial: Trial, event: Resumed) -> bool:
     return is_paused and event.unfinished is ResumeType.RESUME and state.spec.scheduler != ""
 
 
-def _ask_for(state: State, trial_id: str, resources: PlacementGroupFactory) -> None:
+def _set_resources(state: State, trial_id: str, resources: PlacementGroupFactory) -> None:
     trial = state.trials[trial_id]
     state.trials[trial_id] = evolve(trial, spec=replace(trial.spec, resources=resources))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.control.signals import StopSignals
-from holdfast.forked import children_end_here, give_up_in_children
+from holdfast.forked import children_end_here, close_in_children
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.errors import StorageError
@@ -74,11 +74,11 @@ def test_a_child_neither_keeps_the_lock_nor_gives_it_up(tmp_path: Path) -> None:
 
     def acts() -> None:
         with pytest.raises(LockLost, match="forked from its holder"):
-            lock.prove()
+            lock.check_ownership()
         lock.release()
 
     with child(acts):
-        lock.prove()
+        lock.check_ownership()
         lock.release()
         ExperimentLock(tmp_path / ".lock").release()
 
@@ -99,13 +99,13 @@ def test_what_was_being_closed_keeps_nothing_else_open_in_a_child() -> None:
     class Closing:
         given_up = 0
 
-        def give_up(self) -> None:
+        def close_in_child(self) -> None:
             Closing.given_up += 1
             os.close(-1)
 
     several = [Closing() for _ in range(3)]
     for one in several:
-        give_up_in_children(one)
+        close_in_children(one)
 
     def acts() -> None:
         assert Closing.given_up == len(several)

@@ -54,17 +54,17 @@ async def each(perform: Callable[[str, Path], Awaitable[Any]]) -> None:
 async def holdfast(*, sealed: bool) -> None:
     """The uploader's work, with or without the preparation on the local disk."""
     from holdfast.experiment.folder.layout import is_checkpoint
-    from holdfast.syncer.artifacts.orders import Orders
+    from holdfast.syncer.artifacts.settings import UploaderSettings
     from holdfast.syncer.checkpoint import manifest
     from holdfast.syncer.stores.location import Location
     from holdfast.syncer.uploader.uploader import Uploader
 
     root = CHECKPOINTS[0].parent
     storage = Location.resolve(f"s3://{bucket}/{prefix}?endpoint_override={endpoint}", None, {})
-    orders = Orders(root=root, storage=storage, experiment_id="x", journal="journal",
+    settings = UploaderSettings(root=root, storage=storage, experiment_id="x", journal="journal",
                     head="head.json", is_record=str.isidentifier,
                     is_checkpoint=is_checkpoint)  # fmt: skip
-    uploader = Uploader(orders, lambda message: None)
+    uploader = Uploader(settings, lambda message: None)
     await uploader.open()
     if sealed:
         written = {path: manifest.write(path) for path in CHECKPOINTS}

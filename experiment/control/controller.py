@@ -90,7 +90,7 @@ class ControllerParts:
     show_line: Callable[[str, int, str, str], None]
     warn: Callable[..., None]  # called with a text, and with a level other than "warning"
     on_retry: Callable[[Retry], None]
-    prove: Callable[[], None]
+    check_ownership: Callable[[], None]
 
 
 class Controller:
@@ -171,7 +171,7 @@ class Controller:
     def sweep(self) -> None:
         """Remove superseded checkpoints that the previous incarnation or uploader left behind."""
         try:
-            self._parts.prove()
+            self._parts.check_ownership()
         except LockLost as error:
             self.lose_ownership(str(error))
             return

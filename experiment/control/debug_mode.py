@@ -91,7 +91,7 @@ class InlineWorker:
         self.told_to_stop = threading.Event()
         self._listener = listener
         self._loop = asyncio.get_running_loop()
-        self._link = Connection(sock, listener.on_message, self._on_closed)
+        self._connection = Connection(sock, listener.on_message, self._on_closed)
 
     @property
     def pid(self) -> int:
@@ -102,7 +102,7 @@ class InlineWorker:
             raise ValueError(f"its pid is {self.pid}, but it reported {told}")
 
     def send(self, message: Message) -> None:
-        self._link.send(message)
+        self._connection.send(message)
 
     def kill(self, why: str) -> None:
         """Send the order to stop, because a thread cannot be killed."""
@@ -116,7 +116,7 @@ class InlineWorker:
     def end(self) -> None:
         """Called by the thread when the trial has ended."""
         with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(self._link.end)
+            self._loop.call_soon_threadsafe(self._connection.end)
 
     def _on_closed(self, reason: str) -> None:
         self._listener.on_exit(ExitCause(cause=reason or "ended"))

@@ -78,7 +78,7 @@ class Run:
     # -- from the thread of fit() ---------------------------------------------------------------
 
     def start(self) -> None:
-        self.plan.lock.prove()
+        self.plan.lock.check_ownership()
         self._thread.start()
 
     def wait(self, timeout_s: float | None) -> bool:
@@ -306,7 +306,7 @@ class Run:
             show_line=self._show_line,
             warn=self.tell,
             on_retry=self._on_retry,
-            prove=plan.lock.prove,
+            check_ownership=plan.lock.check_ownership,
         )
 
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:

@@ -14,7 +14,7 @@ from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder import layout as names
-from holdfast.experiment.folder.persisted_files import orders_for
+from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
@@ -24,7 +24,7 @@ from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import Begun
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.uploader.process import main as keep
 
@@ -75,7 +75,7 @@ def open_journal_writer(
         fsync_period_s=plan.settings.fsync_period_s,
         disk_deadline_s=plan.settings.disk_deadline_s,
         warn=lambda text: tell(text, "warning"),
-        prove=plan.lock.prove,
+        check_ownership=plan.lock.check_ownership,
     )
     writers.append(journal_writer)
     return journal_writer
@@ -84,7 +84,7 @@ def open_journal_writer(
 def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskScope) -> Uploads:
     """Start the uploader. Returns the controller's side of it."""
     opened: list[Uploads] = []
-    orders = orders_for(
+    settings = uploader_settings(
         plan.layout,
         plan.remote,
         experiment_id=plan.spec.experiment_id,
@@ -109,7 +109,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
     uploader = RestartingService(
         "uploader (it commits and uploads checkpoints)",
         lambda: _start_uploader(
-            plan, replace(orders, epoch=epochs[0] if epochs else ""), on_uploader
+            plan, replace(settings, epoch=epochs[0] if epochs else ""), on_uploader
         ),
         tasks=tasks,
         first=[],
@@ -196,12 +196,14 @@ def _start(plan: RunPlan, entry: str, on_message: Callable[[list[Any]], None]) -
 
 
 def _start_uploader(
-    plan: RunPlan, orders: Orders, on_message: Callable[[list[Any]], None]
+    plan: RunPlan, settings: UploaderSettings, on_message: Callable[[list[Any]], None]
 ) -> BackgroundService:
     """Start the uploader in a process, or in a thread if the given filesystem cannot be
     pickled."""
-    if orders.storage is not None and not orders.storage.is_picklable:
-        return ThreadService(partial(keep, orders=orders), on_message, name="holdfast-uploader")
+    if settings.storage is not None and not settings.storage.is_picklable:
+        return ThreadService(
+            partial(keep, settings=settings), on_message, name="holdfast-uploader"
+        )
     uploader = _start(plan, UPLOADER, on_message)
-    uploader.send(["open", dumps(orders, "the storage_filesystem")])
+    uploader.send(["open", dumps(settings, "the storage_filesystem")])
     return uploader

@@ -203,7 +203,7 @@ def bring_checkpoint(remote: Location, layout: Layout, folder: str) -> None:
         known = manifest.verify(partial, deep=True)
         for name in known.empty_folders:
             (partial / check_key(name)).mkdir(parents=True, exist_ok=True)
-        manifest.write(partial, reached=known.reached)
+        manifest.write(partial, progress=known.progress)
         remove_tree(target)
         os.rename(partial, target)
         fsync_dir(target.parent)

@@ -22,15 +22,15 @@ from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
 from holdfast.experiment.folder import layout as names
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.persisted_files import log_names_of, orders_for
+from holdfast.experiment.folder.persisted_files import log_names_of, uploader_settings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.opened import locked
 from holdfast.scheduler.effects import Discard
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.artifacts.mirror import may_be_behind
-from holdfast.syncer.artifacts.orders import Orders
-from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.journal.journal import MAGIC, Journal, Position
 from holdfast.syncer.stores.location import Location
@@ -146,12 +146,12 @@ class _Upload:
         return any(finding.remedy == "sync" for finding in found)
 
     def _may_lack_artifacts(self) -> bool:
-        return self._remote is not None and may_be_behind(self._orders())
+        return self._remote is not None and may_be_behind(self._settings())
 
     async def _session(self, waiting: list[kept.NamedCheckpoint]) -> None:
         is_remote = self._remote is not None
         journal = Journal(self._layout.journal, fresh=is_remote, begins=self._begins)
-        uploader = Uploader(self._orders(), partial(self._hear, journal))
+        uploader = Uploader(self._settings(), partial(self._hear, journal))
         try:
             epoch = await uploader.open()
             if self._remote is not None and self._stored is not None:
@@ -252,9 +252,9 @@ class _Upload:
                 trial = self._machine.trials[effect.trial_id]
                 self._discards.append(f"{trial.spec.dirname}/{effect.checkpoint.dirname}")
 
-    def _orders(self) -> Orders:
+    def _settings(self) -> UploaderSettings:
         options = self._machine.spec.options
-        return orders_for(
+        return uploader_settings(
             self._layout,
             self._remote,
             experiment_id=self._machine.spec.experiment_id,
@@ -277,7 +277,7 @@ async def _commit(uploader: Uploader, several: list[kept.NamedCheckpoint]) -> No
             trial_id,
             record.index,
             one.folder,
-            reached=Reached(
+            progress=TrialProgress(
                 trial_id=trial_id, iteration=record.iteration, time_total_s=record.time_total_s
             ),
             uploads=not record.stays_here,

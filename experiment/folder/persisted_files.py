@@ -1,4 +1,4 @@
-"""Orders for the uploader, from a run or the doctor: which files belong in storage."""
+"""The settings of the uploader, for a run or the doctor: which files belong in storage."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from functools import partial
 from holdfast.experiment.folder import layout as names
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.layout import log_names_of as log_names_of
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.stores.location import Location
 
 
-def orders_for(
+def uploader_settings(
     layout: Layout,
     storage: Location | None,
     *,
@@ -22,9 +22,9 @@ def orders_for(
     artifacts: bool,
     timeout_s: float,
     disk_deadline_s: float = 0.0,
-) -> Orders:
-    """The orders of an experiment; `log_names` are the files with the output of trials."""
-    return Orders(
+) -> UploaderSettings:
+    """The settings for an experiment; `log_names` are the files with the output of trials."""
+    return UploaderSettings(
         root=layout.root,
         storage=storage,
         experiment_id=experiment_id,

@@ -31,7 +31,7 @@ def serve(
     settings: ProjectorSettings,
     clock: Callable[[], float] = time.monotonic,
     *,
-    prove: Callable[[], None] = lambda: None,
+    check_ownership: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve the controller until it sends `close` or is gone.
 
@@ -40,7 +40,10 @@ def serve(
     `["done", is_complete]` after `close`: whether everything is written.
     """
     progress = _Progress(connection, clock)
-    _Server(connection, Projector(layout, settings, clock, prove=prove, progress=progress)).serve()
+    _Server(
+        connection,
+        Projector(layout, settings, clock, check_ownership=check_ownership, progress=progress),
+    ).serve()
 
 
 class _Progress:

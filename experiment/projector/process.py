@@ -15,8 +15,7 @@ from holdfast.experiment.projector.projector import ProjectorSettings
 from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
 from holdfast.syncer.files.disk_deadline import wait_at_most
-from holdfast.syncer.uploader.lock import LockLost
-from holdfast.syncer.uploader.lock import prove as prove_lock
+from holdfast.syncer.uploader.lock import LockLost, check_ownership
 
 _NICE = 10
 
@@ -40,11 +39,11 @@ def main(channel: Channel) -> None:
     # Training has priority over the files.
     give_way(_NICE)
     opening = channel.receive()
-    prove = _proof(opening)
+    check = _ownership_check(opening)
     if opening is not None:
         # Leftovers do no harm. If the lock is lost, the controller ends the run.
         with suppress(OSError, LockLost):
-            prove()
+            check()
             remove_leftovers(Layout(Path(opening[1])))
     # Read nothing before the controller says how far the journal goes: otherwise an experiment
     # that follows another in the same directory could be mistaken for it.
@@ -62,13 +61,13 @@ def main(channel: Channel) -> None:
         _Begun(channel, first),
         Layout(Path(root)),
         ProjectorSettings(**settings),
-        prove=prove,
+        check_ownership=check,
     )
 
 
-def _proof(opening: list[Any] | None) -> Callable[[], None]:
+def _ownership_check(opening: list[Any] | None) -> Callable[[], None]:
     """The function that proves that this run still owns the experiment."""
     if opening is None:
         return lambda: None
     _, root, _, (descriptor, said), _ = opening
-    return partial(prove_lock, Layout(Path(root)).lock, descriptor, said)
+    return partial(check_ownership, Layout(Path(root)).lock, descriptor, said)

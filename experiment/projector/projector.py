@@ -63,17 +63,17 @@ class Projector:
         clock: Callable[[], float] = time.monotonic,
         *,
         boot: str | None = None,
-        prove: Callable[[], None] = lambda: None,
+        check_ownership: Callable[[], None] = lambda: None,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> None:
         """Start at the beginning of the journal; nothing is read yet.
 
-        `boot` names this boot of the operating system, for tests. `prove` raises LockLost if
-        another run owns the experiment: then nothing is removed. `progress` is called with the
-        bytes of the journal that are read and their total.
+        `boot` names this boot of the operating system, for tests. `check_ownership` raises
+        LockLost if another run owns the experiment: then nothing is removed. `progress` is called
+        with the bytes of the journal that are read and their total.
         """
         self._progress = progress
-        self._prove = prove
+        self._check_ownership = check_ownership
         self._layout = layout
         self._settings = settings
         self._clock = clock
@@ -227,7 +227,7 @@ class Projector:
     def _remove_unrecorded_of(self, trial_ids: Iterable[str]) -> None:
         trials = self._fold.machine.trials
         with suppress(OSError, LockLost):  # leftovers do no harm
-            self._prove()
+            self._check_ownership()
             remove_unrecorded_checkpoints(
                 self._layout, [trials[trial_id] for trial_id in trial_ids]
             )

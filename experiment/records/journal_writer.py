@@ -41,13 +41,13 @@ class JournalWriter:
         fsync_period_s: float,
         disk_deadline_s: float = 0.0,
         warn: Callable[[str], None] = lambda text: None,
-        prove: Callable[[], None] = lambda: None,
+        check_ownership: Callable[[], None] = lambda: None,
     ) -> None:
         """Write to `journal`.
 
         A disk that does not answer for `disk_deadline_s` (0: no deadline) counts as failed. `warn`
-        is called about a failed fsync. `prove` is called at each sync, in a thread: it raises
-        StorageError if another run owns the experiment.
+        is called about a failed fsync. `check_ownership` is called at each sync, in a thread: it
+        raises StorageError if another run owns the experiment.
         """
         self._journal = journal
         self._projector = projector
@@ -56,7 +56,7 @@ class JournalWriter:
         self._deadline_s = disk_deadline_s or math.inf
         self._waiting: asyncio.Timeout | None = None
         self._warn = warn
-        self._prove = prove
+        self._check_ownership = check_ownership
         self._fault: BaseException | None = None
         self._is_lost = False
         self._is_disk_silent = False
@@ -190,7 +190,7 @@ class JournalWriter:
     async def _force(self, unsynced: Unsynced) -> Position:
         def force() -> Position:
             position = unsynced.force()
-            self._prove()
+            self._check_ownership()
             return position
 
         until = None if self._deadline_s == math.inf else self._loop.time() + self._deadline_s

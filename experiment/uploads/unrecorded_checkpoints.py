@@ -133,7 +133,7 @@ def newest_unnamed(
 def _known(made: Manifest, trial: Trial) -> _Reached | None:
     """The progress in its manifest; None if an older version wrote it or it was copied from
     another run."""
-    reached = made.reached
+    reached = made.progress
     if reached is None or reached.trial_id != trial.trial_id:
         return None
     return _Reached(reached.iteration, reached.time_total_s)

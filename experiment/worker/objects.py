@@ -18,7 +18,7 @@ from typing import Any, overload
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
-from holdfast.forked import give_up_in_children
+from holdfast.forked import close_in_children
 from holdfast.runtime import mapped, object_folder, process_control
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import TuneError
@@ -100,9 +100,9 @@ class _OwnObjects:
         object_folder.sweep(os.environ)
         self._object_folder = object_folder.ObjectFolder(os.environ)
         atexit.register(self.close)
-        give_up_in_children(self)
+        close_in_children(self)
 
-    def give_up(self) -> None:
+    def close_in_child(self) -> None:
         """Called in a forked child, which has put nothing yet."""
         self._lock = threading.Lock()
         if self._object_folder is not None:

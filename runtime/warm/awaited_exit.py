@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast.runtime.connection import LATE_S
-from holdfast.runtime.process_exits import PATIENCE_S
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S
 from holdfast.runtime.stopped import Watched, is_stopped_now
 from holdfast.runtime.warm.pending_launches import ANSWER_S, PendingLaunches
 from holdfast.runtime.warm.succession import Forker
 
 # Before this time, a parent that does not answer has been killed, and its workers with it.
-LEFT_AFTER_S = ANSWER_S + 3 * PATIENCE_S
+LEFT_AFTER_S = ANSWER_S + 3 * EXIT_DEADLINE_S
 
 
 async def exit_of(
@@ -32,8 +32,8 @@ async def exit_of(
     loop = asyncio.get_running_loop()
     since, is_asked = loop.time(), False
     while True:
-        due = loop.time() + PATIENCE_S
-        await asyncio.sleep(PATIENCE_S)
+        due = loop.time() + EXIT_DEADLINE_S
+        await asyncio.sleep(EXIT_DEADLINE_S)
         if is_gone():
             return
         now = loop.time()

@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.runtime import process_control
-from holdfast.runtime.orphans import PATIENCE_S, Departures, Ended, Orphans
+from holdfast.runtime.orphans import ORPHAN_DEADLINE_S, Departures, Ended, Orphans
 
 
 class Children:
@@ -67,7 +67,7 @@ class Children:
         self._departures.settle(time.monotonic())
 
     def end(self) -> None:
-        """Kill all workers, and wait for them and for orphans, for `PATIENCE_S` at most."""
+        """Kill all workers, and wait for them and for orphans, for `ORPHAN_DEADLINE_S` at most."""
         for pid in list(self._workers):
             process_control.kill_group(pid)
         self._outlive()
@@ -87,7 +87,7 @@ class Children:
         poll = select.poll()
         poll.register(self.waker, select.POLLIN)
         now = time.monotonic()
-        deadline = now + PATIENCE_S
+        deadline = now + ORPHAN_DEADLINE_S
         while now < deadline:
             self._collect()
             if not self._orphans.end(now) and not self._workers:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
-from holdfast.runtime.process_exits import PATIENCE_S, happens, leave, on_end
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, leave, on_end
 from holdfast.runtime.wire import Message
 
 
@@ -48,16 +48,16 @@ class WarmClient:
             except OSError:
                 ours.close()
                 raise
-        self._link = Connection(ours, self._listen, self._on_closed)
+        self._connection = Connection(ours, self._listen, self._on_closed)
         self._stop_watch = on_end(self._process, self._on_death)
-        self._link.send(load)
+        self._connection.send(load)
 
     @property
     def is_open(self) -> bool:
-        return self._link.is_open
+        return self._connection.is_open
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        self._link.send(message, fds)
+        self._connection.send(message, fds)
 
     @property
     def is_loading(self) -> bool:
@@ -75,12 +75,12 @@ class WarmClient:
 
     async def close(self) -> str:
         """Order the process to end, and wait. Returns a warning if it survives SIGKILL, or ""."""
-        self._link.send(["end"])
-        self._link.close()
-        if await happens(self._gone, PATIENCE_S):
+        self._connection.send(["end"])
+        self._connection.close()
+        if await happens(self._gone, EXIT_DEADLINE_S):
             return ""
         self.kill()
-        if await happens(self._gone, PATIENCE_S):
+        if await happens(self._gone, EXIT_DEADLINE_S):
             return ""
         self._stop_watch()
         return f"the warm parent {leave(self._process)}"
@@ -102,8 +102,8 @@ class WarmClient:
         self.kill()
 
     def _on_death(self) -> None:
-        self._link.drain()
-        self._link.close()
+        self._connection.drain()
+        self._connection.close()
         self.kill()
         if self._process.poll() is None:  # a debugger keeps it from being reaped
             leave(self._process)

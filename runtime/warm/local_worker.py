@@ -13,7 +13,7 @@ from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import Listener
 from holdfast.runtime.orphans import is_child
-from holdfast.runtime.process_exits import PATIENCE_S
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S
 from holdfast.runtime.warm.succession import Forker
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 
@@ -43,16 +43,16 @@ class LocalWorker:
         self.forker: Forker | None = None
         self._listener = listener
         self._launcher = launcher
-        self._link: Connection | None = None
+        self._connection: Connection | None = None
 
     def connect(self, sock: socket.socket) -> None:
-        self._link = Connection(
+        self._connection = Connection(
             sock, self._listener.on_message, self._on_closed, largest=LARGEST_FROM_WORKER
         )
 
     @property
     def pid(self) -> int:
-        known = 0 if self._link is None else self._link.peer_pid
+        known = 0 if self._connection is None else self._connection.peer_pid
         return known or self._told_pid
 
     @property
@@ -72,8 +72,8 @@ class LocalWorker:
             raise ValueError(f"its pid is {self.pid}, but it reported {told}")
 
     def send(self, message: Message) -> None:
-        if self._link is not None:
-            self._link.send(message)
+        if self._connection is not None:
+            self._connection.send(message)
 
     def kill(self, why: str) -> None:
         is_first, self.killed = not self.killed, self.killed or why
@@ -92,10 +92,10 @@ class LocalWorker:
         if self.pid:
             process_control.kill_group(self.pid)
         # A child that has left the worker's process group may keep the connection open. After
-        # `PATIENCE_S` the worker counts as gone anyway.
-        alive = self._link is not None and self._link.is_open
+        # `EXIT_DEADLINE_S` the worker counts as gone anyway.
+        alive = self._connection is not None and self._connection.is_open
         loop = asyncio.get_running_loop()
-        loop.call_later(PATIENCE_S if alive else 0, self._launcher.on_closed, self)
+        loop.call_later(EXIT_DEADLINE_S if alive else 0, self._launcher.on_closed, self)
 
     def gone(self, ending: ExitCause) -> None:
         """Report the exit, after the messages that the worker sent before it ended: they may
@@ -104,9 +104,9 @@ class LocalWorker:
         if self._broken and self._broken not in ending.cause:
             # The worker ended with its connection, before the order to kill it arrived.
             ending = replace(ending, cause=f"{ending.cause}: {self._broken}")
-        if self._link is not None:
-            self._link.drain()
-            self._link.close()
+        if self._connection is not None:
+            self._connection.drain()
+            self._connection.close()
         self._listener.on_exit(ending)
 
     def _on_closed(self, reason: str) -> None:

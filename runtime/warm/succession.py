@@ -71,22 +71,22 @@ class Successor:
         self._heard = on_message
         ours, theirs = socket.socketpair()
         with theirs:
-            self._link = Connection(ours, self._listen, self._on_closed)
+            self._connection = Connection(ours, self._listen, self._on_closed)
             parent.send(["succeed", name], [theirs.fileno()])
         self._deadline = self._await()
-        self._link.send(["preload", list(modules), directory])
+        self._connection.send(["preload", list(modules), directory])
 
     @property
     def is_open(self) -> bool:
-        return self.is_ready and self._link.is_open
+        return self.is_ready and self._connection.is_open
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
-        self._link.send(message, fds)
+        self._connection.send(message, fds)
 
     @property
     def pid(self) -> int:
         """0 before its first message."""
-        return self._link.peer_pid
+        return self._connection.peer_pid
 
     @property
     def is_loading(self) -> bool:
@@ -98,12 +98,12 @@ class Successor:
 
     def ended(self) -> None:
         """Called after its death, which also kills its workers. Reads its last messages."""
-        self._link.drain()
+        self._connection.drain()
         self.close()
 
     def close(self) -> None:
         self._deadline.cancel()
-        self._link.close()
+        self._connection.close()
 
     def _await(self) -> asyncio.TimerHandle:
         return asyncio.get_running_loop().call_later(IMPORT_PATIENCE_S, self.kill)

@@ -2,7 +2,7 @@
 
 Such a child has a copy of everything, including holdfast's frames that called the user code. So it
 ends when it leaves user code (`children_end_here`), and closes its parent's locks, journals and
-connections (`give_up_in_children`).
+connections (`close_in_children`).
 """
 
 from __future__ import annotations
@@ -57,25 +57,25 @@ def exit_status(stop: SystemExit) -> int:
 class Owned(Protocol):
     """An object that only the process that created it may use."""
 
-    def give_up(self) -> None:
+    def close_in_child(self) -> None:
         """Called in a forked child: close descriptors; do not send, write or remove anything."""
 
 
-def give_up_in_children(owned: Owned) -> None:
-    """Call `owned.give_up()` in every child forked from now on, as long as `owned` exists."""
+def close_in_children(owned: Owned) -> None:
+    """Call `owned.close_in_child()` in every child that is forked while `owned` exists."""
     _owned.add(owned)
 
 
 _owned: WeakSet[Owned] = WeakSet()
 
 
-def _give_up() -> None:
+def _close_all() -> None:
     for owned in list(_owned):
         # Another thread may have been closing it during the fork. An error here must not keep the
         # other objects open.
         with suppress(OSError):
-            owned.give_up()
+            owned.close_in_child()
     _owned.clear()
 
 
-os.register_at_fork(after_in_child=_give_up)
+os.register_at_fork(after_in_child=_close_all)

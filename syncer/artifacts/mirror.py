@@ -15,10 +15,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.artifacts.plan import LISTING_NAME, Changes, Known, changes, missing_there
 from holdfast.syncer.artifacts.scan import Scope, covers, folders, reason, scan
-from holdfast.syncer.artifacts.stable_read import StableRead, read_steady, stands_still
+from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.artifacts.stable_read import StableRead, is_unchanged, read_stable
 from holdfast.syncer.artifacts.stored_index import (
     FolderIndex,
     Listed,
@@ -48,16 +48,16 @@ class Mirror:
 
     def __init__(
         self,
-        orders: Orders,
+        settings: UploaderSettings,
         storage: OwnedStore,
         retry: StorageRetry,
         tell: Callable[[list[Any]], None],
     ) -> None:
-        self._orders = orders
+        self._settings = settings
         self._storage = storage
         self._retry = retry
         self._tell = tell
-        self._local = LocalIndex(orders.root)
+        self._local = LocalIndex(settings.root)
         self._folders: dict[str, FolderIndex] = {}
         self._writing = asyncio.Lock()
         self._told_unwritten = False
@@ -84,7 +84,7 @@ class Mirror:
 
         Raises StorageError.
         """
-        return await self._send("artifacts", wanted) if self._orders.artifacts else 0
+        return await self._send("artifacts", wanted) if self._settings.artifacts else 0
 
     async def index_of(self, folder: str) -> FolderIndex:
         """The index of a folder: its files in storage."""
@@ -135,12 +135,12 @@ class Mirror:
 
     def _look(self, scope: Scope, wanted: Sequence[str] | None) -> list[Look]:
         """Scan all folders in one thread call, because there may be ten thousand."""
-        there = folders(self._orders)
+        there = folders(self._settings)
         chosen = there if wanted is None else [name for name in there if name in set(wanted)]
         return [
             Look(
                 folder=folder,
-                found=scan(self._orders, folder, scope),
+                found=scan(self._settings, folder, scope),
                 index=None if folder in self._folders else self._local.load(folder),
             )
             for folder in chosen
@@ -153,7 +153,7 @@ class Mirror:
         if index.has_file and not look.found.has_index:
             # The folder was lost, and perhaps created again. The user did not remove its files.
             index.lose()
-        decided = changes(index.known, look.found, covers(self._orders, scope))
+        decided = changes(index.known, look.found, covers(self._settings, scope))
         if not index.has_file:
             decided = replace(decided, first=(), gone=())
         return FolderSync(index, look.found, decided, dict(look.found.skipped))
@@ -193,18 +193,18 @@ class Mirror:
             part.skipped[key] = f"it cannot be read ({reason(error)})"
         except (StorageRefused, NotStored) as error:
             # Some servers answer 404 to a name that they do not support.
-            if await threads.call(partial(os.path.lexists, self._orders.root / key)):
+            if await threads.call(partial(os.path.lexists, self._settings.root / key)):
                 part.skipped[key] = str(error)
                 sync.refused += 1
             if sync.refused > _MOST_REFUSED:
                 raise
 
     async def _send_as_it_is(self, part: FolderSync, key: str) -> None:
-        path = self._orders.root / key
+        path = self._settings.root / key
         # A second time if a large file began to change while it was sent.
         for _ in range(2):
             state = await threads.call(
-                partial(read_steady, path, copies=self._orders.root / part.index.name)
+                partial(read_stable, path, copies=self._settings.root / part.index.name)
             )
             if state is None:
                 part.skipped[key] = HELD_BACK
@@ -215,7 +215,7 @@ class Mirror:
                 state.close()
             if not isinstance(state.source, Path) or state.is_copy:
                 return
-            if await threads.call(partial(stands_still, path, state.facts)):
+            if await threads.call(partial(is_unchanged, path, state.facts)):
                 return
             part.index.doubt([key])
         part.skipped[key] = "it changed while it was sent, and will be sent again"
@@ -225,7 +225,7 @@ class Mirror:
         before = index.known.get(key)
         if before is None or before.checksum != state.checksum:
             index.doubt([key])
-            index.is_listed &= self._orders.is_record(key)
+            index.is_listed &= self._settings.is_record(key)
             await self._retry.until_done(f"upload {key}", lambda: self._put(key, source))
             part.sent.add(key)
         index.sent(key, Known(state.facts, state.checksum, state.is_settled))
@@ -239,7 +239,7 @@ class Mirror:
     async def _remove(self, part: FolderSync, keys: Sequence[str]) -> None:
         if not keys:
             return
-        if not all(map(self._orders.is_record, keys)):
+        if not all(map(self._settings.is_record, keys)):
             await self._earlier(part.index)  # before the removed files are forgotten
             part.index.is_listed = False
         await self._retry.until_done(
@@ -280,7 +280,7 @@ class Mirror:
                 size=known.facts.size, checksum=known.checksum, mtime_ns=known.facts.mtime_ns
             )
             for key, known in index.known.items()
-            if not self._orders.is_record(key)
+            if not self._settings.is_record(key)
         }
         key, data = f"{above}{LISTING_NAME}", listing_bytes(listed)
         await self._retry.until_done(
@@ -327,17 +327,17 @@ class Mirror:
         self.skipped.note({f"{sync.scope} {part.index.name}": part.skipped for part in parts})
 
 
-def may_be_behind(orders: Orders) -> bool:
+def may_be_behind(settings: UploaderSettings) -> bool:
     """Whether artifacts differ from those in storage, as far as this tree knows.
 
     Raises OSError.
     """
-    if not orders.artifacts:
+    if not settings.artifacts:
         return False
-    local, ours = LocalIndex(orders.root), covers(orders, "artifacts")
+    local, ours = LocalIndex(settings.root), covers(settings, "artifacts")
     local.look_back()
-    for folder in folders(orders):
-        index, found = local.load(folder), scan(orders, folder, "artifacts")
+    for folder in folders(settings):
+        index, found = local.load(folder), scan(settings, folder, "artifacts")
         if not index.is_listed or changes(index.known, found, ours) != _NOTHING:
             return True
     return False

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.mirror import Mirror
-from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.artifacts.plan import LISTING_NAME, Known, folders_above
 from holdfast.syncer.artifacts.scan import facts_of, reason
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.artifacts.stable_read import checksum_of
 from holdfast.syncer.artifacts.stored_index import FolderIndex, Listed, read_listing
 from holdfast.syncer.errors import NotStored
@@ -26,7 +26,11 @@ _AT_ONCE = 16
 
 
 async def restore_artifacts(
-    folder: str, orders: Orders, storage: OwnedStore, retry: StorageRetry, mirror: Mirror
+    folder: str,
+    settings: UploaderSettings,
+    storage: OwnedStore,
+    retry: StorageRetry,
+    mirror: Mirror,
 ) -> None:
     """Download the files of the trial in `folder` that were never here, and check them.
 
@@ -37,8 +41,8 @@ async def restore_artifacts(
     entries, listing = await retry.until_done(
         f"look for the files of {folder}", partial(_look, folder, storage)
     )
-    wanted = [entry for entry in entries if _should_restore(entry.key, folder, orders, index)]
-    home = _Home(orders=orders, folder=folder, index=index, listing=listing)
+    wanted = [entry for entry in entries if _should_restore(entry.key, folder, settings, index)]
+    home = _Home(settings=settings, folder=folder, index=index, listing=listing)
     skipped: dict[str, str] = {}
 
     async def bring(entry: ObjectInfo) -> None:
@@ -60,13 +64,13 @@ async def restore_artifacts(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Home:
-    orders: Orders
+    settings: UploaderSettings
     folder: str
     index: FolderIndex
     listing: _Listing
 
     def path(self, key: str) -> Path:
-        return self.orders.root / key
+        return self.settings.root / key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +110,7 @@ async def _look(folder: str, storage: OwnedStore) -> tuple[list[ObjectInfo], _Li
     return entries, listing
 
 
-def _should_restore(key: str, folder: str, orders: Orders, index: FolderIndex) -> bool:
+def _should_restore(key: str, folder: str, settings: UploaderSettings, index: FolderIndex) -> bool:
     """Whether to download the key. Names come from the network: one with `..` would be written
     elsewhere."""
     try:
@@ -116,13 +120,13 @@ def _should_restore(key: str, folder: str, orders: Orders, index: FolderIndex) -
     if not key.startswith(f"{folder}/") or key in index.known:
         return False
     above = list(folders_above(key))
-    if any(orders.is_ours(name, is_folder=True) for name in above):
+    if any(settings.is_ours(name, is_folder=True) for name in above):
         return False
     # A trial's folder must not replace one of holdfast's files either.
     files = [key, *(name for name in above if name.startswith(f"{folder}/"))]
-    if any(orders.is_ours(name, is_folder=False) or orders.is_remade(name) for name in files):
+    if any(settings.is_ours(name, is_folder=False) or settings.is_remade(name) for name in files):
         return False
-    return not os.path.lexists(orders.root / key)
+    return not os.path.lexists(settings.root / key)
 
 
 async def _bring(

@@ -13,36 +13,36 @@ from dataclasses import field
 from typing import Literal
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.artifacts.plan import INDEX_NAME, FileStat, FolderScan
+from holdfast.syncer.artifacts.settings import UploaderSettings
 
 Scope = Literal["records", "artifacts"]
 
 
-def covers(orders: Orders, scope: Scope) -> Callable[[str], bool]:
+def covers(settings: UploaderSettings, scope: Scope) -> Callable[[str], bool]:
     """A predicate of keys: those of the records, or else those of the artifacts."""
     wanted = scope == "records"
-    return lambda key: orders.is_record(key) is wanted
+    return lambda key: settings.is_record(key) is wanted
 
 
-def folders(orders: Orders) -> list[str]:
+def folders(settings: UploaderSettings) -> list[str]:
     """The folders with an index each: "", for the experiment's own files, and the trials' folders.
 
     Raises OSError.
     """
-    with os.scandir(orders.root) as entries:
+    with os.scandir(settings.root) as entries:
         found = [
             entry.name
             for entry in entries
             if entry.is_dir(follow_symlinks=False)
-            and not orders.is_ours(entry.name, is_folder=True)
+            and not settings.is_ours(entry.name, is_folder=True)
         ]
     return ["", *sorted(found)]
 
 
-def scan(orders: Orders, folder: str, scope: Scope) -> FolderScan:
+def scan(settings: UploaderSettings, folder: str, scope: Scope) -> FolderScan:
     """The files of a folder that belong to the scope; records are only at its top level."""
-    walk = _Walk(orders, os.fspath(orders.root), folder, scope)
+    walk = _Walk(settings, os.fspath(settings.root), folder, scope)
     waiting = [folder]
     while waiting:
         waiting += walk.enter(waiting.pop())
@@ -61,7 +61,7 @@ class _Walk:
     So it makes one scandir per folder; further calls happen only for links and subfolders.
     """
 
-    orders: Orders
+    settings: UploaderSettings
     root: str
     top: str
     scope: Scope
@@ -99,7 +99,7 @@ class _Walk:
     def _add(self, key: str, entry: os.DirEntry[str]) -> bool:
         """Add a file; return whether the entry is a folder to scan."""
         is_folder = entry.is_dir(follow_symlinks=False)
-        if not self._is_wanted(key, is_folder) or self.orders.is_ours(key, is_folder=is_folder):
+        if not self._is_wanted(key, is_folder) or self.settings.is_ours(key, is_folder=is_folder):
             return False
         if not _is_utf8(entry.name):
             self.skipped[ascii(key)] = "its name is not UTF-8, which storage requires"
@@ -122,10 +122,10 @@ class _Walk:
         """Whether the entry belongs to the scope; the top folder and the records need no
         subfolders."""
         if self.scope == "records":
-            return not is_folder and self.orders.is_record(key)
+            return not is_folder and self.settings.is_record(key)
         if "/" not in key:
-            return not is_folder and not self.orders.is_record(key)
-        return is_folder or not self.orders.is_record(key)
+            return not is_folder and not self.settings.is_record(key)
+        return is_folder or not self.settings.is_record(key)
 
     def _may_enter(self, key: str, facts: os.stat_result) -> bool:
         """Whether to scan a folder: not a mounted one, whose files may vanish without being

@@ -49,11 +49,11 @@ class StableRead:
             self.source.unlink(missing_ok=True)
 
 
-def read_steady(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> StableRead | None:
+def read_stable(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> StableRead | None:
     """A state of the file; None if it is being overwritten, or if there is no space for a copy.
 
     `copies` is a folder on the same disk, for the copy of a large file that grows. For a large
-    file that did not change while it was hashed, `source` is the file itself: call `stands_still`
+    file that did not change while it was hashed, `source` is the file itself: call `is_unchanged`
     after sending it. Raises OSError.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -68,7 +68,7 @@ def read_steady(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> 
         os.close(descriptor)
 
 
-def stands_still(path: Path, facts: FileStat) -> bool:
+def is_unchanged(path: Path, facts: FileStat) -> bool:
     """Whether the file is unchanged."""
     try:
         return facts_of(os.stat(path)) == facts

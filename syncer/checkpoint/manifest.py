@@ -44,7 +44,7 @@ class FileFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class TrialProgress:
     """The progress of a trial at a checkpoint: its iteration and training time.
 
     If all records of the checkpoint are lost, this identifies it.
@@ -60,12 +60,12 @@ class Manifest:
     """The files of a directory by relative posix name, and its empty folders.
 
     The metadata that a user may set later (`.metadata.json`) is listed like any file, but its size
-    and checksum are not checked. `reached` is None in a manifest of an earlier version.
+    and checksum are not checked. `progress` is None in a manifest of an earlier version.
     """
 
     files: Mapping[str, FileFact]
     empty_folders: tuple[str, ...] = ()
-    reached: Reached | None = None
+    progress: TrialProgress | None = None
     algorithm: str = ALGORITHM
     version: int = VERSION
 
@@ -85,11 +85,11 @@ class Manifest:
             },
             "empty_folders": list(self.empty_folders),
         }
-        if self.reached is not None:
+        if self.progress is not None:
             document["reached"] = {
-                "trial_id": self.reached.trial_id,
-                "training_iteration": self.reached.iteration,
-                "time_total_s": self.reached.time_total_s,
+                "trial_id": self.progress.trial_id,
+                "training_iteration": self.progress.iteration,
+                "time_total_s": self.progress.time_total_s,
             }
         return json.dumps(document, indent=1).encode()
 
@@ -107,7 +107,7 @@ class Manifest:
                 files={inner_path(name): _fact(fields) for name, fields in files.items()},
                 empty_folders=tuple(inner_path(name) for name in folders),
                 algorithm=document["algorithm"],
-                reached=_reached(document.get("reached")),
+                progress=_progress(document.get("reached")),
             )
             whole = manifest.total_bytes == document["total_bytes"]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -137,7 +137,7 @@ def _fact(fields: Any) -> FileFact:
     return FileFact(size=size, checksum=checksum)
 
 
-def _reached(fields: object) -> Reached | None:
+def _progress(fields: object) -> TrialProgress | None:
     """The progress; None if it is damaged: no file depends on it, and the records may have it."""
     known: dict[str, Any] = fields if isinstance(fields, dict) else {}
     trial_id: Any = known.get("trial_id")
@@ -147,7 +147,7 @@ def _reached(fields: object) -> Reached | None:
         return None
     if not 0 <= iteration <= _MOST_ITERATIONS or not 0 <= total <= _MOST_SECONDS:
         return None
-    return Reached(trial_id=trial_id, iteration=iteration, time_total_s=float(total))
+    return TrialProgress(trial_id=trial_id, iteration=iteration, time_total_s=float(total))
 
 
 def _of_other_version(version: object) -> str:
@@ -167,11 +167,11 @@ def hash_directory(
     directory: str | os.PathLike[str],
     *,
     durable: bool = False,
-    reached: Callable[[int], None] = lambda count: None,
+    on_file: Callable[[int], None] = lambda count: None,
 ) -> Manifest:
     """Read and hash every file; with `durable` also fsync each one and every folder.
 
-    `reached` is called after each file with the number of files so far. Raises StorageError naming
+    `on_file` is called after each file with the number of files so far. Raises StorageError naming
     a file that cannot be read, DirectoryMissing, UnusableFile, and BytesLost for a file that the
     disk refused and that memory no longer has.
     """
@@ -181,7 +181,7 @@ def hash_directory(
         nonlocal done
         fact = _hash_file(found.path, durable=durable)
         done += 1
-        reached(done)
+        on_file(done)
         return fact
 
     manifest = _build(directory, fact_of)
@@ -204,11 +204,11 @@ def write(
     directory: str | os.PathLike[str],
     manifest: Manifest | None = None,
     *,
-    reached: Reached | None = None,
+    progress: TrialProgress | None = None,
 ) -> Manifest:
     """Hash the directory durably (unless its manifest is given) and write its manifest last."""
     hashed = manifest if manifest is not None else hash_directory(directory, durable=True)
-    made = replace(hashed, reached=reached)
+    made = replace(hashed, progress=progress)
     try:
         write_atomic(os.path.join(directory, MANIFEST_NAME), made.to_bytes())
     except OSError as error:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.forked import give_up_in_children
+from holdfast.forked import close_in_children
 from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files.durable import (
     TEMPORARY,
@@ -124,7 +124,7 @@ class Journal:
             self._create((known[-1] + 1) if known else 0)
             fsync_file(self._fd)
             fsync_dir(self.directory)
-        give_up_in_children(self)
+        close_in_children(self)
 
     @property
     def position(self) -> Position:
@@ -270,7 +270,7 @@ class Journal:
             self._create(number + 1)
         except OSError as error:
             path = self.directory / segment_name(number + 1)
-            self._give_up(path, number, sealed)
+            self._return_to(path, number, sealed)
             raise JournalFull(
                 "begin a segment of the journal", str(path), error.strerror or str(error)
             ) from error
@@ -278,7 +278,7 @@ class Journal:
         self._unsynced = True
         return number
 
-    def _give_up(self, path: Path, number: int, fd: int) -> None:
+    def _return_to(self, path: Path, number: int, fd: int) -> None:
         """Continue in segment `number` with the descriptor `fd`, because creating the next segment
         failed."""
         if self._fd != fd:
@@ -303,7 +303,7 @@ class Journal:
             if descriptor >= 0:
                 os.close(descriptor)
 
-    def give_up(self) -> None:
+    def close_in_child(self) -> None:
         """Close in a forked child, which must not write."""
         self.abandon()
 

@@ -218,11 +218,11 @@ class ArrowStore(PutsAtOnce):
         operation: str,
         key: str,
         perform: Callable[[], R],
-        deadline_s: float | None = None,
+        deadline_s: float = LOOKUP_S,
     ) -> R:
         try:
             # After the deadline the thread is abandoned.
-            async with asyncio.timeout(deadline_s or LOOKUP_S), self._slots:
+            async with asyncio.timeout(deadline_s), self._slots:
                 return await threads.call(perform)
         except Exception as error:  # each driver raises its own types
             raise self._translated(error, operation, key) from error

@@ -38,16 +38,16 @@ async def preflight(
     succeed within `deadline_s`. Raises StorageError: `operation` is the one that failed, and
     `where` is `public_name`.
     """
-    trial = _Trial(store, f"{_FOLDER}/{owner}" if owner else _FOLDER, is_alone=bool(owner))
+    check = _Preflight(store, f"{_FOLDER}/{owner}" if owner else _FOLDER, is_alone=bool(owner))
     try:
         async with asyncio.timeout(deadline_s):
-            await trial.run()
+            await check.run()
     except TimeoutError as error:
         cause = f"no answer within {deadline_s:g} s"
-        raise StorageUnavailable(trial.tried, public_name, cause, _UNREACHABLE) from error
+        raise StorageUnavailable(check.tried, public_name, cause, _UNREACHABLE) from error
     except StorageError as error:
-        await trial.clean_up()
-        told = error.during(trial.tried, public_name)
+        await check.clean_up()
+        told = error.during(check.tried, public_name)
         unreachable = isinstance(told, StorageUnavailable)
         told.advice = told.advice or (_UNREACHABLE if unreachable else _UNUSABLE)
         raise told from error
@@ -111,7 +111,7 @@ class _Pauses:
         return pause_s
 
 
-class _Trial:
+class _Preflight:
     """The four operations; `tried` is the current one."""
 
     def __init__(self, store: Store, folder: str, *, is_alone: bool) -> None:

@@ -81,11 +81,11 @@ async def probe(
 ) -> list[Step]:
     """Write, write once, overwrite, list, read and delete, and leave nothing behind. Failures are
     in the steps; the storage's errors are not raised."""
-    trial = _Probe(store, large_bytes, deadline_s)
+    check = _Probe(store, large_bytes, deadline_s)
     try:
-        return await trial.run()
+        return await check.run()
     finally:
-        await trial.clean_up()
+        await check.clean_up()
 
 
 class _Probe:

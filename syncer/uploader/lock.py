@@ -16,14 +16,14 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from holdfast.forked import give_up_in_children
+from holdfast.forked import close_in_children
 from holdfast.syncer.checkpoint.reading import LOCK_WORKERS
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.files.regular import regular_descriptor
 from holdfast.syncer.uploader.lock_copies import original_of
 from holdfast.syncer.uploader.lock_holder import Holder, holder_of, is_alive, kernels_holder_of
 
-__all__ = ["ExperimentLock", "LockLost", "Locked", "is_alive", "prove"]
+__all__ = ["ExperimentLock", "LockLost", "Locked", "check_ownership", "is_alive"]
 
 
 class Locked(StorageError):
@@ -58,7 +58,7 @@ class ExperimentLock:
         self._said = Holder.here().to_bytes()
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, self._said, 0)
-        give_up_in_children(self)
+        close_in_children(self)
 
     def fileno(self) -> int:
         """The descriptor that this incarnation's services inherit."""
@@ -71,14 +71,14 @@ class ExperimentLock:
 
     @property
     def claim(self) -> tuple[int, bytes]:
-        """The arguments for `prove` in a process that inherits the descriptor."""
+        """The arguments for `check_ownership` in a process that inherits the descriptor."""
         return self._fd, self._said
 
-    def prove(self) -> None:
+    def check_ownership(self) -> None:
         """Raise LockLost if this incarnation no longer holds the lock."""
         if self._fd < 0:
             raise _lost(self._path, "this process has released it, or was forked from its holder")
-        prove(self._path, self._fd, self._said)
+        check_ownership(self._path, self._fd, self._said)
 
     def hold(self) -> None:
         """Add an owner in this process, which must call `release`, too."""
@@ -94,7 +94,7 @@ class ExperimentLock:
         if not is_ours:
             self._close()
 
-    def give_up(self) -> None:
+    def close_in_child(self) -> None:
         """Close the lock in a forked child, which would keep the experiment locked after the
         run."""
         self._owning = threading.Lock()
@@ -147,7 +147,7 @@ class ExperimentLock:
         )
 
 
-def prove(path: Path, descriptor: int, said: bytes) -> None:
+def check_ownership(path: Path, descriptor: int, said: bytes) -> None:
     """Raise LockLost unless `descriptor` is the file at `path`, is locked, and contains `said`."""
     held = os.fstat(descriptor)
     try:
@@ -189,15 +189,15 @@ def _locks(descriptor: int, how: int = fcntl.LOCK_EX) -> bool:
 def _tells_apart(path: Path) -> bool:
     """Whether two open files of one process exclude each other on this file system; on some
     network file systems they do not."""
-    trial = path.with_name(f"{path.name}-trial-{os.getpid()}-{threading.get_ident()}")
-    first = os.open(trial, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    second = os.open(trial, os.O_RDWR | os.O_CLOEXEC)
+    probe_path = path.with_name(f"{path.name}-trial-{os.getpid()}-{threading.get_ident()}")
+    first = os.open(probe_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    second = os.open(probe_path, os.O_RDWR | os.O_CLOEXEC)
     try:
         return _locks(first) and not _locks(second)
     finally:
         os.close(first)
         os.close(second)
-        trial.unlink(missing_ok=True)
+        probe_path.unlink(missing_ok=True)
 
 
 def _open(path: Path) -> int:

@@ -1,6 +1,6 @@
 """The uploader's process: receives orders over a connection and performs them in parallel.
 
-orders:   ["open", pickled Orders]
+orders:   ["open", pickled UploaderSettings]
           ["commit", trial, index, folder, iteration, training time in seconds]
           ["seal", trial, index, folder, iteration, training time in seconds]
           ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
@@ -28,8 +28,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
 
-from holdfast.syncer.artifacts.orders import Orders
-from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, innermost
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.journal.journal import Position
@@ -54,10 +54,10 @@ class Wire(Protocol):
 class UploaderProcess:
     """Receives orders from a connection and performs them in parallel."""
 
-    def __init__(self, wire: Wire, orders: Orders | None = None) -> None:
-        """`orders` is None if the controller sends them, to an uploader in another process."""
+    def __init__(self, wire: Wire, settings: UploaderSettings | None = None) -> None:
+        """`settings` is None if the controller sends them, to an uploader in another process."""
         self._wire = wire
-        self._orders = orders
+        self._settings = settings
         self._uploader: Uploader | None = None
         self._lanes = Lanes(self._send)
         self._asked: list[tuple[Position, int, tuple[str, ...]]] = []
@@ -75,8 +75,8 @@ class UploaderProcess:
         loop = asyncio.get_running_loop()
         threading.Thread(target=self._read, args=(loop, inbox), daemon=True).start()
         async with self._lanes:
-            if self._orders is not None:
-                self._begin(self._orders)
+            if self._settings is not None:
+                self._begin(self._settings)
             while (message := await inbox.get()) is not None:
                 if message[0] == "close":
                     _, deadline_s, *manner = message
@@ -96,9 +96,9 @@ class UploaderProcess:
     def _order(self, message: list[Any]) -> None:
         """Start an order. Each trial has a lane, which keeps its orders in sequence."""
         match message:
-            case ["open", bytes(orders)]:
+            case ["open", bytes(settings)]:
                 # From the controller that started this process, over a private socket pair.
-                self._begin(pickle.loads(orders))
+                self._begin(pickle.loads(settings))
             case [
                 "commit" | "seal" as how,
                 str(trial_id),
@@ -107,20 +107,20 @@ class UploaderProcess:
                 int(iteration),
                 float() | int() as time_total_s,
             ]:
-                uploader = self._opened()
-                reached = Reached(
+                uploader = self._require_uploader()
+                progress = TrialProgress(
                     trial_id=trial_id, iteration=iteration, time_total_s=time_total_s
                 )
                 self._lanes.start(
                     trial_id,
                     folder,
                     lambda: uploader.commit(
-                        trial_id, index, folder, reached=reached, uploads=how == "commit"
+                        trial_id, index, folder, progress=progress, uploads=how == "commit"
                     ),
                     on_failure=lambda text: ["uncommitted", trial_id, index, text],
                 )
             case ["discard", str(trial_id), list(folders)]:
-                uploader = self._opened()
+                uploader = self._require_uploader()
                 # Now and not in the lane: a publication that is ordered later relies on it.
                 uploader.mark_for_removal(folders)
                 what = f"remove {folders[0]}"
@@ -140,15 +140,15 @@ class UploaderProcess:
                 self._lanes.start(ticket, folder, lambda: self._bring(ticket, folder))
             case ["publish", int(segment), int(offset), int(begins)]:
                 end = Position(segment, offset)
-                self._asked.append((end, begins, self._opened().take_pending_removals()))
+                self._asked.append((end, begins, self._require_uploader().take_pending_removals()))
                 if len(self._asked) == 1:  # otherwise a waiting task will publish this, too
                     self._lanes.start("publish", "publish the records", self._publish)
             case _:
                 raise ValueError(f"not an order: {message!r:.200}")
 
-    def _begin(self, orders: Orders) -> None:
-        wait_at_most(orders.disk_deadline_s, self._tell_of_silence)
-        self._uploader = Uploader(orders, self._told)
+    def _begin(self, settings: UploaderSettings) -> None:
+        wait_at_most(settings.disk_deadline_s, self._tell_of_silence)
+        self._uploader = Uploader(settings, self._told)
         self._lanes.start(OPEN, "open the storage", self._open)
 
     def _tell_of_silence(self, text: str) -> None:
@@ -158,13 +158,13 @@ class UploaderProcess:
         with suppress(ConnectionError):  # the controller is gone, and this process ends next
             self._wire.send(message)
 
-    def _opened(self) -> Uploader:
+    def _require_uploader(self) -> Uploader:
         assert self._uploader is not None
         return self._uploader
 
     async def _open(self) -> None:
         try:
-            epoch = await self._opened().open()
+            epoch = await self._require_uploader().open()
         except Exception as error:
             # Without the storage nothing can be uploaded: inform the controller at once.
             self._send(["refused", reason_of(error)])
@@ -177,11 +177,11 @@ class UploaderProcess:
         chosen = (
             None if None in wanted else sorted({name for names in wanted for name in names or ()})
         )
-        await self._opened().send_artifacts(chosen)
+        await self._require_uploader().send_artifacts(chosen)
 
     async def _bring(self, ticket: str, folder: str) -> None:
         try:
-            await self._opened().bring_artifacts(folder)
+            await self._require_uploader().bring_artifacts(folder)
         except Exception as error:
             # A trial that starts without its artifacts would create new ones, which would replace
             # those in storage.
@@ -201,7 +201,7 @@ class UploaderProcess:
         end, begins, _ = max(self._asked)
         pending = [folder for _, _, folders in self._asked for folder in folders]
         self._asked.clear()
-        uploader = self._opened()
+        uploader = self._require_uploader()
         try:
             await uploader.publish(end, begins)
         except BaseException:
@@ -211,21 +211,21 @@ class UploaderProcess:
         self._lanes.start("remove", "remove", lambda: self._remove(pending), is_needed=False)
 
     async def _remove(self, pending: list[str]) -> None:
-        await self._opened().discard()  # retry the removals on this machine
-        await self._opened().remove(pending)
+        await self._require_uploader().discard()  # retry the removals on this machine
+        await self._require_uploader().remove(pending)
 
     async def _discard(self, trial_id: str, what: str, folders: list[str]) -> None:
         for folder in folders:  # storage does not lack a superseded checkpoint
             self._lanes.failed.pop((trial_id, folder), None)
         try:
-            await self._opened().discard(folders)
+            await self._require_uploader().discard(folders)
         except Exception as error:
             # Reported now, but not listed at the end: storage does not lack it.
             self._send(["failed", what, reason_of(error)])
 
     async def _fetch(self, ticket: str, folder: str) -> None:
         try:
-            await self._opened().fetch(folder)
+            await self._require_uploader().fetch(folder)
         except (NotStored, ManifestMismatch) as error:
             self._send(["fetched", ticket, str(error)])
         except Exception as error:
@@ -236,7 +236,7 @@ class UploaderProcess:
 
     async def _find(self, ticket: str, trial_id: str, folder: str, first: str) -> None:
         try:
-            found = await self._opened().find(trial_id, folder, first)
+            found = await self._require_uploader().find(trial_id, folder, first)
         except Exception as error:
             # Storage may have one, and without it the trial would repeat epochs unnecessarily.
             self._tell_failure(ticket, error)
@@ -282,7 +282,7 @@ class UploaderProcess:
 
     def _late(self) -> list[str]:
         """The orders that are not done, with the reason if there is one."""
-        reasons = self._opened().unfinished
+        reasons = self._require_uploader().unfinished
         told = [f"{what}: {reason}" for what, reason in reasons.items()]
         waiting = [
             f"{what}: not done yet"
@@ -292,8 +292,8 @@ class UploaderProcess:
         return told + waiting
 
 
-def main(wire: Wire, orders: Orders | None = None) -> None:
-    """Main function of the uploader's process; or of its thread if `orders` cannot be pickled."""
+def main(wire: Wire, settings: UploaderSettings | None = None) -> None:
+    """Main function of the uploader's process, or of its thread if `settings` has no pickle."""
     import uvloop
 
-    uvloop.run(UploaderProcess(wire, orders).serve())
+    uvloop.run(UploaderProcess(wire, settings).serve())

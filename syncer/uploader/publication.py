@@ -19,7 +19,7 @@ from contextlib import suppress
 from functools import partial
 
 from holdfast.syncer.artifacts.mirror import Mirror
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageRefused
 from holdfast.syncer.files import threads
 from holdfast.syncer.journal.head import HEAD_BYTES, encode_head, parse_head, stretches_of
@@ -41,13 +41,13 @@ class Publication:
     """The published part of an experiment; `extend` publishes more."""
 
     def __init__(
-        self, orders: Orders, storage: OwnedStore, retry: StorageRetry, mirror: Mirror
+        self, settings: UploaderSettings, storage: OwnedStore, retry: StorageRetry, mirror: Mirror
     ) -> None:
-        self._orders = orders
+        self._settings = settings
         self._storage = storage
         self._retry = retry
         self._mirror = mirror
-        self._journal = orders.root / orders.journal
+        self._journal = settings.root / settings.journal
         self._published: dict[int, list[Stretch]] = {}
         # All segments before this one are completely in storage.
         self._whole_before = 0
@@ -67,14 +67,14 @@ class Publication:
 
     async def _read_head(self) -> None:
         try:
-            head = parse_head(await self._storage.read_small(self._orders.head, HEAD_BYTES))
+            head = parse_head(await self._storage.read_small(self._settings.head, HEAD_BYTES))
         except (NotStored, ValueError):
             return
         published = stretches_of(head)
         if not await threads.call(partial(self._are_here, published)):
             cause = "another machine has continued the experiment meanwhile"
             raise ClaimLost("continue in", self._storage.where, cause, "Restore it again")
-        if head["experiment_id"] == self._orders.experiment_id:
+        if head["experiment_id"] == self._settings.experiment_id:
             await self._take_over(published)
 
     def _are_here(self, stretches: Iterable[Stretch]) -> bool:
@@ -82,7 +82,7 @@ class Publication:
 
     async def _take_over(self, stretches: Iterable[Stretch]) -> None:
         """Compare the head with a listing, once per incarnation."""
-        listed = {e.key: e.size for e in await self._storage.list(self._orders.journal)}
+        listed = {e.key: e.size for e in await self._storage.list(self._settings.journal)}
         self._published, named = {}, set()
         for stretch in stretches:
             before = self._published.setdefault(stretch.segment, [])
@@ -95,7 +95,7 @@ class Publication:
         self._superseded = {n for n in names if n not in named and _is_part(n, begins)}
 
     def _key(self, name: str) -> str:
-        return f"{self._orders.journal}/{name}"
+        return f"{self._settings.journal}/{name}"
 
     async def extend(self, end: Position, begins: int) -> None:
         """Make the journal from segment `begins` up to `end` visible, and small files.
@@ -172,11 +172,11 @@ class Publication:
     async def _put_head(self, end: Position, begins: int) -> None:
         await self._storage.check(at_once=True)
         head = encode_head(
-            experiment_id=self._orders.experiment_id,
+            experiment_id=self._settings.experiment_id,
             epoch=self._storage.epoch,
             stretches=self._named(end, begins),
         )
-        await self._storage.put_for_sure(self._orders.head, head)
+        await self._storage.put_for_sure(self._settings.head, head)
 
     def _named(self, end: Position, begins: int) -> tuple[Stretch, ...]:
         numbers = range(begins, end.segment + 1)

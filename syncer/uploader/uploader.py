@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.syncer.artifacts.mirror import Mirror
-from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.artifacts.restore_artifacts import restore_artifacts
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.checkpoint.manifest import Manifest, Reached
+from holdfast.syncer.checkpoint.manifest import Manifest, TrialProgress
 from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
 from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
 from holdfast.syncer.errors import (
@@ -49,34 +49,34 @@ _SEALED_AT_ONCE = min(32, (os.cpu_count() or 1) + 4)
 class Uploader:
     """Performs orders; each method performs one kind."""
 
-    def __init__(self, orders: Orders, tell: Callable[[list[Any]], None]) -> None:
-        where = orders.storage.public if orders.storage else str(orders.root)
-        self._orders = orders
+    def __init__(self, settings: UploaderSettings, tell: Callable[[list[Any]], None]) -> None:
+        where = settings.storage.public if settings.storage else str(settings.root)
+        self._settings = settings
         self._tell = tell
         self._retry = StorageRetry(
-            timeout_s=orders.timeout_s,
+            timeout_s=settings.timeout_s,
             where=where,
             tell=lambda text: tell(["trouble", text]),
             moving=lambda: tell(["moving"]),
         )
         self._has_told_refusal = False
-        self._here = LocalRemovals(orders.root, self._tell_refusal)
+        self._here = LocalRemovals(settings.root, self._tell_refusal)
         self._storage: OwnedStore | None = None
-        if orders.storage is not None:
+        if settings.storage is not None:
             self._storage = OwnedStore(
-                orders.storage.open_store(),
+                settings.storage.open_store(),
                 where=where,
-                experiment_id=orders.experiment_id,
-                epoch=orders.epoch,
-                parallel=orders.parallel,
+                experiment_id=settings.experiment_id,
+                epoch=settings.epoch,
+                parallel=settings.parallel,
             )
-            self._mirror = Mirror(orders, self._storage, self._retry, tell)
-            self._publication = Publication(orders, self._storage, self._retry, self._mirror)
-            there = orders.storage.local_path
+            self._mirror = Mirror(settings, self._storage, self._retry, tell)
+            self._publication = Publication(settings, self._storage, self._retry, self._mirror)
+            there = settings.storage.local_path
             self._there = StoredRemovals(
                 self._storage,
                 None if there is None else Path(there),
-                timeout_s=orders.timeout_s,
+                timeout_s=settings.timeout_s,
                 refused=self._tell_refusal,
             )
         self._committed = CommittedFiles()
@@ -99,7 +99,7 @@ class Uploader:
         await self._retry.until_done(
             "look for unfinished uploads", self._storage.recall_unfinished
         )
-        await self._mirror.open(is_continued=bool(self._orders.epoch))
+        await self._mirror.open(is_continued=bool(self._settings.epoch))
         await self._publication.recall()
         return self._storage.epoch
 
@@ -109,15 +109,15 @@ class Uploader:
         index: int,
         folder: str,
         *,
-        reached: Reached | None = None,
+        progress: TrialProgress | None = None,
         uploads: bool = True,
     ) -> None:
         """Force a staged checkpoint to the disk, upload it if `uploads`, and report that. Its
-        manifest records how far the trial had `reached`.
+        manifest records the trial's `progress`.
 
         If the checkpoint is missing here, as after a move to another machine, storage may have it.
         """
-        directory, storage = self._orders.root / folder, self._storage
+        directory, storage = self._settings.root / folder, self._storage
         if not directory.exists():
             try:
                 await self._retry.until_done(f"look for {folder}", lambda: self._look_for(folder))
@@ -133,7 +133,7 @@ class Uploader:
             async with self._sealing:
                 written = await self._retry.until_done(
                     f"commit {folder}",
-                    lambda: threads.call(lambda: self._seal(directory, reached, furthest)),
+                    lambda: threads.call(lambda: self._seal(directory, progress, furthest)),
                 )
         except BytesLost as error:
             self._tell(["lost", trial_id, index, str(error)])
@@ -149,16 +149,18 @@ class Uploader:
             await self._retry.until_done(f"upload {folder}", upload.perform)
         self._tell(["committed", trial_id, index])
 
-    def _seal(self, directory: Path, reached: Reached | None, furthest: Furthest) -> Manifest:
-        """Force its files to the disk, then its name, which staging has only renamed, then its
-        manifest."""
+    def _seal(
+        self, directory: Path, progress: TrialProgress | None, furthest: Furthest
+    ) -> Manifest:
+        """Force the checkpoint's name to the disk, which staging has only renamed. Then hash the
+        files and force them to the disk, and write the manifest last."""
         try:
-            for above in (directory.parent, self._orders.root):
+            for above in (directory.parent, self._settings.root):
                 fsync_dir(above)
         except OSError as error:
             raise from_os_error(error, "commit", str(directory)) from error
-        made = manifest.hash_directory(directory, durable=True, reached=furthest.reached)
-        return manifest.write(directory, made, reached=reached)
+        made = manifest.hash_directory(directory, durable=True, on_file=furthest.reached)
+        return manifest.write(directory, made, progress=progress)
 
     async def _look_for(self, folder: str) -> None:
         """Raise NotStored or ManifestMismatch unless the checkpoint is complete in storage."""
@@ -229,7 +231,7 @@ class Uploader:
 
     async def _fetch(self, folder: str) -> None:
         storage, keys = await self._listed(folder)
-        target = self._orders.root / folder
+        target = self._settings.root / folder
         partial = target.with_name(f"{TEMPORARY}{unique()}")
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -259,7 +261,11 @@ class Uploader:
         sizes: dict[str, dict[str, int]] = {}
         for entry in await storage.list(folder):
             name, _, inside = entry.key.removeprefix(f"{folder}/").partition("/")
-            if inside and self._orders.is_checkpoint(name) and _in_order(name) >= _in_order(first):
+            if (
+                inside
+                and self._settings.is_checkpoint(name)
+                and _in_order(name) >= _in_order(first)
+            ):
                 sizes.setdefault(name, {})[inside] = entry.size
         if not sizes:
             await storage.check(at_once=True)  # it may be an empty mount point
@@ -270,10 +276,10 @@ class Uploader:
                 made = Manifest.from_bytes(data, f"{folder}/{name}")
             except (NotStored, ManifestMismatch):
                 continue
-            reached = made.reached
-            is_its = reached is not None and reached.trial_id == trial_id
-            if reached is not None and is_its and not made.differences(sizes[name]):
-                known = [name, reached.iteration, reached.time_total_s]
+            progress = made.progress
+            is_its = progress is not None and progress.trial_id == trial_id
+            if progress is not None and is_its and not made.differences(sizes[name]):
+                known = [name, progress.iteration, progress.time_total_s]
                 found.append([*known, len(made.files), made.total_bytes])
         return found
 
@@ -297,7 +303,9 @@ class Uploader:
         Raises StorageError.
         """
         if self._storage is not None:
-            await restore_artifacts(trial, self._orders, self._storage, self._retry, self._mirror)
+            await restore_artifacts(
+                trial, self._settings, self._storage, self._retry, self._mirror
+            )
 
     @property
     def left_out(self) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.process import UploaderProcess
@@ -92,7 +92,7 @@ class Keeping:
         self.orderer = Orderer()
         self.process = UploaderProcess(
             self.orderer,
-            Orders(
+            UploaderSettings(
                 root=root,
                 storage=location,
                 experiment_id="kept",

@@ -20,7 +20,7 @@ from holdfast.scheduler.events import (
 )
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
@@ -144,12 +144,12 @@ class RecordedExperiment:
             )
         )
         if record is not None and checkpoint == "committed":
-            reached = Reached(
+            progress = TrialProgress(
                 trial_id=trial_id,
                 iteration=record.iteration,
                 time_total_s=record.time_total_s,
             )
-            manifest.write(self.layout.checkpoint(trial.spec, record), reached=reached)
+            manifest.write(self.layout.checkpoint(trial.spec, record), progress=progress)
             self.add(Committed(trial_id=trial_id, index=record.index))
 
     def finish(self, trial_id: str) -> None:

@@ -173,7 +173,7 @@ async def test_one_that_holds_the_connection_of_a_lost_worker_is_not_waited_for_
 ) -> None:
     """It escapes together with the warm parent that would have ended it; the trial must not
     hang."""
-    monkeypatch.setattr(launcher_module, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(launcher_module, "EXIT_DEADLINE_S", 0.05)
     await launcher.open(f"{MODULE}:DESERTING", b"")
     worker, heard = start(launcher)
     pid = await bear(worker, heard, "popen", "fork")

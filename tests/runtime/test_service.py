@@ -191,7 +191,7 @@ async def test_a_thread_that_fails_is_reported(
 async def test_a_thread_that_does_not_end_is_left_to_itself(
     heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service_module, "PATIENCE_S", 0.01)
+    monkeypatch.setattr(service_module, "EXIT_DEADLINE_S", 0.01)
     may_end = threading.Event()
 
     def deaf(channel: Channel) -> None:

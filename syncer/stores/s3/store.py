@@ -65,6 +65,8 @@ from holdfast.syncer.stores.store import (
 R = TypeVar("R")
 
 _IN_FLIGHT_BYTES = 64 << 20
+# For a request with a deadline of its own.
+_OWN_DEADLINE = None
 
 
 class S3Store:
@@ -243,7 +245,9 @@ class S3Store:
         for attempt in range(1, DOWNLOAD_ATTEMPTS + 1):
             try:
                 # botocore retries requests, but not bodies that end early.
-                return await self._call("get", key, lambda s3: download(s3, place, target), None)
+                return await self._call(
+                    "get", key, lambda s3: download(s3, place, target), _OWN_DEADLINE
+                )
             except StorageUnavailable:
                 if attempt == DOWNLOAD_ATTEMPTS:
                     raise
@@ -305,7 +309,7 @@ class S3Store:
     def _shown(self, key: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{key}"
 
-    async def _opened(self) -> Any:
+    async def _open(self) -> Any:
         async with self._opening:
             if self._client is None:
                 client = await self._stack.enter_async_context(
@@ -325,7 +329,7 @@ class S3Store:
     ) -> R:
         try:
             async with asyncio.timeout(deadline_s):
-                return await request(await self._opened())
+                return await request(await self._open())
         except Exception as error:  # botocore and aiohttp raise many types
             raise translated(error, operation, self._shown(key), self._secrets) from error
 

@@ -59,7 +59,7 @@ def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> C
             show_line=lambda *line: None,
             warn=lambda *text: None,
             on_retry=lambda retry: None,
-            prove=lock.prove,
+            check_ownership=lock.check_ownership,
         )
     )
 

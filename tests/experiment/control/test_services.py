@@ -73,7 +73,7 @@ async def test_a_projector_that_is_not_started_again_is_a_loss(
         disk_deadline_s=10.0,
         fsync_period_s=1.0,
     )
-    lock = SimpleNamespace(claim=(0, ""), prove=lambda: None)
+    lock = SimpleNamespace(claim=(0, ""), check_ownership=lambda: None)
     plan: Any = SimpleNamespace(layout=Layout(tmp_path), settings=settings, lock=lock)
     writer = services.open_journal_writer(plan, Journal(tmp_path / "journal"), tell, free_tasks())
     assert "result.json, progress.csv and snapshots stay behind" in await first_loss(tell)
@@ -112,7 +112,7 @@ async def test_what_storage_does_not_keep_is_a_loss_and_what_is_retried_is_none(
     tell: Told, monkeypatch: pytest.MonkeyPatch, message: list[Any], level: str, said: str
 ) -> None:
     monkeypatch.setattr(services, "RestartingService", lambda *_, **__: Dead())
-    monkeypatch.setattr(services, "orders_for", lambda *_, **__: None)
+    monkeypatch.setattr(services, "uploader_settings", lambda *_, **__: None)
     sync = SimpleNamespace(
         sync_artifacts=False,
         sync_artifacts_on_checkpoint=False,

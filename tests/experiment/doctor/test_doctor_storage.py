@@ -209,13 +209,13 @@ def test_bytes_that_changed_there_are_found_by_a_download_and_put_again(
 def test_a_checkpoint_that_is_broken_here_is_taken_from_there(
     case: DoctorTarget, here: Path, there: Path
 ) -> None:
-    reached = manifest.load(newest(there)).reached
-    assert reached is not None
+    progress = manifest.load(newest(there)).progress
+    assert progress is not None
     (newest(here) / "model.txt").write_text("changed")
     (finding,) = verify(case).findings
     assert finding.remedy is Remedy.REPAIR
     report = repair(case, SETTINGS)
-    assert manifest.load(newest(here)).reached == reached
+    assert manifest.load(newest(here)).progress == progress
     assert [action.what for action in report.actions] == [
         "downloaded from storage, which has it complete"
     ]

@@ -135,7 +135,7 @@ def test_a_projector_sweeps_nothing_once_the_experiment_may_be_anothers(tmp_path
     lock = ExperimentLock(run.layout.lock)
     lost(lock)
     take_over(run.layout, in_s=10)
-    projector = Projector(run.layout, ProjectorSettings(), prove=lock.prove)
+    projector = Projector(run.layout, ProjectorSettings(), check_ownership=lock.check_ownership)
     projector.catch_up()
     run.finish(ends)
     projector.catch_up()

@@ -32,7 +32,7 @@ class Heard:
     def __init__(
         self,
         folder: Path,
-        prove: Callable[[], None] = lambda: None,
+        check_ownership: Callable[[], None] = lambda: None,
         disk_deadline_s: float = 0.0,
     ) -> None:
         self.faults: list[BaseException] = []
@@ -45,7 +45,7 @@ class Heard:
             fsync_period_s=3600,
             disk_deadline_s=disk_deadline_s,
             warn=self.warnings.append,
-            prove=prove,
+            check_ownership=check_ownership,
         )
         self.journal_writer.report_to(self.faults.append)
 
@@ -268,7 +268,7 @@ def test_the_time_in_which_a_job_was_suspended_is_none_that_the_disk_took(
         ended.wait()
 
     async def run() -> Heard:
-        heard = Heard(tmp_path, prove=ended.set, disk_deadline_s=deadline_s)
+        heard = Heard(tmp_path, check_ownership=ended.set, disk_deadline_s=deadline_s)
         heard.journal_writer.append([b"row"])
         syncing = asyncio.ensure_future(heard.journal_writer.sync())
         assert await asyncio.to_thread(begun.wait, 30)

@@ -394,7 +394,7 @@ ERRORS: dict[str, Callable[[], None]] = {way.__name__: way for way in WAYS_TO_FA
 
 
 def failing(config: dict[str, Any]) -> None:
-    safe_text.PATIENCE_S = 0.3  # for code that never ends
+    safe_text.TEXT_DEADLINE_S = 0.3  # for code that never ends
     tune.report({"n": 1})
     ERRORS[config["way"]]()
 

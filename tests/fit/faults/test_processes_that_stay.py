@@ -53,7 +53,7 @@ def staying(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     for module in (service, client):
         monkeypatch.setattr(module, "_start", noticing(module._start))
     for module in (process_exits, local_launcher, client, awaited_exit):
-        monkeypatch.setattr(module, "PATIENCE_S", PATIENCE_S)
+        monkeypatch.setattr(module, "EXIT_DEADLINE_S", PATIENCE_S)
     monkeypatch.setattr(process_exits, "_pidfd", pidfd)
     yield wanted
     for pid in wanted.values():

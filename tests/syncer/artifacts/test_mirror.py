@@ -17,7 +17,7 @@ import pytest
 from holdfast.experiment.folder.layout import is_checkpoint
 from holdfast.syncer.artifacts import mirror as mirrors
 from holdfast.syncer.artifacts import stable_read
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.artifacts.stored_index import LocalIndex
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.journal.journal import START
@@ -50,7 +50,7 @@ class Machine:
         self.store = FaultyStore(store)
         self.told: list[list[Any]] = []
         (root / "journal").mkdir(parents=True, exist_ok=True)
-        self.orders = Orders(
+        self.settings = UploaderSettings(
             root=root,
             storage=cast(Location, Place(self.store)),
             experiment_id="an experiment",
@@ -69,7 +69,7 @@ class Machine:
         return path
 
     async def open(self, **changes: Any) -> Uploader:
-        uploader = Uploader(replace(self.orders, **changes), self.told.append)
+        uploader = Uploader(replace(self.settings, **changes), self.told.append)
         await uploader.open()
         self.done()
         return uploader
@@ -448,8 +448,8 @@ async def test_a_large_file_that_changes_while_it_is_sent_is_sent_again_at_once(
 ) -> None:
     monkeypatch.setattr(
         mirrors,
-        "read_steady",
-        lambda path, copies: stable_read.read_steady(path, copies=copies, small_bytes=10),
+        "read_stable",
+        lambda path, copies: stable_read.read_stable(path, copies=copies, small_bytes=10),
     )
     path = machine.write("trial/model", "one " * 10)
     uploader = await machine.open()

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
@@ -53,7 +53,7 @@ class Machine:
         (root / "journal").mkdir(parents=True)
 
     async def uploader(self, **changes: Any) -> Uploader:
-        orders = Orders(
+        settings = UploaderSettings(
             root=self.root,
             storage=cast(Location, Place(self.store)),
             experiment_id="an experiment",
@@ -65,7 +65,7 @@ class Machine:
             artifacts=True,
             timeout_s=5.0,
         )
-        uploader = Uploader(replace(orders, **changes), self.told.append)
+        uploader = Uploader(replace(settings, **changes), self.told.append)
         await uploader.open()
         return uploader
 

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
-from holdfast.syncer.artifacts.orders import Orders
 from holdfast.syncer.artifacts.plan import FolderScan
 from holdfast.syncer.artifacts.scan import folders, scan
+from holdfast.syncer.artifacts.settings import UploaderSettings
 
 
 def _is_record(key: str) -> bool:
@@ -20,10 +20,10 @@ def _is_record(key: str) -> bool:
 
 
 @pytest.fixture
-def orders(tmp_path: Path) -> Orders:
+def settings(tmp_path: Path) -> UploaderSettings:
     root = tmp_path / "run"
     (root / "trial").mkdir(parents=True)
-    return Orders(
+    return UploaderSettings(
         root=root,
         storage=None,
         experiment_id="x",
@@ -36,26 +36,30 @@ def orders(tmp_path: Path) -> Orders:
     )
 
 
-def write(orders: Orders, *keys: str) -> None:
+def write(settings: UploaderSettings, *keys: str) -> None:
     for key in keys:
-        path = orders.root / key
+        path = settings.root / key
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(key)
 
 
-def artifacts(orders: Orders, folder: str = "trial") -> FolderScan:
-    return scan(orders, folder, "artifacts")
+def artifacts(settings: UploaderSettings, folder: str = "trial") -> FolderScan:
+    return scan(settings, folder, "artifacts")
 
 
-def test_records_lie_at_the_top_of_a_folder_and_all_else_is_an_artifact(orders: Orders) -> None:
-    write(orders, "tuner.pkl", "mine.csv", "trial/stdout", "trial/log", "trial/deep/stdout")
-    assert set(scan(orders, "trial", "records").files) == {"trial/stdout"}
-    assert set(artifacts(orders).files) == {"trial/log", "trial/deep/stdout"}
-    assert set(scan(orders, "", "records").files) == {"tuner.pkl"}
-    assert set(artifacts(orders, "").files) == {"mine.csv"}
+def test_records_lie_at_the_top_of_a_folder_and_all_else_is_an_artifact(
+    settings: UploaderSettings,
+) -> None:
+    write(settings, "tuner.pkl", "mine.csv", "trial/stdout", "trial/log", "trial/deep/stdout")
+    assert set(scan(settings, "trial", "records").files) == {"trial/stdout"}
+    assert set(artifacts(settings).files) == {"trial/log", "trial/deep/stdout"}
+    assert set(scan(settings, "", "records").files) == {"tuner.pkl"}
+    assert set(artifacts(settings, "").files) == {"mine.csv"}
 
 
-def test_holdfasts_files_are_not_artifacts_and_those_that_look_alike_are(orders: Orders) -> None:
+def test_holdfasts_files_are_not_artifacts_and_those_that_look_alike_are(
+    settings: UploaderSettings,
+) -> None:
     ours = [
         "trial/checkpoint_000003/model",
         "trial/checkpoint_1000000/model",
@@ -77,57 +81,61 @@ def test_holdfasts_files_are_not_artifacts_and_those_that_look_alike_are(orders:
         "trial/head.json",
         "trial/.tmp-mine",
     ]
-    write(orders, *ours, *theirs)
-    assert set(artifacts(orders).files) == set(theirs)
-    assert artifacts(orders).skipped == {}
+    write(settings, *ours, *theirs)
+    assert set(artifacts(settings).files) == set(theirs)
+    assert artifacts(settings).skipped == {}
 
 
-def test_the_journal_and_what_tells_of_the_storage_are_no_files_of_a_trial(orders: Orders) -> None:
-    write(orders, "journal/000000.log", ".lock", "head.json", ".stored.json", "other/x")
-    assert folders(orders) == ["", "other", "trial"]
-    assert artifacts(orders, "").files == {}
+def test_the_journal_and_what_tells_of_the_storage_are_no_files_of_a_trial(
+    settings: UploaderSettings,
+) -> None:
+    write(settings, "journal/000000.log", ".lock", "head.json", ".stored.json", "other/x")
+    assert folders(settings) == ["", "other", "trial"]
+    assert artifacts(settings, "").files == {}
 
 
-def test_names_may_be_what_a_file_system_allows(orders: Orders) -> None:
+def test_names_may_be_what_a_file_system_allows(settings: UploaderSettings) -> None:
     names = ["with space", "new\nline", "ünï/🙂", "-rf", "a\\b", "%2F?#&", "x" * 255]
     deep = "/".join(["d" * 50] * 60)
-    write(orders, *(f"trial/{name}" for name in [*names, deep]))
-    assert set(artifacts(orders).files) == {f"trial/{name}" for name in [*names, deep]}
+    write(settings, *(f"trial/{name}" for name in [*names, deep]))
+    assert set(artifacts(settings).files) == {f"trial/{name}" for name in [*names, deep]}
 
 
-def test_a_name_that_is_not_text_is_skipped(orders: Orders) -> None:
-    (orders.root / os.fsdecode(b"trial/caf\xe9")).write_text("x")
-    write(orders, "trial/other")
-    found = artifacts(orders)
+def test_a_name_that_is_not_text_is_skipped(settings: UploaderSettings) -> None:
+    (settings.root / os.fsdecode(b"trial/caf\xe9")).write_text("x")
+    write(settings, "trial/other")
+    found = artifacts(settings)
     assert set(found.files) == {"trial/other"}
     assert list(found.skipped.values()) == ["its name is not UTF-8, which storage requires"]
     assert all(key.isascii() for key in found.skipped)
 
 
-def test_a_link_to_a_file_of_the_trial_is_a_file(orders: Orders) -> None:
-    write(orders, "trial/epoch_7", "trial/checkpoint_000003/model")
-    (orders.root / "trial/best").symlink_to("epoch_7")
-    (orders.root / "trial/newest").symlink_to("checkpoint_000003/model")
-    found = artifacts(orders)
+def test_a_link_to_a_file_of_the_trial_is_a_file(settings: UploaderSettings) -> None:
+    write(settings, "trial/epoch_7", "trial/checkpoint_000003/model")
+    (settings.root / "trial/best").symlink_to("epoch_7")
+    (settings.root / "trial/newest").symlink_to("checkpoint_000003/model")
+    found = artifacts(settings)
     assert set(found.files) == {"trial/epoch_7", "trial/best", "trial/newest"}
     assert found.files["trial/best"] == found.files["trial/epoch_7"]
 
 
 def test_a_link_to_a_folder_of_the_trial_is_not_walked_twice_and_makes_no_loop(
-    orders: Orders,
+    settings: UploaderSettings,
 ) -> None:
-    write(orders, "trial/runs/1/log")
-    (orders.root / "trial/latest").symlink_to("runs/1")
-    (orders.root / "trial/runs/1/up").symlink_to("../..")
-    found = artifacts(orders)
+    write(settings, "trial/runs/1/log")
+    (settings.root / "trial/latest").symlink_to("runs/1")
+    (settings.root / "trial/runs/1/up").symlink_to("../..")
+    found = artifacts(settings)
     assert set(found.files) == {"trial/runs/1/log"}
     assert found.skipped == {}
 
 
-def test_a_link_out_of_the_trial_is_not_followed(orders: Orders, tmp_path: Path) -> None:
+def test_a_link_out_of_the_trial_is_not_followed(
+    settings: UploaderSettings, tmp_path: Path
+) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "images").write_text("100 GB")
-    write(orders, "other/file", "trial-2/file")
+    write(settings, "other/file", "trial-2/file")
     targets: dict[str, str | Path] = {
         "data": tmp_path / "data",
         "images": tmp_path / "data" / "images",
@@ -136,39 +144,39 @@ def test_a_link_out_of_the_trial_is_not_followed(orders: Orders, tmp_path: Path)
         "itself": "itself",
     }
     for name, target in targets.items():
-        (orders.root / "trial" / name).symlink_to(target)
-    found = artifacts(orders)
+        (settings.root / "trial" / name).symlink_to(target)
+    found = artifacts(settings)
     assert found.files == {}
     out = "this link leads out of the trial's folder, to "
     assert found.skipped == {
         "trial/data": f"{out}'{tmp_path}/data'",
         "trial/images": f"{out}'{tmp_path}/data/images'",
-        "trial/sibling": f"{out}'{orders.root}/trial-2/file'",
+        "trial/sibling": f"{out}'{settings.root}/trial-2/file'",
         "trial/dangling": "this link leads nowhere ('nothing')",
         "trial/itself": "this link leads nowhere ('itself')",
     }
 
 
-def test_pipes_sockets_and_devices_are_skipped(orders: Orders) -> None:
-    os.mkfifo(orders.root / "trial" / "pipe")
+def test_pipes_sockets_and_devices_are_skipped(settings: UploaderSettings) -> None:
+    os.mkfifo(settings.root / "trial" / "pipe")
     with socket.socket(socket.AF_UNIX) as server:
         here = os.getcwd()
-        os.chdir(orders.root / "trial")
+        os.chdir(settings.root / "trial")
         try:
             server.bind("socket")
         finally:
             os.chdir(here)
-        (orders.root / "trial" / "null").symlink_to("pipe")
-        found = artifacts(orders)
+        (settings.root / "trial" / "null").symlink_to("pipe")
+        found = artifacts(settings)
     assert found.files == {}
     assert set(found.skipped) == {"trial/pipe", "trial/socket", "trial/null"}
     assert "not a regular file" in found.skipped["trial/pipe"]
 
 
 def test_a_folder_that_cannot_be_read_hides_what_is_in_it(
-    orders: Orders, monkeypatch: pytest.MonkeyPatch
+    settings: UploaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(orders, "trial/closed/a", "trial/open/b")
+    write(settings, "trial/closed/a", "trial/open/b")
     real = os.scandir
 
     def refusing(path: str) -> object:
@@ -177,28 +185,28 @@ def test_a_folder_that_cannot_be_read_hides_what_is_in_it(
         return real(path)
 
     monkeypatch.setattr(os, "scandir", refusing)
-    found = artifacts(orders)
+    found = artifacts(settings)
     assert set(found.files) == {"trial/open/b"}
     assert found.skipped == {"trial/closed": "this folder cannot be read (permission denied)"}
     assert found.hides("trial/closed/a")
 
 
 def test_another_file_system_is_not_entered(
-    orders: Orders, monkeypatch: pytest.MonkeyPatch
+    settings: UploaderSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(orders, "trial/a")
-    write(orders, "trial/mounted/a")
-    real, there = os.stat, str(orders.root / "trial")
+    write(settings, "trial/a")
+    write(settings, "trial/mounted/a")
+    real, there = os.stat, str(settings.root / "trial")
 
     def elsewhere(path: Any, *args: Any, **options: Any) -> os.stat_result:
         facts = real(path, *args, **options)
         return os.stat_result((*facts[:2], -1, *facts[3:])) if str(path) == there else facts
 
     monkeypatch.setattr(os, "stat", elsewhere)
-    found = artifacts(orders)
+    found = artifacts(settings)
     assert found.skipped == {"trial/mounted": "another file system is mounted there"}
     assert set(found.files) == {"trial/a"}
 
 
-def test_a_trial_whose_folder_is_gone_is_not_there(orders: Orders) -> None:
-    assert not scan(orders, "never", "artifacts").is_there
+def test_a_trial_whose_folder_is_gone_is_not_there(settings: UploaderSettings) -> None:
+    assert not scan(settings, "never", "artifacts").is_there

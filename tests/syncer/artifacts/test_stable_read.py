@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.artifacts.scan import facts_of
-from holdfast.syncer.artifacts.stable_read import StableRead, read_steady, stands_still
+from holdfast.syncer.artifacts.stable_read import StableRead, is_unchanged, read_stable
 from holdfast.syncer.files.regular import NotRegular
 
 LONG_AGO_NS = 10**18
@@ -65,18 +65,18 @@ def kept(state: StableRead | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("small_bytes", [100, 1])
 def test_a_file_that_stands_still_is_read_as_it_is(file: Path, small_bytes: int) -> None:
-    state = read_steady(file, copies=file.parent, small_bytes=small_bytes)
+    state = read_stable(file, copies=file.parent, small_bytes=small_bytes)
     assert kept(state) == {"data": b"first state", "copy": False}
     assert state is not None
     assert not state.is_settled  # it was written a moment ago
-    assert stands_still(file, state.facts)
+    assert is_unchanged(file, state.facts)
 
 
 def test_of_a_log_that_grows_the_part_that_was_there_is_sent(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written_meanwhile(monkeypatch, file, b"first state and more")
-    state = read_steady(file, copies=file.parent)
+    state = read_stable(file, copies=file.parent)
     assert kept(state) == {"data": b"first state", "copy": False}
     assert state is not None
     assert not state.is_settled
@@ -86,14 +86,14 @@ def test_a_file_that_is_overwritten_once_is_read_as_it_is_then(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written_meanwhile(monkeypatch, file, b"other state")
-    assert kept(read_steady(file, copies=file.parent))["data"] == b"other state"
+    assert kept(read_stable(file, copies=file.parent))["data"] == b"other state"
 
 
 def test_a_file_that_became_shorter_is_read_as_it_is_then(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written_meanwhile(monkeypatch, file, b"less")
-    assert kept(read_steady(file, copies=file.parent))["data"] == b"less"
+    assert kept(read_stable(file, copies=file.parent))["data"] == b"less"
 
 
 @pytest.mark.parametrize("small_bytes", [100, 1])
@@ -102,7 +102,7 @@ def test_a_file_that_is_overwritten_all_the_time_is_kept_back(
 ) -> None:
     states = [bytes([number]) * 11 for number in range(65, 85)]
     written_meanwhile(monkeypatch, file, *states)
-    assert read_steady(file, copies=file.parent, small_bytes=small_bytes) is None
+    assert read_stable(file, copies=file.parent, small_bytes=small_bytes) is None
     assert [path.name for path in file.parent.iterdir()] == ["file"]
 
 
@@ -110,7 +110,7 @@ def test_of_a_large_log_that_grows_a_copy_is_sent_and_removed(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written_meanwhile(monkeypatch, file, b"first state and more")
-    state = read_steady(file, copies=file.parent, small_bytes=1)
+    state = read_stable(file, copies=file.parent, small_bytes=1)
     assert kept(state) == {"data": b"first state and more", "copy": True}
     assert state is not None
     assert not state.is_settled
@@ -123,7 +123,7 @@ def test_no_copy_is_made_where_the_journal_would_lose_its_room(
 ) -> None:
     written_meanwhile(monkeypatch, file, b"first state and more")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: type("", (), {"free": 30})())
-    assert read_steady(file, copies=file.parent, small_bytes=1) is None
+    assert read_stable(file, copies=file.parent, small_bytes=1) is None
 
 
 def test_a_change_that_leaves_size_and_mtime_as_they_were_shows(file: Path) -> None:
@@ -131,12 +131,12 @@ def test_a_change_that_leaves_size_and_mtime_as_they_were_shows(file: Path) -> N
     before = facts_of(os.stat(file))
     file.write_bytes(b"other state")
     os.utime(file, ns=(LONG_AGO_NS, LONG_AGO_NS))
-    assert not stands_still(file, before)
+    assert not is_unchanged(file, before)
     file.unlink()
-    assert not stands_still(file, before)
+    assert not is_unchanged(file, before)
 
 
 def test_a_pipe_in_the_place_of_a_file_holds_no_one_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(NotRegular):
-        read_steady(tmp_path / "pipe", copies=tmp_path)
+        read_stable(tmp_path / "pipe", copies=tmp_path)

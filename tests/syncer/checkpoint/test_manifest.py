@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.errors import (
     DirectoryMissing,
     ManifestMismatch,
@@ -106,26 +106,26 @@ def test_a_damaged_or_newer_manifest_is_refused(checkpoint: Path, content: bytes
         manifest.load(checkpoint)
 
 
-REACHED = Reached(trial_id="t1", iteration=3, time_total_s=1.25)
+PROGRESS = TrialProgress(trial_id="t1", iteration=3, time_total_s=1.25)
 
 
 def test_a_manifest_says_how_far_the_trial_had_come(checkpoint: Path) -> None:
-    manifest.write(checkpoint, reached=REACHED)
-    assert manifest.verify(checkpoint, deep=True).reached == REACHED
+    manifest.write(checkpoint, progress=PROGRESS)
+    assert manifest.verify(checkpoint, deep=True).progress == PROGRESS
 
 
 def test_a_manifest_of_an_earlier_version_says_nothing_of_that(checkpoint: Path) -> None:
     manifest.write(checkpoint)
     assert b"reached" not in (checkpoint / MANIFEST_NAME).read_bytes()
-    assert manifest.verify(checkpoint).reached is None
+    assert manifest.verify(checkpoint).progress is None
 
 
 def test_a_field_of_a_later_version_is_skipped(checkpoint: Path) -> None:
     """Earlier versions ignore what this one says about the trial."""
-    manifest.write(checkpoint, reached=REACHED)
+    manifest.write(checkpoint, progress=PROGRESS)
     path = checkpoint / MANIFEST_NAME
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "of later": [1]}))
-    assert manifest.verify(checkpoint, deep=True).reached == REACHED
+    assert manifest.verify(checkpoint, deep=True).progress == PROGRESS
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_what_no_run_has_written_of_the_trial_counts_as_nothing(
     checkpoint: Path, hostile: Any
 ) -> None:
     """No byte depends on it: the checkpoint is unchanged."""
-    manifest.write(checkpoint, reached=REACHED)
+    manifest.write(checkpoint, progress=PROGRESS)
     path = checkpoint / MANIFEST_NAME
     document = json.loads(path.read_bytes())
     known = document["reached"]
@@ -162,7 +162,7 @@ def test_what_no_run_has_written_of_the_trial_counts_as_nothing(
         {**known, **hostile} if isinstance(hostile, dict) and hostile else hostile
     )
     path.write_text(json.dumps(document))
-    assert manifest.verify(checkpoint, deep=True).reached is None
+    assert manifest.verify(checkpoint, deep=True).progress is None
 
 
 def test_metadata_may_change_after_the_commit_but_not_vanish(checkpoint: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.upload import Upload
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
@@ -73,7 +73,7 @@ class Experiment:
 
     async def opened(self, storage: Location | None = None) -> Uploader:
         """A new incarnation, which owns the storage."""
-        orders = Orders(
+        settings = UploaderSettings(
             root=self.root,
             storage=storage or self.storage,
             experiment_id="x",
@@ -82,7 +82,7 @@ class Experiment:
             is_record=str.isidentifier,
             is_checkpoint=is_checkpoint,
         )
-        uploader = Uploader(orders, self.told.append)
+        uploader = Uploader(settings, self.told.append)
         await uploader.open()
         return uploader
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.errors import DiskSilent, NoAnswer, StorageUnavailable
 from holdfast.syncer.files import unforced
@@ -115,7 +115,7 @@ async def test_the_uploader_says_that_such_a_checkpoint_is_lost(
     folder: Path, disk: Disk, tmp_path: Path
 ) -> None:
     told: list[list[Any]] = []
-    orders = Orders(
+    settings = UploaderSettings(
         root=tmp_path,
         storage=None,
         experiment_id="an experiment",
@@ -124,7 +124,7 @@ async def test_the_uploader_says_that_such_a_checkpoint_is_lost(
         is_record=lambda key: False,
         is_checkpoint=lambda key: True,
     )
-    uploader = Uploader(orders, told.append)
+    uploader = Uploader(settings, told.append)
     disk.refuses = 1
     (folder / "inside" / "more").unlink()
     disk.on_refusal = lambda: (folder / "weights").write_bytes(b"stale")
@@ -139,7 +139,7 @@ async def test_the_uploader_commits_one_that_could_be_rewritten(
     folder: Path, disk: Disk, tmp_path: Path
 ) -> None:
     told: list[list[Any]] = []
-    orders = Orders(
+    settings = UploaderSettings(
         root=tmp_path,
         storage=None,
         experiment_id="an experiment",
@@ -149,7 +149,7 @@ async def test_the_uploader_commits_one_that_could_be_rewritten(
         is_checkpoint=lambda key: True,
     )
     disk.refuses = 1
-    await Uploader(orders, told.append).commit("t0", 0, "trial/checkpoint_000000")
+    await Uploader(settings, told.append).commit("t0", 0, "trial/checkpoint_000000")
     assert told == [["committed", "t0", 0]]
 
 

@@ -131,6 +131,6 @@ async def test_work_that_begins_again_makes_progress_only_beyond_where_it_was() 
 async def test_every_file_of_a_checkpoint_that_is_hashed_is_progress(tmp_path: Path) -> None:
     for number in range(3):
         (tmp_path / f"{number}").write_bytes(b"weights")
-    reached: list[int] = []
-    hash_directory(tmp_path, reached=reached.append)
-    assert reached == [1, 2, 3]
+    counts: list[int] = []
+    hash_directory(tmp_path, on_file=counts.append)
+    assert counts == [1, 2, 3]

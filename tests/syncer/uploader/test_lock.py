@@ -125,11 +125,11 @@ sys.stdin.read()
 
 def test_a_lock_that_is_held_is_proved(tmp_path: Path) -> None:
     lock = ExperimentLock(tmp_path / ".lock")
-    lock.prove()
-    lock.prove()
+    lock.check_ownership()
+    lock.check_ownership()
     with pytest.raises(Locked):
         ExperimentLock(tmp_path / ".lock", deadline_s=0)
-    lock.prove()
+    lock.check_ownership()
     lock.release()
 
 
@@ -137,11 +137,11 @@ def test_a_lock_that_was_removed_is_lost(tmp_path: Path) -> None:
     lock = ExperimentLock(tmp_path / ".lock")
     (tmp_path / ".lock").unlink()
     with pytest.raises(LockLost, match="it was removed"):
-        lock.prove()
+        lock.check_ownership()
     second = ExperimentLock(tmp_path / ".lock")
     with pytest.raises(LockLost, match="another file was put in its place"):
-        lock.prove()
-    second.prove()
+        lock.check_ownership()
+    second.check_ownership()
     lock.release()
     second.release()
 
@@ -150,7 +150,7 @@ def test_a_lock_that_was_unlocked_is_lost(tmp_path: Path) -> None:
     lock = ExperimentLock(tmp_path / ".lock")
     fcntl.flock(lock.fileno(), fcntl.LOCK_UN)
     with pytest.raises(LockLost, match="it was unlocked"):
-        lock.prove()
+        lock.check_ownership()
     lock.release()
 
 
@@ -162,7 +162,7 @@ def test_a_lock_that_another_has_taken_meanwhile_is_lost_and_the_holder_is_named
     fcntl.flock(lock.fileno(), fcntl.LOCK_UN)
     with started(LOCKING, str(path)) as other:
         with pytest.raises(LockLost, match=rf"process {other.pid} on .*has taken it"):
-            lock.prove()
+            lock.check_ownership()
         assert other.stdin is not None
         other.stdin.close()
     lock.release()
@@ -175,7 +175,7 @@ def test_a_lock_that_another_has_taken_and_given_back_is_lost(tmp_path: Path) ->
     ExperimentLock(path).release()
     fcntl.flock(lock.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     with pytest.raises(LockLost):
-        lock.prove()
+        lock.check_ownership()
     lock.release()
 
 
@@ -222,7 +222,7 @@ def test_workers_that_live_keep_the_next_incarnation_out(tmp_path: Path) -> None
     path = tmp_path / ".lock"
     lock = ExperimentLock(path)
     with started(LOCKING, lock.workers, "shared") as worker:
-        lock.prove()
+        lock.check_ownership()
         lock.release()
         with pytest.raises(Locked, match=f"workers of an earlier run still live: .*{worker.pid}"):
             ExperimentLock(path, deadline_s=0)
@@ -260,7 +260,7 @@ def test_a_copy_of_a_folder_that_is_run_at_this_moment_is_refused(tmp_path: Path
             ExperimentLock(tmp_path / "copy" / ".lock", is_mirror=True)
         assert f"this folder is a copy of {tmp_path / 'first'}" in str(refused.value)
         assert f"process {os.getpid()} on" in str(refused.value)
-    first.prove()
+    first.check_ownership()
     first.release()
     ExperimentLock(tmp_path / "copy" / ".lock", is_mirror=True).release()
 

@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from holdfast.experiment.records.published import fetch_journal
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.journal import stretches
 from holdfast.syncer.journal.head import parse_head, stretches_of
@@ -38,7 +38,7 @@ class Run:
         self.records = 0
 
     async def uploader(self, store: Store) -> Uploader:
-        orders = Orders(
+        settings = UploaderSettings(
             root=self.root,
             storage=cast(Location, Place(store)),
             experiment_id="an experiment",
@@ -49,7 +49,7 @@ class Run:
             private=("journal",),
             timeout_s=0.05,
         )
-        uploader = Uploader(orders, lambda message: None)
+        uploader = Uploader(settings, lambda message: None)
         await uploader.open()
         return uploader
 

@@ -17,10 +17,10 @@ from typing import Any, cast
 import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
-from holdfast.syncer.artifacts.orders import Orders
+from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.manifest import Reached
+from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.errors import StorageRefused
 from holdfast.syncer.journal.journal import Journal, Position, segment_name
 from holdfast.syncer.stores import retry
@@ -126,8 +126,8 @@ class Kept:
         self.journal = Journal(root / "journal")
         stage(root, b"weights")
 
-    def orders(self, store: Store) -> Orders:
-        return Orders(
+    def settings(self, store: Store) -> UploaderSettings:
+        return UploaderSettings(
             root=self.root,
             storage=cast(Location, Place(store)),
             experiment_id="an experiment",
@@ -168,7 +168,7 @@ async def keeping(kept: Kept) -> AsyncIterator[Callable[[Store], Kept]]:
     tasks = []
 
     def begin(store: Store) -> Kept:
-        process = UploaderProcess(kept.desk, kept.orders(store))
+        process = UploaderProcess(kept.desk, kept.settings(store))
         tasks.append(asyncio.get_running_loop().create_task(process.serve()))
         return kept
 
@@ -224,16 +224,16 @@ async def test_an_incarnation_that_was_held_up_leaves_the_checkpoint_of_a_newer_
     kept: Kept, tmp_path: Path, held_before: tuple[str, str]
 ) -> None:
     smooth = FaultyStore(MemoryStore())
-    await open_and_commit(kept.orders(smooth))
+    await open_and_commit(kept.settings(smooth))
     at = smooth.log.index(held_before) + 1
     held = FaultyStore(kept.memory, at=at, fault=Fault.STALL)
-    old = Uploader(kept.orders(held), lambda message: None)
+    old = Uploader(kept.settings(held), lambda message: None)
     await old.open()
     uploading = asyncio.create_task(old.commit("t1", 0, FOLDER))
     await held.stalled.wait()
 
     stage(tmp_path / "elsewhere", b"newer weights")
-    await open_and_commit(replace(kept.orders(kept.memory), root=tmp_path / "elsewhere"))
+    await open_and_commit(replace(kept.settings(kept.memory), root=tmp_path / "elsewhere"))
     committed = dict(kept.memory.objects)
     assert committed[f"{FOLDER}/model"] == b"newer weights"
     held.release()
@@ -242,18 +242,18 @@ async def test_an_incarnation_that_was_held_up_leaves_the_checkpoint_of_a_newer_
     assert kept.memory.objects == committed
 
 
-async def open_and_commit(orders: Orders) -> None:
-    uploader = Uploader(orders, lambda message: None)
+async def open_and_commit(settings: UploaderSettings) -> None:
+    uploader = Uploader(settings, lambda message: None)
     await uploader.open()
     await uploader.commit("t1", 0, FOLDER)
 
 
 async def test_a_commit_whose_answer_was_lost_is_found_done(kept: Kept) -> None:
     smooth = FaultyStore(MemoryStore())
-    await open_and_commit(kept.orders(smooth))
+    await open_and_commit(kept.settings(smooth))
     last = smooth.log.index(("put", MARKER)) + 1
     lossy = FaultyStore(kept.memory, at=last, fault=Fault.LOSE_ANSWER)
-    await open_and_commit(kept.orders(lossy))
+    await open_and_commit(kept.settings(lossy))
     assert lossy.log.count(("put", MARKER)) == 1
 
 
@@ -270,7 +270,7 @@ async def test_nothing_is_written_to_a_storage_that_vanished_and_nothing_taken_f
             assert kept.memory.objects == {}
             kept.memory.objects |= unmounted
 
-    uploader = Uploader(kept.orders(kept.memory), tell)
+    uploader = Uploader(kept.settings(kept.memory), tell)
     await uploader.open()
     if not is_here:
         kept.memory.objects |= {f"{FOLDER}/model": b"weights", MARKER: kept.lose_local()}
@@ -498,7 +498,7 @@ async def test_a_publication_that_failed_is_reported_at_the_end_also_where_it_wa
 
 
 def test_orders_travel_to_the_process() -> None:
-    orders = Orders(
+    settings = UploaderSettings(
         root=Path("/somewhere"),
         storage=Location.resolve("/elsewhere", None, {}),
         experiment_id="an experiment",
@@ -507,11 +507,11 @@ def test_orders_travel_to_the_process() -> None:
         is_record=str.isidentifier,
         is_checkpoint=is_checkpoint,
     )
-    assert pickle.loads(pickle.dumps(orders)) == orders
+    assert pickle.loads(pickle.dumps(settings)) == settings
 
 
-def in_a_directory(kept: Kept, there: Path) -> Orders:
-    return replace(kept.orders(kept.memory), storage=Location.resolve(there, None, {}))
+def in_a_directory(kept: Kept, there: Path) -> UploaderSettings:
+    return replace(kept.settings(kept.memory), storage=Location.resolve(there, None, {}))
 
 
 def tree(folder: Path) -> list[str]:
@@ -551,7 +551,7 @@ async def test_of_a_superseded_checkpoint_nothing_stays_in_a_directory(
 
 async def test_a_fetched_checkpoint_has_its_empty_folders(kept: Kept) -> None:
     (kept.root / FOLDER / "empty" / "deep").mkdir(parents=True)
-    uploader = Uploader(kept.orders(kept.memory), lambda message: None)
+    uploader = Uploader(kept.settings(kept.memory), lambda message: None)
     await uploader.open()
     await uploader.commit("t1", 0, FOLDER)
     before = tree(kept.root / FOLDER)
@@ -560,12 +560,12 @@ async def test_a_fetched_checkpoint_has_its_empty_folders(kept: Kept) -> None:
     assert tree(kept.root / FOLDER) == before
 
 
-def reached(iteration: int, trial_id: str = "t1") -> Reached:
-    return Reached(trial_id=trial_id, iteration=iteration, time_total_s=iteration / 2)
+def reached(iteration: int, trial_id: str = "t1") -> TrialProgress:
+    return TrialProgress(trial_id=trial_id, iteration=iteration, time_total_s=iteration / 2)
 
 
 async def test_whole_checkpoints_of_a_trial_are_found_newest_first(kept: Kept) -> None:
-    uploader = Uploader(kept.orders(kept.memory), lambda message: None)
+    uploader = Uploader(kept.settings(kept.memory), lambda message: None)
     await uploader.open()
     said = {
         0: reached(1),
@@ -580,7 +580,7 @@ async def test_whole_checkpoints_of_a_trial_are_found_newest_first(kept: Kept) -
         folder = f"trial/checkpoint_{number:06d}"
         (kept.root / folder).mkdir(exist_ok=True)
         (kept.root / folder / "model").write_bytes(b"weights")
-        await uploader.commit("t1", number, folder, reached=known)
+        await uploader.commit("t1", number, folder, progress=known)
     kept.memory.objects["trial/checkpoint_000003/model"] = b"cut"
     del kept.memory.objects["trial/checkpoint_000000/.holdfast.json"]
     assert await uploader.find("t1", "trial", "checkpoint_000000") == [
@@ -613,8 +613,8 @@ async def test_an_order_to_find_is_answered_with_what_is_there(
 async def test_who_asks_a_storage_that_does_not_answer_hears_of_it(
     kept: Kept, monkeypatch: pytest.MonkeyPatch, order: tuple[str, ...]
 ) -> None:
-    orders = replace(kept.orders(StallingReads(kept.memory)), timeout_s=0.2)
-    serving = asyncio.create_task(UploaderProcess(kept.desk, orders).serve())
+    settings = replace(kept.settings(StallingReads(kept.memory)), timeout_s=0.2)
+    serving = asyncio.create_task(UploaderProcess(kept.desk, settings).serve())
     kept.desk.order(*order)
     _, ticket, why = await kept.desk.answer("unanswered")
     assert ticket == "a ticket"
@@ -636,7 +636,7 @@ async def test_an_empty_mount_point_is_not_a_storage_without_checkpoints(
 
 async def test_a_download_that_fails_leaves_nothing_here(kept: Kept) -> None:
     store = FaultyStore(kept.memory, error=StorageRefused("get", "faulty", "injected refusal"))
-    uploader = Uploader(kept.orders(store), lambda message: None)
+    uploader = Uploader(kept.settings(store), lambda message: None)
     await uploader.open()
     await uploader.commit("t1", 0, FOLDER)
     await uploader.discard([FOLDER])
@@ -658,7 +658,7 @@ async def test_before_a_checkpoint_is_committed_its_name_is_on_the_disk(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)
-    uploader = Uploader(replace(kept.orders(kept.memory), storage=None), lambda message: None)
+    uploader = Uploader(replace(kept.settings(kept.memory), storage=None), lambda message: None)
     await uploader.open()
     await uploader.commit("t1", 0, FOLDER)
     folders = [str(kept.root / FOLDER), str(kept.root / FOLDER / "model")]
@@ -677,7 +677,7 @@ async def test_a_checkpoint_that_waits_for_its_turn_is_held_to_no_deadline(
     monkeypatch.setattr(os, "fsync", held)
     monkeypatch.setattr(uploader_room, "_SEALED_AT_ONCE", 1)
     told: list[list[Any]] = []
-    uploader = Uploader(replace(kept.orders(kept.memory), storage=None), told.append)
+    uploader = Uploader(replace(kept.settings(kept.memory), storage=None), told.append)
     second = "trial/checkpoint_000001"
     shutil.copytree(kept.root / FOLDER, kept.root / second)
     commits = [
@@ -699,10 +699,10 @@ async def test_a_storage_that_was_taken_further_before_it_became_ours_is_not_con
     """Objects that its head no longer names are removed there, and the local records may name
     them."""
     sealed = kept.grow()
-    first = Uploader(kept.orders(kept.memory), lambda message: None)
+    first = Uploader(kept.settings(kept.memory), lambda message: None)
     await first.open()
     await first.publish(sealed, 0)
-    behind = replace(kept.orders(kept.memory), root=kept.root / "behind")
+    behind = replace(kept.settings(kept.memory), root=kept.root / "behind")
     (behind.root / "journal").mkdir(parents=True)
     with pytest.raises(ClaimLost, match="another machine has continued the experiment"):
         await Uploader(behind, lambda message: None).open()
@@ -716,12 +716,12 @@ async def test_what_the_uploader_before_left_in_a_directory_goes(
 ) -> None:
     """The uploader was killed while it put one object, and while it removed a checkpoint."""
     storage = tmp_path / "storage"
-    await open_and_commit(kept.orders(LocalStore(storage)))
+    await open_and_commit(kept.settings(LocalStore(storage)))
     half = storage / FOLDER / ".tmp-0123456789abcdef"
     half.write_text("half of it")
     emptied = storage / "trial" / "checkpoint_000001"
     emptied.mkdir()
-    uploader = Uploader(kept.orders(LocalStore(storage)), lambda message: None)
+    uploader = Uploader(kept.settings(LocalStore(storage)), lambda message: None)
     await uploader.open()
     assert not half.exists()
     await uploader.remove(["trial/checkpoint_000001"])
@@ -735,9 +735,9 @@ async def test_a_storage_that_cannot_tell_two_restores_apart_is_reported_at_a_re
 ) -> None:
     monkeypatch.setattr(MemoryStore, "conditional_puts", decides)
     told: list[list[Any]] = []
-    await Uploader(kept.orders(kept.memory), told.append).open()
+    await Uploader(kept.settings(kept.memory), told.append).open()
     assert told == []
-    await Uploader(kept.orders(kept.memory), told.append).open()
+    await Uploader(kept.settings(kept.memory), told.append).open()
     assert [kind for kind, *_ in told] == ([] if decides else ["warning"])
 
 
@@ -749,7 +749,7 @@ async def test_what_a_storage_only_says_to_have_kept_is_put_again(
     sealed = kept.grow()
 
     async def run(store: FaultyStore) -> None:
-        uploader = Uploader(kept.orders(store), lambda message: None)
+        uploader = Uploader(kept.settings(store), lambda message: None)
         await uploader.open()
         await uploader.commit("t1", 0, FOLDER)
         await uploader.publish(sealed, 0)
@@ -771,7 +771,7 @@ async def test_what_a_restore_needs_in_addition_to_the_journal_is_in_storage_bef
     (kept.root / "tuner.pkl").write_bytes(b"a trainable")
     store = FaultyStore(kept.memory)
     uploader = Uploader(
-        replace(kept.orders(store), is_record=lambda key: key == "tuner.pkl"), lambda told: None
+        replace(kept.settings(store), is_record=lambda key: key == "tuner.pkl"), lambda told: None
     )
     await uploader.open()
     await uploader.publish(kept.grow(), 0)

@@ -1,4 +1,4 @@
-"""Orders for the uploader: the facts it needs about an experiment, and which files to upload."""
+"""The uploader's settings: the facts it needs about an experiment, and which files to upload."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _none(key: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
+class UploaderSettings:
     """The facts that the uploader needs. `storage` is None if the local tree is the storage.
 
     `is_record(key)` selects the small files that are always uploaded, `is_remade(key)` those of
