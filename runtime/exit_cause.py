@@ -13,6 +13,10 @@ from holdfast.runtime import process_control
 
 # A shell reports a death by a signal as the status 128 + signal.
 _SHELL_BASE = 128
+_OURS = {
+    process_control.STOP: "holdfast's order to stop",
+    process_control.DUMP: "holdfast's order to show its stack",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,19 @@ def ending_of(status: int, kills: KernelKills, ours: str = "") -> ExitCause:
     if is_killed and kills.take():
         cause = f"was killed by the kernel: out of memory (oom_kill in {kills.where})"
         return ExitCause(cause=cause, signum=signum, is_out_of_memory=True)
-    return ExitCause(cause=process_control.describe_code(code), signum=signum)
+    return ExitCause(cause=describe_code(code), signum=signum)
+
+
+def describe_code(code: int) -> str:
+    """An exit code in words that follow "it"; negative codes are signals."""
+    if code >= 0:
+        return f"exited with status {code}"
+    try:
+        name = _OURS.get(-code) or signal.Signals(-code).name
+    except ValueError:
+        name = "unknown"
+    hint = ", possibly out of memory" if -code == signal.SIGKILL else ""
+    return f"was killed by signal {-code} ({name}){hint}"
 
 
 def _counters() -> list[Path]:

@@ -1,4 +1,10 @@
-"""The launcher for this machine: a warm parent forks the workers."""
+"""The launcher for this machine: a warm parent forks the workers.
+
+The way of a launch: `launch` connects the worker (`warm/local_worker.py`), and `_order_fork` sends
+the order, through `warm/client.py` to the warm parent, or through `warm/succession.py` to its
+newest successor. `warm/parent.py` forks, and the child runs its entry in `worker.py`. While the
+first successor is being made, new workers wait for it (`_not_forked`).
+"""
 
 from __future__ import annotations
 
@@ -52,10 +58,11 @@ class LocalLauncher:
         self._importing_directory = os.sep if workers_move else ""
         self._load: Message = []
         self._warm_client: WarmClient | None = None
-        self._not_reaped: dict[WarmClient, Succession] = {}
+        self._successions: dict[WarmClient, Succession] = {}
         self._workers: dict[str, LocalWorker] = {}
-        self._left: dict[str, str] = {}  # warnings about workers that survived SIGKILL, by name
-        self._unborn: dict[str, socket.socket] = {}
+        # Warnings about the workers that survived SIGKILL, by name.
+        self._survivors: dict[str, str] = {}
+        self._not_forked: dict[str, socket.socket] = {}
         self._all_gone = asyncio.Event()
         self._all_gone.set()
         self._closing = False
@@ -65,7 +72,7 @@ class LocalLauncher:
     async def open(self, entry: str, payload: bytes) -> str:
         self._load = ["load", entry, payload, self._learns]
         try:
-            answer = await self._begin().loaded
+            answer = await self._start_warm_parent().loaded
         except OSError as error:
             raise LaunchFailed(type(error).__name__, str(error)) from error
         match answer:
@@ -81,10 +88,9 @@ class LocalLauncher:
         worker = LocalWorker(name, listener, self)
         self._workers[name] = worker
         self._all_gone.clear()
-        problem = "the run is ending" if self._closing else self._start(worker)
+        problem = "the run is ending" if self._closing else self._fork_or_postpone(worker)
         if problem:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._forget, name, ExitCause(cause=f"could not be started: {problem}"))
+            asyncio.get_running_loop().call_soon(self._fail_launch, name, problem)
         return worker
 
     def learn(self, modules: Sequence[str], took_s: float) -> None:
@@ -103,7 +109,7 @@ class LocalLauncher:
     def parents(self) -> list[Watched]:
         """The processes that fork workers and report their exits."""
         found: list[Watched] = []
-        for parent, succession in self._not_reaped.items():
+        for parent, succession in self._successions.items():
             found += [Watched(parent.pid, "the warm parent", parent.kill)]
             found += succession.processes()
         return found
@@ -113,83 +119,88 @@ class LocalLauncher:
         for worker in list(self._workers.values()):
             if worker.pid:
                 process_control.kill_group(worker.pid)
-        for warm_client in self._not_reaped:
+        for warm_client in self._successions:
             warm_client.kill()
 
     async def close(self) -> str:
         self._closing = True
         for worker in list(self._workers.values()):
             worker.kill("the run ended")
-        for warm_client in self._not_reaped:
+        for warm_client in self._successions:
             if warm_client.is_loading:  # it has no workers, and does not read orders yet
                 warm_client.kill()
         if not await happens(self._all_gone, EXIT_DEADLINE_S):
             self.kill()  # if the warm parent dies, the kernel kills its workers
             await happens(self._all_gone, EXIT_DEADLINE_S)
         for worker in list(self._workers.values()):
-            self._leave(worker)
+            self._abandon(worker)
         async with asyncio.TaskGroup() as group:
-            closing = [group.create_task(one.close()) for one in self._not_reaped]
-        return "; ".join(filter(None, [*self._left.values(), *(one.result() for one in closing)]))
+            closing = [group.create_task(one.close()) for one in self._successions]
+        warnings = [*self._survivors.values(), *(one.result() for one in closing)]
+        return "; ".join(filter(None, warnings))
 
-    def _leave(self, worker: LocalWorker) -> None:
+    def _abandon(self, worker: LocalWorker) -> None:
         """Stop waiting for a worker that was killed."""
         cause = "did not end when it was killed"
         if worker.pid and survives(worker.pid):
             told = still_there(worker.pid)
             cause = f"was killed by holdfast: {worker.killed}. Its process {told}"
-            self._left[worker.name] = f"the worker {worker.name} {told}"
+            self._survivors[worker.name] = f"the worker {worker.name} {told}"
         self._forget(worker.name, ExitCause(cause=cause))
 
     @property
     def _succession(self) -> Succession | None:
         """The successors of the newest warm parent; None if it is dead."""
-        return None if self._warm_client is None else self._not_reaped.get(self._warm_client)
+        return None if self._warm_client is None else self._successions.get(self._warm_client)
 
-    def _start(self, worker: LocalWorker) -> str:
-        """Order the fork, or postpone it. Returns an error message, or ""."""
+    def _fork_or_postpone(self, worker: LocalWorker) -> str:
+        """Connect the worker, and order its fork unless it should wait for the first successor.
+        Returns an error message, or ""."""
         try:
             ours, theirs = socket.socketpair()
         except OSError as error:
             return str(error)
         worker.connect(ours)
-        self._unborn[worker.name] = theirs
+        self._not_forked[worker.name] = theirs
         succession = self._succession
-        if succession is None or not succession.is_awaited:
-            return self._fork(worker)
-        return ""
+        is_postponed = succession is not None and succession.is_awaited
+        return "" if is_postponed else self._order_fork(worker)
 
-    def bear(self, worker: LocalWorker) -> None:
+    def fork_now(self, worker: LocalWorker) -> None:
         """Order the worker's fork now, if it was postponed."""
-        if worker.name in self._unborn:
-            problem = self._fork(worker)
-            if problem:
-                self._forget(worker.name, ExitCause(cause=f"could not be started: {problem}"))
+        if worker.name in self._not_forked and (problem := self._order_fork(worker)):
+            self._fail_launch(worker.name, problem)
 
-    def _bear_all(self) -> None:
-        for name in list(self._unborn):
-            self.bear(self._workers[name])
+    def _fork_postponed(self) -> None:
+        for name in list(self._not_forked):
+            self.fork_now(self._workers[name])
 
-    def _fork(self, worker: LocalWorker) -> str:
-        with self._unborn.pop(worker.name) as theirs:
+    def _order_fork(self, worker: LocalWorker) -> str:
+        """Send the order, with the worker's end of its connection. Returns an error message, or
+        ""."""
+        with self._not_forked.pop(worker.name) as theirs:
             try:
-                worker.forker = self._forker()
+                worker.forker = self._find_forker()
             except OSError as error:
                 return str(error)
             worker.forker.send(["fork", worker.name], [theirs.fileno()])
-            self._launches.ordered(worker.forker, lambda: worker.is_born)
+            self._launches.ordered(worker.forker, lambda: worker.has_started)
         return ""
 
-    def _forker(self) -> Forker:
-        """The process that will fork the next worker. Raises OSError."""
+    def _fail_launch(self, name: str, problem: str) -> None:
+        self._forget(name, ExitCause(cause=f"could not be started: {problem}"))
+
+    def _find_forker(self) -> Forker:
+        """The process that forks the next worker; starts a warm parent if there is none. Raises
+        OSError."""
         warm_client = self._warm_client
         if warm_client is None or not warm_client.is_open:
             if self._closing:
                 raise OSError("the run is ending")
-            return self._begin()
-        return self._not_reaped[warm_client].forker
+            return self._start_warm_parent()
+        return self._successions[warm_client].forker
 
-    def _begin(self) -> WarmClient:
+    def _start_warm_parent(self) -> WarmClient:
         """Start a warm parent: the first one, or the next after one was lost. Raises OSError."""
         warm_client = self._warm_client = WarmClient(
             self._load,
@@ -200,11 +211,11 @@ class LocalLauncher:
             directory=self._directory,
             held=self._held,
         )
-        self._not_reaped[warm_client] = Succession(
+        self._successions[warm_client] = Succession(
             warm_client,
             self._on_message,
-            self._lose,
-            self._bear_all,
+            self._orphan_workers_of,
+            self._fork_postponed,
             directory=self._importing_directory,
         )
         return warm_client
@@ -219,9 +230,9 @@ class LocalLauncher:
             case ["pong", int(token)]:
                 self._launches.answered(token)
             case ["failed", str(name), str(reason)]:
-                self._forget(name, ExitCause(cause=f"could not be started: {reason}"))
+                self._fail_launch(name, reason)
             case ["exited", str(name), int(status)]:
-                self._left.pop(name, None)
+                self._survivors.pop(name, None)
                 ours = self._workers[name].killed if name in self._workers else ""
                 self._forget(name, ending_of(status, self._kills, ours))
             case _:
@@ -229,14 +240,14 @@ class LocalLauncher:
 
     def _was_successor(self, name: str) -> bool:
         """Whether the name in a message is a successor's, which has ended or failed to start."""
-        return any(found.has_ended(name) for found in list(self._not_reaped.values()))
+        return any(found.has_ended(name) for found in list(self._successions.values()))
 
     def _on_lost(self, warm_client: WarmClient) -> None:
         """The process has died. The kernel kills its children, which ends their connections."""
-        self._not_reaped.pop(warm_client).close()
-        self._lose(warm_client)
+        self._successions.pop(warm_client).close()
+        self._orphan_workers_of(warm_client)
 
-    def _lose(self, forker: Forker) -> None:
+    def _orphan_workers_of(self, forker: Forker) -> None:
         for worker in list(self._workers.values()):
             if worker.forker is forker:
                 worker.orphaned()
@@ -245,7 +256,7 @@ class LocalLauncher:
         worker = self._workers.pop(name, None)
         if worker is not None:
             worker.gone(ending)
-            for succession in self._not_reaped.values():
+            for succession in self._successions.values():
                 succession.retire(self._has_workers)
         if not self._workers:
             self._all_gone.set()
@@ -254,11 +265,11 @@ class LocalLauncher:
         """Wait for the exit of a worker that was killed, for a limited time."""
         self._tasks.start(
             exit_of(
-                lambda: worker.is_gone or worker.is_orphan,
+                worker.exit_known,
                 forker,
                 launches=self._launches,
                 parents=self.parents,
-                leave=lambda: self._leave(worker),
+                abandon=lambda: self._abandon(worker),
             )
         )
 

@@ -7,9 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -70,13 +69,17 @@ def set_handler(signum: int, handler: Handler) -> None:
 
 # For each signal, the handler of this process and that of its children. The dict is replaced and
 # never modified, because another thread may fork at any time.
-_kept: dict[int, tuple[Handler, Handler]] = {}
-_mask = threading.local()
+_own_handlers: dict[int, tuple[Handler, Handler]] = {}
+_blocked = threading.local()
 
 
 @cache
-def _follow_forks() -> None:
-    os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_disown)
+def _watch_forks() -> None:
+    os.register_at_fork(
+        before=_block_before_fork,
+        after_in_parent=_unblock_after_fork,
+        after_in_child=_set_handlers_of_child,
+    )
 
 
 def set_own_handler(signum: int, handler: Handler, in_children: Handler = DEFAULT) -> None:
@@ -85,42 +88,42 @@ def set_own_handler(signum: int, handler: Handler, in_children: Handler = DEFAUL
     Signals to a new child are blocked until its handler is set: Python loses signals that its
     handlers receive between fork() and the hooks after it.
     """
-    global _kept
-    _follow_forks()
-    _kept = {**_kept, signum: (handler, in_children)}
+    global _own_handlers
+    _watch_forks()
+    _own_handlers = {**_own_handlers, signum: (handler, in_children)}
     set_handler(signum, handler)
 
 
 def end_own_handler(signum: int, handler: Handler) -> None:
     """Set `handler` for this process and its children."""
-    global _kept
+    global _own_handlers
     set_handler(signum, handler)
-    _kept = {number: own for number, own in _kept.items() if number != signum}
+    _own_handlers = {number: own for number, own in _own_handlers.items() if number != signum}
 
 
-def take_back(signum: int) -> None:
+def restore_own_handler(signum: int) -> None:
     """Restore the handler of `set_own_handler`, if a library has replaced it.
 
     Call it in the main thread, as Python requires for all handlers.
     """
-    own = _kept.get(signum)
+    own = _own_handlers.get(signum)
     if own is not None and _signal.getsignal(signum) is not own[0]:
         set_handler(signum, own[0])
 
 
-def _hold() -> None:
-    _mask.before = _signal.pthread_sigmask(signal.SIG_BLOCK, _kept)
+def _block_before_fork() -> None:
+    _blocked.before = _signal.pthread_sigmask(signal.SIG_BLOCK, _own_handlers)
 
 
-def _let_go() -> None:
-    _signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
+def _unblock_after_fork() -> None:
+    _signal.pthread_sigmask(signal.SIG_SETMASK, _blocked.before)
 
 
-def _disown() -> None:
-    for signum, (handler, in_children) in _kept.items():
+def _set_handlers_of_child() -> None:
+    for signum, (handler, in_children) in _own_handlers.items():
         if _signal.getsignal(signum) is handler:  # otherwise user code has set its own
             set_handler(signum, in_children)
-    _let_go()
+    _unblock_after_fork()
 
 
 def set_blocked(signum: int, blocked: bool) -> None:
@@ -136,45 +139,3 @@ def kill_group(pid: int, signum: int = signal.SIGKILL) -> None:
         os.killpg(pid, signum)
     except (ProcessLookupError, PermissionError):
         return
-
-
-_OURS = {STOP: "holdfast's order to stop", DUMP: "holdfast's order to show its stack"}
-
-
-def describe_code(code: int) -> str:
-    """An exit code in words that follow "it"; negative codes are signals."""
-    if code >= 0:
-        return f"exited with status {code}"
-    try:
-        name = _OURS.get(-code) or signal.Signals(-code).name
-    except ValueError:
-        name = "unknown"
-    hint = ", possibly out of memory" if -code == signal.SIGKILL else ""
-    return f"was killed by signal {-code} ({name}){hint}"
-
-
-def boot_id() -> str:
-    """An id that changes when the machine restarts; "" if the system has none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def python_command(
-    entry: str, arguments: Sequence[str], directory: str | None = None
-) -> list[str]:
-    """The command that runs `module:function(arguments...)` in a fresh interpreter like this one.
-
-    The child gets this process's import path, made absolute because it may change its directory.
-    `directory` comes first in it.
-    """
-    import subprocess
-
-    module, function = entry.split(":")
-    path = [os.path.abspath(part or os.getcwd()) for part in sys.path]
-    if directory is not None:
-        path.insert(0, directory)
-    code = f"import sys; sys.path[:] = {path!r}; from {module} import {function} as main; main()"
-    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
-    return [sys.executable, *flags, "-c", code, *arguments]

@@ -38,13 +38,13 @@ async def reaped(process: subprocess.Popen[bytes], patience_s: float | None = No
             done = f"did not end within {patience_s:g} s and was killed by holdfast"
             process.kill()
             if not await happens(ended, patience_s):
-                return leave(process)
+                return abandon(process)
     finally:
         stop()
-    return done if process.poll() is not None else leave(process)
+    return done if process.poll() is not None else abandon(process)
 
 
-def leave(process: subprocess.Popen[bytes]) -> str:
+def abandon(process: subprocess.Popen[bytes]) -> str:
     """Stop waiting for a process that survived SIGKILL. Returns a warning about it."""
     process.returncode = -signal.SIGKILL  # so that Popen does not wait for it, either
     return still_there(process.pid)

@@ -17,6 +17,8 @@ from typing import Protocol
 from holdfast.forked import close_in_children
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
+from holdfast.runtime.exit_cause import describe_code
+from holdfast.runtime.interpreter import python_command
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, on_end, reaped
 from holdfast.runtime.safe_text import message_of, type_name
 from holdfast.runtime.transport import Channel
@@ -95,7 +97,7 @@ class Service:
         code = self._process.returncode
         if self._killed and code == -signal.SIGKILL:
             return f"was killed by holdfast: {self._killed}"
-        return done or (process_control.describe_code(code) if code else "")
+        return done or (describe_code(code) if code else "")
 
     async def close(self) -> str:
         """End the connection, and wait 5 s for the process; then kill it."""
@@ -117,7 +119,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     arguments = [entry, *map(str, (fd, os.getpid(), *inherited_fds))]
     return subprocess.Popen(
-        process_control.python_command("holdfast.runtime.service:main", arguments),
+        python_command("holdfast.runtime.service:main", arguments),
         env=dict(environ),
         stdin=subprocess.DEVNULL,
         pass_fds=(fd, *inherited_fds),

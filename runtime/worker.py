@@ -59,17 +59,17 @@ def find_entry(name: str) -> WorkerEntry:
     return entry
 
 
-# The files that the user's modules have opened. After `gc.freeze()` the collector does not list
-# them.
-Inheritance = Sequence["weakref.ref[IO[Any]]"]
+# The files that the user's modules have opened before the fork. After `gc.freeze()` the collector
+# does not list them.
+OpenFiles = Sequence["weakref.ref[IO[Any]]"]
 
 
-def bequeath() -> Inheritance:
+def flush_open_files() -> OpenFiles:
     """The open files of this process, for the workers that will be forked from it.
 
     This flushes their buffers: otherwise each worker would write the contents again.
     """
-    files = _open_files()
+    files = _find_open_files()
     _flush(files)
     c_stdio.flush()
     streams = (sys.__stdin__, sys.__stdout__, sys.__stderr__)
@@ -81,7 +81,7 @@ def bequeath() -> Inheritance:
 def be_worker(
     entry: WorkerEntry,
     fd: int,
-    inheritance: Inheritance = (),
+    open_files: OpenFiles = (),
     exit_functions: Iterable[ExitFunction] = (),
 ) -> NoReturn:
     """Run `entry` in this process over the socket `fd`, then end without returning.
@@ -104,7 +104,7 @@ def be_worker(
         # The entry has failed to report the error, so it goes to the trial's stderr.
         traceback.print_exc()
     finally:
-        _leave(status, inheritance)
+        _end(status, open_files)
 
 
 def _forget_exit_functions() -> None:
@@ -123,7 +123,7 @@ def _forget_exit_functions() -> None:
     weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
 
 
-def _leave(status: int, inheritance: Inheritance) -> NoReturn:
+def _end(status: int, open_files: OpenFiles) -> NoReturn:
     """End this process with `status`, after the steps of an interpreter's end.
 
     It first joins the threads (executors end their processes there), then calls exit functions,
@@ -132,15 +132,15 @@ def _leave(status: int, inheritance: Inheritance) -> NoReturn:
     try:
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
-        files = _open_files()
-        files += [file for ref in inheritance if (file := ref())]
+        files = _find_open_files()
+        files += [file for ref in open_files if (file := ref())]
         _flush(files)
         c_stdio.flush()
     finally:
         os._exit(status)
 
 
-def _open_files() -> list[IO[Any]]:
+def _find_open_files() -> list[IO[Any]]:
     """The buffered files that the garbage collector lists.
 
     In a worker it lists few objects, because those of the warm parent are frozen: this takes 0.02

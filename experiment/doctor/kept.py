@@ -10,8 +10,8 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.story import FoldedExperiment
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import broken, changed_checkpoint
-from holdfast.runtime.process_control import boot_id
 from holdfast.syncer.errors import StorageError
+from holdfast.syncer.files.boot import boot_id
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_number
 from holdfast.trial.trial import Trial
 

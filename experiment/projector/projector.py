@@ -31,9 +31,9 @@ from holdfast.experiment.records.snapshots import (
     load_newest_snapshot,
     write_snapshot,
 )
-from holdfast.runtime.process_control import boot_id
 from holdfast.scheduler.events import Recalled
 from holdfast.scheduler.machine import Machine
+from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import Position, segments
 from holdfast.syncer.journal.stretches import segment_size
 from holdfast.syncer.uploader.lock import LockLost

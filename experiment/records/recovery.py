@@ -11,12 +11,12 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.event_codec import replay, unpack
 from holdfast.experiment.records.journal_start import find_beginning, find_run
 from holdfast.experiment.records.snapshots import load_newest_snapshot
-from holdfast.runtime.process_control import boot_id
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, is_memoryless
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
+from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.files.tree import MANIFEST_NAME, walk
 from holdfast.syncer.journal.journal import Position, read, readable_end
 from holdfast.trial.checkpoint import CheckpointRecord

@@ -31,11 +31,11 @@ from holdfast.experiment.user_objects.tuner_file import write as write_tuner_fil
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
-from holdfast.runtime.process_control import boot_id
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.scheduler.resuming import has_work
+from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig

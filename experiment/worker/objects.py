@@ -19,7 +19,8 @@ from typing import Any, overload
 from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
 from holdfast.forked import close_in_children
-from holdfast.runtime import mapped, object_folder, process_control
+from holdfast.runtime import mapped, object_folder
+from holdfast.syncer.files.boot import boot_id
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import TuneError
 from holdfast.trial.space import grid_values
@@ -150,7 +151,7 @@ def put(value: Any) -> ObjectRef:
         kind=type(value).__qualname__,
         size_bytes=pickled.file_bytes,
         owner=os.getpid(),
-        boot=process_control.boot_id(),
+        boot=boot_id(),
         packages=pickled.packages,
     )
 
@@ -198,7 +199,7 @@ _ADVICE = (
 
 
 def _why_lost(ref: ObjectRef) -> str:
-    if ref.boot != process_control.boot_id():
+    if ref.boot != boot_id():
         whose = "on another machine, or before this one was rebooted"
     elif ref.owner == os.getpid():
         whose = "by this process, and holdfast.shutdown() has removed it"

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast.runtime.connection import LATE_S
-from holdfast.runtime.process_exits import EXIT_DEADLINE_S
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens
 from holdfast.runtime.stopped import Watched, is_stopped_now
 from holdfast.runtime.warm.pending_launches import ANSWER_S, PendingLaunches
 from holdfast.runtime.warm.succession import Forker
@@ -16,25 +16,24 @@ LEFT_AFTER_S = ANSWER_S + 3 * EXIT_DEADLINE_S
 
 
 async def exit_of(
-    is_gone: Callable[[], bool],
+    exit_known: asyncio.Event,
     forker: Forker,
     *,
     launches: PendingLaunches,
     parents: Callable[[], Sequence[Watched]],
-    leave: Callable[[], object],
+    abandon: Callable[[], object],
 ) -> None:
-    """Wait until the worker `is_gone`. `forker` is the process that forked it.
+    """Wait until `exit_known` is set. `forker` is the process that forked the worker.
 
     Kills parents that were stopped (SIGSTOP), and a `forker` that does not answer for `ANSWER_S`:
     the kernel then kills the workers that they have forked. If the forker answers, the worker
-    itself hangs in the kernel: this calls `leave` after `LEFT_AFTER_S` and stops waiting.
+    itself hangs in the kernel: this calls `abandon` after `LEFT_AFTER_S` and stops waiting.
     """
     loop = asyncio.get_running_loop()
     since, is_asked = loop.time(), False
     while True:
         due = loop.time() + EXIT_DEADLINE_S
-        await asyncio.sleep(EXIT_DEADLINE_S)
-        if is_gone():
+        if await happens(exit_known, EXIT_DEADLINE_S):
             return
         now = loop.time()
         if now - due > LATE_S:  # this process was suspended, and the others may have been, too
@@ -46,5 +45,5 @@ async def exit_of(
             is_asked = True
             launches.ask(forker)
         if now - since > LEFT_AFTER_S:
-            leave()
+            abandon()
             return

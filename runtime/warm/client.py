@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
-from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, leave, on_end
+from holdfast.runtime.exit_cause import describe_code
+from holdfast.runtime.interpreter import python_command
+from holdfast.runtime.process_exits import EXIT_DEADLINE_S, abandon, happens, on_end
 from holdfast.runtime.wire import Message
 
 
@@ -83,7 +85,7 @@ class WarmClient:
         if await happens(self._gone, EXIT_DEADLINE_S):
             return ""
         self._stop_watch()
-        return f"the warm parent {leave(self._process)}"
+        return f"the warm parent {abandon(self._process)}"
 
     def _listen(self, message: Message) -> None:
         if message[0] in ("ready", "refused"):
@@ -106,9 +108,9 @@ class WarmClient:
         self._connection.close()
         self.kill()
         if self._process.poll() is None:  # a debugger keeps it from being reaped
-            leave(self._process)
+            abandon(self._process)
         self._gone.set()
-        self.cause = self._reason or process_control.describe_code(self._process.returncode)
+        self.cause = self._reason or describe_code(self._process.returncode)
         self._tell_loaded(["lost", self.cause])
         self._on_lost(self)
 
@@ -122,9 +124,7 @@ def _start(
 ) -> subprocess.Popen[bytes]:
     arguments = [held, fd, os.getpid(), *inherited_fds]
     return subprocess.Popen(
-        process_control.python_command(
-            "holdfast.runtime.warm.parent:main", list(map(str, arguments)), directory
-        ),
+        python_command("holdfast.runtime.warm.parent:main", list(map(str, arguments)), directory),
         env=dict(environ),
         cwd=directory,
         stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from typing import NoReturn
 from holdfast.forked import children_end_here
 from holdfast.runtime import process_control
 from holdfast.runtime.holding import hold
+from holdfast.runtime.interpreter import python_command
 from holdfast.runtime.worker import be_worker, find_entry
 
 
@@ -32,7 +33,7 @@ class FreshInterpreters:
         Raises OSError.
         """
         payload = self._payload.fileno()
-        command = process_control.python_command(
+        command = python_command(
             "holdfast.runtime.warm.fresh:main",
             [self._entry, str(fd), str(payload), str(os.getpid()), self._held],
         )

@@ -1,4 +1,8 @@
-"""The controller's handle of a worker on this machine."""
+"""The controller's handle of a worker on this machine.
+
+`holdfast.runtime.local_launcher` creates it and orders the fork; the process itself begins in
+`holdfast.runtime.worker`.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 class WorkerOwner(Protocol):
     """The launcher, as its workers see it."""
 
-    def bear(self, worker: LocalWorker) -> None:
-        """Have the worker forked now, if its fork was postponed."""
+    def fork_now(self, worker: LocalWorker) -> None:
+        """Order the worker's fork, if it was postponed."""
 
     def await_exit(self, worker: LocalWorker, forker: Forker) -> None:
         """Wait for a worker that was killed, and give up if its exit is never reported."""
@@ -38,6 +42,8 @@ class LocalWorker:
         self.name = name
         self.killed = self._broken = ""
         self.is_gone = False
+        # Set when its exit is reported, or when no process is left that could report it.
+        self.exit_known = asyncio.Event()
         self._told_pid = 0
         self.is_orphan = False
         self.forker: Forker | None = None
@@ -56,7 +62,7 @@ class LocalWorker:
         return known or self._told_pid
 
     @property
-    def is_born(self) -> bool:
+    def has_started(self) -> bool:
         """Whether it has sent a message, or its exit was reported."""
         return bool(self.pid) or self.is_gone
 
@@ -82,13 +88,14 @@ class LocalWorker:
             self._launcher.await_exit(self, self.forker)
 
     def signal(self, signum: int) -> None:
-        self._launcher.bear(self)  # a worker that is not forked yet cannot get a signal
+        self._launcher.fork_now(self)  # a worker that is not forked yet cannot get a signal
         if self.forker is not None:
             self.forker.send(["signal", self.name, signum])
 
     def orphaned(self) -> None:
         """The process that would report the exit has died: the end of the connection counts."""
         self.is_orphan = True
+        self.exit_known.set()
         if self.pid:
             process_control.kill_group(self.pid)
         # A child that has left the worker's process group may keep the connection open. After
@@ -101,6 +108,7 @@ class LocalWorker:
         """Report the exit, after the messages that the worker sent before it ended: they may
         arrive later than the news of its exit."""
         self.is_gone = True
+        self.exit_known.set()
         if self._broken and self._broken not in ending.cause:
             # The worker ended with its connection, before the order to kill it arrived.
             ending = replace(ending, cause=f"{ending.cause}: {self._broken}")

@@ -55,11 +55,11 @@ from holdfast.runtime.wire import Decoder, Message, encode
 from holdfast.runtime.worker import (
     FAULT,
     ExitFunction,
-    Inheritance,
+    OpenFiles,
     WorkerEntry,
     be_worker,
-    bequeath,
     find_entry,
+    flush_open_files,
 )
 
 # In place of a descriptor that could not be received, because too many are open here.
@@ -67,6 +67,8 @@ _NO_FD = -1
 
 
 class WarmParent:
+    """The warm parent, or a successor of it: performs the controller's orders one by one."""
+
     def __init__(
         self, sock: socket.socket, controller: int, inherited: Sequence[int], held: str = ""
     ) -> None:
@@ -79,7 +81,7 @@ class WarmParent:
         self._decoder = Decoder()
         self._fds: list[int] = []
         self.children = Children(self._tell_exit)
-        self._inheritance: Inheritance = ()
+        self._open_files: OpenFiles = ()
         self._exit_functions: list[ExitFunction] = []
         self._entry: WorkerEntry | None = None
         self._fresh: FreshInterpreters | None = None  # if forking is not safe
@@ -113,7 +115,7 @@ class WarmParent:
         if not ready:
             self.children.settle()
 
-    def _forsake(self, *_: Any) -> None:
+    def _on_sigterm(self, *_: Any) -> None:
         """SIGTERM: the kernel sends it when the controller has died.
 
         It may also go to all processes of a job. Then the controller decides about the workers,
@@ -143,9 +145,9 @@ class WarmParent:
             case ["preload", list(names), str(directory)]:
                 self._preload(names, directory)
             case ["fork", str(worker)]:
-                self._start(worker, self._fds.pop(0), self._bear)
+                self._start_child(worker, self._fds.pop(0), self._start_worker)
             case ["succeed", str(successor)]:
-                self._start(successor, self._fds.pop(0), self._bear_successor)
+                self._start_child(successor, self._fds.pop(0), self._start_successor)
             case ["signal", str(worker), int(signum)]:
                 self.children.signal(worker, signum)
             case ["ping", int(token)]:
@@ -163,7 +165,7 @@ class WarmParent:
             entry = find_entry(name)
             with children_end_here():
                 entry.prepare(payload)
-            unsafe = self._settle(name, payload)
+            unsafe = self._prepare_to_fork(name, payload)
             if learns and self._fresh is None:
                 learning.watch_children()
         except BaseException as error:
@@ -174,8 +176,9 @@ class WarmParent:
         self._entry = entry
         self._tell(["ready", self._fresh is not None, ", ".join(unsafe)])
 
-    def _settle(self, name: str, payload: bytes) -> list[str]:
-        """Prepare for workers. Returns the names of threads that make forking unsafe."""
+    def _prepare_to_fork(self, name: str, payload: bytes) -> list[str]:
+        """Make this process ready for forks. Returns the names of threads that make them
+        unsafe."""
         process_control.load()
         self._freeze()
         unsafe = threads.unsafe_to_fork()
@@ -183,7 +186,7 @@ class WarmParent:
             self._fresh = FreshInterpreters(name, payload, self._inherited, self._held)
         # From now on the kernel sends SIGTERM when the controller dies: this process must end its
         # workers, and SIGKILL would leave no time for that.
-        signal.signal(signal.SIGTERM, self._forsake)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
         process_control.die_with_parent(self._controller, signal.SIGTERM)
         return unsafe
 
@@ -191,7 +194,7 @@ class WarmParent:
         """Keep the current objects and processes for all workers."""
         self.children.spare_present()
         gc.collect()
-        self._inheritance = bequeath()
+        self._open_files = flush_open_files()
         gc.freeze()
 
     def _preload(self, names: Sequence[str], directory: str) -> None:
@@ -207,25 +210,26 @@ class WarmParent:
             self._tell(["unfit", unfit.module, str(unfit)])
             return
         self.children.watch()  # again, because modules may have set signal handlers
-        signal.signal(signal.SIGTERM, self._forsake)
+        signal.signal(signal.SIGTERM, self._on_sigterm)
         self._freeze()
         learning.watch_children()
         self._tell(["ready", False, ""])
 
-    def _start(self, worker: str, fd: int, bear: Callable[[int], int]) -> None:
+    def _start_child(self, name: str, fd: int, start: Callable[[int], int]) -> None:
+        """Start a worker or a successor with `start`, and tell the controller its pid."""
         try:
-            pid = bear(fd)
+            pid = start(fd)
         except OSError as error:
-            self._tell(["failed", worker, str(error)])
+            self._tell(["failed", name, str(error)])
             return
         finally:
             if fd != _NO_FD:
                 os.close(fd)
-        self.children.add(pid, worker)
+        self.children.add(pid, name)
         # With the pid, the controller can find a worker that is stopped before its first message.
-        self._tell(["forked", worker, pid])
+        self._tell(["forked", name, pid])
 
-    def _bear(self, fd: int) -> int:
+    def _start_worker(self, fd: int) -> int:
         """Start a worker. Raises OSError if there is no room for a process, or nothing was
         loaded."""
         if fd == _NO_FD:
@@ -236,8 +240,8 @@ class WarmParent:
             return self._fresh.start(fd)
         return self._fork(functools.partial(self._become_worker, fd, self._entry))
 
-    def _bear_successor(self, fd: int) -> int:
-        """Fork a successor. Raises OSError like `_bear`, and if workers are not forked."""
+    def _start_successor(self, fd: int) -> int:
+        """Fork a successor. Raises OSError like `_start_worker`, and if workers are not forked."""
         if fd == _NO_FD or self._entry is None or self._fresh is not None:
             raise OSError("workers are not forked here")
         return self._fork(functools.partial(self._become_successor, fd, self._entry))
@@ -269,7 +273,7 @@ class WarmParent:
                 process_control.set_handler(signum, process_control.DEFAULT)
             process_control.set_blocked(signal.SIGTERM, False)
             self._close()
-            be_worker(entry, fd, self._inheritance, self._exit_functions)
+            be_worker(entry, fd, self._open_files, self._exit_functions)
         except BaseException:
             traceback.print_exc()
         finally:
@@ -284,7 +288,7 @@ class WarmParent:
             signal.set_wakeup_fd(-1)
             self._close()
             successor = WarmParent(socket.socket(fileno=fd), parent, self._inherited, self._held)
-            signal.signal(signal.SIGTERM, successor._forsake)
+            signal.signal(signal.SIGTERM, successor._on_sigterm)
             process_control.set_blocked(signal.SIGTERM, False)
             process_control.die_with_parent(parent)
             hold(self._held)

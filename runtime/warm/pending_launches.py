@@ -26,20 +26,20 @@ class PendingLaunches:
         self._tokens = itertools.count(1)
         self._asked: dict[int, Forker] = {}
 
-    def ordered(self, forker: Forker, is_born: Callable[[], bool]) -> None:
-        """`forker` has the order to fork a worker; `is_born()` says whether it exists."""
+    def ordered(self, forker: Forker, has_started: Callable[[], bool]) -> None:
+        """`forker` has the order to fork a worker; `has_started()` says whether it exists."""
         due = self._loop.time() + ANSWER_S
-        self._loop.call_at(due, self._ask, forker, is_born, due)
+        self._loop.call_at(due, self._ask, forker, has_started, due)
 
     def answered(self, token: int) -> None:
         """The forker has answered, so it will report the worker later."""
         self._asked.pop(token, None)
 
-    def _ask(self, forker: Forker, is_born: Callable[[], bool], due: float) -> None:
-        if is_born() or not forker.is_open:
+    def _ask(self, forker: Forker, has_started: Callable[[], bool], due: float) -> None:
+        if has_started() or not forker.is_open:
             return
         if forker.is_loading or self._was_held_up(due):
-            self.ordered(forker, is_born)
+            self.ordered(forker, has_started)
             return
         self.ask(forker)
 

@@ -4,6 +4,9 @@ A successor is forked, not started, so the user's modules are not imported again
 in memory only once. It imports in the background, while the warm parent continues to fork and to
 perform orders; when it is ready, it forks the next workers. If an import hangs, crashes or leaves
 threads behind, only the successor is lost: another one is made without that module.
+
+The launcher (`holdfast.runtime.local_launcher`) asks `Succession.forker` which process forks the
+next worker. The successor's own side is in `holdfast.runtime.warm.parent`.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from holdfast.runtime.wire import Message
 # successors that failed.
 MOST_SUCCESSORS: Final = 4
 # The time after which an import has failed and its successor is killed.
-IMPORT_PATIENCE_S: Final = 120.0
+IMPORT_DEADLINE_S: Final = 120.0
 # Workers wait for the first successor at most twice as long as the first worker took for its
 # imports, within these limits. So an import that hangs delays a run only once.
 WAIT_S: Final = (1.0, 30.0)
@@ -59,7 +62,12 @@ class Successor:
     """The controller's handle of a successor. The warm parent reports its end."""
 
     def __init__(
-        self, name: str, parent: Forker, modules: Sequence[str], directory: str, on_message: Heard
+        self,
+        name: str,
+        parent: Forker,
+        modules: Sequence[str],
+        directory: str,
+        on_message: OnMessage,
     ) -> None:
         """Raises OSError."""
         self.name = name
@@ -68,12 +76,12 @@ class Successor:
         # The current import, which is to blame if the successor dies or hangs.
         self.importing = ""
         self._parent = parent
-        self._heard = on_message
+        self._on_message = on_message
         ours, theirs = socket.socketpair()
         with theirs:
             self._connection = Connection(ours, self._listen, self._on_closed)
             parent.send(["succeed", name], [theirs.fileno()])
-        self._deadline = self._await()
+        self._deadline = self._start_deadline()
         self._connection.send(["preload", list(modules), directory])
 
     @property
@@ -105,35 +113,35 @@ class Successor:
         self._deadline.cancel()
         self._connection.close()
 
-    def _await(self) -> asyncio.TimerHandle:
-        return asyncio.get_running_loop().call_later(IMPORT_PATIENCE_S, self.kill)
+    def _start_deadline(self) -> asyncio.TimerHandle:
+        return asyncio.get_running_loop().call_later(IMPORT_DEADLINE_S, self.kill)
 
     def _listen(self, message: Message) -> None:
         self._deadline.cancel()
         match message:
             case ["importing", str(module)]:
                 self.importing = module
-                self._deadline = self._await()
+                self._deadline = self._start_deadline()
             case ["left", str(module), str(why)]:
                 _log.debug("%s is not imported ahead of the trials: %s", module, why)
-                self._deadline = self._await()
+                self._deadline = self._start_deadline()
             case ["ready", *_]:
                 self.importing = ""
                 self.is_ready = True
-                self._heard(self, message)
+                self._on_message(self, message)
             case ["unfit", str(module), str(why)]:
                 self.importing = module
                 _log.debug("%s is not imported ahead of the trials: %s", module, why)
                 self.kill()
             case _:
-                self._heard(self, message)
+                self._on_message(self, message)
 
     def _on_closed(self, reason: str) -> None:
         """Kill the process, which cannot be used without a connection."""
         self.kill()
 
 
-Heard = Callable[[Successor, Message], None]
+OnMessage = Callable[[Successor, Message], None]
 
 
 class Succession:
@@ -155,7 +163,7 @@ class Succession:
         self._on_message = on_message
         self._on_lost = on_lost
         self._on_settled = on_settled
-        self._waiting: asyncio.TimerHandle | None = None
+        self._wait_timer: asyncio.TimerHandle | None = None
         self._directory = directory
         self._modules: dict[str, None] = {}
         self._refused: set[str] = set()
@@ -165,26 +173,26 @@ class Succession:
     @property
     def forker(self) -> Forker:
         """The process that forks the next worker."""
-        ready = self._open()
+        ready = self._ready()
         return ready[-1] if ready else self._parent
 
     @property
     def is_awaited(self) -> bool:
         """Whether workers should wait for the first successor."""
-        return self._waiting is not None
+        return self._wait_timer is not None
 
     def learn(self, modules: Iterable[str], took_s: float) -> None:
         """Record the imports of a worker, which took at most `took_s`. Imports that are reported
         while a successor is being made are left for the next one: most workers report the same."""
-        new = [name for name in modules if name not in self._modules and self._may(name)]
+        new = [name for name in modules if name not in self._modules and self._may_import(name)]
         self._modules.update(dict.fromkeys(new))
-        if new and not self._prepares():
-            self._make()
-            if self._made == 1 and self._prepares():
+        if new and not self._is_preparing():
+            self._make_successor()
+            if self._made == 1 and self._is_preparing():
                 shortest, longest = WAIT_S
                 wait_s = min(max(shortest, 2 * took_s), longest)
                 loop = asyncio.get_running_loop()
-                self._waiting = loop.call_later(wait_s, self._settle)
+                self._wait_timer = loop.call_later(wait_s, self._end_wait)
 
     def has_ended(self, name: str) -> bool:
         """Handle the exit of a process that the warm parent reports, if it is a successor's."""
@@ -195,8 +203,8 @@ class Succession:
         self._on_lost(successor)
         if not successor.is_ready:
             self._blame(successor.importing)
-            if not self._prepares():
-                self._settle()
+            if not self._is_preparing():
+                self._end_wait()
         return True
 
     def processes(self) -> list[Watched]:
@@ -208,7 +216,7 @@ class Succession:
 
     def retire(self, has_workers: Callable[[Forker], bool]) -> None:
         """End the replaced successors that have no workers left."""
-        for older in self._open()[:-1]:
+        for older in self._ready()[:-1]:
             if not has_workers(older):
                 older.send(["end"])
 
@@ -218,21 +226,21 @@ class Succession:
             _, successor = self._successors.popitem()
             successor.ended()
             self._on_lost(successor)
-        self._settle()
+        self._end_wait()
 
-    def _prepares(self) -> bool:
+    def _is_preparing(self) -> bool:
         return any(not one.is_ready for one in self._successors.values())
 
-    def _settle(self) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
+    def _end_wait(self) -> None:
+        if self._wait_timer is not None:
+            self._wait_timer.cancel()
+            self._wait_timer = None
             self._on_settled()
 
-    def _open(self) -> list[Successor]:
+    def _ready(self) -> list[Successor]:
         return [one for one in self._successors.values() if one.is_open]
 
-    def _may(self, name: str) -> bool:
+    def _may_import(self, name: str) -> bool:
         return not any(f"{name}.".startswith(refused) for refused in self._refused)
 
     def _blame(self, module: str) -> None:
@@ -243,24 +251,28 @@ class Succession:
         self._refused.add(f"{module}.")
         before = itertools.takewhile(lambda name: name != module, self._modules)
         kept = list(before if self._made == MOST_SUCCESSORS - 1 else self._modules)
-        self._modules = {name: None for name in kept if self._may(name)}
+        self._modules = {name: None for name in kept if self._may_import(name)}
         if self._modules:
-            self._make()
+            self._make_successor()
 
-    def _make(self) -> None:
+    def _make_successor(self) -> None:
         if self._made == MOST_SUCCESSORS or not self._parent.is_open:
             return
         self._made += 1
         name = f"successor {next(_numbers)}"
         try:
             self._successors[name] = Successor(
-                name, self._parent, list(self._modules), self._directory, self._hear
+                name,
+                self._parent,
+                list(self._modules),
+                self._directory,
+                self._on_successor_message,
             )
         except OSError as error:
             _log.debug("the warm parent has no successor: %s", error)
 
-    def _hear(self, successor: Successor, message: Message) -> None:
+    def _on_successor_message(self, successor: Successor, message: Message) -> None:
         if message[0] == "ready":
-            self._settle()
+            self._end_wait()
         else:
             self._on_message(message)

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
-from holdfast.runtime.process_control import boot_id
+from holdfast.syncer.files.boot import boot_id
 from holdfast.trial.config import FailureConfig
 from tests.rig.recorded import RecordedExperiment
 

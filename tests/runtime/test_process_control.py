@@ -8,6 +8,9 @@ import sys
 import pytest
 
 from holdfast.runtime import process_control
+from holdfast.runtime.exit_cause import describe_code
+from holdfast.runtime.interpreter import python_command
+from holdfast.syncer.files.boot import boot_id
 
 
 @pytest.mark.parametrize(
@@ -26,7 +29,7 @@ from holdfast.runtime import process_control
     ],
 )
 def test_an_exit_is_reported_in_words(code: int, words: str) -> None:
-    assert process_control.describe_code(code) == words
+    assert describe_code(code) == words
 
 
 @pytest.mark.parametrize("pid", [-1, 0, 1])
@@ -44,7 +47,7 @@ def test_killing_a_group_that_is_gone_is_fine() -> None:
 
 @pytest.mark.process
 def test_a_fresh_interpreter_imports_what_this_one_does_and_gets_its_arguments() -> None:
-    command = process_control.python_command("builtins:print", [])
+    command = python_command("builtins:print", [])
     assert command[0] == sys.executable
     code = "import json, sys; print(json.dumps([sys.argv, sys.path]))"
     command = [*command[:-1], command[-1].replace("main()", code), "a", "b"]
@@ -62,4 +65,4 @@ def test_a_process_whose_parent_is_gone_already_ends_at_once() -> None:
 
 
 def test_the_boot_of_the_machine_has_a_name_that_stays() -> None:
-    assert process_control.boot_id() == process_control.boot_id()
+    assert boot_id() == boot_id()

@@ -26,7 +26,6 @@ from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
-from holdfast.runtime.process_control import boot_id
 from holdfast.scheduler.events import CheckpointLost, Exited
 from holdfast.scheduler.policy import (
     Decision,
@@ -38,6 +37,7 @@ from holdfast.scheduler.policy import (
     View,
 )
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import MAGIC, Journal, read, segment_name, segments
 from holdfast.syncer.journal.segment import RecordSpan, start_of
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked

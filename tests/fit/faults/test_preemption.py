@@ -142,7 +142,7 @@ def test_an_own_handler_is_taken_back_from_a_library_that_has_replaced_it(fit: A
     def train(config: dict[str, Any]) -> None:
         if is_first():
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            process_control.take_back(signal.SIGTERM)
+            process_control.restore_own_handler(signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         tune.report({"noticed": tune.get_context().preemption_requested()})
 

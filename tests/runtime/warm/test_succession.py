@@ -329,7 +329,7 @@ async def test_an_import_that_hangs_holds_up_no_one_for_long(
 async def test_an_import_that_hangs_is_given_up(
     launcher: LocalLauncher, installed: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(succession, "IMPORT_PATIENCE_S", 0.3)
+    monkeypatch.setattr(succession, "IMPORT_DEADLINE_S", 0.3)
     monkeypatch.setattr(succession, "WAIT_S", (30.0, 30.0))
     installed(hanging="import signal\nwhile True: signal.pause()", kelp="")
     await launcher.open(OBEYING, b"")

@@ -119,4 +119,4 @@ def keep_sigterm() -> None:
     """Remove Lightning's SIGTERM handler, which would start a broadcast at any point and end the
     training."""
     if running() is not None:
-        process_control.take_back(signal.SIGTERM)
+        process_control.restore_own_handler(signal.SIGTERM)
