@@ -15,7 +15,7 @@ from numbers import Integral, Real
 from typing import Any, Final, Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.described import reduced
+from holdfast.described import reduce_domain
 from holdfast.trial.errors import InvalidSearchSpace
 
 _INT64: Final = 1 << 63
@@ -35,7 +35,7 @@ class Domain(ABC):
     __slots__ = ()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return reduced(self, protocol)
+        return reduce_domain(self, protocol)
 
     @abstractmethod
     def draw(self, rng: Random) -> Any:

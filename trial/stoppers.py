@@ -13,7 +13,7 @@ from bisect import insort
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from holdfast.described import Made, without
+from holdfast.described import Construction
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import Stopper, lookup
 
@@ -55,9 +55,9 @@ class TimeoutStopper(Stopper):
         self._first: float | None = None
         self._newest = 0.0
 
-    def made_of(self) -> Made:
+    def construction(self) -> Construction:
         """Describe a timedelta by its seconds, which are plain."""
-        return without(super().made_of(), timeout=self.timeout_s)
+        return super().construction().with_arguments(timeout=self.timeout_s)
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         self._newest = float(result["timestamp"])

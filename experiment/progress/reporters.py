@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from holdfast.described import Call, Described, Made
+from holdfast.described import Call, Construction, Described
 from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.experiment.progress.plain_tables import html_table, text_table
 from holdfast.experiment.progress.text_width import cut_apart
@@ -105,8 +105,8 @@ class TableReporter(ProgressReporter):
     # Columns added later; a class attribute, because objects in older files lack it.
     _added: tuple[Call, ...] = ()
 
-    def made_of(self) -> Made:
-        return replace(super().made_of(), calls=self._added)
+    def construction(self) -> Construction:
+        return replace(super().construction(), calls=self._added)
 
     def setup(
         self,

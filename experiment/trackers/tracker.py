@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.described import Made, without
+from holdfast.described import Construction
 from holdfast.experiment.callbacks.callback import LoggerCallback
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
 from holdfast.experiment.trackers.delivery import RetryDelays
@@ -81,10 +81,10 @@ class Tracker(LoggerCallback):
         """
         return isinstance(error, _MISTAKES) and not isinstance(error, OSError)
 
-    def without_secrets(self, made: Made) -> Made:
+    def without_secrets(self, construction: Construction) -> Construction:
         # Calls the method of holdfast's class: a subclass may not be ready, because its
         # constructor still runs.
-        return without(made, *made.kind.secrets(self))
+        return construction.without(*construction.kind.secrets(self))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves out secrets, because a pickle may be stored in a file."""

@@ -17,11 +17,11 @@ from holdfast.described import (
     VERSION,
     Description,
     UnknownDescription,
-    class_of,
+    class_named,
     description_of,
     is_domain,
     rebuilt,
-    settle,
+    set_state,
 )
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps, loads
 from holdfast.trial.values import SETS, has_text_keys, is_plain
@@ -132,7 +132,7 @@ class _Encoder:
             is_set = kind in SETS
             return _marked(kind.__name__, items=[*map(self.encode, value)]) if is_set else value
         found = description_of(value)
-        if found is not None and (is_domain(value) or type(value) is found.made.kind):
+        if found is not None and (is_domain(value) or type(value) is found.construction.kind):
             return self._of_made(value, found)
         return self._of_object(value)
 
@@ -145,7 +145,7 @@ class _Encoder:
     def _of_made(self, value: Any, found: Description) -> Any:
         if not is_domain(value) and id(value) in self._made:
             return _marked("again", number=self._made[id(value)])
-        made = found.made
+        made = found.construction
         calls = [
             [name, [*map(self.encode, args)], self.encode(dict(kwargs))]
             for name, args, kwargs in made.calls
@@ -210,7 +210,7 @@ class _Decoder:
 
     def _of(self, name: str, version: int, tree: Mapping[str, Any]) -> Any:
         args, kwargs, state = tree.get("args", []), tree.get("kwargs", {}), tree.get("state", {})
-        why = getattr(class_of(name, version), "needs_trust", "")
+        why = getattr(class_named(name, version), "needs_trust", "")
         if why and not self._trusted:
             raise NeedsTrust(f"{name} {why}")
         calls = tuple(
@@ -218,7 +218,7 @@ class _Decoder:
             for method, given, named in tree.get("calls", [])
         )
         made = rebuilt(name, version, tuple(self.decode(args)), self.decode(kwargs), calls)
-        return settle(made, self.decode(state)) if state else made
+        return set_state(made, self.decode(state)) if state else made
 
 
 def _marked(kind: str, **fields: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.described import Made, argument, without
+from holdfast.described import Construction
 from holdfast.scheduler.policies.pbt_replay import ScheduleReplay, schedule_of
 from holdfast.trial.errors import InvalidConfig
 
@@ -34,9 +34,9 @@ class PopulationBasedTrainingReplay(ScheduleReplay):
             ) from error
         super().__init__(schedule)
 
-    def made_of(self) -> Made:
+    def construction(self) -> Construction:
         """Without the path: a restore does not need the file, and a moved folder contains no
         paths."""
-        found = super().made_of()
-        name = Path(argument(found, "policy_file")).name
-        return without(found, policy_file=name, policy=self._policy)
+        construction = super().construction()
+        name = Path(construction.argument("policy_file")).name
+        return construction.with_arguments(policy_file=name, policy=self._policy)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Final
 
-from holdfast.described import Described, Made, without
+from holdfast.described import Construction, Described
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
@@ -149,9 +149,9 @@ class BasicVariantGenerator(Described):
         self.constant_grid_search = constant_grid_search
         self.seed = _seed_from(random_state)
 
-    def made_of(self) -> Made:
+    def construction(self) -> Construction:
         """Describe the seed: a generator would return another number next time."""
-        return without(super().made_of(), random_state=self.seed)
+        return super().construction().with_arguments(random_state=self.seed)
 
 
 def points_of(given: Any) -> list[dict[str, Any]]:

@@ -20,7 +20,6 @@ from holdfast.dataclass import dataclass
 
 # Increase it when arguments of a class change their meaning; `rebuilt` must read all earlier ones.
 VERSION: Final = 1
-_MADE: Final = "_made_of"
 # The modules by their short names in files.
 _PUBLIC: Final[Mapping[str, str]] = {
     "schedulers": "holdfast.tune.schedulers",
@@ -32,9 +31,12 @@ _PUBLIC: Final[Mapping[str, str]] = {
     "wandb": "holdfast.air.integrations.wandb",
     "comet": "holdfast.air.integrations.comet",
 }
-# The methods that `Made.calls` may contain.
-_METHODS: Final = frozenset({"add_evaluated_point", "add_metric_column", "add_parameter_column"})
+_DOMAINS_MODULE: Final = "holdfast.trial.domains"
 _DOMAINS: Final = ("Categorical", "Float", "Function", "Integer", "Normal")
+# The methods that `Construction.calls` may contain.
+_METHODS: Final = frozenset({"add_evaluated_point", "add_metric_column", "add_parameter_column"})
+# The attribute of an object that has its Construction; older pickles have it, too.
+_CONSTRUCTION: Final = "_made_of"
 
 Call = tuple[str, tuple[Any, ...], Mapping[str, Any]]
 
@@ -44,7 +46,7 @@ class UnknownDescription(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Made:
+class Construction:
     """How one of holdfast's objects was made: the class whose constructor the user called, its
     arguments, and the public methods that were called afterwards."""
 
@@ -53,26 +55,55 @@ class Made:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
 
-    def onto(self, made: Any) -> Any:
-        """Initialize `made`, a new object, in the same way."""
-        self.kind.__init__(made, *self.args, **self.kwargs)
+    def initialize(self, empty: Any) -> Any:
+        """Initialize `empty`, an object whose constructor has not run, in the same way."""
+        self.kind.__init__(empty, *self.args, **self.kwargs)
         for method, args, kwargs in self.calls:
-            getattr(made, method)(*args, **kwargs)
-        return made
+            getattr(empty, method)(*args, **kwargs)
+        return empty
 
-    def __deepcopy__(self, memo: Any) -> Made:
+    def argument(self, name: str) -> Any:
+        """The argument for a parameter; None if there was none."""
+        return self._arguments().get(name)
+
+    def with_arguments(self, **arguments: Any) -> Construction:
+        """A copy with these arguments replaced or added."""
+        return replace(self, args=(), kwargs={**self._arguments(), **arguments})
+
+    def without(self, *names: str) -> Construction:
+        """A copy without these arguments."""
+        arguments = self._arguments()
+        kept = {name: value for name, value in arguments.items() if name not in names}
+        return replace(self, args=(), kwargs=kept)
+
+    def _arguments(self) -> dict[str, Any]:
+        """All arguments by name."""
+        import inspect
+
+        signature = inspect.signature(self.kind)
+        arguments = dict(signature.bind(*self.args, **self.kwargs).arguments)
+        for parameter in signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                arguments |= arguments.pop(parameter.name, {})
+        return arguments
+
+    def __deepcopy__(self, memo: Any) -> Construction:
         return self
+
+
+Made = Construction  # its name in older pickles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """An object in a file: the public name of its class, and how it was made.
+    """An object in a file: the public name of its class, and its construction.
 
-    `state` has the attributes that differ from those of an object made in the same way.
+    `state` has the attributes that differ from those of an object that was constructed in the same
+    way.
     """
 
     name: str
-    made: Made
+    construction: Construction
     state: Mapping[str, Any]
 
 
@@ -87,30 +118,32 @@ class Described:
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
         if "__init__" in vars(cls) and is_holdfast_class(cls):
-            cls.__init__ = _recording(cls.__init__)  # type: ignore[method-assign]
+            cls.__init__ = _keeping_arguments(cls.__init__)  # type: ignore[method-assign]
 
-    def made_of(self) -> Made:
+    def construction(self) -> Construction:
         """How to make an equal object. A class overrides this if an argument cannot be used twice,
         such as a generator or a file that may be gone."""
-        found: Made | None = vars(self).get(_MADE)
-        return found or Made(kind=type(self))
+        known: Construction | None = vars(self).get(_CONSTRUCTION)
+        return known or Construction(kind=type(self))
 
-    def without_secrets(self, made: Made) -> Made:
-        """The constructor's arguments that a file may contain; a class with secrets removes them.
-        Called once, after construction."""
-        return made
+    def without_secrets(self, construction: Construction) -> Construction:
+        """What of the construction a file may contain; a class with secrets removes them.
+
+        Called once, at the end of the constructor of holdfast's class.
+        """
+        return construction
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if type(self).__reduce__ is not object.__reduce__:
             return self.__reduce__()
-        found = description_of(self)
-        if found is None:
+        description = description_of(self)
+        if description is None:
             return object.__reduce_ex__(self, protocol)
-        made = found.made
-        plain = (found.name, VERSION, made.args, dict(made.kwargs), made.calls)
+        made, state = description.construction, dict(description.state) or None
+        arguments = (description.name, VERSION, made.args, dict(made.kwargs), made.calls)
         if type(self) is made.kind:
-            return rebuilt, plain, dict(found.state) or None
-        return rebuilt_part, (type(self), *plain), dict(found.state) or None
+            return rebuilt, arguments, state
+        return rebuilt_part, (type(self), *arguments), state
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         """Copy the current state, not only what a pickle would contain."""
@@ -127,75 +160,92 @@ class Described:
         return twin
 
 
-def _recording(init: Callable[..., None]) -> Callable[..., None]:
+def _keeping_arguments(init: Callable[..., None]) -> Callable[..., None]:
+    """The constructor, which also keeps its arguments as the object's Construction."""
+
     @wraps(init)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         # If constructors call each other, users have called the outermost.
-        if _MADE in vars(self):
+        if _CONSTRUCTION in vars(self):
             init(self, *args, **kwargs)
             return
         kind = next(one for one in type(self).__mro__ if is_holdfast_class(one))
-        made = vars(self)[_MADE] = Made(kind=kind, args=args, kwargs=kwargs)
+        construction = Construction(kind=kind, args=args, kwargs=kwargs)
+        vars(self)[_CONSTRUCTION] = construction
         init(self, *args, **kwargs)
-        vars(self)[_MADE] = self.without_secrets(made)
+        vars(self)[_CONSTRUCTION] = self.without_secrets(construction)
 
     return __init__
 
 
-def reduced(value: Any, protocol: Any) -> Any:
-    """`__reduce_ex__` of a domain."""
-    if not is_domain(value):  # a user's
-        return object.__reduce_ex__(value, protocol)
-    given = {one.name: getattr(value, one.name) for one in fields(value)}
-    return rebuilt, (type(value).__name__, VERSION, (), given)
-
-
-def is_holdfast_class(kind: type[Any]) -> bool:
-    package, _, module = kind.__module__.partition(".")
-    return package == __name__.partition(".")[0] and not module.startswith("testing")
+# -- describing an object -------------------------------------------------------------------------
 
 
 def description_of(value: object) -> Description | None:
     """The description of an object; None if it is not holdfast's, or is pickled by a user's own
     method."""
     if is_domain(value):
-        given = {one.name: getattr(value, one.name) for one in fields(value)}  # type: ignore[arg-type]
-        made = Made(kind=type(value), kwargs=given)
-        return Description(name=type(value).__name__, made=made, state={})
+        kind = type(value)
+        construction = Construction(kind=kind, kwargs=_fields_of(value))
+        return Description(name=kind.__name__, construction=construction, state={})
     if not isinstance(value, Described) or _has_own_state(type(value)):
         return None
-    if not is_holdfast_class(type(value)) and _MADE not in vars(value):
+    if not is_holdfast_class(type(value)) and _CONSTRUCTION not in vars(value):
         return None
     try:
-        made = value.made_of()
-        name = name_of(made.kind)
+        construction = value.construction()
+        name = public_name(construction.kind)
         if name is None:
             return None
-        replica = made.onto(type(value).__new__(type(value)))
+        replica = construction.initialize(type(value).__new__(type(value)))
     except Exception:  # a user's subclass cannot be rebuilt, or the object is from an old pickle
         return None
-    return Description(name=name, made=made, state=dict(_differing(value, replica)))
+    state = dict(_changed_attributes(value, replica))
+    return Description(name=name, construction=construction, state=state)
+
+
+def reduce_domain(domain: Any, protocol: Any) -> Any:
+    """`__reduce_ex__` of a domain."""
+    if not is_domain(domain):  # of a user's subclass
+        return object.__reduce_ex__(domain, protocol)
+    return rebuilt, (type(domain).__name__, VERSION, (), _fields_of(domain))
+
+
+def is_domain(value: object) -> bool:
+    """Whether it is one of holdfast's domains, which their fields describe completely."""
+    kind = type(value)
+    return kind.__name__ in _DOMAINS and kind.__module__ == _DOMAINS_MODULE
+
+
+def is_holdfast_class(kind: type[Any]) -> bool:
+    """Whether holdfast defines the class, outside of `holdfast.testing`."""
+    package, _, module = kind.__module__.partition(".")
+    return package == __name__.partition(".")[0] and not module.startswith("testing")
+
+
+def state_of(value: Any) -> dict[str, Any]:
+    """The attributes of one of holdfast's objects, without its Construction."""
+    state = value.__getstate__() or {}
+    return {name: part for name, part in state.items() if name != _CONSTRUCTION}
+
+
+def _fields_of(domain: Any) -> dict[str, Any]:
+    return {one.name: getattr(domain, one.name) for one in fields(domain)}
 
 
 def _has_own_state(kind: type[Any]) -> bool:
     """Whether a user's subclass defines its own pickled state."""
-    if is_holdfast_class(kind):
-        return False
-    own = [one for one in kind.__mro__ if not is_holdfast_class(one) and one is not object]
+    users = [one for one in kind.__mro__ if not is_holdfast_class(one) and one is not object]
     names = {"__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__slots__"}
-    return any(names & vars(one).keys() for one in own)
+    return not is_holdfast_class(kind) and any(names & vars(one).keys() for one in users)
 
 
-def _differing(value: Any, replica: Any) -> Iterator[tuple[str, Any]]:
+def _changed_attributes(value: Any, replica: Any) -> Iterator[tuple[str, Any]]:
+    """The attributes of an object that its newly constructed `replica` does not have so."""
     known = state_of(replica)
     for name, part in state_of(value).items():
         if name not in known or not alike(part, known[name]):
             yield name, part
-
-
-def state_of(value: Any) -> dict[str, Any]:
-    """The attributes of one of holdfast's objects, without its `Made`."""
-    return {name: part for name, part in (value.__getstate__() or {}).items() if name != _MADE}
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -222,39 +272,7 @@ def alike(one: Any, other: Any) -> bool:
         return False
 
 
-def is_domain(value: object) -> bool:
-    """Whether it is one of holdfast's domains, which their fields describe completely."""
-    kind = type(value)
-    return kind.__name__ in _DOMAINS and kind.__module__ == "holdfast.trial.domains"
-
-
-# -- classes by name ------------------------------------------------------------------------------
-
-
-def name_of(kind: type[Any]) -> str | None:
-    """The public name of one of holdfast's classes; None if it has none."""
-    for where, home in _PUBLIC.items():
-        module = import_module(home)
-        if kind.__name__ in module.__all__ and getattr(module, kind.__name__) is kind:
-            return f"{where}.{kind.__name__}"
-    return None
-
-
-def class_of(name: str, version: int) -> type[Any]:
-    """The class for a name in a file. Raises UnknownDescription."""
-    where, _, kind = name.rpartition(".")
-    home = _PUBLIC.get(where)
-    if version != VERSION:
-        raise UnknownDescription(f"{name} was written by a newer version of holdfast")
-    if not where and kind in _DOMAINS:
-        found: type[Any] = getattr(import_module("holdfast.trial.domains"), kind)
-        return found
-    if home is None or kind not in import_module(home).__all__:
-        raise UnknownDescription(f"this version of holdfast has no {name}")
-    found = getattr(import_module(home), kind)
-    if not isinstance(found, type) or not issubclass(found, Described):
-        raise UnknownDescription(f"{name} is not a class whose objects files hold")
-    return found
+# -- rebuilding it --------------------------------------------------------------------------------
 
 
 def rebuilt(
@@ -266,7 +284,7 @@ def rebuilt(
 ) -> Any:
     """Make the described object, without its state. Raises UnknownDescription, and what the
     class's constructor raises."""
-    kind = class_of(name, version)
+    kind = class_named(name, version)
     return rebuilt_part(kind, name, version, args, kwargs, calls)
 
 
@@ -282,38 +300,47 @@ def rebuilt_part(
     for method, _, _ in calls:
         if method not in _METHODS:
             raise UnknownDescription(f"{name} is never made by calling {method!r:.100}")
-    made = Made(kind=class_of(name, version), args=tuple(args), kwargs=kwargs, calls=tuple(calls))
+    construction = Construction(
+        kind=class_named(name, version), args=tuple(args), kwargs=kwargs, calls=tuple(calls)
+    )
     empty: Any = object.__new__(kind)
-    found = made.onto(empty)
-    return settle(found, {}) if isinstance(found, Described) else found
+    found = construction.initialize(empty)
+    return set_state(found, {}) if isinstance(found, Described) else found
 
 
-def settle(made: Any, state: Mapping[str, Any]) -> Any:
+def set_state(value: Any, state: Mapping[str, Any]) -> Any:
     """Set the state of a rebuilt object. A class converts older states in `__setstate__`."""
-    if hasattr(made, "__setstate__"):
-        made.__setstate__(dict(state))
+    if hasattr(value, "__setstate__"):
+        value.__setstate__(dict(state))
     else:
-        vars(made).update(state)
-    return made
+        vars(value).update(state)
+    return value
 
 
-def argument(made: Made, name: str) -> Any:
-    """The argument for a parameter; None if there was none."""
-    return _by_name(made).get(name)
+# -- classes by name ------------------------------------------------------------------------------
 
 
-def without(made: Made, *names: str, **anew: Any) -> Made:
-    """A copy of `made` without the arguments `names`, with `anew` replaced or added."""
-    kept = {name: value for name, value in _by_name(made).items() if name not in names}
-    return replace(made, args=(), kwargs={**kept, **anew})
+def public_name(kind: type[Any]) -> str | None:
+    """The public name of one of holdfast's classes; None if it has none."""
+    for where, home in _PUBLIC.items():
+        module = import_module(home)
+        if kind.__name__ in module.__all__ and getattr(module, kind.__name__) is kind:
+            return f"{where}.{kind.__name__}"
+    return None
 
 
-def _by_name(made: Made) -> dict[str, Any]:
-    import inspect
-
-    signature = inspect.signature(made.kind)
-    given = dict(signature.bind(*made.args, **made.kwargs).arguments)
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            given |= given.pop(parameter.name, {})
-    return given
+def class_named(name: str, version: int) -> type[Any]:
+    """The class for a name in a file. Raises UnknownDescription."""
+    where, _, kind = name.rpartition(".")
+    if version != VERSION:
+        raise UnknownDescription(f"{name} was written by a newer version of holdfast")
+    if not where and kind in _DOMAINS:
+        domain: type[Any] = getattr(import_module(_DOMAINS_MODULE), kind)
+        return domain
+    home = _PUBLIC.get(where)
+    if home is None or kind not in import_module(home).__all__:
+        raise UnknownDescription(f"this version of holdfast has no {name}")
+    found = getattr(import_module(home), kind)
+    if not isinstance(found, type) or not issubclass(found, Described):
+        raise UnknownDescription(f"{name} is not a class whose objects files hold")
+    return found

@@ -121,9 +121,9 @@ class BoostingTrainer(DataParallelTrainer):
         train_arguments: Mapping[str, Any],
         **settings: Any,
     ) -> None:
-        told = {"label_column": label_column, "params": params, "num_boost_round": num_boost_round}
+        own = {"label_column": label_column, "params": params, "num_boost_round": num_boost_round}
         if train_loop_per_worker is None:
-            self._check(told, train_arguments, datasets or {})
+            self._check(own, train_arguments, datasets or {})
             run_config = run_config or RunConfig()
             kept = run_config.checkpoint_config
             train_loop_per_worker = self._boosting(
@@ -142,7 +142,7 @@ class BoostingTrainer(DataParallelTrainer):
             run_config = replace(run_config, checkpoint_config=kept)
             dataset_config = dataset_config or DataConfig(self._boosting.splits)
         else:
-            self._refuse([name for name, value in told.items() if value is not None])
+            self._refuse([name for name, value in own.items() if value is not None])
             self._refuse(list(train_arguments))
         super().__init__(
             train_loop_per_worker,
@@ -170,19 +170,19 @@ class BoostingTrainer(DataParallelTrainer):
     @classmethod
     def _check(
         cls,
-        told: Mapping[str, Any],
+        own: Mapping[str, Any],
         train_arguments: Mapping[str, Any],
         datasets: Mapping[str, Any],
     ) -> None:
         """Raises InvalidConfig for settings that cannot be trained without a loop."""
-        name, rounds = cls.__name__, told["num_boost_round"]
-        if told["label_column"] is None or told["params"] is None:
+        name, rounds = cls.__name__, own["num_boost_round"]
+        if own["label_column"] is None or own["params"] is None:
             raise InvalidConfig(
                 f"{name} needs train_loop_per_worker, or label_column, params and "
                 f"datasets={{{TRAIN_DATASET_KEY!r}: ...}}"
             )
-        if not isinstance(told["params"], Mapping):
-            raise InvalidConfig(f"{name}(params={told['params']!r:.100}) must be a dict")
+        if not isinstance(own["params"], Mapping):
+            raise InvalidConfig(f"{name}(params={own['params']!r:.100}) must be a dict")
         if rounds is not None and (not isinstance(rounds, int) or rounds < 1):
             raise InvalidConfig(f"{name}(num_boost_round={rounds!r}) must be 1 or more")
         unknown = [argument for argument in train_arguments if argument not in cls._boosting.takes]

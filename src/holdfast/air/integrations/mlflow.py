@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
 from holdfast.air.integrations.stand_in import StandIn
-from holdfast.described import Made, without
+from holdfast.described import Construction
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.worker.context import get_context
@@ -90,10 +90,8 @@ class MLflowLoggerCallback(Tracker):
             "registry_uri": self.registry_uri,
         }
 
-    def without_secrets(self, made: Made) -> Made:
-        return without(
-            made,
-            "tracking_token",
+    def without_secrets(self, construction: Construction) -> Construction:
+        return construction.without("tracking_token").with_arguments(
             tracking_uri=without_password(self.tracking_uri),
             registry_uri=without_password(self.registry_uri),
         )

@@ -73,6 +73,8 @@ class LightGBMTrainer(BoostingTrainer):
     training resumes with that model. To search, put the parameters into `param_space` as
     `train_loop_config`.
 
+    For the other parameters see DataParallelTrainer.
+
     Raises InvalidConfig, and ImportError if LightGBM is not installed, or too old.
     """
 

@@ -18,6 +18,8 @@ class TensorflowTrainer(DataParallelTrainer):
     """A DataParallelTrainer whose ranks are the workers of one TensorFlow cluster
     (`tensorflow_config`), which they find in `TF_CONFIG`.
 
+    For the other parameters see DataParallelTrainer.
+
     Raises InvalidConfig, and ImportError if TensorFlow is not installed, or too old.
     """
 

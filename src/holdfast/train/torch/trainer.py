@@ -17,6 +17,8 @@ from holdfast.trial.scaling import ScalingConfig
 class TorchTrainer(DataParallelTrainer):
     """A DataParallelTrainer whose ranks form a torch process group (`torch_config`).
 
+    For the other parameters see DataParallelTrainer.
+
     Raises InvalidConfig, and ImportError if PyTorch is not installed, or too old.
     """
 

@@ -62,6 +62,8 @@ class XGBoostTrainer(BoostingTrainer):
     that model, and repeats no round that it has. To search, put the parameters into `param_space`
     as `train_loop_config`.
 
+    For the other parameters see DataParallelTrainer.
+
     Raises InvalidConfig, and ImportError if XGBoost is not installed, or too old.
     """
 

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.described import Made, without
+from holdfast.described import Construction
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import place, value_at
 from holdfast.scheduler.searchers.searcher import FINISHED
@@ -77,9 +77,9 @@ class BayesOptSearch(LibrarySearch):
                 raise InvalidConfig("BayesOptSearch(analysis=...) needs metric=..., too")
             self.add_evaluated_trials(analysis, metric)
 
-    def made_of(self) -> Made:
+    def construction(self) -> Construction:
         """Without the trials of `analysis`, which the constructor adds again."""
-        return without(super().made_of(), "analysis")
+        return super().construction().without("analysis")
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         searched = check_flat(parameters, "BayesOptSearch")

@@ -14,7 +14,7 @@ from dataclasses import field, replace
 from typing import Any, ClassVar
 
 from holdfast.dataclass import dataclass
-from holdfast.described import Call, Made, argument
+from holdfast.described import Call, Construction
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
 from holdfast.trial.absent import has_metric, near_text
@@ -39,8 +39,8 @@ class _Evaluated:
     def call(self) -> Call:
         """The call that adds it."""
         failed = self.values is None
-        told = {"error": failed, "pruned": self.pruned, "intermediate_values": list(self.steps)}
-        return "add_evaluated_point", (dict(self.config), list(self.values or ())), told
+        more = {"error": failed, "pruned": self.pruned, "intermediate_values": list(self.steps)}
+        return "add_evaluated_point", (dict(self.config), list(self.values or ())), more
 
 
 @dataclass(slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class LibrarySearch(Searcher, ABC):
             check_native(space, self._name, self.library)
         return Parameters(space, who=self._name, named=not is_own)
 
-    # -- what is asked and told -----------------------------------------------------------------
+    # -- suggestions and results ----------------------------------------------------------------
 
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
@@ -255,12 +255,11 @@ class LibrarySearch(Searcher, ABC):
                 run.study.saw(query, step, seen)
         run.study.tell(query, assignment, losses)
 
-    def made_of(self) -> Made:
+    def construction(self) -> Construction:
         """With the points that were added after construction."""
-        made = super().made_of()
-        first = len(argument(made, "evaluated_rewards") or ())
-        told = tuple(one.call() for one in self._evaluated[first:])
-        return replace(made, calls=told)
+        construction = super().construction()
+        first = len(construction.argument("evaluated_rewards") or ())
+        return replace(construction, calls=tuple(one.call() for one in self._evaluated[first:]))
 
     # -- the rest -------------------------------------------------------------------------------
 
