@@ -64,7 +64,7 @@ class StorageError(TuneError):
         self.advice = advice
 
     def __str__(self) -> str:
-        told = f"{self.operation} {self.where}"
+        told = f"cannot {self.operation} {self.where}"
         if self.cause:
             told += f": {self.cause}"
         told = f"{told.rstrip('.')}. {self.advice}" if self.advice else told

@@ -104,7 +104,7 @@ class _Pauses:
             raise error
         if pause_s == _FIRST_PAUSE_S:
             self._tell(
-                f"{error.operation} {self._public_name}: {error.cause}. Waiting for it, "
+                f"cannot {error.operation} {self._public_name}: {error.cause}. Waiting for it, "
                 f"{self._timeout_s:g} s at most"
             )
         self._next_s = min(2 * pause_s, _LONGEST_PAUSE_S)

@@ -38,7 +38,7 @@ def test_who_catches_tune_error_catches_what_storage_raises(error: StorageError)
 
 
 def test_the_message_says_what_where_why_and_what_to_do() -> None:
-    assert str(ERRORS[0]) == "put s3://bucket/x: 403. Check the key"
+    assert str(ERRORS[0]) == "cannot put s3://bucket/x: 403. Check the key"
 
 
 def test_a_missing_directory_is_also_a_file_not_found_error() -> None:

@@ -245,7 +245,7 @@ async def test_a_storage_that_cannot_now_is_waited_for_and_told_once(
     told: list[str] = []
     store = Busy(5)
     await preflight_when_ready(store, "s3://bucket", timeout_s=60, tell=told.append)
-    assert told == ["write to s3://bucket: 503 Slow Down. Waiting for it, 60 s at most"]
+    assert told == ["cannot write to s3://bucket: 503 Slow Down. Waiting for it, 60 s at most"]
     assert store.objects == {}
 
 

@@ -58,7 +58,7 @@ async def test_of_two_waits_of_the_same_words_the_one_that_failed_says_why() -> 
         for attempt in (ended.wait, fails, ended.wait)
     ]
     await failed.wait()
-    assert kept.unfinished == {"list trial": "list s3://bucket: 503 Slow Down"}
+    assert kept.unfinished == {"list trial": "cannot list s3://bucket: 503 Slow Down"}
     ended.set()
     await asyncio.gather(*tasks)
 
@@ -92,7 +92,7 @@ async def test_what_makes_no_progress_ends_with_its_last_failure() -> None:
     async def fails() -> None:
         raise StorageUnavailable("put", "key", "503 Slow Down")
 
-    with pytest.raises(StorageUnavailable, match=r"no progress within 0.05 s: put key: 503"):
+    with pytest.raises(StorageUnavailable, match=r"no progress within 0.05 s: cannot put key: 503"):
         await waiting(timeout_s=0.05).until_done("upload", fails)
 
 
