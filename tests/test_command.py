@@ -293,7 +293,7 @@ def test_failures_of_one_cause_are_shown_once(
     (folders[0] / "stderr").touch()
     out = told(capsys, "show", tmp_path / "run")
     (failed,) = re.findall(r"^d2a66.* failed.*$", out, re.M)
-    assert failed.endswith("ValueError: loss is 0 (and 1 trial alike)")
+    assert failed.endswith("ValueError: loss is 0 (and 1 more trial)")
     assert f"  {folders[0]}/stderr (empty)\n" in out
     assert parsed(capsys, "show", tmp_path / "run")["not_created"] == 2
 
@@ -570,3 +570,20 @@ def test_thousands_of_trials_are_shown_without_waiting(
     assert "1980 more" in out
     told(capsys, "ls", large.parent)
     assert time.process_time() - began < 5  # some 0.6 s; 20 s would be a file read for each
+
+
+def test_a_folder_of_experiments_is_not_taken_for_one(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for words in (["show"], ["doctor", "verify"]):
+        assert main([*words, str(store)]) == 2
+        assert f"a folder of experiments: pass one of them (holdfast ls {store}" in (
+            capsys.readouterr().err
+        )
+
+
+def test_a_trial_that_has_not_failed_has_no_error_to_show(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["logs", "--error", str(store / "ended"), "0"]) == 2
+    assert "has not failed: it has no error.txt" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.experiment.browse.found import LocatedExperiment
 from holdfast.experiment.folder.containment import check_folder
-from holdfast.experiment.folder.layout import Layout, rank_log
+from holdfast.experiment.folder.layout import ERROR, Layout, rank_log
 from holdfast.experiment.folder.persisted_files import log_names_of
 from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
 from holdfast.scheduler.events import ExperimentSpec
@@ -138,7 +138,9 @@ def _not_written(found: LocatedExperiment, trial: Trial, name: str) -> str:
     else:
         there = list_folder(found.read.location.child(spec.dirname))
     outputs = tuple(log_names(found.machine.spec))
-    logs = [n for n in there if n.startswith(outputs) or n == "error.txt"]
+    logs = [n for n in there if n.startswith(outputs) or n == ERROR]
+    if name == ERROR and trial.error is None:
+        return f"trial {trial.trial_id} has not failed: it has no {ERROR}"
     begun = "" if trial.attempt else ", because it has not begun"
     return (
         f"trial {trial.trial_id} has no file {name!r} in {folder}{begun}. Its output files: "

@@ -13,7 +13,11 @@ from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.published import is_mirror_of, read_head
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.records.snapshots import snapshot_names
-from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun
+from holdfast.experiment.results.read_experiment import (
+    ExperimentNotFound,
+    NeverBegun,
+    not_found,
+)
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.stores.location import Location
@@ -55,11 +59,7 @@ def find_case(
     if not has_records and not traces_in(layout.root):
         if layout.lock.exists():
             raise NeverBegun.at(path)
-        raise ExperimentNotFound(
-            f"there is no experiment in {path}: it has no folder 'journal' with records. Pass "
-            "the directory <storage_path>/<name>, or its URI",
-            path,
-        )
+        raise ExperimentNotFound(not_found(location), path)
     kept_in = read_note(layout.mirror_of) if layout.mirror_of.exists() else ""
     remote = _named_storage(layout, storage, kept_in)
     return DoctorTarget(

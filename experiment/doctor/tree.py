@@ -53,7 +53,7 @@ def read(layout: Layout, *, in_use: bool = False) -> Tree:
         if not in_use and _has_not_begun(layout):
             tree.findings = [_not_begun()]
         elif rebuilt(layout):
-            tree.findings = [replace(one, remedy=Remedy.REPAIR) for one in tree.findings]
+            tree.findings = [_rebuildable(one) for one in tree.findings]
         return tree
     beginning = find_beginning(layout.journal)
     assert beginning is not None
@@ -135,6 +135,15 @@ def _unreadable(is_foreign: bool) -> Finding:
         what="no segment has a readable beginning: the experiment's settings are lost",
         advice="If the experiment was uploaded, doctor repair --storage URI downloads the "
         "damaged segments; otherwise replace the journal with a copy",
+    )
+
+
+def _rebuildable(finding: Finding) -> Finding:
+    return replace(
+        finding,
+        what="no segment has a readable beginning",
+        advice="It can be rebuilt from a snapshot or the other segments",
+        remedy=Remedy.REPAIR,
     )
 
 

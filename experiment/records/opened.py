@@ -144,7 +144,9 @@ class OpenedExperiment:
         self._when_ready(self._bring_unless_in_use)
         beginning = self._beginning()
         if beginning is None:
-            raise NothingToRestore(f"there is no experiment in {self.path}")
+            begun = layout.lock.exists() and segments(layout.journal)
+            why = ": the run ended before its first record. Start it again" if begun else ""
+            raise NothingToRestore(f"there is no experiment in {self.path}{why}")
         return self.recover().machine.spec if self.tuner_file().is_extended else beginning.spec
 
     def ended_without_results(self) -> bool:

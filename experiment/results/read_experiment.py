@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -132,7 +133,7 @@ def records_of(
         if beginning is None:
             if segments(Layout(root).journal):
                 raise NeverBegun.at(location.public)
-            raise ExperimentNotFound(_not_found(location), location.public)
+            raise ExperimentNotFound(not_found(location), location.public)
         warn_of(location, damages(Layout(root), beginning.position.segment))
         yield Layout(root)
 
@@ -162,7 +163,7 @@ def _folded(
     except NothingToRestore as error:
         if segments(layout.journal):
             raise NeverBegun.at(location.public) from error
-        raise ExperimentNotFound(_not_found(location), location.public) from error
+        raise ExperimentNotFound(not_found(location), location.public) from error
     except JournalUnreadable as error:
         raise error.at(location.public) from error
     notices = (*recovered.notices, *damages(layout, recovered.begins, recovered.end))
@@ -177,11 +178,24 @@ def _folded(
     )
 
 
-def _not_found(location: Location) -> str:
+def not_found(location: Location) -> str:
+    """The message of an ExperimentNotFound."""
+    if location.local_path is not None and holds_experiments(Path(location.local_path)):
+        return (
+            f"{location} is not an experiment, but a folder of experiments: pass one of them "
+            f"(holdfast ls {shlex.quote(str(location))} lists them)"
+        )
     return (
         f"there is no experiment at {location}: it has no folder {JOURNAL!r} with records. Pass "
         f"the directory <storage_path>/<name>, and the storage_filesystem if one was used"
     )
+
+
+def holds_experiments(folder: Path) -> bool:
+    try:
+        return any((child / JOURNAL).is_dir() for child in folder.iterdir())
+    except OSError:
+        return False
 
 
 @contextmanager

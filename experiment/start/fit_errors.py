@@ -32,12 +32,19 @@ def check_resources(
     if isinstance(trainable, TrainLoop):
         workers = resources.least_bundles - 1
         who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
+    near = [name for key in wanted for name in total if _resembles(key, name)]
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ImpossibleResources(
-        f"{who} for {wanted}, this machine has {total}: no trial could ever start. "
+        f"{who} for {wanted}, this machine has {total}: no trial could ever start.{hint} "
         f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
         wanted,
         total,
     )
+
+
+def _resembles(key: str, name: str) -> bool:
+    """Whether the user may have meant `name`: `cpus` for `CPU`."""
+    return key != name and key.lower().removesuffix("s") == name.lower()
 
 
 def explained(fault: BaseException, plan: RunPlan) -> BaseException:

@@ -99,7 +99,8 @@ def ignored_arguments(kept: TuneConfig, script: TuneConfig) -> Iterator[str]:
         if differs := differing_arguments(begun_with, getattr(script, name)):
             yield (
                 f"{name}: {', '.join(differs)} differs from what the experiment was begun with. "
-                f"A restore cannot change it: the earlier {type(begun_with).__name__} is used"
+                f"A restore cannot change it: the earlier {type(begun_with).__name__} is used. "
+                f"To use the new one, start a new run under another RunConfig(name=...)"
             )
 
 
@@ -127,10 +128,12 @@ def settings_differ(
     shown = "\n  ".join(dict.fromkeys([*fixed, *changes]))
     how = f"To apply this, {trainer}.restore(path, ...) takes a new train_loop_config"
     if not trainer:
+        of_space = any(line.startswith("param_space") for line in changes)
+        shell = "" if of_space else ", or --extend to holdfast resume"
         how = (
-            "To apply this and keep all results, pass extend=True to restore() or to "
-            "fit(resume=...), or --extend to holdfast resume. Otherwise leave the settings as "
-            "they were; objects in a param_space may be replaced by others in the same places"
+            f"To apply this and keep all results, pass extend=True to restore() or to "
+            f"fit(resume=...){shell}. Otherwise leave the settings as they were; objects in a "
+            f"param_space may be replaced by others in the same places"
         )
     if fixed:
         names = ", ".join(line.partition(":")[0] for line in fixed)

@@ -145,7 +145,7 @@ def timeless(scheduler: TrialScheduler, time_attr: str, row: Mapping[str, Any]) 
     """The error for a report without a number under `time_attr`."""
     return (
         f"{type(scheduler).__name__}(time_attr={time_attr!r}): a report has no such number."
-        f"{near_text([time_attr], row)} A restore keeps the arguments of the scheduler: correct them "
+        f"{near_text([time_attr], row)} A restore keeps the scheduler's arguments: correct them "
         f"and start a new run under another RunConfig(name=...). Reported: {names_text(row)}"
     )
 

@@ -143,7 +143,7 @@ class ExperimentLock:
             "use the experiment in",
             str(self._path.parent),
             cause,
-            "Wait for it, stop it, or choose another RunConfig(name=...)",
+            "Wait for it or stop it; a new run can use another RunConfig(name=...)",
         )
 
 

@@ -158,8 +158,8 @@ def _show_failures(found: LocatedExperiment) -> None:
         say("")
     for cause in causes[:_SHOWN_CAUSES]:
         failure = cause.failure
-        others = "1 trial" if cause.trials == 2 else f"{cause.trials - 1} trials"
-        alike = f" (and {others} alike)" if cause.trials > 1 else ""
+        others = "1 more trial" if cause.trials == 2 else f"{cause.trials - 1} more trials"
+        alike = f" (and {others})" if cause.trials > 1 else ""
         where = f" at {failure.where}" if failure.where else ""
         headline = format_value(failure.headline, 300)
         say(f"{cause.trial_id} failed{where}: {headline}{alike}", "red")

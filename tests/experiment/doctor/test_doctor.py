@@ -114,7 +114,9 @@ def test_a_run_that_was_killed_before_its_first_record_has_lost_nothing(tmp_path
     healthy(tmp_path / "other")
     for path in (tmp_path / "other" / "journal").iterdir():
         path.write_bytes(b"")
-    assert "journal-unreadable" in kinds(verify(case(tmp_path / "other")))
+    (finding,) = [f for f in verify(case(tmp_path / "other")).findings if f.where == "journal"]
+    assert (finding.kind, finding.remedy) == ("journal-unreadable", Remedy.REPAIR)
+    assert finding.advice == "It can be rebuilt from a snapshot or the other segments"
 
 
 @pytest.fixture

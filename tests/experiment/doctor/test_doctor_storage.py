@@ -411,7 +411,7 @@ def test_another_storage_than_the_trees_is_refused(here: Path, tmp_path: Path) -
 
 def test_a_missing_experiment_is_reported(tmp_path: Path) -> None:
     os.mkdir(tmp_path / "empty")
-    with pytest.raises(ExperimentNotFound, match="there is no experiment in"):
+    with pytest.raises(ExperimentNotFound, match="there is no experiment at"):
         find(tmp_path / "empty")
 
 

@@ -164,7 +164,12 @@ def test_a_function_of_the_config_says_what_each_trial_asks_for(fit: Any) -> Non
 
 @pytest.mark.parametrize(
     ("wanted", "named"),
-    [({"cpu": 1000}, "1000"), ({"gpu": 3}, "'GPU': 3"), ({"tpu": 1}, "'tpu': 1")],
+    [
+        ({"cpu": 1000}, "1000"),
+        ({"gpu": 3}, "'GPU': 3"),
+        ({"tpu": 1}, "'tpu': 1"),
+        ({"cpus": 1}, "Did you mean 'CPU'"),
+    ],
 )
 def test_resources_that_the_machine_never_has_fail_before_anything_starts(
     fit: Any, tmp_path: Path, wanted: dict[str, float], named: str
