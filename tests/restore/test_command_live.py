@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -159,6 +160,36 @@ def test_resume_takes_another_trainable_by_name_from_the_current_directory(
     asked = ("resume", str(bench.root), "--trainable", "own:train", "--restart-errored")
     bench.run(command, *asked, cwd=bench.folder).succeeds()
     assert parsed(capsys, "show", bench.root)["counts"] == {"TERMINATED": 2}
+
+
+OWN = """
+import sys
+from holdfast import tune
+
+def train(config):
+    tune.report({"loss": 1})
+
+if __name__ == "__main__":
+    tune.Tuner(train, run_config=tune.RunConfig(name="run", storage_path=sys.argv[1])).fit()
+"""
+
+
+def test_resume_warns_if_the_script_has_changed_whose_stored_code_it_runs(bench: Bench) -> None:
+    path = bench.write(OWN, "own.py")
+    bench.run(path, str(bench.storage)).succeeds()
+    command = bench.write(
+        "from holdfast.cli import main\nimport sys\nsys.exit(main())\n", "cli.py"
+    )
+    asked = ("resume", str(bench.root), "--restart-finished")
+    same = bench.run(command, *asked).succeeds()
+    same.finish_reading()
+    assert "has changed" not in same.stderr
+    later_ns = (bench.root / "tuner.pkl").stat().st_mtime_ns + 1_000_000_000
+    os.utime(path, ns=(later_ns, later_ns))
+    changed = bench.run(command, *asked).succeeds()
+    changed.finish_reading()
+    assert f"{path} has changed since the experiment stored its trainable" in changed.stderr
+    assert "--trainable own:train" in changed.stderr
 
 
 @pytest.fixture

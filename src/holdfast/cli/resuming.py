@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import os
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from holdfast.cli.printing import SOUND, WRONG, say_json
+from holdfast.experiment.folder.layout import TUNER
 from holdfast.experiment.folder.settings import Settings
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.tuning import ResumeConfig
@@ -32,6 +35,13 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         extend=given.extend,
         trusted=not given.untrusted,
     )
+    if given.trainable is None and (script := _changed_script(tuner.trainable, given.path)):
+        print(
+            f"warning: {script} has changed since the experiment stored its trainable: the trials "
+            f"run the stored code. To run the new code, start the script again, or pass "
+            f"--trainable {Path(script).stem}:{tuner.trainable.__name__}",
+            file=sys.stderr,
+        )
     results = tuner.fit()
     if given.json:
         from holdfast.experiment.browse.found import find
@@ -40,6 +50,20 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         found = find(given.path, settings, os.environ)
         say_json(experiment_as_json(found, now=time.time()))
     return WRONG if results.num_errors else SOUND
+
+
+def _changed_script(trainable: Any, path: str) -> str:
+    """The script that a stored trainable comes from, if it has changed since; else ""."""
+    if getattr(trainable, "__module__", "") != "__main__":
+        return ""  # an imported module: its present code runs
+    several = vars(trainable).values() if isinstance(trainable, type) else [trainable]
+    codes = [getattr(inspect.unwrap(one), "__code__", None) for one in several if callable(one)]
+    script = next((code.co_filename for code in codes if code is not None), "")
+    try:
+        is_newer = os.stat(script).st_mtime_ns > os.stat(Path(path) / TUNER).st_mtime_ns
+    except OSError:
+        return ""
+    return script if is_newer else ""
 
 
 def resume_config_of(given: argparse.Namespace) -> ResumeConfig:
