@@ -56,7 +56,7 @@ class Played:
     def summary(self, facts: RunFacts) -> Summary:
         now = time.time()
         storage = StorageAge(oldest_s=4.0, checkpoints=3, files=6, pending_bytes=3_000_000)
-        return self._summarizer.look(facts=facts, now=now, storage=storage)
+        return self._summarizer.summarize(facts=facts, now=now, storage=storage)
 
     def play(self) -> None:
         """Let a quarter of a second pass."""

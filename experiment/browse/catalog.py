@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
-from holdfast.experiment.browse.found import LocatedExperiment, find
+from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import bucket_of, has_bucket, list_folder
@@ -94,9 +94,9 @@ def catalog(
         entries = [entry(text)]
     else:
         with ThreadPoolExecutor(_READERS, "holdfast-ls") as pool:
-            entries = [found for found in pool.map(entry, _inside(text, location)) if found]
-    known = [found for found in entries if found is not None]
-    return location.public, sorted(known, key=lambda found: (found.began_at or 0.0, found.name))
+            entries = list(pool.map(entry, _inside(text, location)))
+    known = [one for one in entries if one is not None]
+    return location.public, sorted(known, key=lambda one: (one.began_at or 0.0, one.name))
 
 
 def _is_experiment(location: Location) -> bool:
@@ -159,8 +159,8 @@ def _entry(
     location = Location.resolve(path, None, {})
     name = location.path.rstrip("/").rpartition("/")[2]
     try:
-        found = find(path, settings, environ)
-        return _described(found, name, now, size_of(found) if sizes else None)
+        experiment = find(path, settings, environ)
+        return _described(experiment, name, now, size_of(experiment) if sizes else None)
     except NeverBegun as error:
         if location.local_path is not None and _is_run(location.local_path):
             return CatalogEntry(name=name, path=location.public, state=Condition.LIVE)
@@ -175,43 +175,43 @@ def _entry(
 
 
 def _described(
-    found: LocatedExperiment, name: str, now: float, size_bytes: int | None
+    experiment: LocatedExperiment, name: str, now: float, size_bytes: int | None
 ) -> CatalogEntry:
-    machine, spec = found.machine, found.machine.spec
+    machine, spec = experiment.machine, experiment.machine.spec
     best = best_of(machine, spec.metric, spec.mode)
     value = None if best is None else value_of(best, spec.metric)
     return CatalogEntry(
         name=name,
-        path=found.shown,
-        state=found.condition(now),
+        path=experiment.shown,
+        state=experiment.condition(now),
         trials=counts(machine),
         not_created=not_created(machine),
-        run=None if found.read.runs_before is None else found.read.runs_before + 1,
+        run=None if experiment.read.runs_before is None else experiment.read.runs_before + 1,
         best=Best(
             trial_id=best.trial_id, metric=spec.metric or "", mode=spec.mode or "", value=value
         )
         if best is not None and value is not None
         else None,
-        began_at=found.read.began_at,
+        began_at=experiment.read.began_at,
         updated_at=machine.now,
         size_bytes=size_bytes,
-        problem=_first_error(found),
-        notices=found.read.notices,
+        problem=_first_error(experiment),
+        notices=experiment.read.notices,
     )
 
 
-def _first_error(found: LocatedExperiment) -> str:
-    machine = found.machine
+def _first_error(experiment: LocatedExperiment) -> str:
+    machine = experiment.machine
     failed = (t for t in machine.trials.values() if t.status is Status.ERROR and t.error)
     first = next((trial.error.headline for trial in failed if trial.error is not None), "")
     return first or (machine.ending.message if machine.ending is not None else "")
 
 
-def size_of(found: LocatedExperiment) -> int:
+def size_of(experiment: LocatedExperiment) -> int:
     """Bytes of all files of the experiment, where it was read. Raises StorageError."""
-    if found.read.layout is not None:
-        return bytes_below(os.path.realpath(found.read.layout.root))
-    return with_store(found.read.location, _stored_bytes)
+    if experiment.read.layout is not None:
+        return bytes_below(os.path.realpath(experiment.read.layout.root))
+    return with_store(experiment.read.location, _stored_bytes)
 
 
 async def _stored_bytes(store: Store) -> int:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.found import LocatedExperiment, published_as
+from holdfast.experiment.browse.locate import LocatedExperiment, published_as
 from holdfast.experiment.browse.logs import piece_from
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.store import ObjectInfo
@@ -22,7 +22,7 @@ INTERVAL_HERE_S = 0.5
 INTERVAL_STORAGE_S = 5.0
 # Reading the records of 10,000 trials takes a second of CPU time: use at most a twentieth of a
 # core.
-_PAUSE_PER_LOOK = 20
+_PAUSE_PER_CPU_S = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class LogSource(Protocol):
     Both methods raise StorageError and OSError.
     """
 
-    def look(self) -> LogState: ...
+    def read_state(self) -> LogState: ...
 
     def read(self, offset: int) -> tuple[int, bytes] | None:
         """The size of the file and some of its bytes from `offset` on; None if there is no
@@ -56,25 +56,25 @@ class TrialLog:
 
     def __init__(
         self,
-        found: LocatedExperiment,
+        experiment: LocatedExperiment,
         trial: Trial,
         name: str,
         *,
         find: Callable[[], LocatedExperiment],
         now: Callable[[], float],
     ) -> None:
-        self._found = found
+        self._experiment = experiment
         self._trial = trial
         self._name = name
         self._find = find
         self._now = now
         self._published: ObjectInfo | None = None
 
-    def look(self) -> LogState:
+    def read_state(self) -> LogState:
         self._refresh()
-        condition = self._found.condition(self._now())
+        condition = self._experiment.condition(self._now())
         is_over = condition in (Condition.FINISHED, Condition.ERRORED)
-        trial = self._found.machine.trials.get(self._trial.trial_id)
+        trial = self._experiment.machine.trials.get(self._trial.trial_id)
         return LogState(
             # If the trial is not known, another experiment of this name has begun.
             has_ended=trial is None or trial.status.is_final or is_over,
@@ -83,14 +83,14 @@ class TrialLog:
         )
 
     def read(self, offset: int) -> tuple[int, bytes] | None:
-        return piece_from(self._found, self._trial, self._name, offset)
+        return piece_from(self._experiment, self._trial, self._name, offset)
 
     def _refresh(self) -> None:
         """Read the records again; from storage only if it has a new publication."""
-        in_storage = self._found.read.layout is None
-        published = published_as(self._found.read.location) if in_storage else None
+        in_storage = self._experiment.read.layout is None
+        published = published_as(self._experiment.read.location) if in_storage else None
         if published is None or published != self._published:
-            self._found = self._find()
+            self._experiment = self._find()
             self._published = published
 
 
@@ -140,15 +140,15 @@ class Follower:
 
         Raises ExperimentNotFound if the experiment has been deleted.
         """
-        looks_at = self._clock()
+        next_state_at = self._clock()
         has_ended, waited_for = False, ""
         while not has_ended:
             try:
-                if self._clock() >= looks_at:
+                if self._clock() >= next_state_at:
                     used_s = self._cpu()
-                    standing = self._source.look()
-                    has_ended, waited_for = standing.has_ended, _waited_for(standing)
-                    looks_at = self._clock() + _PAUSE_PER_LOOK * (self._cpu() - used_s)
+                    state = self._source.read_state()
+                    has_ended, waited_for = state.has_ended, _waited_for(state)
+                    next_state_at = self._clock() + _PAUSE_PER_CPU_S * (self._cpu() - used_s)
                 yield from self.news()
             except (StorageError, OSError) as error:
                 has_ended = False
@@ -167,9 +167,9 @@ class Follower:
             self._tell(text)
 
 
-def _waited_for(standing: LogState) -> str:
-    if standing.has_ended:
+def _waited_for(state: LogState) -> str:
+    if state.has_ended:
         return ""
-    if standing.condition is Condition.INTERRUPTED:
+    if state.condition is Condition.INTERRUPTED:
         return "no process runs the experiment: waiting for a restore (Ctrl-C ends this)"
-    return "" if standing.has_begun else "the trial has not begun: waiting until it does"
+    return "" if state.has_begun else "the trial has not begun: waiting until it does"

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from holdfast.experiment.browse.found import LocatedExperiment
+from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.folder.containment import check_folder
 from holdfast.experiment.folder.layout import ERROR, Layout, rank_log
 from holdfast.experiment.folder.persisted_files import log_names_of
@@ -41,19 +41,19 @@ def log_name(spec: ExperimentSpec, stream: str, rank: int) -> str:
     return rank_log(name, rank) if rank else name
 
 
-def place_of(found: LocatedExperiment, trial: Trial, name: str) -> str:
+def place_of(experiment: LocatedExperiment, trial: Trial, name: str) -> str:
     """The path of a file of the trial, or its URI without credentials."""
-    if found.read.layout is not None:
-        return str(found.read.layout.trial(trial.spec) / name)
-    return found.read.location.child(f"{trial.spec.dirname}/{name}").public
+    if experiment.read.layout is not None:
+        return str(experiment.read.layout.trial(trial.spec) / name)
+    return experiment.read.location.child(f"{trial.spec.dirname}/{name}").public
 
 
-def trial_named(found: LocatedExperiment, name: str) -> Trial:
+def trial_named(experiment: LocatedExperiment, name: str) -> Trial:
     """The trial with this id, number, name or folder, or the only one whose id begins or ends so.
 
     Raises NoSuchTrial.
     """
-    trials = list(found.machine.trials.values())
+    trials = list(experiment.machine.trials.values())
     for trial in trials:
         spec = trial.spec
         if name in (spec.trial_id, str(spec.index), spec.name, spec.dirname.rstrip("/")):
@@ -68,33 +68,33 @@ def trial_named(found: LocatedExperiment, name: str) -> Trial:
     raise NoSuchTrial(f"which trial? {fault}: {shown}. Pass an id, or a number such as 0")
 
 
-def written(found: LocatedExperiment, trial: Trial, name: str) -> Iterator[bytes]:
+def written(experiment: LocatedExperiment, trial: Trial, name: str) -> Iterator[bytes]:
     """The bytes of a file in the trial's folder, in pieces.
 
     Reads the file from storage if it is not on this machine. Raises NoSuchLog, StorageError,
     OSError.
     """
-    layout = found.read.layout
+    layout = experiment.read.layout
     here = None if layout is None else _folder(layout, trial) / name
     if here is not None and here.is_file():
         return _pieces(here)
-    if layout is None or str(layout.root) != found.read.location.local_path:
-        data = read_file(found.read.location.child(trial.spec.dirname), name)
+    if layout is None or str(layout.root) != experiment.read.location.local_path:
+        data = read_file(experiment.read.location.child(trial.spec.dirname), name)
         if data is not None:
             return iter([data])
-    raise NoSuchLog(_not_written(found, trial, name))
+    raise NoSuchLog(_not_written(experiment, trial, name))
 
 
 def piece_from(
-    found: LocatedExperiment, trial: Trial, name: str, offset: int
+    experiment: LocatedExperiment, trial: Trial, name: str, offset: int
 ) -> tuple[int, bytes] | None:
     """The size of a file in the trial's folder, and some of its bytes from `offset` on.
 
     None if there is no such file yet. Raises StorageError, OSError.
     """
-    layout = found.read.layout
+    layout = experiment.read.layout
     if layout is None:
-        return read_from(found.read.location.child(trial.spec.dirname), name, offset, _PIECE)
+        return read_from(experiment.read.location.child(trial.spec.dirname), name, offset, _PIECE)
     try:
         with open_regular(_folder(layout, trial) / name) as file:
             size = file.seek(0, os.SEEK_END)
@@ -129,15 +129,15 @@ def _pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-def _not_written(found: LocatedExperiment, trial: Trial, name: str) -> str:
-    folder = place_of(found, trial, name).rpartition("/")[0]
-    layout, spec = found.read.layout, trial.spec
+def _not_written(experiment: LocatedExperiment, trial: Trial, name: str) -> str:
+    folder = place_of(experiment, trial, name).rpartition("/")[0]
+    layout, spec = experiment.read.layout, trial.spec
     if layout is not None:
         tree = layout.trial(spec)
         there = sorted(path.name for path in tree.iterdir()) if tree.is_dir() else []
     else:
-        there = list_folder(found.read.location.child(spec.dirname))
-    outputs = tuple(log_names(found.machine.spec))
+        there = list_folder(experiment.read.location.child(spec.dirname))
+    outputs = tuple(log_names(experiment.machine.spec))
     logs = [n for n in there if n.startswith(outputs) or n == ERROR]
     if name == ERROR and trial.error is None:
         return f"trial {trial.trial_id} has not failed: it has no {ERROR}"

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
-from holdfast.experiment.browse.found import LocatedExperiment
+from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import log_names, place_of
 from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.progress.failure_text import cause, user_frame
@@ -67,43 +67,43 @@ class FailureCause:
     trials: int
 
 
-def overview(found: LocatedExperiment, *, now: float) -> Overview:
+def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
     """Reads only the records, and the time of the last publication to storage."""
-    machine, spec = found.machine, found.machine.spec
+    machine, spec = experiment.machine, experiment.machine.spec
     best = best_of(machine, spec.metric, spec.mode)
     return Overview(
-        name=found.name,
-        path=found.shown,
-        state=found.condition(now),
-        holder=found.signs.holder,
-        heard_at=found.signs.heard_at,
+        name=experiment.name,
+        path=experiment.shown,
+        state=experiment.condition(now),
+        holder=experiment.signs.holder,
+        heard_at=experiment.signs.heard_at,
         trainable=spec.trainable,
         metric=spec.metric,
         mode=spec.mode,
-        began_at=found.read.began_at,
+        began_at=experiment.read.began_at,
         updated_at=machine.now,
         active_s=machine.active_s,
-        run=None if found.read.runs_before is None else found.read.runs_before + 1,
+        run=None if experiment.read.runs_before is None else experiment.read.runs_before + 1,
         restores=machine.epoch - 1,
         ending=machine.ending.message or machine.ending.reason if machine.ending else "",
         counts=counts(machine),
         not_created=not_created(machine),
-        best=None if best is None else trial_as_json(found, best),
-        notices=found.read.notices,
+        best=None if best is None else trial_as_json(experiment, best),
+        notices=experiment.read.notices,
     )
 
 
-def experiment_as_json(found: LocatedExperiment, *, now: float) -> dict[str, Any]:
+def experiment_as_json(experiment: LocatedExperiment, *, now: float) -> dict[str, Any]:
     """The overview, the names of the varied parameters, and every trial, as JSON values."""
-    trials = list(found.machine.trials.values())
+    trials = list(experiment.machine.trials.values())
     return {
-        **asdict(overview(found, now=now)),
-        "varied": varied_names(found.machine.spec, trials),
-        "trials": [trial_as_json(found, trial) for trial in trials],
+        **asdict(overview(experiment, now=now)),
+        "varied": varied_names(experiment.machine.spec, trials),
+        "trials": [trial_as_json(experiment, trial) for trial in trials],
     }
 
 
-def trial_as_json(found: LocatedExperiment, trial: Trial) -> dict[str, Any]:
+def trial_as_json(experiment: LocatedExperiment, trial: Trial) -> dict[str, Any]:
     """One trial as JSON values."""
     spec = trial.spec
     newest = trial.newest_checkpoint
@@ -117,12 +117,12 @@ def trial_as_json(found: LocatedExperiment, trial: Trial) -> dict[str, Any]:
         "failures": trial.setbacks,
         "time_total_s": trial.time_total_s,
         "reported_at": trial.reported_at or None,
-        "value": value_of(trial, found.machine.spec.metric),
+        "value": value_of(trial, experiment.machine.spec.metric),
         "params": params_of(trial),
         "metrics": readable(dict(trial.row)) if trial.row is not None else None,
         "checkpoint": None if newest is None else f"{spec.dirname}/{newest.dirname}",
         "folder": spec.dirname,
-        "error": None if trial.error is None else asdict(_failure(found, trial, trial.error)),
+        "error": None if trial.error is None else asdict(_failure(experiment, trial, trial.error)),
     }
 
 
@@ -137,27 +137,31 @@ def row_as_json(trial: Trial, result: Result) -> dict[str, Any]:
     }
 
 
-def failure_causes(found: LocatedExperiment) -> list[FailureCause]:
+def failure_causes(experiment: LocatedExperiment) -> list[FailureCause]:
     """The causes of failed trials, most frequent first, grouped as in the terminal of a run."""
     groups: dict[tuple[str, str], list[tuple[Trial, Failure]]] = {}
-    for trial in found.machine.trials.values():
+    for trial in experiment.machine.trials.values():
         if trial.status is Status.ERROR and trial.error is not None:
             key = cause(trial.error.headline, user_frame(trial.error))
             groups.setdefault(key, []).append((trial, trial.error))
     return [
         FailureCause(
-            trial_id=group[0][0].trial_id, failure=_failure(found, *group[0]), trials=len(group)
+            trial_id=group[0][0].trial_id,
+            failure=_failure(experiment, *group[0]),
+            trials=len(group),
         )
         for group in sorted(groups.values(), key=len, reverse=True)
     ]
 
 
-def _failure(found: LocatedExperiment, trial: Trial, error: Failure) -> TrialFailure:
+def _failure(experiment: LocatedExperiment, trial: Trial, error: Failure) -> TrialFailure:
     return TrialFailure(
         headline=error.headline,
         kind=error.kind,
         where=user_frame(error),
         final=trial.status.is_final,
-        error_file=place_of(found, trial, ERROR),
-        logs=tuple(place_of(found, trial, name) for name in log_names(found.machine.spec)),
+        error_file=place_of(experiment, trial, ERROR),
+        logs=tuple(
+            place_of(experiment, trial, name) for name in log_names(experiment.machine.spec)
+        ),
     )

@@ -125,13 +125,13 @@ class Run:
     def summary(self, facts: RunFacts) -> Summary:
         if self._controller is None:
             # Until a restore has begun, the machine has the state of the previous incarnation.
-            left = self._summarizer.look(facts=facts, now=self.machine.now)
+            left = self._summarizer.summarize(facts=facts, now=self.machine.now)
             if left.done and self.plan.runs_trials:
                 total = facts.total if self.plan.first.spec else left.total
                 left = replace(left, total=total, share=None, done=False)
             return replace(left, ending="", phase=self._phase)
         now = wall_time()
-        seen = self._summarizer.look(facts=facts, now=now, storage=self._storage_age())
+        seen = self._summarizer.summarize(facts=facts, now=now, storage=self._storage_age())
         return replace(
             seen,
             retried=self._retries.total,

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.experiment.doctor import garbage, persisted, storage, tree
-from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.findings import Action, DoctorReport
 from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.persisted import PREFIX
+from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.containment import check_enclosed
 from holdfast.experiment.folder.layout import Layout
@@ -28,7 +28,7 @@ from holdfast.syncer.uploader.lock import Locked
 from holdfast.syncer.uploader.lock_holder import current_holder
 
 
-def collect(case: DoctorTarget, *, removes: bool) -> DoctorReport:
+def collect(target: DoctorTarget, *, removes: bool) -> DoctorReport:
     """Find what nothing needs, here and in storage; with `removes`, remove it.
 
     Raises Locked while a process on this machine runs the experiment, Usurped if another machine
@@ -36,24 +36,24 @@ def collect(case: DoctorTarget, *, removes: bool) -> DoctorReport:
     """
     began = time.monotonic()
     being_read = set[str]()
-    if case.layout is None:
+    if target.layout is None:
         here, found = None, list[Garbage]()
-        there = _collect_there(case, None, removes=removes)
+        there = _collect_there(target, None, removes=removes)
     elif removes:
-        with locked(case.layout):
-            here, found = _look(case.layout)
-            check_enclosed(case.layout, garbage.trial_folders(here))
-            being_read = _remove(case.layout.root, found)
-            there = _collect_there(case, here, removes=True)
+        with locked(target.layout):
+            here, found = _find_garbage(target.layout)
+            check_enclosed(target.layout, garbage.trial_folders(here))
+            being_read = _remove(target.layout.root, found)
+            there = _collect_there(target, here, removes=True)
     else:
-        _check_free(case.layout)
-        here, found = _look(case.layout)
-        there = _collect_there(case, here, removes=False)
+        _check_free(target.layout)
+        here, found = _find_garbage(target.layout)
+        there = _collect_there(target, here, removes=False)
     actions = [_action(one, done=removes and one.where not in being_read) for one in found]
     actions += [_action(one, done=removes, prefix=PREFIX) for one in there]
     size = sum(one.size_bytes for one in (*found, *there))
     return DoctorReport(
-        path=case.shown,
+        path=target.shown,
         findings=tuple(here.findings) if here is not None else (),
         actions=tuple(actions),
         looked_at={"garbage": len(actions), "garbage_bytes": size},
@@ -61,7 +61,7 @@ def collect(case: DoctorTarget, *, removes: bool) -> DoctorReport:
     )
 
 
-def _look(layout: Layout) -> tuple[Tree, list[Garbage]]:
+def _find_garbage(layout: Layout) -> tuple[Tree, list[Garbage]]:
     found = tree.read(layout)
     return found, garbage.here(found)
 
@@ -94,14 +94,19 @@ def _remove(root: Path, found: Sequence[Garbage]) -> set[str]:
     return stays
 
 
-def _collect_there(case: DoctorTarget, here: Tree | None, *, removes: bool) -> list[Garbage]:
-    if case.remote is None:
+def _collect_there(target: DoctorTarget, here: Tree | None, *, removes: bool) -> list[Garbage]:
+    if target.remote is None:
         return []
-    stored = storage.gather(case.remote, case.layout)
+    stored = storage.gather(target.remote, target.layout)
     found = persisted.garbage(stored, here)
-    if removes and found and stored.published is not None and stored.published.story is not None:
-        spec = stored.published.story.machine.spec
-        _remove_there(case.remote, found, spec.experiment_id, known=stored.newest_claim)
+    if (
+        removes
+        and found
+        and stored.published is not None
+        and stored.published.replayed is not None
+    ):
+        spec = stored.published.replayed.machine.spec
+        _remove_there(target.remote, found, spec.experiment_id, known=stored.newest_claim)
     return found
 
 

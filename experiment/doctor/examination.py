@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.experiment.doctor import garbage, kept, projected, state
+from holdfast.experiment.doctor import checkpoints, garbage, projected, state
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.story import FoldedExperiment
+from holdfast.experiment.doctor.replayed import ReplayedExperiment
 from holdfast.experiment.doctor.tree import Tree, read
 from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout
@@ -22,21 +22,21 @@ def examine(
 ) -> Tree:
     """Check everything. `is_mirror`: missing checkpoints may be in storage. Raises OSError."""
     tree = read(layout, in_use=in_use)
-    story = tree.story
-    tree.findings += state.judge_objects(layout, story)
-    if story is None:
+    replayed = tree.replayed
+    tree.findings += state.judge_objects(layout, replayed)
+    if replayed is None:
         return tree
     try:
-        check_enclosed_trials(layout, story.machine)
+        check_enclosed_trials(layout, replayed.machine)
     except LeadsElsewhere as error:
         tree.findings.append(_elsewhere(layout, error))
-    tree.findings += state.judge_snapshots(tree.taken, story)
-    tree.habits = projected.habits(layout, story)
-    if not in_use and not story.refusal:
-        taken = state.newest(tree.taken, story)
+    tree.findings += state.judge_snapshots(tree.snapshots, replayed)
+    tree.habits = projected.habits(layout, replayed)
+    if not in_use and not replayed.refusal:
+        snapshot = state.newest(tree.snapshots, replayed)
         charts = tree.habits.charts is True
-        tree.findings += projected.examine(layout, story, taken, charts=charts)
-    _examine_checkpoints(tree, story, with_checksums=with_checksums, is_mirror=is_mirror)
+        tree.findings += projected.examine(layout, replayed, snapshot, charts=charts)
+    _examine_checkpoints(tree, replayed, with_checksums=with_checksums, is_mirror=is_mirror)
     if in_use:
         _drop_outdated(tree)
     else:
@@ -46,10 +46,12 @@ def examine(
 
 
 def _examine_checkpoints(
-    tree: Tree, story: FoldedExperiment, *, with_checksums: bool, is_mirror: bool
+    tree: Tree, replayed: ReplayedExperiment, *, with_checksums: bool, is_mirror: bool
 ) -> None:
-    several = kept.named(story)
-    tree.broken = dict(kept.faults(tree.layout, story, several, with_checksums=with_checksums))
+    several = checkpoints.named(replayed)
+    tree.broken = dict(
+        checkpoints.faults(tree.layout, replayed, several, with_checksums=with_checksums)
+    )
     tree.looked_at |= {
         "checkpoints": len(several),
         "checkpoint_bytes": sum(one.record.size_bytes for one in several),
@@ -63,7 +65,7 @@ def _examine_checkpoints(
             tree.findings.append(_staged(one))
 
 
-def _lost(one: kept.NamedCheckpoint, reason: str) -> Finding:
+def _lost(one: checkpoints.NamedCheckpoint, reason: str) -> Finding:
     return Finding(
         kind="checkpoint-broken",
         severity=Severity.ERROR,
@@ -76,7 +78,7 @@ def _lost(one: kept.NamedCheckpoint, reason: str) -> Finding:
     )
 
 
-def _staged(one: kept.NamedCheckpoint) -> Finding:
+def _staged(one: checkpoints.NamedCheckpoint) -> Finding:
     return Finding(
         kind="checkpoint-staged",
         severity=Severity.NOTE,
@@ -99,11 +101,11 @@ def _elsewhere(layout: Layout, error: LeadsElsewhere) -> Finding:
 
 def _drop_outdated(tree: Tree) -> None:
     """Drop findings about checkpoints that the running experiment has removed meanwhile."""
-    story = tree.story
-    latest = read(Layout(Path(tree.layout.root)), in_use=True).story
-    if story is None or latest is None:
+    replayed = tree.replayed
+    latest = read(Layout(Path(tree.layout.root)), in_use=True).replayed
+    if replayed is None or latest is None:
         return
-    still = {one.folder for one in kept.named(latest)}
+    still = {one.folder for one in checkpoints.named(latest)}
     tree.findings = [
         finding
         for finding in tree.findings

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor import kept
+from holdfast.experiment.doctor import checkpoints
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.story import FoldedExperiment, tell_all
+from holdfast.experiment.doctor.replayed import ReplayedExperiment, replay_all
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, JOURNAL, PARAMS, STAGING, Layout
 from holdfast.experiment.progress.wording import size
@@ -34,13 +34,13 @@ def here(tree: Tree) -> list[Garbage]:
     Raises OSError.
     """
     layout = tree.layout
-    stories = _stories(tree)
-    folders = {dirname for story in stories for dirname in story.dirnames}
+    experiments = _experiments(tree)
+    folders = {dirname for replayed in experiments for dirname in replayed.dirnames}
     unnamed: list[str] = []
-    for story in stories:
-        if tree.is_damaged or story.refusal:
+    for replayed in experiments:
+        if tree.is_damaged or replayed.refusal:
             continue
-        unnamed += kept.unnamed(story, kept.checkpoint_folders(layout, story))
+        unnamed += checkpoints.unnamed(replayed, checkpoints.folders(layout, replayed))
     left = [where for where in _leftovers(layout, folders) if _above(where) not in unnamed]
     found = [_leftover(layout, where) for where in left]
     return found + [_unnamed(layout, where) for where in unnamed]
@@ -74,14 +74,14 @@ def strangers(tree: Tree) -> Iterator[Finding]:
 
 def trial_folders(tree: Tree) -> set[str]:
     """The folders of the trials of all experiments in the directory."""
-    return {dirname for story in _stories(tree) for dirname in story.dirnames}
+    return {dirname for replayed in _experiments(tree) for dirname in replayed.dirnames}
 
 
-def _stories(tree: Tree) -> list[FoldedExperiment]:
+def _experiments(tree: Tree) -> list[ReplayedExperiment]:
     """All experiments of the directory; the newest is already read."""
-    earlier = tell_all(tree.layout.journal, tree.chapters[:-1])
-    found = [story for _, story in earlier if story is not None]
-    return found if tree.story is None else [*found, tree.story]
+    earlier = replay_all(tree.layout.journal, tree.chapters[:-1])
+    found = [replayed for _, replayed in earlier if replayed is not None]
+    return found if tree.replayed is None else [*found, tree.replayed]
 
 
 def _leftovers(layout: Layout, trial_folders: Iterable[str]) -> Iterator[str]:

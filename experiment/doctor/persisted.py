@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from holdfast.experiment.doctor import kept
+from holdfast.experiment.doctor import checkpoints
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.storage import StorageTree, committed
@@ -146,10 +146,10 @@ def _has(tree: Tree, segment: Mapping[str, Any]) -> bool:
 def _apart(stored: StorageTree, tree: Tree) -> Finding | None:
     """A finding if storage and this machine hold different experiments or states: no need to
     compare more."""
-    head, story = stored.head, tree.story
-    if head is None or story is None or not head["epoch"]:
+    head, replayed = stored.head, tree.replayed
+    if head is None or replayed is None or not head["epoch"]:
         return None
-    if head["experiment_id"] != story.machine.spec.experiment_id:
+    if head["experiment_id"] != replayed.machine.spec.experiment_id:
         return _finding(
             "storage-other",
             HEAD,
@@ -175,9 +175,9 @@ def _judge_checkpoints(
     for one in committed(stored):
         if fault := stored.fault(one.folder):
             yield _broken(one, fault, has_copy=tree is not None and has_whole(tree, one))
-    if tree is None or tree.story is None:
+    if tree is None or tree.replayed is None:
         return
-    for one in kept.named(tree.story):
+    for one in checkpoints.named(tree.replayed):
         if one.folder in promised or one.record.stays_here or not stored.fault(one.folder):
             continue
         if has_whole(tree, one):
@@ -186,12 +186,12 @@ def _judge_checkpoints(
             yield _nowhere(one)
 
 
-def has_whole(tree: Tree, one: kept.NamedCheckpoint) -> bool:
+def has_whole(tree: Tree, one: checkpoints.NamedCheckpoint) -> bool:
     """Whether the tree here has the complete checkpoint that the records name."""
     return one.folder not in tree.broken and (tree.layout.root / one.folder).is_dir()
 
 
-def _broken(one: kept.NamedCheckpoint, fault: str, *, has_copy: bool) -> Finding:
+def _broken(one: checkpoints.NamedCheckpoint, fault: str, *, has_copy: bool) -> Finding:
     return _finding(
         "storage-checkpoint",
         one.folder,
@@ -202,7 +202,7 @@ def _broken(one: kept.NamedCheckpoint, fault: str, *, has_copy: bool) -> Finding
     )
 
 
-def _not_uploaded(one: kept.NamedCheckpoint, *, severity: Severity) -> Finding:
+def _not_uploaded(one: checkpoints.NamedCheckpoint, *, severity: Severity) -> Finding:
     return _finding(
         "not-uploaded",
         one.folder,
@@ -213,7 +213,7 @@ def _not_uploaded(one: kept.NamedCheckpoint, *, severity: Severity) -> Finding:
     )
 
 
-def _nowhere(one: kept.NamedCheckpoint) -> Finding:
+def _nowhere(one: checkpoints.NamedCheckpoint) -> Finding:
     return Finding(
         kind="checkpoint-broken",
         severity=Severity.ERROR,
@@ -227,13 +227,13 @@ def _nowhere(one: kept.NamedCheckpoint) -> Finding:
 
 
 def _judge_files(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
-    story = stored.published.story if stored.published is not None else None
-    if story is None:
+    replayed = stored.published.replayed if stored.published is not None else None
+    if replayed is None:
         return
     wanted = [
         f"{trial.spec.dirname}/{RESULTS}"
-        for trial in story.machine.trials.values()
-        if story.rows.get(trial.trial_id) and trial.status.is_final
+        for trial in replayed.machine.trials.values()
+        if replayed.rows.get(trial.trial_id) and trial.status.is_final
     ]
     remedy = Remedy.NONE if tree is None else Remedy.SYNC
     if stored.tuner_fault:
@@ -265,19 +265,21 @@ def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
         for key, entry in stored.entries.items()
         if is_leftover(entry.name)
     ]
-    stories = [tree.story] if tree is not None and tree.story is not None else []
+    experiments = [tree.replayed] if tree is not None and tree.replayed is not None else []
     published = stored.published
-    if published is None or published.story is None or published.is_damaged:
+    if published is None or published.replayed is None or published.is_damaged:
         return found
     if stored.head_fault or (tree is not None and tree.is_damaged):
         return found
-    stories.append(published.story)
+    experiments.append(published.replayed)
     found += [
         _garbage(stored, key, "journal-superseded", "it is now part of a longer object")
         for key, entry in stored.entries.items()
         if _is_superseded(stored, key, entry.name)
     ]
-    unnamed = [set(kept.unnamed(story, sorted(stored.checkpoints))) for story in stories]
+    unnamed = [
+        set(checkpoints.unnamed(replayed, sorted(stored.checkpoints))) for replayed in experiments
+    ]
     why = "a checkpoint that no record names"
     found += [
         _garbage(stored, folder, "checkpoint-unnamed", why)

@@ -13,7 +13,12 @@ from typing import TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.story import ExpectedRow, FoldedExperiment, cells_sum, line_sum
+from holdfast.experiment.doctor.replayed import (
+    ExpectedRow,
+    ReplayedExperiment,
+    cells_sum,
+    line_sum,
+)
 from holdfast.experiment.folder.layout import (
     ERROR,
     EVENTS_PREFIX,
@@ -70,11 +75,11 @@ class _EndsEarly(Exception):
     """A file lacks only what came after the newest snapshot, as after a kill."""
 
 
-def habits(layout: Layout, story: FoldedExperiment) -> Habits:
+def habits(layout: Layout, replayed: ReplayedExperiment) -> Habits:
     """Infer the settings from the files. Raises OSError."""
     charted, configured = list[bool](), list[bool]()
-    for trial_id, rows in story.rows.items():
-        folder = layout.trial(story.machine.trials[trial_id].spec)
+    for trial_id, rows in replayed.rows.items():
+        folder = layout.trial(replayed.machine.trials[trial_id].spec)
         if not rows or not (folder / RESULTS).exists():
             continue
         charted.append(bool(_event_files(folder)))
@@ -87,16 +92,16 @@ def habits(layout: Layout, story: FoldedExperiment) -> Habits:
 
 
 def examine(
-    layout: Layout, story: FoldedExperiment, taken: Snapshot | None, *, charts: bool
+    layout: Layout, replayed: ReplayedExperiment, snapshot: Snapshot | None, *, charts: bool
 ) -> Iterator[Finding]:
-    """Compare every trial's files with the replay. `taken` is the newest snapshot that can be
+    """Compare every trial's files with the replay. `snapshot` is the newest snapshot that can be
     used. Raises OSError if a file cannot be read."""
     checks = dict(_CHECKS)
     if charts and tensorboard.available():
         checks[f"{EVENTS_PREFIX}*"] = _check_charts
     journal_bytes = bytes_below(str(layout.journal))
-    for trial in story.machine.trials.values():
-        folder, rows = layout.trial(trial.spec), _rows_of(story, trial, taken)
+    for trial in replayed.machine.trials.values():
+        folder, rows = layout.trial(trial.spec), _rows_of(replayed, trial, snapshot)
         count = len(rows.known) + rows.unknown
         most = _FREE_BYTES + _PER_BYTE * journal_bytes + 2 * count * _config_bytes(trial)
         if rows.unknown:  # the journal does not account for them
@@ -114,12 +119,12 @@ def examine(
             yield _behind(trial, early)
 
 
-def _rows_of(story: FoldedExperiment, trial: Trial, taken: Snapshot | None) -> Rows:
+def _rows_of(replayed: ReplayedExperiment, trial: Trial, snapshot: Snapshot | None) -> Rows:
     trial_id = trial.trial_id
-    known = story.rows.get(trial_id, [])
+    known = replayed.rows.get(trial_id, [])
     then = None
-    if taken is not None and trial_id not in taken.unwritten:
-        then = taken.machine.trials.get(trial_id)
+    if snapshot is not None and trial_id not in snapshot.unwritten:
+        then = snapshot.machine.trials.get(trial_id)
     if then is None:
         last = 0
     elif then.attempt == trial.attempt:
@@ -128,7 +133,7 @@ def _rows_of(story: FoldedExperiment, trial: Trial, taken: Snapshot | None) -> R
         last = min(then.iteration, trial.resumed_from)
     return Rows(
         known=known,
-        unknown=story.unknown.get(trial_id, 0),
+        unknown=replayed.unknown.get(trial_id, 0),
         written=sum(row.iteration <= last for row in known),
         then=then,
     )

@@ -143,12 +143,12 @@ def _from_snapshots(layout: Layout) -> Rebuilt | None:
         if experiment_named_in(layout.root / name) in known:
             continue
         try:
-            taken = read_snapshot(layout, name)
+            snapshot = read_snapshot(layout, name)
         except (BadSnapshot, UnknownRecord, OSError, ValueError, KeyError, TypeError):
             continue
         for number in reversed(segments(layout.journal)):
-            if number <= taken.position.segment:
-                made = _before(layout.journal, number, taken)
+            if number <= snapshot.position.segment:
+                made = _before(layout.journal, number, snapshot)
                 if made is not None:
                     return replace(made, how=f"from the snapshot {name}")
     return None
@@ -164,33 +164,33 @@ def _restarted(layout: Layout) -> Rebuilt | None:
     known = list(_beginnings(layout.journal))
     for name in snapshot_names(layout.root):
         try:
-            taken = read_snapshot(layout, name)
+            snapshot = read_snapshot(layout, name)
         except (BadSnapshot, UnknownRecord, OSError, ValueError, KeyError, TypeError):
             continue
-        number = taken.position.segment
+        number = snapshot.position.segment
         if any(
-            event.spec.experiment_id == taken.machine.spec.experiment_id
+            event.spec.experiment_id == snapshot.machine.spec.experiment_id
             or number <= segment
-            or taken.begun_at < began_at
+            or snapshot.begun_at < began_at
             for segment, event, began_at in known
         ):
             return None
-        return _restarted_from(layout, taken, name)
+        return _restarted_from(layout, snapshot, name)
     return None
 
 
-def _restarted_from(layout: Layout, taken: Snapshot, name: str) -> Rebuilt:
-    first = pack(recalled(taken.machine), taken.begun_at)
+def _restarted_from(layout: Layout, snapshot: Snapshot, name: str) -> Rebuilt:
+    first = pack(recalled(snapshot.machine), snapshot.begun_at)
     try:
-        check_journal(layout.journal, taken.last)
-        tail = _tail(layout.journal, taken, first)
+        check_journal(layout.journal, snapshot.last)
+        tail = _tail(layout.journal, snapshot, first)
         how = f"the {len(tail)} records after it were read and follow"
     except (BadSnapshot, OSError):
-        advance(taken.machine, layout)
-        first, tail = pack(recalled(taken.machine), taken.begun_at), []
+        advance(snapshot.machine, layout)
+        first, tail = pack(recalled(snapshot.machine), snapshot.begun_at), []
         how = "the records after it are lost, except where complete checkpoints show the progress"
     data = MAGIC + b"".join(map(framed, [first, *tail]))
-    number = max(taken.position.segment, *segments(layout.journal), 0) + 1
+    number = max(snapshot.position.segment, *segments(layout.journal), 0) + 1
     return Rebuilt(
         number=number,
         data=data,
@@ -202,11 +202,11 @@ def _restarted_from(layout: Layout, taken: Snapshot, name: str) -> Rebuilt:
     )
 
 
-def _tail(journal: Path, taken: Snapshot, first: bytes) -> list[bytes]:
+def _tail(journal: Path, snapshot: Snapshot, first: bytes) -> list[bytes]:
     """The records after the snapshot, as far as they can be read and can follow it."""
     machine, tail = Machine(), list[bytes]()
-    machine.replay(unpack(first).event, now=taken.begun_at)
-    for payload, _ in read(journal, taken.position):
+    machine.replay(unpack(first).event, now=snapshot.begun_at)
+    for payload, _ in read(journal, snapshot.position):
         try:
             record = unpack(payload)
             machine.replay(record.event, now=record.now, answers=record.answers)
@@ -225,14 +225,14 @@ def _beginnings(journal: Path) -> Iterator[tuple[int, Begun | Recalled, float]]:
                 yield number, event, now
 
 
-def _before(journal: Path, number: int, taken: Snapshot) -> Rebuilt | None:
+def _before(journal: Path, number: int, snapshot: Snapshot) -> Rebuilt | None:
     """The segment with a beginning that leads to the snapshot; None if none does."""
     path = journal / segment_name(number)
     data = read_regular(path)
     start = next_record(data, len(MAGIC))
     if not start:
         return None
-    tail = [unpack(p) for p, _ in read(journal, Position(number, start), taken.position)]
+    tail = [unpack(p) for p, _ in read(journal, Position(number, start), snapshot.position)]
     if not tail:
         return None
     began_at = tail[0].now
@@ -240,8 +240,8 @@ def _before(journal: Path, number: int, taken: Snapshot) -> Rebuilt | None:
         record.event.spec.trial_id for record in tail if isinstance(record.event, Suggested)
     }
     for version in range(FORMAT, 0, -1):
-        events: list[Event] = [_begun(taken, version)]
-        events += _suggestions(taken, suggested)
+        events: list[Event] = [_begun(snapshot, version)]
+        events += _suggestions(snapshot, suggested)
         machine = Machine()
         try:
             for event in events:
@@ -250,14 +250,14 @@ def _before(journal: Path, number: int, taken: Snapshot) -> Rebuilt | None:
                 machine.replay(record.event, now=record.now, answers=record.answers)
         except Exception:  # this version cannot reconstruct what was lost: try the next
             continue
-        if _same(machine, taken.machine):
+        if _same(machine, snapshot.machine):
             head = b"".join(framed(pack(event, began_at)) for event in events)
             return Rebuilt(number=number, data=MAGIC + head + data[start:], how="")
     return None
 
 
-def _begun(taken: Snapshot, version: int) -> Begun:
-    machine = taken.machine
+def _begun(snapshot: Snapshot, version: int) -> Begun:
+    machine = snapshot.machine
     return Begun(
         spec=machine.spec,
         capacity=machine.placement.capacity.total,
@@ -266,13 +266,13 @@ def _begun(taken: Snapshot, version: int) -> Begun:
     )
 
 
-def _suggestions(taken: Snapshot, known: set[str]) -> Iterator[Suggested]:
+def _suggestions(snapshot: Snapshot, known: set[str]) -> Iterator[Suggested]:
     """The trials whose first record was lost as well."""
-    made = list(taken.machine.trials.values())
+    made = list(snapshot.machine.trials.values())
     for trial in made:
         if trial.trial_id not in known:
             yield Suggested(
-                spec=trial.spec, is_last=taken.machine.is_complete and trial is made[-1]
+                spec=trial.spec, is_last=snapshot.machine.is_complete and trial is made[-1]
             )
 
 

@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from holdfast.experiment.doctor import examination, kept, storage, tree
-from holdfast.experiment.doctor.case import DoctorTarget
+from holdfast.experiment.doctor import checkpoints, examination, storage, tree
 from holdfast.experiment.doctor.findings import Action, DoctorReport, Remedy
 from holdfast.experiment.doctor.rebuilding import Rebuilt, put, rebuild
 from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import StorageTree
+from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.containment import check_enclosed_trials
@@ -27,7 +27,7 @@ from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.opened import locked
-from holdfast.experiment.records.segments import Chapter, look
+from holdfast.experiment.records.segments import Chapter, read_segments
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
@@ -46,16 +46,16 @@ _AT_ONCE = 16
 class NothingHere(TuneError):
     """The command needs the experiment's directory on this machine, and there is none."""
 
-    def __init__(self, case: DoctorTarget, command: str) -> None:
+    def __init__(self, target: DoctorTarget, command: str) -> None:
         super().__init__(
             f"{command} needs the directory in which the experiment ran, and this machine has "
-            f"none for {case.shown} (RAY_AIR_LOCAL_CACHE_DIR names the folder of these "
-            f"directories). A restore creates one: Tuner.restore({case.shown!r}, trainable=...)"
+            f"none for {target.shown} (RAY_AIR_LOCAL_CACHE_DIR names the folder of these "
+            f"directories). A restore creates one: Tuner.restore({target.shown!r}, trainable=...)"
         )
 
 
 def repair(
-    case: DoctorTarget,
+    target: DoctorTarget,
     settings: Settings,
     *,
     depth: Depth = Depth.CHECKSUMS,
@@ -64,14 +64,14 @@ def repair(
 
     Raises Locked while a process runs the experiment, NothingHere, OSError, StorageError.
     """
-    if case.layout is None:
-        raise NothingHere(case, "repair")
+    if target.layout is None:
+        raise NothingHere(target, "repair")
     began = time.monotonic()
-    with locked(case.layout):
-        actions = tuple(_mend(case, case.layout, settings, depth))
-    after = verify(case, depth=depth)
+    with locked(target.layout):
+        actions = tuple(_mend(target, target.layout, settings, depth))
+    after = verify(target, depth=depth)
     return DoctorReport(
-        path=case.shown,
+        path=target.shown,
         findings=after.findings,
         actions=actions,
         looked_at=after.looked_at,
@@ -80,64 +80,67 @@ def repair(
 
 
 def _mend(
-    case: DoctorTarget, layout: Layout, settings: Settings, depth: Depth
+    target: DoctorTarget, layout: Layout, settings: Settings, depth: Depth
 ) -> Iterator[Action]:
     # Before any change: storage may not answer.
-    stored = None if case.remote is None else storage.gather(case.remote, case.layout)
-    if case.remote is not None and stored is not None:
-        yield from bring_segments(case.remote, layout, stored)
-    yield from rebuild(layout, is_mirror=bool(case.kept_in))
+    stored = None if target.remote is None else storage.gather(target.remote, target.layout)
+    if target.remote is not None and stored is not None:
+        yield from bring_segments(target.remote, layout, stored)
+    yield from rebuild(layout, is_mirror=bool(target.kept_in))
     before = tree.read(layout)
-    if before.story is not None:
-        check_enclosed_trials(layout, before.story.machine)
-    if before.story is None:
+    if before.replayed is not None:
+        check_enclosed_trials(layout, before.replayed.machine)
+    if before.replayed is None:
         return  # without a beginning no record has a meaning: leave everything as it is
     yield from seal(layout.journal, before.chapters)
     found = examination.examine(
         layout,
         with_checksums=depth is not Depth.QUICK,
-        is_mirror=case.remote is not None or bool(case.kept_in),
+        is_mirror=target.remote is not None or bool(target.kept_in),
     )
-    story = found.story
-    if story is None or story.refusal:
+    replayed = found.replayed
+    if replayed is None or replayed.refusal:
         return
-    yield from _mend_checkpoints(case, found, stored)
+    yield from _mend_checkpoints(target, found, stored)
     yield from _put_snapshots_aside(found)
     yield from _write_files(found, settings)
 
 
 def _mend_checkpoints(
-    case: DoctorTarget, found: Tree, stored: StorageTree | None
+    target: DoctorTarget, found: Tree, stored: StorageTree | None
 ) -> Iterator[Action]:
     """Take broken checkpoints from storage, or drop them from the records, as a restore does."""
-    assert found.story is not None
+    assert found.replayed is not None
     lost: list[CheckpointLost] = []
-    for one in kept.named(found.story):
+    for one in checkpoints.named(found.replayed):
         reason = found.broken.get(one.folder)
         if reason is None:
             continue
         is_here = (found.layout.root / one.folder).is_dir()
-        if stored is not None and case.remote is not None and not stored.fault(one.folder):
+        if stored is not None and target.remote is not None and not stored.fault(one.folder):
             if is_here:
-                yield from _bring(case, found.layout, one, lost)
-        elif is_here or not case.kept_in:
+                yield from _bring(target, found.layout, one, lost)
+        elif is_here or not target.kept_in:
             lost.append(_lost(one, reason))
     yield from _drop(found, lost)
 
 
 def _bring(
-    case: DoctorTarget, layout: Layout, one: kept.NamedCheckpoint, lost: list[CheckpointLost]
+    target: DoctorTarget,
+    layout: Layout,
+    one: checkpoints.NamedCheckpoint,
+    lost: list[CheckpointLost],
 ) -> Iterator[Action]:
-    assert case.remote is not None
+    assert target.remote is not None
     try:
-        bring_checkpoint(case.remote, layout, one.folder)
+        bring_checkpoint(target.remote, layout, one.folder)
     except StorageError as error:
         lost.append(_lost(one, f"broken here, and in storage: {error}"))
         return
     yield Action(what="downloaded from storage, which has it complete", where=one.folder)
 
 
-def _lost(one: kept.NamedCheckpoint, reason: str) -> CheckpointLost:
+def _lost(one: checkpoints.NamedCheckpoint, reason: str) -> CheckpointLost:
     return CheckpointLost(trial_id=one.trial.trial_id, index=one.record.index, reason=reason)
 
 
@@ -150,7 +153,7 @@ def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Action]:
         journal.append([pack(event, wall_time()) for event in lost])
     finally:
         journal.close()
-    trials = {} if found.story is None else found.story.machine.trials
+    trials = {} if found.replayed is None else found.replayed.machine.trials
     for event in lost:
         yield Action(
             what=f"checkpoint {event.index} dropped from the records: {event.reason}",
@@ -240,7 +243,7 @@ async def _read(store: Store, key: str) -> bytes:
 def _wanted(journal: Path, stored: StorageTree) -> list[str]:
     """Segments that are whole in storage, and here damaged, or missing below the newest one."""
     here = {segment_name(number) for number in segments(journal)}
-    damaged = {found.name for found in look(journal) if not found.is_whole}
+    damaged = {found.name for found in read_segments(journal) if not found.is_whole}
     newest = max(here, default="")
     published = set(stored.segments) - set(stored.bad_segments)
     return sorted(

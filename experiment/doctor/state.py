@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.story import FoldedExperiment
+from holdfast.experiment.doctor.replayed import ReplayedExperiment
 from holdfast.experiment.folder.layout import CALLBACKS, TUNER, Layout
 from holdfast.experiment.records.snapshots import (
     BadSnapshot,
@@ -48,24 +48,26 @@ def _taken(layout: Layout, name: str) -> SnapshotFile:
         return SnapshotFile(name=name, fault=str(error))
 
 
-def moments(taken: list[SnapshotFile]) -> set[Position]:
+def moments(snapshots: list[SnapshotFile]) -> set[Position]:
     """The positions in the journal at which the snapshots were taken."""
-    return {one.snapshot.position for one in taken if one.snapshot is not None}
+    return {one.snapshot.position for one in snapshots if one.snapshot is not None}
 
 
-def newest(taken: list[SnapshotFile], story: FoldedExperiment) -> Snapshot | None:
+def newest(snapshots: list[SnapshotFile], replayed: ReplayedExperiment) -> Snapshot | None:
     """The newest snapshot that was taken at a position of this journal."""
-    several = [one.snapshot for one in taken if one.snapshot is not None]
-    ours = [one for one in several if one.position in story.machines]
+    several = [one.snapshot for one in snapshots if one.snapshot is not None]
+    ours = [one for one in several if one.position in replayed.machines]
     return max(ours, key=lambda one: one.position, default=None)
 
 
-def judge_snapshots(taken: list[SnapshotFile], story: FoldedExperiment) -> Iterator[Finding]:
+def judge_snapshots(
+    snapshots: list[SnapshotFile], replayed: ReplayedExperiment
+) -> Iterator[Finding]:
     """Check the snapshots. A bad one does no harm: a restore takes some seconds longer."""
-    for one in taken:
+    for one in snapshots:
         fault = one.fault
         if one.snapshot is not None:
-            folded = story.machines.get(one.snapshot.position)
+            folded = replayed.machines.get(one.snapshot.position)
             if folded is not None and not _same(folded, plain_machine(one.snapshot.machine)):
                 fault = "it differs from the state that the journal gives at its position"
         if fault:
@@ -83,12 +85,12 @@ def _same(one: object, other: object) -> bool:
     return texts[0] == texts[1]
 
 
-def judge_objects(layout: Layout, story: FoldedExperiment | None) -> Iterator[Finding]:
+def judge_objects(layout: Layout, replayed: ReplayedExperiment | None) -> Iterator[Finding]:
     """Check tuner.pkl and callbacks.msgpack, which a restore needs unless it is passed their
     content."""
     fault = TunerFile(layout.tuner).fault
     if fault:
-        kept = story.machine.spec.options.get("objects", ()) if story is not None else ()
+        kept = replayed.machine.spec.options.get("objects", ()) if replayed is not None else ()
         needed = ", ".join(["the trainable", "param_space", *kept])
         yield Finding(
             kind="tuner-file",

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor import kept
+from holdfast.experiment.doctor import checkpoints
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.tree import read as read_tree
 from holdfast.experiment.folder.layout import HEAD, JOURNAL, TRAINER, TUNER, Layout
@@ -78,7 +78,7 @@ def gather(remote: Location, here: Layout | None = None) -> StorageTree:
     with tempfile.TemporaryDirectory(prefix="holdfast-doctor-") as folder:
         copy = Layout(Path(folder))
         copy.journal.mkdir()
-        stored = with_store(remote, lambda store: _look(store, copy))
+        stored = with_store(remote, lambda store: _read_storage(store, copy))
         if here is not None:
             for name in stored.bad_segments:
                 _stand_in(here, copy, stored.segments[name])
@@ -86,7 +86,6 @@ def gather(remote: Location, here: Layout | None = None) -> StorageTree:
         stored.published = read_tree(copy)
         # Snapshots in storage may be ahead of the journal, whose newest segment is not sealed yet,
         # so a restore from storage reads none.
-        # restore from storage reads none.
         if TUNER in stored.entries:
             stored.tuner_fault = TunerFile(copy.tuner).fault.replace(f"{copy.root}/", "")
     return stored
@@ -105,7 +104,7 @@ def bytes_of(layout: Layout, segment: Mapping[str, Any]) -> bytes:
     return read_stretch(layout.journal, stretch.segment, stretch.start, stretch.size)
 
 
-async def _look(store: Store, copy: Layout) -> StorageTree:
+async def _read_storage(store: Store, copy: Layout) -> StorageTree:
     listed = await store.list("", leftovers=True)
     stored = StorageTree(entries={entry.key: entry for entry in listed}, head=None)
     stored.objects = len(listed)
@@ -197,10 +196,10 @@ async def _download(store: Store, scratch: Path) -> int:
     return sum(entry.size for entry in found.entries)
 
 
-def committed(stored: StorageTree) -> list[kept.NamedCheckpoint]:
+def committed(stored: StorageTree) -> list[checkpoints.NamedCheckpoint]:
     """The checkpoints that a restore from storage would look for there."""
-    story = stored.published.story if stored.published is not None else None
-    if story is None:
+    replayed = stored.published.replayed if stored.published is not None else None
+    if replayed is None:
         return []
-    named = kept.named(story)
+    named = checkpoints.named(replayed)
     return [one for one in named if one.record.committed and not one.record.stays_here]

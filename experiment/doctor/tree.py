@@ -10,11 +10,11 @@ from holdfast.experiment.doctor import state
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.projected import Habits
 from holdfast.experiment.doctor.rebuilding import rebuilt
-from holdfast.experiment.doctor.story import FoldedExperiment, tell
+from holdfast.experiment.doctor.replayed import ReplayedExperiment, replay_chapter
 from holdfast.experiment.folder.layout import JOURNAL, Layout
 from holdfast.experiment.progress.wording import size
 from holdfast.experiment.records.journal_start import find_beginning
-from holdfast.experiment.records.segments import Chapter, JournalDamage, look
+from holdfast.experiment.records.segments import Chapter, JournalDamage, read_segments
 from holdfast.experiment.records.segments import chapters as find_chapters
 from holdfast.trial.errors import TuneError
 
@@ -29,8 +29,8 @@ class Tree:
 
     layout: Layout
     chapters: list[Chapter]
-    story: FoldedExperiment | None
-    taken: list[state.SnapshotFile] = field(default_factory=list)
+    replayed: ReplayedExperiment | None
+    snapshots: list[state.SnapshotFile] = field(default_factory=list)
     habits: Habits = field(default_factory=Habits)
     broken: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -40,13 +40,13 @@ class Tree:
     def is_damaged(self) -> bool:
         """Whether there may be records that cannot be read."""
         is_sealed = all(chapter.damage is None for chapter in self.chapters)
-        return self.story is None or bool(self.story.refusal) or not is_sealed
+        return self.replayed is None or bool(self.replayed.refusal) or not is_sealed
 
 
 def read(layout: Layout, *, in_use: bool = False) -> Tree:
     """Read only the journal and the snapshots. Raises OSError."""
-    chapters = find_chapters(look(layout.journal))
-    tree = Tree(layout=layout, chapters=chapters, story=None)
+    chapters = find_chapters(read_segments(layout.journal))
+    tree = Tree(layout=layout, chapters=chapters, replayed=None)
     tree.findings += _judge(chapters, in_use=in_use)
     newest = chapters[-1] if chapters else None
     if newest is None or not newest.begins:
@@ -57,33 +57,35 @@ def read(layout: Layout, *, in_use: bool = False) -> Tree:
         return tree
     beginning = find_beginning(layout.journal)
     assert beginning is not None
-    tree.taken = state.snapshots(layout, beginning.spec.experiment_id)
-    story = tell(layout.journal, newest, moments=state.moments(tree.taken))
-    if story is None:
+    tree.snapshots = state.snapshots(layout, beginning.spec.experiment_id)
+    replayed = replay_chapter(layout.journal, newest, moments=state.moments(tree.snapshots))
+    if replayed is None:
         return tree
-    tree.story = story
-    rows = sum(len(found) for found in story.rows.values())
-    trials = len(story.machine.trials)
-    tree.looked_at |= {"records": story.records, "trials": trials, "rows": rows}
-    if story.refusal:
-        tree.findings.append(_refused(story))
+    tree.replayed = replayed
+    rows = sum(len(found) for found in replayed.rows.values())
+    trials = len(replayed.machine.trials)
+    tree.looked_at |= {"records": replayed.records, "trials": trials, "rows": rows}
+    if replayed.refusal:
+        tree.findings.append(_refused(replayed))
     return tree
 
 
-def _refused(story: FoldedExperiment) -> Finding:
-    if story.is_foreign:
+def _refused(replayed: ReplayedExperiment) -> Finding:
+    if replayed.is_foreign:
         return Finding(
             kind="journal-foreign",
             severity=Severity.ERROR,
             where=JOURNAL,
-            what=f"record {story.records + 1} is of another version of holdfast: {story.refusal}",
+            what=f"record {replayed.records + 1} is of another version of holdfast: "
+            f"{replayed.refusal}",
             advice="Use the version that wrote it",
         )
     return Finding(
         kind="journal-impossible",
         severity=Severity.ERROR,
         where=JOURNAL,
-        what=f"record {story.records + 1} cannot follow the records before it: {story.refusal}",
+        what=f"record {replayed.records + 1} cannot follow the records before it: "
+        f"{replayed.refusal}",
         advice="This is a bug in holdfast: please report it with the journal. If a snapshot is "
         "left, tune.ExperimentAnalysis can read what was reported before",
     )
@@ -98,7 +100,7 @@ def _judge(parts: Sequence[Chapter], *, in_use: bool) -> Iterator[Finding]:
         damage = chapter.damage
         if damage is None or (in_use and chapter is parts[-1] and damage.is_torn):
             continue
-        yield _told(damage, is_newest=chapter is parts[-1])
+        yield _damaged(damage, is_newest=chapter is parts[-1])
 
 
 def _has_not_begun(layout: Layout) -> bool:
@@ -147,7 +149,7 @@ def _rebuildable(finding: Finding) -> Finding:
     )
 
 
-def _told(damage: JournalDamage, *, is_newest: bool) -> Finding:
+def _damaged(damage: JournalDamage, *, is_newest: bool) -> Finding:
     of_earlier = "" if is_newest else " (of an earlier experiment in this directory)"
     where = f"{JOURNAL}/{damage.at.name}"
     later = f", and {len(damage.later)} segments after it" if damage.later else ""

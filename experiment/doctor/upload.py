@@ -12,11 +12,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from holdfast.experiment.doctor import kept, persisted
-from holdfast.experiment.doctor.case import DoctorTarget
+from holdfast.experiment.doctor import checkpoints, persisted
 from holdfast.experiment.doctor.findings import Action, DoctorReport
 from holdfast.experiment.doctor.repair import NothingHere
 from holdfast.experiment.doctor.storage import StorageTree, bytes_of
+from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
 from holdfast.experiment.folder import layout as names
@@ -50,7 +50,7 @@ class NotFit(TuneError):
 
 
 def sync(
-    case: DoctorTarget,
+    target: DoctorTarget,
     *,
     timeout_s: float = TIMEOUT_S,
     downloads: bool = False,
@@ -65,23 +65,23 @@ def sync(
     Raises Locked while a process runs the experiment, NothingHere, NotFit, Usurped, OSError,
     StorageError.
     """
-    if case.layout is None:
-        raise NothingHere(case, "sync")
-    if case.kept_in:
+    if target.layout is None:
+        raise NothingHere(target, "sync")
+    if target.kept_in:
         raise NotFit(
-            f"{case.layout.root} is uploaded to {case.kept_in}: pass the URI of the experiment "
-            "there as PATH, or as --storage"
+            f"{target.layout.root} is uploaded to {target.kept_in}: pass the URI of the "
+            "experiment there as PATH, or as --storage"
         )
     began = time.monotonic()
-    with locked(case.layout):
+    with locked(target.layout):
         depth = Depth.DOWNLOAD if downloads else Depth.CHECKSUMS
-        found = examine(case, depth=depth)
-        if found.tree is not None and found.tree.story is not None:
-            check_enclosed_trials(case.layout, found.tree.story.machine)
-        actions = _Upload(case, found, timeout_s, tell, progress).run()
-    after = verify(case, depth=Depth.QUICK)
+        found = examine(target, depth=depth)
+        if found.tree is not None and found.tree.replayed is not None:
+            check_enclosed_trials(target.layout, found.tree.replayed.machine)
+        actions = _Upload(target, found, timeout_s, tell, progress).run()
+    after = verify(target, depth=Depth.QUICK)
     return DoctorReport(
-        path=case.shown,
+        path=target.shown,
         findings=after.findings,
         actions=tuple(actions),
         looked_at=after.looked_at,
@@ -94,16 +94,16 @@ class _Upload:
 
     def __init__(
         self,
-        case: DoctorTarget,
+        target: DoctorTarget,
         found: Examined,
         timeout_s: float,
         tell: Callable[[str], None],
         progress: Callable[[int, int], None],
     ) -> None:
-        assert case.layout is not None
+        assert target.layout is not None
         assert found.tree is not None
-        self._layout: Layout = case.layout
-        self._remote: Location | None = case.remote
+        self._layout: Layout = target.layout
+        self._remote: Location | None = target.remote
         self._tree: Tree = found.tree
         self._stored: StorageTree | None = found.stored
         self._timeout_s = timeout_s
@@ -122,18 +122,18 @@ class _Upload:
             asyncio.run(self._session(waiting))
         return self._actions
 
-    def _waiting(self) -> list[kept.NamedCheckpoint]:
+    def _waiting(self) -> list[checkpoints.NamedCheckpoint]:
         """Complete checkpoints that are not committed, or that storage does not have
         completely."""
-        assert self._tree.story is not None
+        assert self._tree.replayed is not None
         return [
             one
-            for one in kept.named(self._tree.story)
+            for one in checkpoints.named(self._tree.replayed)
             if persisted.has_whole(self._tree, one)
             and (not one.record.committed or self._is_missing(one))
         ]
 
-    def _is_missing(self, one: kept.NamedCheckpoint) -> bool:
+    def _is_missing(self, one: checkpoints.NamedCheckpoint) -> bool:
         if self._stored is None or one.record.stays_here:
             return False
         return bool(self._stored.fault(one.folder))
@@ -148,7 +148,7 @@ class _Upload:
     def _may_lack_artifacts(self) -> bool:
         return self._remote is not None and may_be_behind(self._settings())
 
-    async def _session(self, waiting: list[kept.NamedCheckpoint]) -> None:
+    async def _session(self, waiting: list[checkpoints.NamedCheckpoint]) -> None:
         is_remote = self._remote is not None
         journal = Journal(self._layout.journal, fresh=is_remote, begins=self._begins)
         uploader = Uploader(self._settings(), partial(self._hear, journal))
@@ -186,7 +186,7 @@ class _Upload:
         remote: Location,
         stored: StorageTree,
         epoch: str,
-        waiting: list[kept.NamedCheckpoint],
+        waiting: list[checkpoints.NamedCheckpoint],
     ) -> None:
         """Delete manifests that would make old files look complete, and replace damaged
         segments."""
@@ -264,12 +264,14 @@ class _Upload:
         )
 
 
-def _by_trial(waiting: list[kept.NamedCheckpoint]) -> list[list[kept.NamedCheckpoint]]:
+def _by_trial(
+    waiting: list[checkpoints.NamedCheckpoint],
+) -> list[list[checkpoints.NamedCheckpoint]]:
     trials = dict.fromkeys(one.trial.trial_id for one in waiting)
     return [[one for one in waiting if one.trial.trial_id == trial_id] for trial_id in trials]
 
 
-async def _commit(uploader: Uploader, several: list[kept.NamedCheckpoint]) -> None:
+async def _commit(uploader: Uploader, several: list[checkpoints.NamedCheckpoint]) -> None:
     """Commit the checkpoints of one trial in order, because each may supersede earlier ones."""
     for one in several:
         record, trial_id = one.record, one.trial.trial_id
@@ -290,10 +292,10 @@ def _sound_machine(found: Examined) -> Machine:
     Raises NotFit if records cannot be read, or if storage is ahead of this machine.
     """
     assert found.tree is not None
-    story = found.tree.story
-    if story is None or found.tree.is_damaged:
+    replayed = found.tree.replayed
+    if replayed is None or found.tree.is_damaged:
         raise NotFit("the journal cannot be read to its end: run doctor repair first")
     for finding in found.findings:
         if finding.kind in ("storage-other", "storage-ahead"):
             raise NotFit(f"{finding.what}. {finding.advice}")
-    return story.machine
+    return replayed.machine

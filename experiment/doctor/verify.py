@@ -7,9 +7,9 @@ from enum import StrEnum
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import examination, garbage, persisted, storage
-from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.findings import DoctorReport, Finding, Severity, ordered
 from holdfast.experiment.doctor.storage import StorageTree
+from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import LOCK, MIRROR_OF
 from holdfast.syncer.stores.location import Location
@@ -34,19 +34,19 @@ class Examined:
     looked_at: dict[str, int]
 
 
-def verify(case: DoctorTarget, *, depth: Depth = Depth.CHECKSUMS) -> DoctorReport:
+def verify(target: DoctorTarget, *, depth: Depth = Depth.CHECKSUMS) -> DoctorReport:
     """Check an experiment without changing a byte, creating a file or taking a lock.
 
     The experiment may be running. Raises OSError or StorageError if a side cannot be read at all.
     """
     began = time.monotonic()
-    user = current_holder(case.layout.lock) if case.layout is not None else ""
-    examined = examine(case, depth=depth, user=user)
-    if case.layout is not None and not user and (user := current_holder(case.layout.lock)):
+    user = current_holder(target.layout.lock) if target.layout is not None else ""
+    examined = examine(target, depth=depth, user=user)
+    if target.layout is not None and not user and (user := current_holder(target.layout.lock)):
         # A run started meanwhile: what was read may be incomplete.
-        examined = examine(case, depth=depth, user=user)
+        examined = examine(target, depth=depth, user=user)
     return DoctorReport(
-        path=case.shown,
+        path=target.shown,
         findings=examined.findings,
         looked_at=examined.looked_at,
         seconds=time.monotonic() - began,
@@ -54,7 +54,7 @@ def verify(case: DoctorTarget, *, depth: Depth = Depth.CHECKSUMS) -> DoctorRepor
 
 
 def examine(
-    case: DoctorTarget,
+    target: DoctorTarget,
     *,
     depth: Depth = Depth.CHECKSUMS,
     user: str = "",
@@ -65,21 +65,21 @@ def examine(
     here = stored = None
     if user:
         found.append(_in_use(user))
-    if case.layout is not None:
+    if target.layout is not None:
         here = examination.examine(
-            case.layout,
+            target.layout,
             in_use=bool(user),
             with_checksums=depth is not Depth.QUICK,
-            is_mirror=case.remote is not None or bool(case.kept_in),
+            is_mirror=target.remote is not None or bool(target.kept_in),
         )
         found += here.findings
         looked_at |= here.looked_at
-    if case.kept_in:
-        found.append(_not_named(case.kept_in))
-    if case.remote is not None:
-        stored = storage.gather(case.remote, case.layout)
+    if target.kept_in:
+        found.append(_not_named(target.kept_in))
+    if target.remote is not None:
+        stored = storage.gather(target.remote, target.layout)
         if depth is Depth.DOWNLOAD:
-            _download(case.remote, stored, looked_at)
+            _download(target.remote, stored, looked_at)
         found += persisted.judge(stored, here, in_use=bool(user))
         if not user:
             found += _garbage(stored, here)

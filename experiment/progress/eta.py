@@ -26,7 +26,7 @@ _PARTS = ("", "train_loop_config/")
 # Longer queues are spread evenly: distributing 1,000 trials takes 0.5 ms, four times a second.
 _DEALT = 128
 # The number of looks, at about four a second, over which the number of running trials is smoothed.
-_LOOKS = 20
+_RECENT = 20
 # A trial that has taken longer than all others is expected to take this fraction longer.
 _OVERTIME = 0.1
 
@@ -189,16 +189,16 @@ class Throughput:
         self._seen_at: float | None = None
         self._began_s = self._busy_s = 0.0
         self._began_ended = 0
-        self._at_work: deque[int] = deque(maxlen=_LOOKS)
+        self._at_work: deque[int] = deque(maxlen=_RECENT)
         self.overhead_s = 0.0
 
     @property
     def slots(self) -> int:
-        """The largest number in recent looks: a trial that has just ended is about to be
+        """The largest number at work recently: a trial that has just ended is about to be
         replaced."""
         return max(self._at_work, default=1)
 
-    def look(self, now: float, at_work: int, ended: int, trained_s: float) -> None:
+    def record(self, now: float, at_work: int, ended: int, trained_s: float) -> None:
         """Record the state at `now`: trials at work, trials `ended`, and the training time of
         all."""
         self._at_work.append(at_work)

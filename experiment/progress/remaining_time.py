@@ -33,7 +33,7 @@ class RemainingTime:
             epochs = self._epochs[trial.trial_id] = epochs_of(trial.config)
         return last_iteration(trial, self._bound, epochs)
 
-    def look(
+    def estimate(
         self, alive: Sequence[Trial], ended: FinishedStats, total: int | None, now: float
     ) -> tuple[float | None, float | None]:
         """The fraction that is done (0 to 1) and the seconds that are left; None if not known."""
@@ -41,7 +41,7 @@ class RemainingTime:
         trained_s = sum(course.spent_s + course.since_s for course in courses) + ended.time_s
         finished = ended.counts.total()
         at_work = sum(trial.status.has_worker for trial in alive)
-        self._throughput.look(now, at_work, finished, trained_s)
+        self._throughput.record(now, at_work, finished, trained_s)
         if not total:
             return None, None
         past = ended.past

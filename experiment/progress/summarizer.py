@@ -42,9 +42,9 @@ def summarize(
     max_rows: int = 20,
     infer_limit: int = 3,
 ) -> Summary:
-    """One summary of a run, as `Summarizer.look` returns it."""
-    looker = Summarizer(machine, max_rows=max_rows, infer_limit=infer_limit)
-    return looker.look(facts=facts, now=now, storage=storage)
+    """One summary of a run, as `Summarizer.summarize` returns it."""
+    summarizer = Summarizer(machine, max_rows=max_rows, infer_limit=infer_limit)
+    return summarizer.summarize(facts=facts, now=now, storage=storage)
 
 
 class Summarizer:
@@ -62,7 +62,9 @@ class Summarizer:
         self._params = _Params()
         self._forget()
 
-    def look(self, *, facts: RunFacts, now: float, storage: StorageAge | None = None) -> Summary:
+    def summarize(
+        self, *, facts: RunFacts, now: float, storage: StorageAge | None = None
+    ) -> Summary:
         """The run at `now` (seconds since the epoch).
 
         May be called from another thread than the one that changes the machine.
@@ -77,7 +79,7 @@ class Summarizer:
         counts = Counter(trial.status for trial in alive) + ended.counts
         total = self._seen if machine.search_ended else facts.total
         elapsed_s = _elapsed(machine, now)
-        share, left_s = self._remaining.look(alive, ended, total, now)
+        share, left_s = self._remaining.estimate(alive, ended, total, now)
         return Summary(
             name=facts.name,
             path=facts.path,

@@ -125,11 +125,13 @@ class JournalDamage:
         return self.at.size - self.offset + sum(segment.size for segment in self.later)
 
 
-def look(journal: Path) -> tuple[Segment, ...]:
+def read_segments(journal: Path) -> tuple[Segment, ...]:
     """Read every segment. Raises OSError."""
     known = segments(journal)
     again = list(takeovers(journal, known))
-    return tuple(_look_at(journal, number, newest_takeover(number, again)) for number in known)
+    return tuple(
+        _read_segment(journal, number, newest_takeover(number, again)) for number in known
+    )
 
 
 def chapters(found: Sequence[Segment]) -> list[Chapter]:
@@ -142,7 +144,7 @@ def chapters(found: Sequence[Segment]) -> list[Chapter]:
     return [Chapter(segments=tuple(part)) for part in parts]
 
 
-def _look_at(journal: Path, number: int, again: Takeover | None) -> Segment:
+def _read_segment(journal: Path, number: int, again: Takeover | None) -> Segment:
     """Read a segment. Another segment repeats its end if there is an `again`: that part does not
     count."""
     path = journal / segment_name(number)

@@ -22,7 +22,7 @@ from holdfast.experiment.records.journal_start import (
 )
 from holdfast.experiment.records.published import fetch_earlier, fetch_journal
 from holdfast.experiment.records.recovery import NothingToRestore, recover
-from holdfast.experiment.records.segments import chapters, look
+from holdfast.experiment.records.segments import chapters, read_segments
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
@@ -248,7 +248,7 @@ def _is_read_to_its_end(journal: Path, end: Position) -> bool:
 
 
 def _left_out(layout: Layout, begins: int) -> Iterator[str]:
-    for chapter in chapters(look(layout.journal)):
+    for chapter in chapters(read_segments(layout.journal)):
         damage = chapter.damage
         if damage is None or chapter.segments[0].number != begins:
             continue

@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.cli.browse_output import show_catalog, show_overview
 from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
-from holdfast.experiment.browse.found import LocatedExperiment, find
+from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.folder.settings import Settings
 from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig
@@ -35,11 +35,11 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def _find(given: argparse.Namespace, settings: Settings) -> LocatedExperiment:
-    found = find(given.path, settings, os.environ, given.run)
+    experiment = find(given.path, settings, os.environ, given.run)
     if given.command != "show" or given.json:  # which shows them
-        for notice in found.read.notices:
+        for notice in experiment.read.notices:
             complain(notice)
-    return found
+    return experiment
 
 
 def _ls(given: argparse.Namespace, settings: Settings) -> int:
@@ -56,33 +56,33 @@ def _ls(given: argparse.Namespace, settings: Settings) -> int:
     return WRONG if unreadable else SOUND
 
 
-def _show(given: argparse.Namespace, found: LocatedExperiment) -> int:
+def _show(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     from holdfast.experiment.browse.overview import experiment_as_json, overview
 
     now = time.time()
     if given.json:
-        say_json(experiment_as_json(found, now=now))
+        say_json(experiment_as_json(experiment, now=now))
     else:
-        show_overview(overview(found, now=now), found, now=now, most=given.rows or None)
+        show_overview(overview(experiment, now=now), experiment, now=now, most=given.rows or None)
     return SOUND
 
 
-def _logs(given: argparse.Namespace, settings: Settings, found: LocatedExperiment) -> int:
+def _logs(given: argparse.Namespace, settings: Settings, experiment: LocatedExperiment) -> int:
     from holdfast.experiment.browse import logs
     from holdfast.experiment.folder.layout import ERROR
 
-    trial = logs.trial_named(found, given.trial)
+    trial = logs.trial_named(experiment, given.trial)
     stream = "stderr" if given.stderr else "stdout"
-    name = ERROR if given.error else logs.log_name(found.machine.spec, stream, given.rank)
-    place = logs.place_of(found, trial, name)
+    name = ERROR if given.error else logs.log_name(experiment.machine.spec, stream, given.rank)
+    place = logs.place_of(experiment, trial, name)
     if given.only_path and not given.json:
         say(place)
         return SOUND
     if given.follow:
         from holdfast.cli.following import follow_log
 
-        return follow_log(given, found, trial, name, find=lambda: _find(given, settings))
-    pieces = logs.written(found, trial, name)
+        return follow_log(given, experiment, trial, name, find=lambda: _find(given, settings))
+    pieces = logs.written(experiment, trial, name)
     if given.tail is not None:
         pieces = iter([logs.last_lines(pieces, given.tail)])
     if given.json:
@@ -94,18 +94,18 @@ def _logs(given: argparse.Namespace, settings: Settings, found: LocatedExperimen
     return SOUND
 
 
-def _best(given: argparse.Namespace, found: LocatedExperiment) -> int:
+def _best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     from holdfast.experiment.browse.overview import row_as_json, trial_as_json
     from holdfast.experiment.records.rows import shown_config
 
-    outcome = found.outcome
+    outcome = experiment.outcome
     metric, mode = outcome.goal(given.metric, given.mode)
     best, value = outcome.best_scored(metric, mode, given.scope)
     config = shown_config(best.config)
     if not given.json:
         say_json(config)
         return SOUND
-    about = trial_as_json(found, best)
+    about = trial_as_json(experiment, best)
     goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
     result, row = outcome.result(best), {}
     if given.scope == "all":
@@ -116,12 +116,12 @@ def _best(given: argparse.Namespace, found: LocatedExperiment) -> int:
     return SOUND
 
 
-def _export(given: argparse.Namespace, found: LocatedExperiment) -> int:
+def _export(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     from holdfast.experiment.results.exporting.files import FORMATS, format_of, write_table
 
     if given.optuna:
-        return _to_optuna(given, found)
-    lines = found.outcome.report_lines() if given.rows else _lines(given, found)
+        return _to_optuna(given, experiment)
+    lines = experiment.outcome.report_lines() if given.rows else _lines(given, experiment)
     form = given.format or format_of(given.output)
     if form not in FORMATS:
         raise InvalidConfig(
@@ -134,29 +134,29 @@ def _export(given: argparse.Namespace, found: LocatedExperiment) -> int:
         return SOUND
     if given.json:
         say_json(
-            {"path": found.shown, "output": given.output, "format": form, "lines": len(lines)}
+            {"path": experiment.shown, "output": given.output, "format": form, "lines": len(lines)}
         )
     else:
         say(f"{given.output}: {len(lines)} {'reports' if given.rows else 'trials'} as {form}")
     return SOUND
 
 
-def _lines(given: argparse.Namespace, found: LocatedExperiment) -> list[dict[str, Any]]:
+def _lines(given: argparse.Namespace, experiment: LocatedExperiment) -> list[dict[str, Any]]:
     if given.metric is None and given.mode is None:
-        return found.outcome.lines()
-    return found.outcome.lines(*found.outcome.goal(given.metric, given.mode))
+        return experiment.outcome.lines()
+    return experiment.outcome.lines(*experiment.outcome.goal(given.metric, given.mode))
 
 
-def _to_optuna(given: argparse.Namespace, found: LocatedExperiment) -> int:
+def _to_optuna(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     from holdfast.experiment.results.analysis import ExperimentAnalysis
     from holdfast.experiment.results.result_grid import ResultGrid
 
-    grid = ResultGrid(ExperimentAnalysis.of(found.read))
+    grid = ResultGrid(ExperimentAnalysis.of(experiment.read))
     done = grid.to_optuna(
         given.optuna, study_name=given.study, metric=given.metric, mode=given.mode
     )
     if given.json:
-        say_json({"path": found.shown, "storage": redact(given.optuna), **done.plain()})
+        say_json({"path": experiment.shown, "storage": redact(given.optuna), **done.plain()})
     else:
         say(
             f"study {done.study_name!r}: {done.added} trials added, {done.updated} updated, "

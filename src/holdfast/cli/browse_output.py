@@ -11,7 +11,7 @@ from datetime import datetime
 from holdfast.cli.printing import quoted, say
 from holdfast.experiment.browse.catalog import CatalogEntry
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.browse.found import LocatedExperiment
+from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import Overview, failure_causes
 from holdfast.experiment.progress.summarizer import summarize
 from holdfast.experiment.progress.summary import RunFacts
@@ -88,24 +88,24 @@ def _states(counts: Mapping[str, int], not_created: int | None, state: Condition
 
 
 def show_overview(
-    overview: Overview, found: LocatedExperiment, *, now: float, most: int | None
+    overview: Overview, experiment: LocatedExperiment, *, now: float, most: int | None
 ) -> None:
     """`holdfast show`; `most` trials in the table, None for all."""
     state = overview.state
     say(f"{overview.name}: {state}{_because(overview, now)}", _STYLES[state])
     states = _states(overview.counts, overview.not_created, state)
     say(f"  {states}; {overview.trainable}, began {_when(overview, now)}")
-    rows = len(found.machine.trials) if most is None else most
+    rows = len(experiment.machine.trials) if most is None else most
     summary = summarize(
-        found.machine,
+        experiment.machine,
         facts=RunFacts(name=overview.name, path=overview.path, local_path=overview.path),
-        now=found.machine.now,
+        now=experiment.machine.now,
         max_rows=rows,
         infer_limit=_INFERRED,
     )
     if summary.best is not None:
         say(f"  best {best_text(summary)}")
-    if text := _other_runs(found):
+    if text := _other_runs(experiment):
         say(f"  {text}")
     for notice in overview.notices:
         say(f"  {notice}", "yellow")
@@ -117,16 +117,16 @@ def show_overview(
         _print_table([headers, *cells], styles)
     if hidden := hidden_text(summary.hidden):
         say(f"... {hidden} (-n 0 shows all)")
-    _show_failures(found)
-    if not found.read.is_followed:  # only the newest can be resumed
-        _show_next(overview, found.machine)
+    _show_failures(experiment)
+    if not experiment.read.is_followed:  # only the newest can be resumed
+        _show_next(overview, experiment.machine)
 
 
-def _other_runs(found: LocatedExperiment) -> str:
+def _other_runs(experiment: LocatedExperiment) -> str:
     """The number of this run, and how to see the others of this name; "" for the only one."""
-    before, path = found.read.runs_before, quoted(found.shown)
+    before, path = experiment.read.runs_before, quoted(experiment.shown)
     number = "" if before is None else f"run {before + 1} of this name"
-    if found.read.is_followed:
+    if experiment.read.is_followed:
         return f"{number}, not the newest: holdfast show {path}"
     if before == 0:
         return ""
@@ -152,8 +152,8 @@ def _when(overview: Overview, now: float) -> str:
     return f"{local} ({ago} ago), ran {duration(overview.active_s)}{restores}"
 
 
-def _show_failures(found: LocatedExperiment) -> None:
-    causes = failure_causes(found)
+def _show_failures(experiment: LocatedExperiment) -> None:
+    causes = failure_causes(experiment)
     if causes:
         say("")
     for cause in causes[:_SHOWN_CAUSES]:

@@ -8,8 +8,8 @@ import sys
 
 from holdfast.cli.doctor_output import show_preflight, show_report
 from holdfast.cli.printing import SOUND, WRONG, quoted
-from holdfast.experiment.doctor.case import DoctorTarget, find_case
 from holdfast.experiment.doctor.findings import DoctorReport
+from holdfast.experiment.doctor.target import DoctorTarget, find_target
 from holdfast.experiment.doctor.verify import Depth
 from holdfast.experiment.folder.settings import Settings
 from holdfast.names import printable
@@ -23,28 +23,28 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
         report = preflight(given.path, settings, large_bytes=max(1, given.mib) << 20)
         show_preflight(report, as_json=given.json)
         return SOUND if report.is_sound else WRONG
-    case = find_case(given.path, given.storage, settings, os.environ)
-    done = _perform(given, case, settings)
+    target = find_target(given.path, given.storage, settings, os.environ)
+    done = _perform(given, target, settings)
     deep = bool(getattr(given, "deep", False))
     show_report(done, given.doctor_command, as_json=given.json, named=_named(given), deep=deep)
     return SOUND if done.is_sound else WRONG
 
 
-def _perform(given: argparse.Namespace, case: DoctorTarget, settings: Settings) -> DoctorReport:
+def _perform(given: argparse.Namespace, target: DoctorTarget, settings: Settings) -> DoctorReport:
     match given.doctor_command:
         case "verify":
             from holdfast.experiment.doctor.verify import verify
 
-            return verify(case, depth=_depth(given))
+            return verify(target, depth=_depth(given))
         case "repair":
             from holdfast.experiment.doctor.repair import repair
 
-            return repair(case, settings, depth=_depth(given))
+            return repair(target, settings, depth=_depth(given))
         case "sync":
             from holdfast.experiment.doctor.upload import sync
 
             return sync(
-                case,
+                target,
                 timeout_s=given.timeout,
                 downloads=given.deep,
                 tell=lambda text: print(printable(text), file=sys.stderr, flush=True),
@@ -53,7 +53,7 @@ def _perform(given: argparse.Namespace, case: DoctorTarget, settings: Settings) 
         case "gc":
             from holdfast.experiment.doctor.collect import collect
 
-            return collect(case, removes=given.yes)
+            return collect(target, removes=given.yes)
         case _:
             raise AssertionError(given.doctor_command)
 

@@ -16,14 +16,14 @@ from holdfast.experiment.browse.following import (
     Follower,
     TrialLog,
 )
-from holdfast.experiment.browse.found import LocatedExperiment
+from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import last_lines, written
 from holdfast.trial.trial import Trial
 
 
 def follow_log(
     given: argparse.Namespace,
-    found: LocatedExperiment,
+    experiment: LocatedExperiment,
     trial: Trial,
     name: str,
     *,
@@ -31,9 +31,9 @@ def follow_log(
 ) -> int:
     """Returns the exit code. Raises NoSuchLog if the trial ends without output, BrokenPipeError if
     nobody reads any more, and the errors of `find`."""
-    usual = INTERVAL_STORAGE_S if found.read.layout is None else INTERVAL_HERE_S
+    usual = INTERVAL_STORAGE_S if experiment.read.layout is None else INTERVAL_HERE_S
     follower = Follower(
-        TrialLog(found, trial, name, find=find, now=time.time),
+        TrialLog(experiment, trial, name, find=find, now=time.time),
         given.interval or usual,
         wait=_wait,
         tell=complain,
@@ -46,7 +46,7 @@ def follow_log(
     except KeyboardInterrupt:
         return INTERRUPTED  # the usual end: print nothing
     if not follower.found_file:
-        written(found, trial, name)  # raises, and names the existing files
+        written(experiment, trial, name)  # raises, and names the existing files
     return SOUND
 
 

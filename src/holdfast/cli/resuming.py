@@ -44,11 +44,11 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         )
     results = tuner.fit()
     if given.json:
-        from holdfast.experiment.browse.found import find
+        from holdfast.experiment.browse.locate import find
         from holdfast.experiment.browse.overview import experiment_as_json
 
-        found = find(given.path, settings, os.environ)
-        say_json(experiment_as_json(found, now=time.time()))
+        experiment = find(given.path, settings, os.environ)
+        say_json(experiment_as_json(experiment, now=time.time()))
     return WRONG if results.num_errors else SOUND
 
 

@@ -12,7 +12,7 @@ from holdfast.syncer.errors import StorageUnavailable
 INTERVAL_S = 2.0
 
 
-def standing(*, ended: bool = False, begun: bool = True, live: bool = True) -> LogState:
+def state(*, ended: bool = False, begun: bool = True, live: bool = True) -> LogState:
     condition = Condition.LIVE if live else Condition.INTERRUPTED
     return LogState(has_ended=ended, has_begun=begun, condition=condition)
 
@@ -24,13 +24,13 @@ class World:
     story: list[Callable[[World], None]]
     text: bytes | None = b""
     now: float = 0.0
-    state: LogState = field(default_factory=standing)
+    state: LogState = field(default_factory=state)
     look_takes_s: float = 0.0
     trouble: str = ""
     looks: int = 0
     said: list[str] = field(default_factory=list)
 
-    def look(self) -> LogState:
+    def read_state(self) -> LogState:
         self.looks += 1
         return self.state
 
@@ -73,7 +73,7 @@ def becomes(state: LogState) -> Callable[[World], None]:
 def ends(world: World) -> None:
     """With a last line that exists when the records show the end."""
     writes(b"the last\n")(world)
-    world.state = standing(ended=True)
+    world.state = state(ended=True)
 
 
 def test_each_byte_is_given_once_and_the_last_ones_too() -> None:
@@ -84,16 +84,16 @@ def test_each_byte_is_given_once_and_the_last_ones_too() -> None:
 
 def test_one_that_has_not_begun_is_waited_for() -> None:
     world = World(
-        [becomes(standing(begun=False)), becomes(standing()), writes(b"one\n"), ends],
+        [becomes(state(begun=False)), becomes(state()), writes(b"one\n"), ends],
         text=None,
-        state=standing(begun=False),
+        state=state(begun=False),
     )
     assert world.followed() == b"one\nthe last\n"
     assert world.said == ["the trial has not begun: waiting until it does"]
 
 
 def test_a_run_that_is_killed_is_reported_once_for_each_time_and_waited_for() -> None:
-    dead, alive = becomes(standing(live=False)), becomes(standing())
+    dead, alive = becomes(state(live=False)), becomes(state())
     world = World([dead, dead, alive, writes(b"again\n"), dead, ends])
     assert world.followed() == b"again\nthe last\n"
     assert len(world.said) == 2

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.findings import DoctorReport, Remedy, Severity
 from holdfast.experiment.doctor.repair import NothingHere, repair
+from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.layout import Layout

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.doctor.case import DoctorTarget, WrongStorage, find_case
 from holdfast.experiment.doctor.collect import collect
 from holdfast.experiment.doctor.findings import DoctorReport, Finding, Remedy
 from holdfast.experiment.doctor.repair import bring_checkpoint, repair
+from holdfast.experiment.doctor.target import DoctorTarget, WrongStorage, find_target
 from holdfast.experiment.doctor.upload import NotFit, sync
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.layout import Layout
@@ -380,7 +380,7 @@ def test_what_another_machine_has_taken_further_is_not_overwritten(
 
 def find(path: Path, *, storage: Path | None = None, local: Path | None = None) -> DoctorTarget:
     settings = Settings(local_dir=local or Path("/nowhere"), explicit_local_dir=local is not None)
-    return find_case(str(path), None if storage is None else str(storage), settings, {})
+    return find_target(str(path), None if storage is None else str(storage), settings, {})
 
 
 def test_an_experiment_is_found_by_its_tree_by_its_storage_and_by_both(

@@ -113,14 +113,14 @@ def test_slots_are_the_most_that_ran_lately() -> None:
     seen = Throughput()
     assert seen.slots == 1
     for at_work in (4, 3, 4, 3):
-        seen.look(0.0, at_work, 0, 0.0)
+        seen.record(0.0, at_work, 0, 0.0)
     assert seen.slots == 4
 
 
 def test_the_time_of_a_trial_without_training_is_measured_since_this_incarnation_began() -> None:
     seen = Throughput()
-    seen.look(1000.0, 2, 50, 900.0)
+    seen.record(1000.0, 2, 50, 900.0)
     assert seen.overhead_s == 0.0
     # Two slots for 10 s: 12 s were training, the rest is what three ended and two begun took.
-    seen.look(1010.0, 2, 53, 912.0)
+    seen.record(1010.0, 2, 53, 912.0)
     assert seen.overhead_s == pytest.approx(8.0 / 5)

@@ -325,7 +325,7 @@ def test_trials_that_finish_without_a_report_are_reported_unless_the_run_was_sto
 
 def test_looking_again_and_again_gives_what_one_fresh_look_gives() -> None:
     run = machine()
-    looker = Summarizer(run, max_rows=4)
+    summarizer = Summarizer(run, max_rows=4)
     for at in range(12):
         add(run, Status.RUNNING, {"acc": at % 5})
         if at % 2:
@@ -335,17 +335,17 @@ def test_looking_again_and_again_gives_what_one_fresh_look_gives() -> None:
             run.trials[first.trial_id] = Trial(
                 spec=first.spec, status=status, row=first.row, error=error, time_total_s=at
             )
-        assert looker.look(facts=FACTS, now=1.0) == look(run, now=1.0, max_rows=4)
+        assert summarizer.summarize(facts=FACTS, now=1.0) == look(run, now=1.0, max_rows=4)
 
 
 def test_what_a_restore_reopened_is_no_longer_counted_as_ended() -> None:
     run = machine()
-    looker = Summarizer(run)
+    summarizer = Summarizer(run)
     ended = add(run, Status.ERROR, error=BROKEN, failures=1)
-    assert looker.look(facts=FACTS, now=1.0).counts[Status.ERROR] == 1
+    assert summarizer.summarize(facts=FACTS, now=1.0).counts[Status.ERROR] == 1
     run.trials[ended.trial_id] = Trial(spec=ended.spec)
     run.epoch = 2
-    assert looker.look(facts=FACTS, now=1.0).counts == {Status.PENDING: 1}
+    assert summarizer.summarize(facts=FACTS, now=1.0).counts == {Status.PENDING: 1}
 
 
 def test_the_users_frame_is_the_innermost_one_outside_of_libraries() -> None:

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.callbacks import callback_states
-from holdfast.experiment.doctor.case import DoctorTarget
 from holdfast.experiment.doctor.storage import gather
+from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
 from holdfast.experiment.folder.layout import Layout

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.cli import main
 from holdfast.experiment.control.replay import history
-from holdfast.experiment.doctor.case import DoctorTarget
+from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings

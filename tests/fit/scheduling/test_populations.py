@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.doctor.case import DoctorTarget
+from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.verify import verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import recover

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor.story import FoldedExperiment
+from holdfast.experiment.doctor.replayed import ReplayedExperiment
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import broken, changed_checkpoint
 from holdfast.syncer.errors import StorageError
@@ -34,24 +34,24 @@ class NamedCheckpoint:
         return f"{self.trial.spec.dirname}/{self.record.dirname}"
 
 
-def named(story: FoldedExperiment) -> list[NamedCheckpoint]:
+def named(replayed: ReplayedExperiment) -> list[NamedCheckpoint]:
     """Every checkpoint that a restore may start from, in the order of the trials."""
     return [
         NamedCheckpoint(trial=trial, record=record)
-        for trial in story.machine.trials.values()
+        for trial in replayed.machine.trials.values()
         for record in trial.checkpoints
     ]
 
 
 def faults(
     layout: Layout,
-    story: FoldedExperiment,
+    replayed: ReplayedExperiment,
     wanted: Iterable[NamedCheckpoint],
     *,
     with_checksums: bool,
 ) -> Mapping[str, str]:
     """The folders that cannot be resumed from, with the reason."""
-    same_boot = story.machine.boot_id == boot_id()
+    same_boot = replayed.machine.boot_id == boot_id()
 
     def fault(one: NamedCheckpoint) -> str:
         try:
@@ -73,12 +73,12 @@ def _shortly(text: str, directory: str) -> str:
     return text.replace(directory, "it").removeprefix("verify it: ")
 
 
-def unnamed(story: FoldedExperiment, folders: Iterable[str]) -> Iterator[str]:
+def unnamed(replayed: ReplayedExperiment, folders: Iterable[str]) -> Iterator[str]:
     """The folders (`<trial>/<name>`) of checkpoints that no record names and no restore may need.
 
     A restore may need a checkpoint of an unfinished trial that is newer than its records.
     """
-    trials = story.dirnames
+    trials = replayed.dirnames
     for folder in folders:
         above, _, name = folder.rpartition("/")
         index, trial = checkpoint_number(name), trials.get(above)
@@ -90,11 +90,11 @@ def unnamed(story: FoldedExperiment, folders: Iterable[str]) -> Iterator[str]:
             yield folder
 
 
-def checkpoint_folders(layout: Layout, story: FoldedExperiment) -> list[str]:
+def folders(layout: Layout, replayed: ReplayedExperiment) -> list[str]:
     """Every folder on this machine that is named like a checkpoint, in the trials' folders."""
     return [
         f"{dirname}/{path.name}"
-        for dirname in story.dirnames
+        for dirname in replayed.dirnames
         for path in sorted(Path(layout.root, dirname).glob("checkpoint_*/"))
         if not path.is_symlink()
     ]

@@ -43,7 +43,7 @@ class DoctorTarget:
     kept_in: str = ""
 
 
-def find_case(
+def find_target(
     path: str, storage: str | None, settings: Settings, environ: Mapping[str, str]
 ) -> DoctorTarget:
     """Find the experiment that the user named by a directory or a URI.

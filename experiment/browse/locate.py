@@ -10,7 +10,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, Signs, condition_of
-from holdfast.experiment.doctor.case import DoctorTarget, find_case
+from holdfast.experiment.doctor.target import DoctorTarget, find_target
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.published import has_all, read_head
@@ -62,13 +62,13 @@ def find(
     Raises ExperimentNotFound, InvalidLocation, StorageError, OSError.
     """
     location = Location.resolve(path, None, {})
-    case = find_case(location.local_path or path, None, settings, environ)
-    if case.layout is None:
+    target = find_target(location.local_path or path, None, settings, environ)
+    if target.layout is None:
         return _in_storage(location, run)
-    holder = current_holder(case.layout.lock)
-    if case.remote is not None and not holder and not _is_newest(case):
-        return _in_storage(case.remote, run)
-    read = read_tree(case.layout, case.remote or location, run)
+    holder = current_holder(target.layout.lock)
+    if target.remote is not None and not holder and not _is_newest(target):
+        return _in_storage(target.remote, run)
+    read = read_tree(target.layout, target.remote or location, run)
     # The process with the lock runs the newest one.
     signs = Signs(holder="" if read.is_followed else holder)
     return LocatedExperiment(shown=_shown(path, location), read=read, signs=signs)
@@ -96,12 +96,12 @@ async def _head(store: Store) -> ObjectInfo | None:
     return await store.head(HEAD)
 
 
-def _is_newest(case: DoctorTarget) -> bool:
+def _is_newest(target: DoctorTarget) -> bool:
     """Whether the tree on this machine has all published records, or another machine has more."""
-    assert case.layout is not None
-    assert case.remote is not None
-    head = with_store(case.remote, read_head)
-    return head is None or has_all(case.layout, head)
+    assert target.layout is not None
+    assert target.remote is not None
+    head = with_store(target.remote, read_head)
+    return head is None or has_all(target.layout, head)
 
 
 def _shown(path: str, location: Location) -> str:

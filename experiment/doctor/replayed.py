@@ -39,7 +39,7 @@ class ExpectedRow(NamedTuple):
 
 
 @dataclass(slots=True)
-class FoldedExperiment:
+class ReplayedExperiment:
     """One experiment after a replay of its records.
 
     `unknown` has, for each trial, the last iteration whose rows are in no record. `refusal` says
@@ -61,9 +61,9 @@ class FoldedExperiment:
         return {trial.spec.dirname: trial for trial in self.machine.trials.values()}
 
 
-def tell(
+def replay_chapter(
     journal: Path, chapter: Chapter, *, moments: Collection[Position] = ()
-) -> FoldedExperiment | None:
+) -> ReplayedExperiment | None:
     """Replay one experiment; None if its beginning cannot be read.
 
     At each position in `moments` the machine is kept as plain data, to compare snapshots with.
@@ -71,36 +71,36 @@ def tell(
     span = chapter.span
     if span is None or not chapter.begins:
         return None
-    story = FoldedExperiment(Machine())
+    replayed = ReplayedExperiment(Machine())
     start, stop = span
     for payload, position in read(journal, start, stop):
-        if not _take_in(story, payload, position):
+        if not _take_in(replayed, payload, position):
             break
         if position in moments:
-            story.machines[position] = plain_machine(story.machine)
-    return story
+            replayed.machines[position] = plain_machine(replayed.machine)
+    return replayed
 
 
-def _take_in(story: FoldedExperiment, payload: bytes, end: Position) -> bool:
+def _take_in(replayed: ReplayedExperiment, payload: bytes, end: Position) -> bool:
     try:
         record = unpack(payload, end)
     except UnknownRecord as error:
-        story.refusal, story.is_foreign = str(error), True
+        replayed.refusal, replayed.is_foreign = str(error), True
         return False
     event = record.event
     trial_id = getattr(event, "trial_id", "")
-    before = story.machine.trials.get(trial_id)
+    before = replayed.machine.trials.get(trial_id)
     try:
-        replay(story.machine, record, payload, end)
+        replay(replayed.machine, record, payload, end)
     except UnreadableRecord as error:
-        story.refusal = str(error)
+        replayed.refusal = str(error)
         return False
-    story.records += 1
-    _note(story, event, before)
-    if _lacks_decisions(story.machine):
-        story.refusal = "it does not have the decisions of the experiment's scheduler"
-        story.is_foreign = True
-    return not story.refusal
+    replayed.records += 1
+    _note(replayed, event, before)
+    if _lacks_decisions(replayed.machine):
+        replayed.refusal = "it does not have the decisions of the experiment's scheduler"
+        replayed.is_foreign = True
+    return not replayed.refusal
 
 
 def _lacks_decisions(machine: Machine) -> bool:
@@ -108,25 +108,25 @@ def _lacks_decisions(machine: Machine) -> bool:
     return machine.version == 1 and "scheduler" in machine.spec.options.get("objects", ())
 
 
-def _note(story: FoldedExperiment, event: Event, before: Trial | None) -> None:
+def _note(replayed: ReplayedExperiment, event: Event, before: Trial | None) -> None:
     """Update the expected rows after an event."""
     match event:
         case Recalled():
-            trials = story.machine.trials.values()
-            story.unknown = {trial.trial_id: trial.iteration for trial in trials}
+            trials = replayed.machine.trials.values()
+            replayed.unknown = {trial.trial_id: trial.iteration for trial in trials}
         case Started():
-            after = story.machine.trials[event.trial_id]
+            after = replayed.machine.trials[event.trial_id]
             if after is not before:
-                kept = story.rows.get(event.trial_id, [])
-                story.rows[event.trial_id] = [
+                kept = replayed.rows.get(event.trial_id, [])
+                replayed.rows[event.trial_id] = [
                     row for row in kept if row.iteration <= after.resumed_from
                 ]
-                unknown = story.unknown.get(event.trial_id, 0)
-                story.unknown[event.trial_id] = min(unknown, after.resumed_from)
+                unknown = replayed.unknown.get(event.trial_id, 0)
+                replayed.unknown[event.trial_id] = min(unknown, after.resumed_from)
         case Reported():
-            after = story.machine.trials[event.trial_id]
+            after = replayed.machine.trials[event.trial_id]
             if after is not before:
-                story.rows.setdefault(event.trial_id, []).append(expected_row(after))
+                replayed.rows.setdefault(event.trial_id, []).append(expected_row(after))
         case _:
             return
 
@@ -170,9 +170,9 @@ def _csv_text(value: Any) -> str:
     return read_again
 
 
-def tell_all(
+def replay_all(
     journal: Path, parts: list[Chapter]
-) -> Iterator[tuple[Chapter, FoldedExperiment | None]]:
+) -> Iterator[tuple[Chapter, ReplayedExperiment | None]]:
     """Every experiment of the directory; the newest is the last."""
     for chapter in parts:
-        yield chapter, tell(journal, chapter)
+        yield chapter, replay_chapter(journal, chapter)
