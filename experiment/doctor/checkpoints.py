@@ -64,8 +64,8 @@ def faults(
 
     several = list(wanted)
     with ThreadPoolExecutor(_READERS, "holdfast-doctor") as pool:
-        told = pool.map(fault, several)
-        return {one.folder: text for one, text in zip(several, told, strict=True) if text}
+        reasons = pool.map(fault, several)
+        return {one.folder: why for one, why in zip(several, reasons, strict=True) if why}
 
 
 def _shortly(text: str, directory: str) -> str:

@@ -77,20 +77,20 @@ def _try_machine(work: Path) -> Sequence[Step]:
 
 def _try_lock(folder: Path) -> Step:
     began = time.perf_counter()
-    told, meaning = f"in {folder}", ""
+    result, meaning = f"in {folder}", ""
     try:
         with tempfile.TemporaryDirectory(prefix=".holdfast-preflight-", dir=folder) as made:
             ExperimentLock(Path(made) / "lock", deadline_s=0).release()
     except StorageError as error:
-        told, meaning = error.cause, error.advice
+        result, meaning = error.cause, error.advice
     except OSError as error:
-        told = f"{error.strerror}: {error.filename}"
+        result = f"{error.strerror}: {error.filename}"
         meaning = "Set RAY_AIR_LOCAL_CACHE_DIR to a directory that you may write to"
     return Step(
         name="lock",
         outcome=ProbeOutcome.FAILED if meaning else ProbeOutcome.OK,
         seconds=time.perf_counter() - began,
-        told=told,
+        told=result,
         meaning=meaning,
     )
 

@@ -93,8 +93,8 @@ def _download(remote: Location, stored: StorageTree, looked_at: dict[str, int]) 
 
 
 def _garbage(stored: StorageTree, here: Tree | None) -> list[Finding]:
-    told = garbage.judge(persisted.garbage(stored, here))
-    return [persisted.in_storage(finding) for finding in told]
+    findings = garbage.judge(persisted.garbage(stored, here))
+    return [persisted.in_storage(finding) for finding in findings]
 
 
 def _counts(stored: StorageTree, *, alone: bool) -> dict[str, int]:
