@@ -129,10 +129,17 @@ def runs_before(journal: Path, segment: int | None) -> list[JournalStart]:
 def runs_known_before(journal: Path, segment: int) -> int | None:
     """How many experiments began before this segment; None if their segments are elsewhere.
 
-    A journal that was downloaded from storage has only the segments of the newest experiment.
+    A journal that was downloaded from storage has only the segments of the newest experiment. One
+    that the doctor has rebuilt begins with the state of a snapshot, in a later segment.
     """
     first = next(iter(segments(journal)), segment)
-    return None if first == segment and first > 0 else len(runs_before(journal, segment))
+    if first != segment or first == 0:
+        return len(runs_before(journal, segment))
+    payload = _first_payload(journal, first)
+    is_rebuilt = payload is not None and isinstance(
+        unpack(payload, first_end(first, payload)).event, Recalled
+    )
+    return 0 if is_rebuilt else None
 
 
 def check_nothing_behind(journal: Path, end: Position) -> None:

@@ -107,6 +107,8 @@ def test_the_records_behind_the_snapshot_follow_its_state(
     assert checker.check(root, ended=False) == []
     assert main(["doctor", "repair", str(root)]) == 0
     assert "anew" not in capsys.readouterr().out
+    main(["show", str(root)])
+    assert "earlier runs" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
