@@ -107,7 +107,8 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
     inline = plan.launcher if isinstance(plan.launcher, InlineLauncher) else None
     watch(run, view, facts, inline=inline)
     if run.fault is not None:
-        raise explained(run.fault, plan) from run.fault
+        error = explained(run.fault, plan)
+        raise error from (run.fault if error is not run.fault else None)
     if run.unsaved:
         raise unsaved(run, plan)
     assert run.outcome is not None

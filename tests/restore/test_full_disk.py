@@ -4,6 +4,7 @@ room."""
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 from collections.abc import Iterator
@@ -76,6 +77,8 @@ def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, di
     script.finish_reading()
     assert "append to the journal" in script.stderr
     assert "Free some disk space, then restore" in script.stderr
+    _, shown = script.stderr.split("Traceback (most recent call last):\n")
+    assert re.findall(r'^  File "(.+)", line', shown, re.M) == [str(bench.script)] * 2
     assert script.left() == []
     acknowledged = [n["iteration"] for n in bench.notes() if n["what"] == "acknowledged"]
     assert sorted(acknowledged) == [1, 1, 2, 2]
