@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -31,7 +31,7 @@ from holdfast.experiment.records.snapshots import (
     load_newest_snapshot,
     write_snapshot,
 )
-from holdfast.scheduler.events import Recalled
+from holdfast.scheduler.events import Event, Recalled
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import Position, segments
@@ -42,6 +42,14 @@ from holdfast.trial.trial import Trial
 # Rows are written to the operating system at least this often, in bytes of the journal (0.1 s of
 # work), so that catching up with a long journal needs little memory.
 _FLUSH_BYTES = 1 << 20
+
+
+class _EveryTrial(Container[str]):
+    def __contains__(self, trial_id: object) -> bool:
+        return True
+
+
+_EVERY_TRIAL = _EveryTrial()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +135,7 @@ class Projector:
         if self._beginning is None:
             self._begin(stop)
         else:
-            self._project(self._fold, stop, save=self._save_between)
+            self._append(stop)
         if self._repairs.is_due:
             self.repair()
 
@@ -142,7 +150,7 @@ class Projector:
         """Rewrite the files that are behind from the journal."""
         if self._files.behind and self._beginning is not None:
             with self._repairs:
-                self._rewrite(self._beginning, self.position, set(self._files.behind))
+                self._rewrite(set(self._files.behind), self._beginning, self.position)
 
     def snapshot(self) -> None:
         """Write a snapshot if anything has happened since the last one. Raises OSError."""
@@ -167,7 +175,7 @@ class Projector:
         with self._snapshots:
             write_snapshot(self._layout, taken)
 
-    def _save_between(self, fold: Fold) -> None:
+    def _save_appended(self, fold: Fold) -> None:
         """Save while catching up, so that readers of the experiment, or the next projector, start
         here."""
         close_ended(self._files, fold.machine)
@@ -183,7 +191,7 @@ class Projector:
         self._files.settle_ended()
         self._save(self._taken(fold, self._files.behind))
 
-    def _save_rest(self, end: Snapshot, stale: set[str], fold: Fold) -> None:
+    def _save_partly_rewritten(self, end: Snapshot, stale: set[str], fold: Fold) -> None:
         """Save while some files are rewritten.
 
         The state at the `end` is already known. The snapshot lists the trials whose files are not
@@ -209,7 +217,7 @@ class Projector:
             return
         beginning, taken = loaded.beginning.position, loaded.snapshot
         if taken is None:
-            self._fold = self._rewrite(beginning, stop, None, save=self._save_rewritten)
+            self._fold = self._rewrite(_EVERY_TRIAL, beginning, stop, save=self._save_rewritten)
         else:
             self._fold = self._continue_from(taken, beginning, stop)
         self._beginning = beginning
@@ -228,9 +236,7 @@ class Projector:
         trials = self._fold.machine.trials
         with suppress(OSError, LockLost):  # leftovers do no harm
             self._check_ownership()
-            remove_unrecorded_checkpoints(
-                self._layout, [trials[trial_id] for trial_id in trial_ids]
-            )
+            remove_unrecorded_checkpoints(self._layout, [trials[one] for one in trial_ids])
 
     def _continue_from(self, taken: Snapshot, beginning: Position, stop: Position | None) -> Fold:
         """Continue from a snapshot.
@@ -253,77 +259,76 @@ class Projector:
         if not stale and is_same_boot and not self._layout.policy_log.exists():
             return fold
         end = self._taken(fold, ()) if fold.last_payload else replace(taken, boot_id=self._boot)
-        save = partial(self._save_rest, end, stale)
-        return self._rewrite(beginning, fold.position, stale, save=save)
+        save = partial(self._save_partly_rewritten, end, stale)
+        return self._rewrite(stale, beginning, fold.position, save=save)
+
+    def _append(self, stop: Position | None) -> None:
+        """Append the records up to `stop` to the files."""
+        fold = self._fold
+        for event, now, before in self._records(fold, stop, self._save_appended):
+            if (trial_id := subject_of(event)) is not None:
+                apply(self._files, event, now, before, fold.machine.trials[trial_id], anew=False)
+        self._files.flush()
+        self._write_log(self._log.flush)
+        close_ended(self._files, fold.machine)
 
     def _rewrite(
         self,
+        trial_ids: Container[str],
         start: Position,
         stop: Position | None,
-        only: set[str] | None,
         *,
         save: Callable[[Fold], None] | None = None,
     ) -> Fold:
-        """Rewrite the files of these trials (None: of all) from the experiment's beginning."""
+        """Rewrite the files of these trials from the experiment's beginning at `start`."""
         fold = Fold(Machine(), start)
-        self._project(fold, stop, only=only, anew=True, save=save)
+        self._log = PolicyLog(self._layout)
+        for event, now, before in self._records(fold, stop, save):
+            if isinstance(event, Recalled):
+                self._adopt(fold.machine, trial_ids)
+            trial_id = subject_of(event)
+            if trial_id is not None and trial_id in trial_ids:
+                apply(self._files, event, now, before, fold.machine.trials[trial_id], anew=True)
+        self._files.flush()
+        self._files.settle()
+        self._write_log(self._log.settle)
+        close_ended(self._files, fold.machine)
         return fold
 
-    def _project(
-        self,
-        fold: Fold,
-        stop: Position | None,
-        *,
-        only: set[str] | None = None,
-        anew: bool = False,
-        save: Callable[[Fold], None] | None = None,
-    ) -> None:
-        """Process records and write files. `save` takes a snapshot whenever one is due."""
+    def _records(
+        self, fold: Fold, stop: Position | None, save: Callable[[Fold], None] | None
+    ) -> Iterator[tuple[Event, float, Trial | None]]:
+        """Yield what `Fold.run` yields; between records, flush the files and save the state."""
         flushed = fold.position
-        if anew:
-            self._log = PolicyLog(self._layout)
         for event, now, before in fold.run(self._layout.journal, stop):
-            trial_id = subject_of(event)
-            if isinstance(event, Recalled):
-                self._adopt(fold.machine, only)
-            if trial_id is not None and (only is None or trial_id in only):
-                after = fold.machine.trials[trial_id]
-                apply(self._files, event, now, before, after, anew=anew)
+            yield event, now, before
             self._log.take_in(event, fold.machine)
             read_bytes = fold.position.offset - flushed.offset
             if read_bytes >= _FLUSH_BYTES or fold.position.segment != flushed.segment:
                 self._files.flush()
                 flushed = fold.position
                 self._pause(fold, save)
-        self._files.flush()
-        if anew:
-            self._files.settle()
-        self._write_log(anew=anew)
-        close_ended(self._files, fold.machine)
 
-    def _adopt(self, machine: Machine, only: set[str] | None) -> None:
+    def _adopt(self, machine: Machine, trial_ids: Container[str]) -> None:
         """Take rows whose records are lost from the existing files."""
         self._log.adopt(machine)
         for trial in machine.trials.values():
-            if only is None or trial.trial_id in only:
+            if trial.trial_id in trial_ids:
                 self._files.create(trial.spec, anew=True)
                 self._files.adopt(trial)
 
     def _pause(self, fold: Fold, save: Callable[[Fold], None] | None) -> None:
-        """Within a long journal: report progress, and save it."""
+        """Within a long journal: report progress, and call `save` if a snapshot is due."""
         self._progress(*passed(self._layout.journal, fold.position))
         if save is not None and self._snapshots.is_due:
             with suppress(OSError):  # a full disk: reported if the snapshot at the end fails, too
                 save(fold)
 
-    def _write_log(self, *, anew: bool) -> None:
+    def _write_log(self, write: Callable[[], None]) -> None:
         """Write the policy's log; if that fails, rewrite it later with the files of the cloned
         trials."""
         try:
-            if anew:
-                self._log.settle()
-            else:
-                self._log.flush()
+            write()
         except OSError as error:
             for trial_id in self._log.unwritten:
                 self._files.give_up(trial_id, error)
