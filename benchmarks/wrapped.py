@@ -53,7 +53,7 @@ async def _commit(
     from holdfast.syncer.stores.owned_store import OwnedStore
 
     store = Location.resolve(target, _wrapped(server, is_subclass=is_subclass), {}).open_store()
-    owned = OwnedStore(store, where=target, experiment_id="bench", epoch="", parallel=16)
+    owned = OwnedStore(store, where=target, experiment_id="bench", parallel=16)
     await owned.claim()
     written = await asyncio.to_thread(manifest.write, source)
     upload = Upload(

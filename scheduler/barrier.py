@@ -1,4 +1,4 @@
-"""Merges the reports of one attempt's ranks into reports of the trial.   PURE
+"""Merges the reports of one attempt's ranks into reports of the trial. Pure: no I/O.
 
 A report of the trial needs one of every rank: its row is rank 0's, and its checkpoint has the
 files of all ranks that passed some. Ranks that are out of step can never meet again: the barrier

@@ -19,6 +19,8 @@ def _units(amount: float) -> int:
 
 
 class Capacity:
+    """The resources of a machine. Trials take them and give them back; a GPU can be shared."""
+
     def __init__(self, total: Mapping[str, float]) -> None:
         self.total = dict(total)
         self._free = {key: _units(amount) for key, amount in total.items() if key != "GPU"}

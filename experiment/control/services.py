@@ -26,6 +26,7 @@ from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.uploader.process import main as keep
 
 TRACKER_PROCESS = "holdfast.experiment.trackers.process:main"
@@ -93,13 +94,13 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
         timeout_s=plan.sync.sync_timeout,
         disk_deadline_s=plan.settings.disk_deadline_s,
     )
-    epochs: list[str] = []
+    claimed: list[Claim | None] = [None]
 
     def on_uploader(message: list[Any]) -> None:
         if message[0] == "opened":
-            # A replacement keeps this epoch: claiming another one could take the experiment away
-            # from a restore elsewhere.
-            epochs[:] = [message[1]]
+            # A replacement keeps this claim: another one could take the experiment away from a
+            # restore elsewhere.
+            claimed[:] = [Claim.parse(message[1])]
         opened[0].on_uploader(message)
 
     def brief() -> None:
@@ -108,9 +109,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
 
     uploader = RestartingService(
         "uploader (it commits and uploads checkpoints)",
-        lambda: _start_uploader(
-            plan, replace(settings, epoch=epochs[0] if epochs else ""), on_uploader
-        ),
+        lambda: _start_uploader(plan, replace(settings, claimed=claimed[0]), on_uploader),
         tasks=tasks,
         first=[],
         again=brief,

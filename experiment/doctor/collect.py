@@ -21,6 +21,7 @@ from holdfast.syncer.checkpoint.reading import BeingRead, retire
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import delete_tree
 from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.store import Store
@@ -111,7 +112,7 @@ def _collect_there(target: DoctorTarget, here: Tree | None, *, removes: bool) ->
 
 
 def _remove_there(
-    remote: Location, found: Sequence[Garbage], experiment_id: str, *, known: str
+    remote: Location, found: Sequence[Garbage], experiment_id: str, *, known: Claim | None
 ) -> None:
     """Claim the storage, which ends a run elsewhere, and remove the objects.
 
@@ -121,11 +122,9 @@ def _remove_there(
     wanted = {one.where for one in found}
 
     async def remove(store: Store) -> None:
-        owned = OwnedStore(
-            store, where=remote.public, experiment_id=experiment_id, epoch="", parallel=8
-        )
+        owned = OwnedStore(store, where=remote.public, experiment_id=experiment_id, parallel=8)
         entries = await store.list("", leftovers=True)
-        newest = max((e.key for e in entries if e.key.startswith(".epochs/")), default="")
+        newest = Claim.newest(entry.key for entry in entries)
         if newest != known:
             cause = "another restore of this experiment has started meanwhile"
             raise StorageError("collect garbage in", remote.public, cause, "Wait for it")

@@ -16,7 +16,13 @@ from holdfast.experiment.folder.layout import HEAD, JOURNAL, RESULTS, TUNER
 from holdfast.experiment.progress.wording import size
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.journal.journal import MAGIC
-from holdfast.syncer.journal.stretches import place_of, segment_size, stretch_name, stretch_of
+from holdfast.syncer.journal.stretches import (
+    parse_stretch_name,
+    segment_size,
+    stretch_name,
+    stretch_of,
+)
+from holdfast.syncer.stores.claim import Claim
 
 PREFIX = "storage: "
 
@@ -98,14 +104,14 @@ def _judge_head(stored: StorageTree, tree: Tree | None) -> Iterator[Finding]:
 
 def _claimed_since(stored: StorageTree) -> Iterator[Finding]:
     """A note that a later restore has claimed the storage without publishing anything."""
-    published = stored.head["epoch"] if stored.head is not None else ""
+    published = Claim.parse(stored.head["epoch"]) if stored.head is not None else None
     newest = stored.newest_claim
-    if published and newest > published:
-        at = stored.entries[newest].modified
+    if published is not None and newest is not None and newest.number > published.number:
+        at = stored.entries[newest.key].modified
         when = "" if at is None else f" at {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
         yield _finding(
             "storage-claimed",
-            newest,
+            newest.key,
             f"it was claimed{when}, after the run that published last: another machine may be "
             "running it, or died before it published anything",
             severity=Severity.NOTE,
@@ -290,7 +296,7 @@ def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
 
 def _is_superseded(stored: StorageTree, key: str, name: str) -> bool:
     """Whether it is a later stretch of a segment that the head names as a whole."""
-    place = place_of(name)
+    place = parse_stretch_name(name)
     if place is None or not place[1] or key != f"{JOURNAL}/{name}" or name in stored.segments:
         return False
     return stretch_name(place[0], 0) in stored.segments

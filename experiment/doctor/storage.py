@@ -23,6 +23,7 @@ from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageRefused
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head
 from holdfast.syncer.journal.stretches import join_stretches, read_stretch, stretch_of
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import read_object
 from holdfast.syncer.stores.store import ObjectInfo, Store, for_each
@@ -53,8 +54,8 @@ class StorageTree:
         return {part["name"]: part for part in (self.head or {}).get("segments", ())}
 
     @property
-    def newest_claim(self) -> str:
-        return max((key for key in self.entries if key.startswith(".epochs/")), default="")
+    def newest_claim(self) -> Claim | None:
+        return Claim.newest(self.entries)
 
     @property
     def checkpoints(self) -> set[str]:

@@ -33,6 +33,7 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.journal.journal import MAGIC, Journal, Position
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.store import for_each
@@ -153,9 +154,9 @@ class _Upload:
         journal = Journal(self._layout.journal, fresh=is_remote, begins=self._begins)
         uploader = Uploader(self._settings(), partial(self._hear, journal))
         try:
-            epoch = await uploader.open()
+            claimed = await uploader.open()
             if self._remote is not None and self._stored is not None:
-                await self._clear(self._remote, self._stored, epoch, waiting)
+                await self._clear(self._remote, self._stored, claimed, waiting)
             await for_each(
                 lambda several: _commit(uploader, several), _by_trial(waiting), at_once=_AT_ONCE
             )
@@ -185,7 +186,7 @@ class _Upload:
         self,
         remote: Location,
         stored: StorageTree,
-        epoch: str,
+        claimed: Claim | None,
         waiting: list[checkpoints.NamedCheckpoint],
     ) -> None:
         """Delete manifests that would make old files look complete, and replace damaged
@@ -194,8 +195,8 @@ class _Upload:
             remote.open_store(),
             where=remote.public,
             experiment_id=self._machine.spec.experiment_id,
-            epoch=epoch,
             parallel=8,
+            claimed=claimed,
         )
         try:
             await owned.delete(

@@ -1,4 +1,4 @@
-"""Estimates when a run will end, from how long its trials take.   PURE
+"""Estimates when a run will end, from how long its trials take. Pure: no I/O.
 
 The length of a trial is estimated from the number of iterations that it will make, if `stop` or
 its configuration states it and other trials have kept to it; otherwise from the lengths of other

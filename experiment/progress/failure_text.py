@@ -1,4 +1,4 @@
-"""Describes why an attempt failed: the frame in the user's code, the log, and the cause.   PURE"""
+"""Describes why an attempt failed: the frame in the user's code, log and cause. Pure: no I/O."""
 
 from __future__ import annotations
 

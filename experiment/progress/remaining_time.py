@@ -1,4 +1,4 @@
-"""Computes how much of a run is done, and when it will end, from its trials.   PURE"""
+"""Computes how much of a run is done, and when it will end, from its trials. Pure: no I/O."""
 
 from __future__ import annotations
 

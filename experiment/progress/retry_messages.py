@@ -1,4 +1,4 @@
-"""Messages about retries: the first of each cause are shown, later ones are counted.   PURE"""
+"""Messages about retries: the first of each cause is shown, later ones counted. Pure: no I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lays a run out as lines for a terminal of a given size; lines consist of styled texts.   PURE
+"""Lays a run out as lines for a terminal of a given size; a line is styled texts. Pure: no I/O.
 
 Styles are words that rich understands (`bold red`); the live view draws them.
 """

@@ -1,4 +1,4 @@
-"""The width of text in a terminal; cutting, padding, and short table headers.   PURE"""
+"""The width of text in a terminal; cutting, padding, and short table headers. Pure: no I/O."""
 
 from __future__ import annotations
 

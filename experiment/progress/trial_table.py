@@ -1,4 +1,4 @@
-"""The table of trials: its rows, its columns and the text of each cell.   PURE"""
+"""The table of trials: its rows, its columns and the text of each cell. Pure: no I/O."""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import PurePosixPath
 from typing import Any, Self, TypeVar
 
 from holdfast.experiment.folder.containment import check_enclosed
@@ -175,7 +176,8 @@ class OpenedExperiment:
                 f"{layout.root} has another experiment of the same name: set "
                 f"RAY_AIR_LOCAL_CACHE_DIR to another directory, or move it away"
             )
-        aside = layout.root.with_name(f"{layout.root.name}.before-{head['epoch'][-6:]}")
+        claim = PurePosixPath(head["epoch"])
+        aside = layout.root.with_name(f"{layout.root.name}.before-{claim.name}")
         if aside.exists():
             aside = aside.with_name(f"{aside.name}-{unique()[:6]}")
         fetch_state(layout, remote, aside, mode=mode)

@@ -76,9 +76,8 @@ def check_local(place: ExperimentPlace) -> None:
     """
     try:
         make_folder(place.layout.root, place.mode)
-        with tempfile.TemporaryFile(
-            dir=place.layout.root
-        ):  # without a name, so that nothing can stay behind
+        # A file without a name, so that nothing can stay behind.
+        with tempfile.TemporaryFile(dir=place.layout.root):
             pass
     except OSError as error:
         raise StorageError(
@@ -148,22 +147,22 @@ def address_of(
         raise InvalidConfig("restore finds an experiment by its name: pass RunConfig(name=...)")
     base = os.fspath(path.storage_path or settings.storage or settings.local_dir)
     filesystem = path.storage_filesystem if filesystem is None else filesystem
-    base, mark, query = base.partition("?") if filesystem is None else (base, "", "")
-    return f"{base.rstrip('/')}/{path.name}{mark}{query}", filesystem
+    base, separator, query = base.partition("?") if filesystem is None else (base, "", "")
+    return f"{base.rstrip('/')}/{path.name}{separator}{query}", filesystem
 
 
 def _split(path: str | os.PathLike[str]) -> tuple[str, str]:
     """The storage path and the name in a path to an experiment; a query stays with the storage."""
     if not os.fspath(path).strip():
         return "", ""
-    base, mark, query = os.fspath(path).partition("?")
+    base, question_mark, query = os.fspath(path).partition("?")
     scheme, separator, body = base.partition("://")
     if not separator:
         return os.path.split(os.path.abspath(os.path.expanduser(os.fspath(path))))
     parent, _, name = body.rstrip("/").rpartition("/")
     if scheme.lower() in ("file", "local"):
         parent = parent or "/" * body.startswith("/")
-    return f"{scheme}{separator}{parent}{mark}{query}" if parent else "", name
+    return f"{scheme}{separator}{parent}{question_mark}{query}" if parent else "", name
 
 
 def split(path: str | os.PathLike[str], filesystem: object | None) -> tuple[str, str]:

@@ -17,9 +17,9 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.files.durable import make_folder, unique, write_atomic
 from holdfast.syncer.files.regular import read_regular
-from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head
+from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head, stretches_of
 from holdfast.syncer.journal.journal import segments
-from holdfast.syncer.journal.stretches import is_here, join_stretches, place_of, stretch_of
+from holdfast.syncer.journal.stretches import Stretch, is_here, join_stretches, parse_stretch_name
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import read_note, read_object
 from holdfast.syncer.stores.store import Store, for_each
@@ -74,11 +74,8 @@ def published(remote: Location) -> dict[str, Any] | None:
 
 
 def has_all(layout: Layout, head: Mapping[str, Any]) -> bool:
-    return all(_has_segment(layout, segment) for segment in head["segments"])
-
-
-def _has_segment(layout: Layout, segment: Mapping[str, Any]) -> bool:
-    return is_here(layout.journal, stretch_of(segment))
+    """Whether the tree here has the whole published journal."""
+    return all(is_here(layout.journal, stretch) for stretch in stretches_of(head))
 
 
 def fetch_state(
@@ -91,18 +88,18 @@ def fetch_state(
     the permissions `mode`.
     """
     root = layout.root
-    partial = Layout(root.with_name(f"{root.name}{_PARTIAL}{os.getpid()}"))
+    staging = Layout(root.with_name(f"{root.name}{_PARTIAL}{os.getpid()}"))
     _clear_partials(root)
     try:
-        make_folder(partial.root, mode)
-        found: bool = with_store(remote, lambda store: _download(store, partial))
+        make_folder(staging.root, mode)
+        found: bool = with_store(remote, lambda store: _download(store, staging))
         if found:
-            mark(partial, remote)
+            mark(staging, remote)
             if aside is not None:
                 _set_aside(layout, aside)
-            _move_in(partial, layout)
+            _move_in(staging, layout)
     finally:
-        shutil.rmtree(partial.root, ignore_errors=True)
+        shutil.rmtree(staging.root, ignore_errors=True)
     return found
 
 
@@ -129,18 +126,18 @@ def _set_aside(layout: Layout, aside: Path) -> None:
             path.rename(aside / path.name)
 
 
-def _move_in(partial: Layout, layout: Layout) -> None:
+def _move_in(staging: Layout, layout: Layout) -> None:
     """Move the journal last into an existing directory: it makes the folder an experiment."""
     if not layout.root.exists():
-        partial.root.rename(layout.root)
+        staging.root.rename(layout.root)
         return
     if find_beginning(layout.journal) is not None:
         return  # another process was faster
     for source, target in (
-        (partial.tuner, layout.tuner),
-        (partial.trainer, layout.trainer),
-        (partial.callbacks, layout.callbacks),
-        (partial.mirror_of, layout.mirror_of),
+        (staging.tuner, layout.tuner),
+        (staging.trainer, layout.trainer),
+        (staging.callbacks, layout.callbacks),
+        (staging.mirror_of, layout.mirror_of),
     ):
         if source.exists():
             source.replace(target)
@@ -148,7 +145,7 @@ def _move_in(partial: Layout, layout: Layout) -> None:
         aside = layout.root.with_name(f"{layout.root.name}.before-{unique()[:6]}")
         aside.mkdir()
         layout.journal.rename(aside / JOURNAL)
-    partial.journal.rename(layout.journal)
+    staging.journal.rename(layout.journal)
 
 
 async def read_head(store: Store) -> dict[str, Any] | None:
@@ -173,9 +170,9 @@ async def fetch_journal(store: Store, journal: Path) -> bool:
     head = await read_head(store)
     while head is not None:
         _empty(journal)
-        fetch = partial(_download_segment, store, journal)
+        fetch = partial(_download_stretch, store, journal)
         try:
-            await for_each(fetch, head["segments"], at_once=_AT_ONCE)
+            await for_each(fetch, stretches_of(head), at_once=_AT_ONCE)
         except NotStored:
             older, head = head, await read_head(store)
             if head == older:
@@ -192,8 +189,8 @@ async def fetch_earlier(store: Store, journal: Path) -> None:
     A head names only the segments of the newest experiment; those of earlier ones stay in storage.
     """
     first = min(segments(journal), default=0)
-    places = [(place_of(entry.name), entry.name) for entry in await store.list(JOURNAL)]
-    names = [name for place, name in places if place is not None and place[0] < first]
+    parsed = [(parse_stretch_name(entry.name), entry.name) for entry in await store.list(JOURNAL)]
+    names = [name for found, name in parsed if found is not None and found[0] < first]
 
     async def fetch(name: str) -> None:
         await store.get(f"{JOURNAL}/{name}", journal / name)
@@ -218,10 +215,9 @@ async def _download(store: Store, layout: Layout) -> bool:
     return True
 
 
-async def _download_segment(store: Store, journal: Path, segment: Mapping[str, Any]) -> None:
-    """Download a segment. It may be longer than the head says: the rest belongs to a newer
+async def _download_stretch(store: Store, journal: Path, stretch: Stretch) -> None:
+    """Download a stretch. Its object may be longer than the head says: the rest belongs to a newer
     head."""
-    stretch = stretch_of(segment)
     key, target = f"{JOURNAL}/{stretch.name}", journal / stretch.name
     await store.get(key, target)
     if not stretch.is_of(read_regular(target)):

@@ -58,7 +58,8 @@ def recover(
     will_continue: bool = False,
     run: int | None = None,
 ) -> Recovered:
-    """Replay the newest snapshot and every record after it; for a policy with state, all records.
+    """Load the newest snapshot and replay the records after it; for a policy with state, replay
+    all records.
 
     `will_continue`: the journal will be continued, so it is cut where it is damaged, and a
     snapshot from beyond that point is not used. `run`: the number of the run, from 1, among those

@@ -1,8 +1,9 @@
 """Keeps an experiment's files in storage equal to those on this machine: records always, artifacts
 on request.
 
-`holdfast.syncer.artifacts.plan` decides what to do. This module does it, with a bounded number of
-files at once; an error with one file does not stop the others.
+Each call scans the folders (`scan.py`), compares them with their indexes (`stored_index.py`), lets
+`plan.py` decide what to send and remove, and does it, with a bounded number of files at once. An
+error with one file does not stop the others.
 """
 
 from __future__ import annotations
@@ -15,18 +16,30 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer.artifacts.plan import LISTING_NAME, Changes, Known, changes, missing_there
-from holdfast.syncer.artifacts.scan import Scope, covers, folders, reason, scan
+from holdfast.syncer.artifacts.plan import (
+    LISTING_NAME,
+    Changes,
+    StoredFile,
+    changes,
+    missing_in_storage,
+)
+from holdfast.syncer.artifacts.scan import Scope, all_folders, covers, reason, scan
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.artifacts.stable_read import StableRead, is_unchanged, read_stable
 from holdfast.syncer.artifacts.stored_index import (
     FolderIndex,
-    Listed,
+    ListedFile,
     LocalIndex,
     listing_bytes,
     read_listing,
 )
-from holdfast.syncer.artifacts.sync_round import HELD_BACK, FolderSync, Look, SkippedFiles, Sync
+from holdfast.syncer.artifacts.sync_round import (
+    HELD_BACK,
+    FolderSync,
+    ScannedFolder,
+    SkippedFiles,
+    Sync,
+)
 from holdfast.syncer.errors import NotStored, StorageRefused
 from holdfast.syncer.files import threads
 from holdfast.syncer.stores.owned_store import OwnedStore, unconfirmed
@@ -37,10 +50,10 @@ from holdfast.syncer.stores.store import for_each
 # checkpoints.
 _AT_ONCE = 16
 _SAVE_EVERY_S = 5.0
-_TELL_EVERY_S = 1.0
+_REPORT_EVERY_S = 1.0
 # Up to this many refused files may be the files' fault; more are the storage's.
 _MOST_REFUSED = 20
-_NOTHING = Changes(first=(), read=(), gone=())
+_NOTHING = Changes(blocking=(), to_read=(), deleted=())
 
 
 class Mirror:
@@ -57,178 +70,183 @@ class Mirror:
         self._storage = storage
         self._retry = retry
         self._tell = tell
-        self._local = LocalIndex(settings.root)
-        self._folders: dict[str, FolderIndex] = {}
-        self._writing = asyncio.Lock()
-        self._told_unwritten = False
+        self._index_files = LocalIndex(settings.root)
+        self._indexes: dict[str, FolderIndex] = {}
+        self._saving = asyncio.Lock()
+        self._has_warned = False
         self.skipped = SkippedFiles(lambda text: tell(["warning", text]))
 
     async def open(self, *, is_continued: bool) -> None:
         """Start after the storage is claimed, with this tree's index of it if that is still
         valid."""
-        epoch = int(self._storage.epoch.rpartition("/")[2])
+        claim = self._storage.claimed
+        assert claim is not None
+        read = partial(self._index_files.open, claim, is_continued=is_continued)
         try:
-            own = await threads.call(partial(self._local.open, epoch, is_continued=is_continued))
+            index = await threads.call(read)
         except OSError as error:
-            self._tell_unwritten(error)
-            own = FolderIndex("")
-        self._folders = {"": own}
+            self._warn_unsaved(error)
+            index = FolderIndex("")
+        self._indexes = {"": index}
 
     async def send_records(self) -> None:
         """Upload changed records. Raises StorageError."""
         await self._send("records", None)
 
-    async def send_artifacts(self, wanted: Sequence[str] | None) -> int:
+    async def send_artifacts(self, trials: Sequence[str] | None) -> int:
         """Upload the artifacts of the trials in these folders (None: all); return the number of
         files sent.
 
         Raises StorageError.
         """
-        return await self._send("artifacts", wanted) if self._settings.artifacts else 0
+        return await self._send("artifacts", trials) if self._settings.artifacts else 0
 
     async def index_of(self, folder: str) -> FolderIndex:
         """The index of a folder: its files in storage."""
-        if folder not in self._folders:
-            loaded = await threads.call(partial(self._local.load, folder))
-            self._folders.setdefault(folder, loaded)
-        return self._folders[folder]
+        if folder not in self._indexes:
+            loaded = await threads.call(partial(self._index_files.load, folder))
+            self._indexes.setdefault(folder, loaded)
+        return self._indexes[folder]
 
     async def save(self, index: FolderIndex) -> None:
         """Write the index of a folder to the kernel, so that no death of a process loses it."""
-        async with self._writing:
-            if index.is_written:
+        async with self._saving:
+            if index.is_saved:
                 return
-            index.is_written = True  # later changes are written next time
+            index.is_saved = True  # later changes are saved next time
             try:
-                await threads.call(partial(self._local.save, index.copy()))
+                await threads.call(partial(self._index_files.save, index.copy()))
                 index.has_file = True
             except OSError as error:
-                index.is_written = False
-                self._tell_unwritten(error)
+                index.is_saved = False
+                self._warn_unsaved(error)
 
-    def _tell_unwritten(self, error: OSError) -> None:
+    def _warn_unsaved(self, error: OSError) -> None:
         """Warn once. Without the index, a later restore only uploads files unnecessarily."""
-        if not self._told_unwritten:
-            self._told_unwritten = True
+        if not self._has_warned:
+            self._has_warned = True
             self._tell(["warning", f"the index of files in storage cannot be written: {error}"])
 
     # -- planning --
 
-    async def _send(self, scope: Scope, wanted: Sequence[str] | None) -> int:
-        looked = await self._retry.until_done(
-            f"look for {scope}", lambda: threads.call(partial(self._look, scope, wanted))
+    async def _send(self, scope: Scope, trials: Sequence[str] | None) -> int:
+        """Sync the folders, and return the number of files sent. Raises StorageError."""
+        scanned = await self._retry.until_done(
+            f"look for {scope}", lambda: threads.call(partial(self._scan, scope, trials))
         )
-        parts = [self._part(scope, look) for look in looked]
-        unchecked = [part for part in parts if not part.index.is_checked]
+        folders = [self._plan(scope, one) for one in scanned]
+        unchecked = [folder for folder in folders if not folder.index.is_checked]
         await for_each(self._check, unchecked, at_once=_AT_ONCE)
-        busy = [part for part in parts if part.changes != _NOTHING or _is_unlisted(scope, part)]
-        sync = Sync(scope, busy)
+        sync = Sync(scope, [folder for folder in folders if _has_work(scope, folder)])
         sync.count()
         try:
             await self._perform(sync)
         finally:
-            for part in busy:
-                part.index.end(part.changes.read)
-                await self.save(part.index)
-            self._conclude(sync, parts)
-        return sum(len(part.sent) for part in busy)
+            for folder in sync.folders:
+                folder.index.end_sending(folder.changes.to_read)
+                await self.save(folder.index)
+            self._conclude(sync, folders)
+        return sum(len(folder.sent) for folder in sync.folders)
 
-    def _look(self, scope: Scope, wanted: Sequence[str] | None) -> list[Look]:
+    def _scan(self, scope: Scope, trials: Sequence[str] | None) -> list[ScannedFolder]:
         """Scan all folders in one thread call, because there may be ten thousand."""
-        there = folders(self._settings)
-        chosen = there if wanted is None else [name for name in there if name in set(wanted)]
+        names = all_folders(self._settings)
+        if trials is not None:
+            wanted = set(trials)
+            names = [name for name in names if name in wanted]
         return [
-            Look(
-                folder=folder,
-                found=scan(self._settings, folder, scope),
-                index=None if folder in self._folders else self._local.load(folder),
+            ScannedFolder(
+                folder=name,
+                scan=scan(self._settings, name, scope),
+                loaded_index=None if name in self._indexes else self._index_files.load(name),
             )
-            for folder in chosen
+            for name in names
         ]
 
-    def _part(self, scope: Scope, look: Look) -> FolderSync:
-        if look.index is not None:
-            self._folders.setdefault(look.folder, look.index)
-        index = self._folders[look.folder]
-        if index.has_file and not look.found.has_index:
+    def _plan(self, scope: Scope, scanned: ScannedFolder) -> FolderSync:
+        """Decide what to do for a folder."""
+        if scanned.loaded_index is not None:
+            self._indexes.setdefault(scanned.folder, scanned.loaded_index)
+        index = self._indexes[scanned.folder]
+        if index.has_file and not scanned.scan.has_index:
             # The folder was lost, and perhaps created again. The user did not remove its files.
-            index.lose()
-        decided = changes(index.known, look.found, covers(self._settings, scope))
+            index.clear()
+        decided = changes(index.stored, scanned.scan, covers(self._settings, scope))
         if not index.has_file:
-            decided = replace(decided, first=(), gone=())
-        return FolderSync(index, look.found, decided, dict(look.found.skipped))
+            decided = replace(decided, blocking=(), deleted=())
+        return FolderSync(index, scanned.scan, decided, dict(scanned.scan.skipped))
 
-    async def _check(self, part: FolderSync) -> None:
+    async def _check(self, folder: FolderSync) -> None:
         """Check once per folder whether storage still has what an earlier process sent."""
-        index = part.index
-        index.check(await self._present(index.name))
-        part.changes = replace(part.changes, read=changes(index.known, part.found).read)
-
-    async def _present(self, folder: str) -> dict[str, int]:
-        listed = await self._retry.until_done(f"list {folder}", lambda: self._storage.list(folder))
-        return {entry.key: entry.size for entry in listed}
+        index = folder.index
+        sizes = await self._retry.until_done(
+            f"list {index.name}", lambda: self._storage.sizes(index.name)
+        )
+        index.compare(sizes)
+        to_read = changes(index.stored, folder.scan).to_read
+        folder.changes = replace(folder.changes, to_read=to_read)
 
     # -- performing --
 
     async def _perform(self, sync: Sync) -> None:
-        for part in sync.parts:
-            part.index.begin(part.changes.read)
-            await self.save(part.index)
-            await self._remove(part, part.changes.first)
-        files = [(part, key) for part in sync.parts for key in part.changes.read]
+        for folder in sync.folders:
+            folder.index.begin_sending(folder.changes.to_read)
+            await self.save(folder.index)
+            await self._remove(folder, folder.changes.blocking)
+        files = [(folder, key) for folder in sync.folders for key in folder.changes.to_read]
         await for_each(lambda file: self._send_file(sync, *file), files, at_once=_AT_ONCE)
-        await for_each(partial(self._finish, sync), sync.parts, at_once=_AT_ONCE)
+        await for_each(partial(self._finish, sync), sync.folders, at_once=_AT_ONCE)
 
-    async def _send_file(self, sync: Sync, part: FolderSync, key: str) -> None:
-        await self._try_to_send(sync, part, key)
-        await self._advance(sync, part, key)
+    async def _send_file(self, sync: Sync, folder: FolderSync, key: str) -> None:
+        await self._try_to_send(sync, folder, key)
+        await self._count_file(sync, folder, key)
 
-    async def _try_to_send(self, sync: Sync, part: FolderSync, key: str) -> None:
+    async def _try_to_send(self, sync: Sync, folder: FolderSync, key: str) -> None:
         """Read one file, and send it if storage does not have the same content."""
         try:
-            await self._send_as_it_is(part, key)
+            await self._send_stable(folder, key)
         except FileNotFoundError:
             pass  # the user has removed it meanwhile
         except OSError as error:
-            part.skipped[key] = f"it cannot be read ({reason(error)})"
+            folder.skipped[key] = f"it cannot be read ({reason(error)})"
         except (StorageRefused, NotStored) as error:
             # Some servers answer 404 to a name that they do not support.
             if await threads.call(partial(os.path.lexists, self._settings.root / key)):
-                part.skipped[key] = str(error)
+                folder.skipped[key] = str(error)
                 sync.refused += 1
             if sync.refused > _MOST_REFUSED:
                 raise
 
-    async def _send_as_it_is(self, part: FolderSync, key: str) -> None:
+    async def _send_stable(self, folder: FolderSync, key: str) -> None:
+        """Send a state that the file really had, or note why there is none."""
         path = self._settings.root / key
+        read = partial(read_stable, path, copies=self._settings.root / folder.index.name)
         # A second time if a large file began to change while it was sent.
         for _ in range(2):
-            state = await threads.call(
-                partial(read_stable, path, copies=self._settings.root / part.index.name)
-            )
-            if state is None:
-                part.skipped[key] = HELD_BACK
+            content = await threads.call(read)
+            if content is None:
+                folder.skipped[key] = HELD_BACK
                 return
             try:
-                await self._send_state(part, key, state)
+                await self._put_if_changed(folder, key, content)
             finally:
-                state.close()
-            if not isinstance(state.source, Path) or state.is_copy:
+                content.close()
+            if not isinstance(content.source, Path) or content.is_copy:
                 return
-            if await threads.call(partial(is_unchanged, path, state.facts)):
+            if await threads.call(partial(is_unchanged, path, content.stat)):
                 return
-            part.index.doubt([key])
-        part.skipped[key] = "it changed while it was sent, and will be sent again"
+            folder.index.mark_uncertain([key])
+        folder.skipped[key] = "it changed while it was sent, and will be sent again"
 
-    async def _send_state(self, part: FolderSync, key: str, state: StableRead) -> None:
-        index, source = part.index, state.source
-        before = index.known.get(key)
-        if before is None or before.checksum != state.checksum:
-            index.doubt([key])
+    async def _put_if_changed(self, folder: FolderSync, key: str, content: StableRead) -> None:
+        index = folder.index
+        stored = index.stored.get(key)
+        if stored is None or stored.checksum != content.checksum:
+            index.mark_uncertain([key])
             index.is_listed &= self._settings.is_record(key)
-            await self._retry.until_done(f"upload {key}", lambda: self._put(key, source))
-            part.sent.add(key)
-        index.sent(key, Known(state.facts, state.checksum, state.is_settled))
+            await self._retry.until_done(f"upload {key}", lambda: self._put(key, content.source))
+            folder.sent.add(key)
+        index.record(key, StoredFile(content.stat, content.checksum, content.is_settled))
 
     async def _put(self, key: str, source: bytes | Path) -> None:
         if isinstance(source, bytes):
@@ -236,95 +254,101 @@ class Mirror:
         else:
             await self._storage.upload(key, source)
 
-    async def _remove(self, part: FolderSync, keys: Sequence[str]) -> None:
+    async def _remove(self, folder: FolderSync, keys: Sequence[str]) -> None:
+        """Remove files from storage, and from the index."""
         if not keys:
             return
+        index = folder.index
         if not all(map(self._settings.is_record, keys)):
-            await self._earlier(part.index)  # before the removed files are forgotten
-            part.index.is_listed = False
+            await self._listed_elsewhere(index)  # read while the index still has the removed files
+            index.is_listed = False
         await self._retry.until_done(
-            f"remove from {part.index.name}", lambda: self._storage.delete(keys)
+            f"remove from {index.name}", lambda: self._storage.delete(keys)
         )
-        part.index.forget(keys)
+        index.remove(keys)
 
-    async def _finish(self, sync: Sync, part: FolderSync) -> None:
+    async def _finish(self, sync: Sync, folder: FolderSync) -> None:
         """Remove deleted files from storage last, so that a renamed file is there all the time."""
-        await self._remove(part, part.changes.gone)
+        index = folder.index
+        await self._remove(folder, folder.changes.deleted)
         if sync.scope == "records":
             return
-        if part.sent and part.index.name:
+        if folder.sent and index.name:
             await self._retry.until_done(
-                f"confirm {part.index.name}", lambda: self._confirm(sync, part)
+                f"confirm {index.name}", lambda: self._confirm(sync, folder)
             )
-        if not part.index.is_listed:
-            await self._put_listing(part.index)
+        if not index.is_listed:
+            await self._put_listing(index)
 
-    async def _confirm(self, sync: Sync, part: FolderSync) -> None:
+    async def _confirm(self, sync: Sync, folder: FolderSync) -> None:
         """Check that storage has the files: some servers confirm and keep nothing.
 
         Raises StorageUnavailable.
         """
-        listed = {e.key: e.size for e in await self._storage.list(part.index.name)}
-        missing = missing_there(part.index.known, listed, sorted(part.sent))
-        part.index.doubt(missing)
-        part.sent.difference_update(missing)
+        sizes = await self._storage.sizes(folder.index.name)
+        missing = missing_in_storage(folder.index.stored, sizes, sorted(folder.sent))
+        folder.index.mark_uncertain(missing)
+        folder.sent.difference_update(missing)
         for key in missing:
-            await self._try_to_send(sync, part, key)
+            await self._try_to_send(sync, folder, key)
         if missing:
             raise unconfirmed(missing[0])
 
     async def _put_listing(self, index: FolderIndex) -> None:
-        above = f"{index.name}/" if index.name else ""
-        listed = await self._earlier(index) | {
-            key.removeprefix(above): Listed(
-                size=known.facts.size, checksum=known.checksum, mtime_ns=known.facts.mtime_ns
+        """Replace the listing of the folder's artifacts in storage."""
+        prefix = f"{index.name}/" if index.name else ""
+        listed = await self._listed_elsewhere(index) | {
+            key.removeprefix(prefix): ListedFile(
+                size=file.stat.size, checksum=file.checksum, mtime_ns=file.stat.mtime_ns
             )
-            for key, known in index.known.items()
+            for key, file in index.stored.items()
             if not self._settings.is_record(key)
         }
-        key, data = f"{above}{LISTING_NAME}", listing_bytes(listed)
+        key, data = f"{prefix}{LISTING_NAME}", listing_bytes(listed)
         await self._retry.until_done(
-            f"upload {key}", lambda: self._storage.put_for_sure(key, data)
+            f"upload {key}", lambda: self._storage.put_and_verify(key, data)
         )
-        index.is_listed, index.is_written = True, False
+        index.is_listed, index.is_saved = True, False
 
-    async def _earlier(self, index: FolderIndex) -> dict[str, Listed]:
+    async def _listed_elsewhere(self, index: FolderIndex) -> dict[str, ListedFile]:
         """The files that another machine has listed and this one did not download; they are still
         in storage."""
         key = f"{index.name}/{LISTING_NAME}" if index.name else LISTING_NAME
-        if index.earlier is None:
+        if index.listed_elsewhere is None:
             try:
                 data = await self._retry.until_done(f"read {key}", lambda: self._storage.read(key))
-                index.earlier = read_listing(data)
+                index.listed_elsewhere = read_listing(data)
             except (NotStored, ValueError):
-                index.earlier = {}
-        return index.earlier
+                index.listed_elsewhere = {}
+        return index.listed_elsewhere
 
     # -- reporting --
 
-    async def _advance(self, sync: Sync, part: FolderSync, key: str) -> None:
+    async def _count_file(self, sync: Sync, folder: FolderSync, key: str) -> None:
+        """Count a file as done; now and then report the progress, and save the index."""
         now = asyncio.get_running_loop().time()
         self._retry.moves()
         sync.files += 1
-        sync.bytes += part.found.files[key].size
-        if sync.scope == "artifacts" and now - sync.told_at >= _TELL_EVERY_S:
-            sync.told_at = now
-            self._tell_progress(sync)
+        sync.bytes += folder.scan.files[key].size
+        if sync.scope == "artifacts" and now - sync.reported_at >= _REPORT_EVERY_S:
+            sync.reported_at = now
+            self._report_progress(sync)
         if now - sync.saved_at >= _SAVE_EVERY_S:
             sync.saved_at = now
-            await self.save(part.index)
+            await self.save(folder.index)
 
-    def _tell_progress(self, sync: Sync) -> None:
+    def _report_progress(self, sync: Sync) -> None:
         done = f"{sync.files:,} of {sync.total_files:,} files are done"
         self._retry.note("send the artifacts", done)
         self._tell(["progress", sync.files, sync.total_files, sync.bytes, sync.total_bytes])
 
-    def _conclude(self, sync: Sync, parts: Sequence[FolderSync]) -> None:
+    def _conclude(self, sync: Sync, folders: Sequence[FolderSync]) -> None:
+        """End the report of the progress, and note the files that were skipped."""
         if sync.scope == "artifacts":
             self._retry.note("send the artifacts", "")
-            if sync.told_at:
+            if sync.reported_at:
                 self._tell(["progress", 0, 0, 0, 0])
-        self.skipped.note({f"{sync.scope} {part.index.name}": part.skipped for part in parts})
+        self.skipped.note({f"{sync.scope} {one.index.name}": one.skipped for one in folders})
 
 
 def may_be_behind(settings: UploaderSettings) -> bool:
@@ -334,14 +358,15 @@ def may_be_behind(settings: UploaderSettings) -> bool:
     """
     if not settings.artifacts:
         return False
-    local, ours = LocalIndex(settings.root), covers(settings, "artifacts")
-    local.look_back()
-    for folder in folders(settings):
-        index, found = local.load(folder), scan(settings, folder, "artifacts")
-        if not index.is_listed or changes(index.known, found, ours) != _NOTHING:
+    index_files, is_artifact = LocalIndex(settings.root), covers(settings, "artifacts")
+    index_files.open_read_only()
+    for name in all_folders(settings):
+        index, scanned = index_files.load(name), scan(settings, name, "artifacts")
+        if not index.is_listed or changes(index.stored, scanned, is_artifact) != _NOTHING:
             return True
     return False
 
 
-def _is_unlisted(scope: Scope, part: FolderSync) -> bool:
-    return scope == "artifacts" and not part.index.is_listed
+def _has_work(scope: Scope, folder: FolderSync) -> bool:
+    lacks_listing = scope == "artifacts" and not folder.index.is_listed
+    return lacks_listing or folder.changes != _NOTHING

@@ -1,4 +1,4 @@
-"""Decides which files of a folder to send to storage, and which to remove there.   PURE
+"""Decides which files of a folder to send to storage, and which to remove there. Pure: no I/O.
 
 An index lists the files of a folder (a trial's, or the experiment's own files) in storage, each
 with its state when it was sent. The local folder is the original, storage its mirror: new and
@@ -39,15 +39,15 @@ class FileStat(NamedTuple):
         return now_ns - max(self.mtime_ns, self.ctime_ns) > SETTLED_AFTER_S * 1e9
 
 
-class Known(NamedTuple):
+class StoredFile(NamedTuple):
     """A file in storage: its state here when it was read, and the SHA-256 of the content sent.
 
-    The checksum is "" if it is uncertain. A file that is not `settled` is read again each time.
+    The checksum is "" if it is uncertain. Without `is_settled` the file is read again each time.
     """
 
-    facts: FileStat
+    stat: FileStat
     checksum: str
-    settled: bool
+    is_settled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,42 +73,44 @@ class FolderScan:
 class Changes:
     """The changes to make, in this order.
 
-    `first` are keys to remove because they are in the way (a file in place of what is now a
-    folder), `read` keys to read, and to send if they changed, `gone` keys to remove.
+    `blocking` are keys to remove because they are in the way (a file in place of what is now a
+    folder), `to_read` keys to read, and to send if they changed, `deleted` keys to remove.
     """
 
-    first: tuple[str, ...]
-    read: tuple[str, ...]
-    gone: tuple[str, ...]
+    blocking: tuple[str, ...]
+    to_read: tuple[str, ...]
+    deleted: tuple[str, ...]
 
 
 def changes(
-    known: Mapping[str, Known], found: FolderScan, covers: Callable[[str], bool] = lambda key: True
+    stored: Mapping[str, StoredFile],
+    here: FolderScan,
+    covers: Callable[[str], bool] = lambda key: True,
 ) -> Changes:
-    """Compare the local files with the index. Only known keys that `covers` selects can be
-    gone."""
-    read = tuple(key for key, facts in found.files.items() if _may_differ(known.get(key), facts))
-    gone: list[str] = []
-    if found.is_there:
-        gone = [
-            key for key in known if key not in found.files and covers(key) and not found.hides(key)
-        ]
-    folders = {above for key in read for above in folders_above(key)}
-    first = [
+    """Compare the local files with the index. Only stored keys that `covers` selects count as
+    deleted."""
+    to_read = tuple(key for key, stat in here.files.items() if _may_differ(stored.get(key), stat))
+    deleted: list[str] = []
+    if here.is_there:
+        missing = (key for key in stored if key not in here.files)
+        deleted = [key for key in missing if covers(key) and not here.hides(key)]
+    folders = {above for key in to_read for above in folders_above(key)}
+    blocking = {
         key
-        for key in gone
-        if key in folders or any(above in found.files for above in folders_above(key))
-    ]
-    in_the_way = set(first)
+        for key in deleted
+        if key in folders or any(above in here.files for above in folders_above(key))
+    }
     return Changes(
-        first=tuple(first),
-        read=read,
-        gone=tuple(key for key in gone if key not in in_the_way),
+        blocking=tuple(key for key in deleted if key in blocking),
+        to_read=to_read,
+        deleted=tuple(key for key in deleted if key not in blocking),
     )
 
 
-def _may_differ(known: Known | None, facts: FileStat) -> bool:
-    return known is None or not known.settled or not known.checksum or known.facts != facts
+def _may_differ(stored: StoredFile | None, stat: FileStat) -> bool:
+    if stored is None or not stored.is_settled or not stored.checksum:
+        return True
+    return stored.stat != stat
 
 
 def folders_above(key: str) -> Iterator[str]:
@@ -118,16 +120,16 @@ def folders_above(key: str) -> Iterator[str]:
         yield key
 
 
-def uncertain(known: Known) -> Known:
+def uncertain(file: StoredFile) -> StoredFile:
     """The same file, whose content in storage is now uncertain."""
-    return known._replace(checksum="", settled=False)
+    return file._replace(checksum="", is_settled=False)
 
 
-def missing_there(
-    known: Mapping[str, Known], present: Mapping[str, int], keys: Iterable[str]
+def missing_in_storage(
+    stored: Mapping[str, StoredFile], sizes: Mapping[str, int], keys: Iterable[str]
 ) -> list[str]:
-    """The keys that a listing of the storage lacks or shows with another size."""
-    return [key for key in keys if key in known and present.get(key) != known[key].facts.size]
+    """The keys that a listing of the storage, with `sizes`, lacks or shows with another size."""
+    return [key for key in keys if key in stored and sizes.get(key) != stored[key].stat.size]
 
 
 _SHOWN = 5

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.mirror import Mirror
-from holdfast.syncer.artifacts.plan import LISTING_NAME, Known, folders_above
-from holdfast.syncer.artifacts.scan import facts_of, reason
+from holdfast.syncer.artifacts.plan import LISTING_NAME, StoredFile, folders_above
+from holdfast.syncer.artifacts.scan import file_stat, reason
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.artifacts.stable_read import checksum_of
-from holdfast.syncer.artifacts.stored_index import FolderIndex, Listed, read_listing
+from holdfast.syncer.artifacts.stored_index import FolderIndex, ListedFile, read_listing
 from holdfast.syncer.errors import NotStored
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, unique
@@ -78,7 +78,7 @@ class _Listing:
     """The last machine's list of its artifacts, and its time (seconds since 1970, None if
     unknown)."""
 
-    files: Mapping[str, Listed]
+    files: Mapping[str, ListedFile]
     written_at: float | None
 
     def problem(self, name: str, entry: ObjectInfo, checksum: str) -> str:
@@ -117,7 +117,7 @@ def _should_restore(key: str, folder: str, settings: UploaderSettings, index: Fo
         check_key(key)
     except ValueError:
         return False
-    if not key.startswith(f"{folder}/") or key in index.known:
+    if not key.startswith(f"{folder}/") or key in index.stored:
         return False
     above = list(folders_above(key))
     if any(settings.is_ours(name, is_folder=True) for name in above):
@@ -145,8 +145,8 @@ async def _bring(
         await threads.call(partial(_place, partial_file, home, entry.key, mtime_ns))
     finally:
         partial_file.unlink(missing_ok=True)
-    facts = facts_of(os.stat(home.path(entry.key)))
-    home.index.sent(entry.key, Known(facts, checksum, False))
+    stat = file_stat(os.stat(home.path(entry.key)))
+    home.index.record(entry.key, StoredFile(stat, checksum, is_settled=False))
 
 
 def _place(source: Path, home: _Home, key: str, mtime_ns: int | None) -> None:

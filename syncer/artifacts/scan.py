@@ -25,7 +25,7 @@ def covers(settings: UploaderSettings, scope: Scope) -> Callable[[str], bool]:
     return lambda key: settings.is_record(key) is wanted
 
 
-def folders(settings: UploaderSettings) -> list[str]:
+def all_folders(settings: UploaderSettings) -> list[str]:
     """The folders with an index each: "", for the experiment's own files, and the trials' folders.
 
     Raises OSError.
@@ -113,7 +113,7 @@ class _Walk:
                 return False
             facts = target
         if stat.S_ISREG(facts.st_mode):
-            self.files[key] = facts_of(facts)
+            self.files[key] = file_stat(facts)
         else:
             self.skipped[key] = "it is not a regular file (a pipe, socket or device)"
         return False
@@ -156,8 +156,8 @@ class _Walk:
         return None if stat.S_ISDIR(facts.st_mode) else facts
 
 
-def facts_of(facts: os.stat_result) -> FileStat:
-    return FileStat(facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+def file_stat(found: os.stat_result) -> FileStat:
+    return FileStat(found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def reason(error: OSError) -> str:

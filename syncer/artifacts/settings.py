@@ -8,6 +8,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.plan import INDEX_NAME, LISTING_NAME
 from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 
 
@@ -23,8 +24,8 @@ class UploaderSettings:
     them that every restore rewrites; `artifacts` adds all other files. Names in `private` in the
     experiment's folder, and those in `private_inside` in a trial's, are never uploaded as files,
     nor are a trial's checkpoints (folders with `is_checkpoint(name)`). `disk_deadline_s` is how
-    long a call may wait for the disk, 0 for no deadline. `epoch` is the claim of an earlier
-    uploader of this run, "" if there is none.
+    long a call may wait for the disk, 0 for no deadline. `claimed` is the claim that an earlier
+    uploader of this incarnation made, None if there is none.
     """
 
     root: Path
@@ -41,7 +42,7 @@ class UploaderSettings:
     parallel: int = 16
     timeout_s: float = 1800.0
     disk_deadline_s: float = 0.0
-    epoch: str = ""
+    claimed: Claim | None = None
 
     def is_ours(self, key: str, *, is_folder: bool) -> bool:
         """Whether the file or folder is uploaded in another way, or is for holdfast only."""

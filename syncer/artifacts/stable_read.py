@@ -18,7 +18,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.plan import FileStat
-from holdfast.syncer.artifacts.scan import facts_of
+from holdfast.syncer.artifacts.scan import file_stat
 from holdfast.syncer.files.copying import copy_bytes
 from holdfast.syncer.files.durable import TEMPORARY, unique
 from holdfast.syncer.files.regular import NotRegular
@@ -33,13 +33,13 @@ _BUFFER_BYTES = 1 << 20
 class StableRead:
     """A state that a file had: `source` is its bytes, the file itself, or a copy of it.
 
-    `facts` have the size of the content to send. `is_settled`: a later change would change the
+    `stat` has the size of the content to send. `is_settled`: a later change would change the
     times.
     """
 
     source: bytes | Path
     checksum: str
-    facts: FileStat
+    stat: FileStat
     is_settled: bool
     is_copy: bool = False
 
@@ -68,41 +68,41 @@ def read_stable(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> 
         os.close(descriptor)
 
 
-def is_unchanged(path: Path, facts: FileStat) -> bool:
+def is_unchanged(path: Path, known: FileStat) -> bool:
     """Whether the file is unchanged."""
     try:
-        return facts_of(os.stat(path)) == facts
+        return file_stat(os.stat(path)) == known
     except OSError:
         return False
 
 
 def _read_small(descriptor: int) -> StableRead | None:
     for _ in range(_ATTEMPTS):
-        before = facts_of(os.fstat(descriptor))
+        before = file_stat(os.fstat(descriptor))
         data = os.pread(descriptor, before.size, 0)
-        after = facts_of(os.fstat(descriptor))
+        after = file_stat(os.fstat(descriptor))
         is_still = before == after
         if len(data) == before.size and (is_still or os.pread(descriptor, before.size, 0) == data):
             return StableRead(
                 source=data,
                 checksum=hashlib.sha256(data).hexdigest(),
-                facts=before,
+                stat=before,
                 is_settled=is_still and before.is_settled(time.time_ns()),
             )
     return None
 
 
 def _read_large(descriptor: int, path: Path, copies: Path) -> StableRead | None:
-    before = facts_of(os.fstat(descriptor))
+    before = file_stat(os.fstat(descriptor))
     checksum = _hash(descriptor, before.size)
-    if checksum is not None and facts_of(os.fstat(descriptor)) == before:
+    if checksum is not None and file_stat(os.fstat(descriptor)) == before:
         settled = before.is_settled(time.time_ns())
-        return StableRead(source=path, checksum=checksum, facts=before, is_settled=settled)
-    return _copied(descriptor, copies)
+        return StableRead(source=path, checksum=checksum, stat=before, is_settled=settled)
+    return _read_copy(descriptor, copies)
 
 
-def _copied(descriptor: int, copies: Path) -> StableRead | None:
-    before = facts_of(os.fstat(descriptor))
+def _read_copy(descriptor: int, copies: Path) -> StableRead | None:
+    before = file_stat(os.fstat(descriptor))
     if shutil.disk_usage(copies).free < 2 * before.size:
         return None  # leave the space to the journal
     copy = copies / f"{TEMPORARY}{unique()}"
@@ -121,8 +121,8 @@ def _copied(descriptor: int, copies: Path) -> StableRead | None:
         with suppress(OSError):
             copy.unlink(missing_ok=True)
         raise
-    facts = before._replace(size=size)
-    return StableRead(source=copy, checksum=checksum, facts=facts, is_settled=False, is_copy=True)
+    known = before._replace(size=size)
+    return StableRead(source=copy, checksum=checksum, stat=known, is_settled=False, is_copy=True)
 
 
 def _hash(descriptor: int, size: int) -> str | None:

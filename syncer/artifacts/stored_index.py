@@ -18,8 +18,15 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
-from holdfast.syncer.artifacts.plan import INDEX_NAME, FileStat, Known, missing_there, uncertain
+from holdfast.syncer.artifacts.plan import (
+    INDEX_NAME,
+    FileStat,
+    StoredFile,
+    missing_in_storage,
+    uncertain,
+)
 from holdfast.syncer.files.durable import TEMPORARY, unique
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.plain_files import parse_json, parse_table, read_small
 
 _FORMAT = 1
@@ -30,108 +37,113 @@ class FolderIndex:
     """The files in storage of the folder `name` ("" for the experiment's own files), by key.
 
     `is_checked`: files that an earlier process sent were looked up in storage. `is_listed`: the
-    listing in storage has all artifacts. `is_written`: the local index file is up to date.
-    `has_file`: the index file exists, or did before the folder was lost. `doubtful` are keys that
-    are about to be sent: after a crash they are uncertain to a reader of the file. `earlier` has
-    the files in the storage's listing that are not known here, None until it is read.
+    listing in storage has all artifacts. `is_saved`: the local index file is up to date.
+    `has_file`: the index file exists, or did before the folder was lost. `being_sent` are keys
+    that may be sent now: after a crash they are uncertain to a reader of the file.
+    `listed_elsewhere` has the files that only the storage's listing names, None until it is read.
     """
 
     name: str
-    known: dict[str, Known] = field(default_factory=dict)
+    stored: dict[str, StoredFile] = field(default_factory=dict)
     is_checked: bool = True
     is_listed: bool = True
-    is_written: bool = True
+    is_saved: bool = True
     has_file: bool = False
-    doubtful: set[str] = field(default_factory=set)
-    earlier: dict[str, Listed] | None = None
+    being_sent: set[str] = field(default_factory=set)
+    listed_elsewhere: dict[str, ListedFile] | None = None
 
     def copy(self) -> FolderIndex:
         """A copy, to be written in another thread."""
-        return replace(self, known=dict(self.known), doubtful=set(self.doubtful))
+        return replace(self, stored=dict(self.stored), being_sent=set(self.being_sent))
 
-    def begin(self, keys: Iterable[str]) -> None:
+    def begin_sending(self, keys: Iterable[str]) -> None:
         """These keys may be sent from now on."""
-        self.doubtful |= self.known.keys() & set(keys)
-        self.is_written &= not self.doubtful
+        self.being_sent |= self.stored.keys() & set(keys)
+        self.is_saved &= not self.being_sent
 
-    def end(self, keys: Iterable[str]) -> None:
-        self.is_written &= not self.doubtful
-        self.doubtful -= set(keys)
+    def end_sending(self, keys: Iterable[str]) -> None:
+        self.is_saved &= not self.being_sent
+        self.being_sent -= set(keys)
 
     def entry(self, key: str) -> list[int | str | bool]:
         """The entry of a key in the index file."""
-        known = self.known[key]
-        facts, checksum, settled = uncertain(known) if key in self.doubtful else known
-        return [*facts, checksum, settled]
+        file = self.stored[key]
+        stat, checksum, is_settled = uncertain(file) if key in self.being_sent else file
+        return [*stat, checksum, is_settled]
 
-    def sent(self, key: str, known: Known) -> None:
-        self.known[key] = known
-        self.is_written = False
+    def record(self, key: str, file: StoredFile) -> None:
+        """Storage has this file now."""
+        self.stored[key] = file
+        self.is_saved = False
 
-    def doubt(self, keys: Iterable[str]) -> None:
+    def mark_uncertain(self, keys: Iterable[str]) -> None:
         """The content of these keys in storage is uncertain from now on."""
         for key in keys:
-            if key in self.known and self.known[key].checksum:
-                self.sent(key, uncertain(self.known[key]))
+            if key in self.stored and self.stored[key].checksum:
+                self.record(key, uncertain(self.stored[key]))
 
-    def forget(self, keys: Iterable[str]) -> None:
+    def remove(self, keys: Iterable[str]) -> None:
+        """Storage no longer has these keys."""
         for key in keys:
-            self.is_written &= self.known.pop(key, None) is None
-            (self.earlier or {}).pop(key.removeprefix(f"{self.name}/"), None)
+            self.is_saved &= self.stored.pop(key, None) is None
+            (self.listed_elsewhere or {}).pop(key.removeprefix(f"{self.name}/"), None)
 
-    def lose(self) -> None:
+    def clear(self) -> None:
         """The folder was lost with its index."""
-        self.known.clear()
-        self.is_written = self.has_file = False
+        self.stored.clear()
+        self.is_saved = self.has_file = False
 
-    def check(self, present: Mapping[str, int]) -> None:
-        """Compare the index with a listing of the storage."""
-        self.doubt(missing_there(self.known, present, self.known))
+    def compare(self, sizes: Mapping[str, int]) -> None:
+        """Mark files as uncertain that a listing of the storage, with `sizes`, does not have."""
+        self.mark_uncertain(missing_in_storage(self.stored, sizes, self.stored))
         self.is_checked = True
 
 
 class LocalIndex:
-    """The index files of one tree, under the claim with the number `epoch`."""
+    """The index files of one tree, under one claim. They store its number as `epoch`."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._epoch = self._since = 0
+        self._number = self._since = 0
 
-    def open(self, epoch: int, *, is_continued: bool) -> FolderIndex:
-        """Use the claim `epoch` from now on; `is_continued` if this run already has it.
+    def open(self, claim: Claim, *, is_continued: bool) -> FolderIndex:
+        """Use this claim from now on; `is_continued` if this incarnation already has it.
 
         Returns the index of the experiment's own files. Raises OSError.
         """
         document = _read(self._root / INDEX_NAME)
         last, since = document.get("epoch", 0), document.get("since", 0)
-        follows = last == epoch if is_continued else 0 < last == epoch - 1
-        self._epoch, self._since = epoch, since if follows else epoch
+        number = claim.number
+        follows = last == number if is_continued else 0 < last == number - 1
+        self._number, self._since = number, since if follows else number
         index = self.load("")
         # Checking these few files would take a listing of the whole experiment.
-        index.doubt(list(index.known))
+        index.mark_uncertain(list(index.stored))
         index.is_checked = True
         self.save(index)
         return index
 
-    def look_back(self) -> None:
+    def open_read_only(self) -> None:
         """Use no claim; trust the last ones that this tree has held."""
         document = _read(self._root / INDEX_NAME)
-        self._epoch, self._since = document.get("epoch", 0), document.get("since", 0)
+        self._number, self._since = document.get("epoch", 0), document.get("since", 0)
 
     def load(self, folder: str) -> FolderIndex:
         """The index of a folder; empty if it is damaged, or written under another owner's
         claim."""
         document = _read(self._root / folder / INDEX_NAME)
-        if not self._since <= document.get("epoch", 0) <= self._epoch:
+        if not self._since <= document.get("epoch", 0) <= self._number:
             return FolderIndex(folder)
         prefix = f"{folder}/" if folder else ""
         try:
             files = document["files"].items()
-            known = {prefix + inner_path(name): _known(entry) for name, entry in files}
+            stored = {prefix + inner_path(name): _stored_file(entry) for name, entry in files}
             is_listed = bool(document["listed"])
         except (KeyError, TypeError, ValueError, AttributeError):
             return FolderIndex(folder)
-        return FolderIndex(folder, known, is_checked=not known, is_listed=is_listed, has_file=True)
+        return FolderIndex(
+            folder, stored, is_checked=not stored, is_listed=is_listed, has_file=True
+        )
 
     def save(self, index: FolderIndex) -> None:
         """Replace the index file atomically; does nothing if the folder is gone.
@@ -153,10 +165,10 @@ class LocalIndex:
 
     def _bytes(self, index: FolderIndex) -> bytes:
         start = len(index.name) + 1 if index.name else 0
-        files = {key[start:]: index.entry(key) for key in index.known}
+        files = {key[start:]: index.entry(key) for key in index.stored}
         document: dict[str, Any] = {
             "format": _FORMAT,
-            "epoch": self._epoch,
+            "epoch": self._number,
             "listed": index.is_listed,
             "files": files,
         }
@@ -181,10 +193,10 @@ def _read(path: Path) -> dict[str, Any]:
     return document if all(type(number) is int for number in numbers) else {}
 
 
-def _known(entry: Any) -> Known:
-    size, mtime_ns, ctime_ns, checksum, settled = entry
-    facts = FileStat(_number(size), _number(mtime_ns), _number(ctime_ns))
-    return Known(facts, str(checksum), bool(settled))
+def _stored_file(entry: Any) -> StoredFile:
+    size, mtime_ns, ctime_ns, checksum, is_settled = entry
+    stat = FileStat(_number(size), _number(mtime_ns), _number(ctime_ns))
+    return StoredFile(stat, str(checksum), bool(is_settled))
 
 
 def _number(value: object) -> int:
@@ -195,7 +207,7 @@ def _number(value: object) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listed:
+class ListedFile:
     """One artifact in the listing in storage; the checksum is "" if the file changed while it was
     sent."""
 
@@ -204,7 +216,7 @@ class Listed:
     mtime_ns: int
 
 
-def listing_bytes(listed: Mapping[str, Listed]) -> bytes:
+def listing_bytes(listed: Mapping[str, ListedFile]) -> bytes:
     """Encode a listing, by the names in the trial's folder."""
     files = {
         name: {"size": one.size, "sha256": one.checksum, "mtime_ns": one.mtime_ns}
@@ -213,7 +225,7 @@ def listing_bytes(listed: Mapping[str, Listed]) -> bytes:
     return json.dumps({"format": _FORMAT, "files": files}, indent=1).encode()
 
 
-def read_listing(data: bytes) -> dict[str, Listed]:
+def read_listing(data: bytes) -> dict[str, ListedFile]:
     """Decode a listing. Raises ValueError if it is not one, or of a newer version."""
     try:
         document = parse_table(data)
@@ -222,7 +234,7 @@ def read_listing(data: bytes) -> dict[str, Listed]:
                 f"it has format {document['format']}, but this version of holdfast reads {_FORMAT}"
             )
         return {
-            inner_path(name): Listed(
+            inner_path(name): ListedFile(
                 size=_number(one["size"]),
                 checksum=str(one["sha256"]),
                 mtime_ns=_number(one["mtime_ns"]),

@@ -17,12 +17,12 @@ _LISTED = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
-    """The files of a folder, and its index from storage if none was known yet."""
+class ScannedFolder:
+    """The files of a folder, and its index if that was not loaded before."""
 
     folder: str
-    found: FolderScan
-    index: FolderIndex | None
+    scan: FolderScan
+    loaded_index: FolderIndex | None
 
 
 @dataclass(slots=True)
@@ -30,7 +30,7 @@ class FolderSync:
     """One folder in one sync. `sent` has the keys that were put."""
 
     index: FolderIndex
-    found: FolderScan
+    scan: FolderScan
     changes: Changes
     skipped: dict[str, str]
     sent: set[str] = field(default_factory=set)
@@ -41,19 +41,19 @@ class Sync:
     """The progress of a sync, in files and bytes."""
 
     scope: Scope
-    parts: Sequence[FolderSync]
+    folders: Sequence[FolderSync]
     files: int = 0
     bytes: int = 0
     refused: int = 0
     saved_at: float = 0.0
-    told_at: float = 0.0
+    reported_at: float = 0.0
     total_files: int = 0
     total_bytes: int = 0
 
     def count(self) -> None:
-        reads = [(part, key) for part in self.parts for key in part.changes.read]
+        reads = [(folder, key) for folder in self.folders for key in folder.changes.to_read]
         self.total_files = len(reads)
-        self.total_bytes = sum(part.found.files[key].size for part, key in reads)
+        self.total_bytes = sum(folder.scan.files[key].size for folder, key in reads)
 
 
 class SkippedFiles:

@@ -113,7 +113,7 @@ class Upload:
         marker = f"{self.folder}/{MANIFEST_NAME}"
         await storage.check()
         present: dict[str, ObjectInfo] = {}
-        if not storage.enters_first(self.folder):
+        if not storage.is_first_upload_to(self.folder):
             present = {e.key: e for e in await storage.list(self.folder, leftovers=True)}
         if marker in present:
             if not self._missing(present.values()) and await storage.read(marker) == content:
@@ -209,11 +209,11 @@ class Upload:
 
     async def _put_marker(self, marker: str, content: bytes) -> None:
         # With conditional puts, this upload cannot replace a newer run's.
-        if not self.storage.decides:
+        if not self.storage.conditional_puts:
             await self.storage.check(at_once=True)
         await self.storage.abandon(self.folder)
         try:
-            await self.storage.put_for_sure(marker, content, create_only=True)
+            await self.storage.put_and_verify(marker, content, create_only=True)
         except AlreadyStored as error:
             # The manifest of a newer run, or of an older one that uploaded meanwhile, or our own
             # if the answer was lost.

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from holdfast.names import inner_path, shown
-from holdfast.syncer.journal.stretches import Stretch, place_of, stretch_of
+from holdfast.syncer.journal.stretches import Stretch, parse_stretch_name, stretch_of
 from holdfast.syncer.stores.plain_files import parse_table
 
 FORMAT = 2
@@ -24,7 +24,8 @@ def parse_head(data: bytes) -> dict[str, Any]:
     """The content of a head: `format`, `experiment_id`, `epoch`, and `segments` as dicts of
     `name`, `size` and `crc32`.
 
-    Raises ValueError.
+    Two names are historical: `epoch` is the key of the claim, and `segments` are stretches. Raises
+    ValueError.
     """
     head = parse_table(data)
     if head.get("format", 1) not in (1, FORMAT):
@@ -61,7 +62,7 @@ def stretches_of(head: Mapping[str, Any]) -> list[Stretch]:
 
 def is_segment(name: object) -> bool:
     """Whether this can be the name of a segment of the journal, or of a stretch of one."""
-    return type(name) is str and place_of(name) is not None
+    return type(name) is str and parse_stretch_name(name) is not None
 
 
 def _check_segment(segment: Any) -> None:

@@ -62,7 +62,7 @@ def stretch_name(segment: int, start: int) -> str:
     return f"{segment:06d}+{start}.log" if start else f"{segment:06d}.log"
 
 
-def place_of(name: str) -> tuple[int, int] | None:
+def parse_stretch_name(name: str) -> tuple[int, int] | None:
     """The segment and start offset of the stretch with this name; None for any other name."""
     found = _NAME.fullmatch(name)
     return (int(found[1]), int(found[2] or 0)) if found else None
@@ -70,10 +70,11 @@ def place_of(name: str) -> tuple[int, int] | None:
 
 def stretch_of(entry: Mapping[str, Any]) -> Stretch:
     """The stretch for an entry of a head, as `parse_head` returns it."""
-    place = place_of(entry["name"])
-    if place is None:
+    parsed = parse_stretch_name(entry["name"])
+    if parsed is None:
         raise ValueError(f"{entry['name']!r:.100} is not the name of a part of the journal")
-    return Stretch(segment=place[0], start=place[1], size=entry["size"], crc32=entry.get("crc32"))
+    segment, start = parsed
+    return Stretch(segment=segment, start=start, size=entry["size"], crc32=entry.get("crc32"))
 
 
 def next_start(published: Sequence[Stretch], end: int, *, is_complete: bool) -> int | None:
@@ -129,8 +130,8 @@ def join_stretches(journal: Path) -> None:
     A crash at any moment loses no bytes. Raises OSError.
     """
     names = os.listdir(journal)
-    later = (place for place in map(place_of, names) if place is not None and place[1])
-    for segment in sorted({segment for segment, _ in later}):
+    parsed = filter(None, map(parse_stretch_name, names))
+    for segment in sorted({segment for segment, start in parsed if start}):
         path = journal / stretch_name(segment, 0)
         if not path.exists():
             continue

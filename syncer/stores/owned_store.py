@@ -1,14 +1,13 @@
 """The storage of an experiment, which this incarnation may write to while it is the newest.
 
-Each incarnation claims the storage by creating the next object in `.epochs/`. If the store has
-conditional puts, only one of two simultaneous claims succeeds. An incarnation that finds a newer
-claim than its own stops writing.
+Each incarnation claims the storage (`holdfast.syncer.stores.claim`) by creating the next object in
+`.epochs/`. If the store has conditional puts, only one of two simultaneous claims succeeds. An
+incarnation that finds a newer claim than its own stops writing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,11 +15,10 @@ from pathlib import Path
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.tree import CLAIMS
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.plain_files import read_object
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, PutsBatches, Store, for_each
 
-_CLAIM = re.compile(r"[0-9]{6,12}")
-_FIRST = f"{CLAIMS}/{1:06d}"
 _LOOK_S = 1.0
 # After this time the next look begins in the background; writes still rely on the last one.
 _AHEAD_S = 0.7
@@ -41,10 +39,19 @@ def unconfirmed(key: str) -> StorageUnavailable:
 
 class OwnedStore:
     """A store that checks its claim before each write: at most once a second, but always before a
-    deletion. `epoch` is an earlier claim of this run, "" for none."""
+    deletion.
+
+    `claimed` is this incarnation's claim, None before it has one: another uploader of it may have
+    made the claim."""
 
     def __init__(
-        self, store: Store, *, where: str, experiment_id: str, epoch: str, parallel: int
+        self,
+        store: Store,
+        *,
+        where: str,
+        experiment_id: str,
+        parallel: int,
+        claimed: Claim | None = None,
     ) -> None:
         self._store = store
         self.where = where
@@ -54,42 +61,40 @@ class OwnedStore:
         self._looked_at = float("-inf")
         self._looking = asyncio.Lock()
         self._ahead: asyncio.Task[None] | None = None
-        self.epoch = epoch
+        self.claimed = claimed
         self.is_new = False
         self._was_empty = False
         # The last folder of each trial, by name. One entry per checkpoint would use much memory.
-        self._entered: dict[str, str] = {}
+        self._last_folders: dict[str, str] = {}
         self._unfinished: set[str] = set()
 
     async def claim(self) -> None:
-        """Claim the storage, unless this run has already claimed it. Raises ClaimLost."""
-        if self.epoch:
+        """Claim the storage, unless this incarnation has already claimed it. Raises ClaimLost."""
+        if self.claimed is not None:
             return
-        newest = max(await self._claims(), default="")
-        number = int(newest.rpartition("/")[2] or 0) + 1
-        epoch = f"{CLAIMS}/{number:06d}"
+        newest = Claim.newest(await self._claim_keys())
+        claim = Claim(1 if newest is None else newest.number + 1)
         try:
-            await self._store.put(epoch, self._experiment_id.encode(), create_only=True)
+            await self._store.put(claim.key, self._experiment_id.encode(), create_only=True)
         except AlreadyStored as error:
             raise ClaimLost(
                 "claim", self.where, "another restore of this experiment claimed it first"
             ) from error
-        if epoch not in await self._claims():
-            raise unconfirmed(epoch)
-        self.epoch = epoch
-        self.is_new = epoch == _FIRST
+        if claim.key not in await self._claim_keys():
+            raise unconfirmed(claim.key)
+        self.claimed = claim
+        self.is_new = claim.number == 1
         if self.is_new:
             found = await self._store.list(leftovers=True)
-            self._was_empty = all(entry.key == epoch for entry in found)
+            self._was_empty = all(entry.key == claim.key for entry in found)
 
-    async def _claims(self) -> list[str]:
-        entries = await self._store.list(CLAIMS)
-        return [entry.key for entry in entries if _CLAIM.fullmatch(entry.name)]
+    async def _claim_keys(self) -> list[str]:
+        return [entry.key for entry in await self._store.list(CLAIMS)]
 
     async def check(self, *, at_once: bool = False) -> None:
         """Raise ClaimLost if a newer incarnation has claimed the storage. Looks once a second.
 
-        Raises StorageUnavailable if this run's claim is missing: the storage may be an empty mount
+        Raises StorageUnavailable if its own claim is missing: the storage may be an empty mount
         point, which must be neither trusted nor written to.
         """
         if at_once:
@@ -121,35 +126,42 @@ class OwnedStore:
 
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time()
-        claims = await self._claims()
-        if max(claims, default="") > self.epoch:
+        keys = await self._claim_keys()
+        newest = Claim.newest(keys)
+        if newest is not None and newest.number > self._number:
             cause = "a newer restore of this experiment has taken over"
             raise ClaimLost("write", self.where, cause)
-        if self.epoch not in claims:
-            cause = f"it no longer has {self.epoch}, this run's claim"
+        if newest is None or self.claimed is None or self.claimed.key not in keys:
+            key = "" if self.claimed is None else self.claimed.key
+            cause = f"it no longer has {key}, this run's claim"
             raise StorageUnavailable("write", self.where, cause, "Is it still mounted?")
         self._looked_at = now
 
     @property
-    def decides(self) -> bool:
-        """Whether the storage has conditional puts: it refuses one of two puts of a new object."""
+    def _number(self) -> int:
+        """The number of this incarnation's claim; 0 before it has one."""
+        return 0 if self.claimed is None else self.claimed.number
+
+    @property
+    def conditional_puts(self) -> bool:
+        """Whether the storage refuses one of two simultaneous puts of a new object."""
         return self._store.conditional_puts
 
-    def enters_first(self, folder: str) -> bool:
-        """Whether the folder must be empty in storage, because no run has written to it yet.
+    def is_first_upload_to(self, folder: str) -> bool:
+        """Whether the folder must be empty in storage, because no incarnation has written to it.
 
         True at most once per folder, and only for names after those of earlier folders next to it.
         """
         above, _, name = folder.rpartition("/")
-        is_first = self._was_empty and name > self._entered.get(above, "")
+        is_first = self._was_empty and name > self._last_folders.get(above, "")
         if is_first:
-            self._entered[above] = name
+            self._last_folders[above] = name
         return is_first
 
     @property
     def is_contestable(self) -> bool:
         """Whether two simultaneous restores could both have claimed the storage."""
-        return self.epoch > _FIRST and not self.decides
+        return self._number > 1 and not self.conditional_puts
 
     @property
     def has_folders(self) -> bool:
@@ -158,12 +170,16 @@ class OwnedStore:
     async def sweep(self) -> None:
         """Remove the leftovers of interrupted puts of earlier incarnations."""
         if self._store.has_folders:
-            prefix = "" if self.epoch > _FIRST else CLAIMS
+            prefix = "" if self._number > 1 else CLAIMS
             found = await self._store.list(prefix, leftovers=True)
             await self.delete([entry.key for entry in found if is_leftover(entry.name)])
 
     async def list(self, prefix: str, *, leftovers: bool = False) -> list[ObjectInfo]:
         return await self._store.list(prefix, leftovers=leftovers)
+
+    async def sizes(self, prefix: str) -> dict[str, int]:
+        """The sizes of all objects in the folder and below, by key."""
+        return {entry.key: entry.size for entry in await self._store.list(prefix)}
 
     async def read(self, key: str) -> bytes:
         return await self._store.read(key)
@@ -173,7 +189,7 @@ class OwnedStore:
         bytes."""
         return await read_object(self._store, key, most)
 
-    async def look_at(self, key: str) -> ObjectInfo | None:
+    async def head(self, key: str) -> ObjectInfo | None:
         """The entry of one object; None if it does not exist."""
         return await self._store.head(key)
 
@@ -182,7 +198,7 @@ class OwnedStore:
         await self.check()
         await self._store.put(key, data, create_only=create_only)
 
-    async def put_for_sure(self, key: str, data: bytes, *, create_only: bool = False) -> None:
+    async def put_and_verify(self, key: str, data: bytes, *, create_only: bool = False) -> None:
         """Put an object that makes others visible, and read it back. Raises AlreadyStored,
         ClaimLost."""
         await self.put(key, data, create_only=create_only)
@@ -208,13 +224,17 @@ class OwnedStore:
         async with self._slots:
             await self.check()
             self._unfinished.discard(key)
-            return await self._store.put(key, source, create_only=self.decides, resumable=True)
+            return await self._store.put(
+                key, source, create_only=self.conditional_puts, resumable=True
+            )
 
     @property
     def small_bytes(self) -> int:
         """The largest file for `upload_small`; -1 if the store has no batches."""
         store = self._store
-        return store.batch_bytes if isinstance(store, PutsBatches) and not self.decides else -1
+        if self.conditional_puts or not isinstance(store, PutsBatches):
+            return -1
+        return store.batch_bytes
 
     async def upload_small(
         self, sources: Mapping[str, Path], stored: Callable[[str, PutResult], None]

@@ -35,6 +35,8 @@ class LockLost(StorageError):
 
 
 class ExperimentLock:
+    """The lock of this incarnation, held from its creation until the last owner releases it."""
+
     def __init__(self, path: Path, *, deadline_s: float = 10.0, is_mirror: bool = False) -> None:
         """Take the lock. Waits for remaining processes of a run whose controller is gone.
 

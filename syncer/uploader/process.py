@@ -8,7 +8,7 @@ orders:   ["open", pickled UploaderSettings]
           ["publish", segment, offset, begins]  ["artifacts", [folder, ...] or None for all]
           ["bring", ticket, folder]
           ["close", deadline_s, "patient" if progress extends the deadline]
-answers:  ["opened", epoch]  ["warning", text]  ["committed", trial, index]
+answers:  ["opened", key of the claim]  ["warning", text]  ["committed", trial, index]
           ["published", segment, offset]  ["moving"]  ["trouble", text]
           ["fetched", ticket, error]  ["unanswered", ticket, text]  ["refused", text]
           ["found", ticket, [[name, iteration, training time, files, bytes], ...]]
@@ -164,12 +164,12 @@ class UploaderProcess:
 
     async def _open(self) -> None:
         try:
-            epoch = await self._require_uploader().open()
+            claim = await self._require_uploader().open()
         except Exception as error:
             # Without the storage nothing can be uploaded: inform the controller at once.
             self._send(["refused", reason_of(error)])
         else:
-            self._send(["opened", epoch])
+            self._send(["opened", "" if claim is None else claim.key])
 
     async def _send_artifacts(self) -> None:
         """Send the artifacts of all trials that were ordered so far."""

@@ -29,7 +29,7 @@ from holdfast.syncer.journal.stretches import (
     Stretch,
     is_here,
     next_start,
-    place_of,
+    parse_stretch_name,
     read_stretch,
     segment_size,
 )
@@ -82,7 +82,7 @@ class Publication:
 
     async def _take_over(self, stretches: Iterable[Stretch]) -> None:
         """Compare the head with a listing, once per incarnation."""
-        listed = {e.key: e.size for e in await self._storage.list(self._settings.journal)}
+        listed = await self._storage.sizes(self._settings.journal)
         self._published, named = {}, set()
         for stretch in stretches:
             before = self._published.setdefault(stretch.segment, [])
@@ -165,7 +165,7 @@ class Publication:
         if not is_new:
             await self._storage.check(at_once=True)
             await self._storage.put(key, data)
-        found = await self._storage.look_at(key)
+        found = await self._storage.head(key)
         if found is None or found.size != len(data):
             raise unconfirmed(key)
 
@@ -173,10 +173,10 @@ class Publication:
         await self._storage.check(at_once=True)
         head = encode_head(
             experiment_id=self._settings.experiment_id,
-            epoch=self._storage.epoch,
+            epoch=self._storage.claimed.key if self._storage.claimed else "",
             stretches=self._named(end, begins),
         )
-        await self._storage.put_for_sure(self._settings.head, head)
+        await self._storage.put_and_verify(self._settings.head, head)
 
     def _named(self, end: Position, begins: int) -> tuple[Stretch, ...]:
         numbers = range(begins, end.segment + 1)
@@ -203,5 +203,8 @@ def _shorter(key: str, end: int) -> StorageError:
 def _is_part(name: str, begins: int) -> bool:
     """Whether it is a stretch, other than the first, of one of this experiment's segments. A
     directory may have several experiments, and earlier ones are not changed."""
-    place = place_of(name)
-    return place is not None and place[1] > 0 and place[0] >= begins
+    parsed = parse_stretch_name(name)
+    if parsed is None:
+        return False
+    segment, start = parsed
+    return start > 0 and segment >= begins

@@ -19,6 +19,7 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import Manifest, TrialProgress
 from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
+from holdfast.syncer.checkpoint.shared_copy import remove_unread
 from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
 from holdfast.syncer.errors import (
     ManifestMismatch,
@@ -31,6 +32,7 @@ from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, uni
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.files.unforced import BytesLost
 from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.owned_store import OwnedStore
 from holdfast.syncer.stores.retry import Furthest, StorageRetry
 from holdfast.syncer.stores.store import check_key
@@ -67,8 +69,8 @@ class Uploader:
                 settings.storage.open_store(),
                 where=where,
                 experiment_id=settings.experiment_id,
-                epoch=settings.epoch,
                 parallel=settings.parallel,
+                claimed=settings.claimed,
             )
             self._mirror = Mirror(settings, self._storage, self._retry, tell)
             self._publication = Publication(settings, self._storage, self._retry, self._mirror)
@@ -88,10 +90,10 @@ class Uploader:
         """The operations that are not done yet, with their reasons."""
         return self._retry.unfinished
 
-    async def open(self) -> str:
-        """Claim the storage with the next epoch, and return the epoch."""
+    async def open(self) -> Claim | None:
+        """Claim the storage, and return the claim; None if the local tree is the storage."""
         if self._storage is None:
-            return ""
+            return None
         await self._retry.until_done("claim the storage", self._storage.claim)
         if self._storage.is_contestable:
             self._tell(["warning", _CONTESTABLE.format(self._storage.where)])
@@ -99,9 +101,9 @@ class Uploader:
         await self._retry.until_done(
             "look for unfinished uploads", self._storage.recall_unfinished
         )
-        await self._mirror.open(is_continued=bool(self._settings.epoch))
+        await self._mirror.open(is_continued=self._settings.claimed is not None)
         await self._publication.recall()
-        return self._storage.epoch
+        return self._storage.claimed
 
     async def commit(
         self,
@@ -176,7 +178,7 @@ class Uploader:
         storage = self._storage
         if storage is None:
             raise NotStored("find", folder, "this experiment has no other storage")
-        found = {entry.key: entry.size for entry in await storage.list(folder)}
+        found = await storage.sizes(folder)
         if f"{folder}/{MANIFEST_NAME}" not in found:
             await storage.check(at_once=True)
             raise NotStored("find", folder, "it has no manifest, so it was never committed")
@@ -314,8 +316,6 @@ class Uploader:
 
     async def close(self) -> None:
         """Close the storage, and remove copies that killed readers of remote checkpoints left."""
-        from holdfast.syncer.checkpoint.shared_copy import remove_unread
-
         if self._storage is not None:
             with suppress(StorageError, TimeoutError):  # the next incarnation will find them
                 async with asyncio.timeout(_TIDY_S):

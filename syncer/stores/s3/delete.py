@@ -71,9 +71,9 @@ class Deletion:
                 single = list(keys)
 
         async def delete_one(key: str) -> None:
-            place = {"Bucket": self.bucket, "Key": self.prefix + key}
+            bucket_key = {"Bucket": self.bucket, "Key": self.prefix + key}
             try:
-                await self.call("delete", key, lambda s3: s3.delete_object(**place))
+                await self.call("delete", key, lambda s3: s3.delete_object(**bucket_key))
             except NotStored:
                 return
             except StorageError as error:

@@ -16,14 +16,14 @@ from holdfast.syncer.stores.store import allowance_s
 _ANSWER_S = 60.0
 
 
-async def download(s3: Any, place: Mapping[str, str], target: Path) -> int:
+async def download(s3: Any, bucket_key: Mapping[str, str], target: Path) -> int:
     """Download an object and return its size. Raises what botocore raises, and
     StorageUnavailable."""
     temporary = target.parent / f"{TEMPORARY}{unique()}"
     got = 0
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(_ANSWER_S) as deadline:
-        answer = await s3.get_object(**place)
+        answer = await s3.get_object(**bucket_key)
         size = int(answer["ContentLength"])
         deadline.reschedule(loop.time() + allowance_s(size))
         try:
@@ -35,7 +35,9 @@ async def download(s3: Any, place: Mapping[str, str], target: Path) -> int:
                         write_all(file.fileno(), chunk)
                         got += len(chunk)
             if got != size:
-                raise StorageUnavailable("get", place["Key"], f"{got} of {size} bytes arrived")
+                raise StorageUnavailable(
+                    "get", bucket_key["Key"], f"{got} of {size} bytes arrived"
+                )
             os.replace(temporary, target)
         finally:
             temporary.unlink(missing_ok=True)

@@ -49,7 +49,7 @@ class UploadPart:
 
 
 class SendPart(Protocol):
-    """Adds one part to the upload (its place and id), and returns the part's ETag."""
+    """Adds one part to the upload (its bucket, key and id), and returns the part's ETag."""
 
     def __call__(self, upload: Mapping[str, str], part: UploadPart) -> Awaitable[str]: ...
 
@@ -63,7 +63,7 @@ def part_bytes(size: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Multipart:
-    """An upload of `size` bytes to `place`, with `each` bytes per part.
+    """An upload of `size` bytes to `bucket_key`, with `each` bytes per part.
 
     `begun` is the id of an interrupted upload to continue. If the upload fails, `leave` is called
     with its id, so that it can be continued; with None it is aborted.
@@ -72,7 +72,7 @@ class Multipart:
     call: PartRequest
     send: SendPart
     budget: BufferBudget
-    place: Mapping[str, str]
+    bucket_key: Mapping[str, str]
     size: int
     each: int
     condition: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Multipart:
         """Send all parts and complete. Raises StorageError."""
         mark = put_mark({"IfNoneMatch": "*"})
         upload_id, there = await self._resumed() or (await self._started(mark), {})
-        upload = {**self.place, "UploadId": upload_id}
+        upload = {**self.bucket_key, "UploadId": upload_id}
         try:
             etags = await self._send_parts(upload, there)
             await self._complete(upload, etags, mark)
@@ -97,7 +97,7 @@ class Multipart:
 
     async def _started(self, mark: Mapping[str, Any]) -> str:
         started = await self.call(
-            lambda s3: s3.create_multipart_upload(**self.place, **mark), _REQUEST_S
+            lambda s3: s3.create_multipart_upload(**self.bucket_key, **mark), _REQUEST_S
         )
         return str(started["UploadId"])
 
@@ -105,7 +105,7 @@ class Multipart:
         """The id of the interrupted upload with the sizes and ETags of its parts, if it exists."""
         if self.begun is None:
             return None
-        query = {**self.place, "UploadId": self.begun}
+        query = {**self.bucket_key, "UploadId": self.begun}
 
         async def ask(query: dict[str, Any]) -> Mapping[str, Any]:
             return await self.call(lambda s3: s3.list_parts(**query), _REQUEST_S)
@@ -151,20 +151,20 @@ class Multipart:
                 # no upload.
                 code, status = code_and_status(error)
                 again = status == 412 or code == "NoSuchUpload"
-                if again and await was_put_by_us(s3, self.place, mark, composite(etags)):
+                if again and await was_put_by_us(s3, self.bucket_key, mark, composite(etags)):
                     return
                 if code == "NoSuchUpload":
                     cause = "its upload was aborted meanwhile"
-                    raise StorageUnavailable("put", self.place["Key"], cause) from error
+                    raise StorageUnavailable("put", self.bucket_key["Key"], cause) from error
                 raise
 
         await self.call(complete, _REQUEST_S)
 
     async def _confirmed(self) -> PutResult:
-        found = await self.call(lambda s3: s3.head_object(**self.place), _REQUEST_S)
+        found = await self.call(lambda s3: s3.head_object(**self.bucket_key), _REQUEST_S)
         if found["ContentLength"] != self.size:
             cause = f"{self.size} bytes were sent, but the store has {found['ContentLength']}"
-            raise StorageUnavailable("put", self.place["Key"], cause)
+            raise StorageUnavailable("put", self.bucket_key["Key"], cause)
         return PutResult(size=self.size, etag=found["ETag"].strip('"'))
 
 
@@ -199,7 +199,7 @@ def composite(etags: Mapping[int, str]) -> str | None:
 
 
 async def was_put_by_us(
-    s3: Any, place: Mapping[str, str], mark: Mapping[str, Any], etag: str | None = None
+    s3: Any, bucket_key: Mapping[str, str], mark: Mapping[str, Any], etag: str | None = None
 ) -> bool:
     """Whether the existing object was put with this mark, or has this ETag.
 
@@ -208,7 +208,7 @@ async def was_put_by_us(
     if not mark:
         return False
     try:
-        found = await s3.head_object(**place)
+        found = await s3.head_object(**bucket_key)
     except Exception as error:
         if code_and_status(error)[1] != 404:
             raise

@@ -55,24 +55,24 @@ class Etags:
 
 
 async def put_whole(
-    s3: Any, place: Mapping[str, str], body: Body, condition: Mapping[str, str], etags: Etags
+    s3: Any, bucket_key: Mapping[str, str], body: Body, condition: Mapping[str, str], etags: Etags
 ) -> PutResult:
     """Put an object in one request. Raises what botocore raises, and StorageUnavailable."""
     size, mark = len(body.data), put_mark(condition)
     try:
         answer = await s3.put_object(
-            **place, Body=body.data, ContentMD5=body.content_md5, **mark, **condition
+            **bucket_key, Body=body.data, ContentMD5=body.content_md5, **mark, **condition
         )
     except Exception as error:
-        if code_and_status(error)[1] != 412 or not await was_put_by_us(s3, place, mark):
+        if code_and_status(error)[1] != 412 or not await was_put_by_us(s3, bucket_key, mark):
             raise
         return PutResult(size=size, etag=body.digest.hex())
     given = str(answer.get("ETag", "")).strip('"')
-    if not etags.hold(given, body, place["Key"]):
-        found = await s3.head_object(**place)
+    if not etags.hold(given, body, bucket_key["Key"]):
+        found = await s3.head_object(**bucket_key)
         if found["ContentLength"] != size:
             cause = f"{size} bytes were sent, but the store has {found['ContentLength']}"
-            raise StorageUnavailable("put", place["Key"], cause)
+            raise StorageUnavailable("put", bucket_key["Key"], cause)
     return PutResult(size=size, etag=given or None)
 
 

@@ -131,11 +131,11 @@ class S3Store:
                 return await self._put_whole(key, body, condition)
 
     async def _put_whole(self, key: str, body: Body, condition: Mapping[str, str]) -> PutResult:
-        place = self._place(key)
+        bucket_key = self._bucket_key(key)
         return await self._call(
             "put",
             key,
-            lambda s3: put_whole(s3, place, body, condition, self._etags),
+            lambda s3: put_whole(s3, bucket_key, body, condition, self._etags),
             allowance_s(len(body.data)),
         )
 
@@ -178,7 +178,7 @@ class S3Store:
             call=call,
             send=SentParts(call=call, read=read, buffers=self._buffers, etags=self._etags),
             budget=self._budget,
-            place=self._place(key),
+            bucket_key=self._bucket_key(key),
             condition=condition,
             size=size,
             each=part_bytes(size),
@@ -192,10 +192,10 @@ class S3Store:
             raise StorageUnavailable("put", self._shown(key), cause, ODD) from error
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
-        asked: dict[str, Any] = {"CopySource": self._place(source.key)}
+        asked: dict[str, Any] = {"CopySource": self._bucket_key(source.key)}
         if source.etag is not None:
             asked["CopySourceIfMatch"] = f'"{source.etag}"'
-        place = self._place(key)
+        bucket_key = self._bucket_key(key)
         call = self._caller("copy", key)
         try:
             if source.size > COPY_AT_MOST_BYTES:
@@ -203,13 +203,13 @@ class S3Store:
                     call=call,
                     send=CopiedParts(call=call, source=asked),
                     budget=self._budget,
-                    place=place,
+                    bucket_key=bucket_key,
                     size=source.size,
                     each=COPIED_PART_BYTES,
                 ).upload()
 
             async def copied(s3: Any) -> str:
-                answer = await s3.copy_object(**place, **asked)
+                answer = await s3.copy_object(**bucket_key, **asked)
                 return str(answer["ETag"]).strip('"')
 
             etag = await call(copied, allowance_s(source.size))
@@ -238,15 +238,15 @@ class S3Store:
         await self._unfinished.abandon(prefix)
 
     async def _abort(self, key: str, upload_id: str) -> None:
-        await abort(self._caller("abort", key), {**self._place(key), "UploadId": upload_id})
+        await abort(self._caller("abort", key), {**self._bucket_key(key), "UploadId": upload_id})
 
     async def get(self, key: str, target: Path) -> int:
-        place = self._place(key)
+        bucket_key = self._bucket_key(key)
         for attempt in range(1, DOWNLOAD_ATTEMPTS + 1):
             try:
                 # botocore retries requests, but not bodies that end early.
                 return await self._call(
-                    "get", key, lambda s3: download(s3, place, target), _OWN_DEADLINE
+                    "get", key, lambda s3: download(s3, bucket_key, target), _OWN_DEADLINE
                 )
             except StorageUnavailable:
                 if attempt == DOWNLOAD_ATTEMPTS:
@@ -254,10 +254,10 @@ class S3Store:
         raise AssertionError("the loop above returns or raises")
 
     async def read(self, key: str) -> bytes:
-        place = self._place(key)
+        bucket_key = self._bucket_key(key)
 
         async def read_all(s3: Any) -> bytes:
-            answer = await s3.get_object(**place)
+            answer = await s3.get_object(**bucket_key)
             async with answer["Body"] as body:
                 return bytes(await body.read())
 
@@ -287,12 +287,14 @@ class S3Store:
             raise error.during("list", self._shown(prefix)) from error
 
     async def head(self, key: str) -> ObjectInfo | None:
-        place = self._place(key)
+        bucket_key = self._bucket_key(key)
         try:
-            answer = await self._call("head", key, lambda s3: s3.head_object(**place))
+            answer = await self._call("head", key, lambda s3: s3.head_object(**bucket_key))
         except NotStored:
             return None
-        return self._entry({**answer, "Key": place["Key"], "Size": answer.get("ContentLength")})
+        return self._entry(
+            {**answer, "Key": bucket_key["Key"], "Size": answer.get("ContentLength")}
+        )
 
     async def delete(self, keys: Iterable[str]) -> None:
         deletion = Deletion(call=self._call, bucket=self._bucket, prefix=self._prefix)
@@ -303,7 +305,7 @@ class S3Store:
         self._client = None
         await self._stack.aclose()
 
-    def _place(self, key: str) -> dict[str, str]:
+    def _bucket_key(self, key: str) -> dict[str, str]:
         return {"Bucket": self._bucket, "Key": self._prefix + check_key(key)}
 
     def _shown(self, key: str) -> str:

@@ -23,7 +23,12 @@ from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
 from holdfast.scheduler.policies.pbt_replay import schedule_of
 from holdfast.syncer.artifacts.plan import INDEX_NAME
-from holdfast.syncer.artifacts.stored_index import Listed, LocalIndex, listing_bytes, read_listing
+from holdfast.syncer.artifacts.stored_index import (
+    ListedFile,
+    LocalIndex,
+    listing_bytes,
+    read_listing,
+)
 from holdfast.syncer.checkpoint.manifest import FileFact, Manifest
 from holdfast.syncer.errors import ManifestMismatch, StorageError
 from holdfast.syncer.journal.head import encode_head, parse_head, stretches_of
@@ -60,8 +65,8 @@ def in_file(read_file: Callable[[Path], object], name: str = "file") -> Parse:
 
 def index_of(path: Path) -> object:
     index = LocalIndex(path.parent)
-    index.look_back()
-    known = index.load("").known
+    index.open_read_only()
+    known = index.load("").stored
     assert not [key for key in known if key.startswith("/") or ".." in key.split("/")]
     return known
 
@@ -148,7 +153,7 @@ FORMS = {
         ManifestMismatch,
     ),
     "listing": Form(
-        listing_bytes({"a/b": Listed(size=3, checksum="ff", mtime_ns=5)}),
+        listing_bytes({"a/b": ListedFile(size=3, checksum="ff", mtime_ns=5)}),
         lambda data, folder: read_listing(data),
         ValueError,
     ),

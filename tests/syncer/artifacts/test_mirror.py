@@ -22,6 +22,7 @@ from holdfast.syncer.artifacts.stored_index import LocalIndex
 from holdfast.syncer.errors import StorageRefused, StorageUnavailable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
+from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import ClaimLost
@@ -152,7 +153,7 @@ async def test_a_uploader_that_takes_the_place_of_one_that_died_sends_nothing_ag
 ) -> None:
     machine.write("trial/a")
     await machine.synced()
-    second = await machine.open(epoch=".epochs/000001")
+    second = await machine.open(claimed=Claim(1))
     await second.send_artifacts(None)
     assert machine.done() == []
 
@@ -530,7 +531,7 @@ async def test_who_was_usurped_sends_and_removes_nothing_more(
 async def test_so_many_are_under_way_at_once_and_how_far_it_is_is_reported(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mirrors, "_TELL_EVERY_S", 0.0)
+    monkeypatch.setattr(mirrors, "_REPORT_EVERY_S", 0.0)
     for number in range(100):
         machine.write(f"trial/{number:02}")
     under_way, most = 0, 0

@@ -10,9 +10,9 @@ from holdfast.syncer.artifacts.plan import (
     Changes,
     FileStat,
     FolderScan,
-    Known,
+    StoredFile,
     changes,
-    missing_there,
+    missing_in_storage,
     skipped_text,
     uncertain,
 )
@@ -20,8 +20,8 @@ from holdfast.syncer.artifacts.plan import (
 AS_IT_WAS = FileStat(10, 1_000, 1_000)
 
 
-def known(*keys: str) -> dict[str, Known]:
-    return {key: Known(AS_IT_WAS, "sum", True) for key in keys}
+def known(*keys: str) -> dict[str, StoredFile]:
+    return {key: StoredFile(AS_IT_WAS, "sum", True) for key in keys}
 
 
 def found(*keys: str, skipped: Mapping[str, str] | None = None) -> FolderScan:
@@ -30,52 +30,54 @@ def found(*keys: str, skipped: Mapping[str, str] | None = None) -> FolderScan:
 
 def test_what_is_new_is_read_and_what_is_as_it_was_is_not() -> None:
     decided = changes(known("t/a"), found("t/a", "t/b"))
-    assert decided == Changes(first=(), read=("t/b",), gone=())
+    assert decided == Changes(blocking=(), to_read=("t/b",), deleted=())
 
 
 @pytest.mark.parametrize("field", FileStat._fields)
 def test_a_file_is_read_again_where_its_size_or_one_of_its_times_differs(field: str) -> None:
     other = AS_IT_WAS._replace(**{field: 2_000})
     decided = changes(known("t/a"), FolderScan(files={"t/a": other}, skipped={}))
-    assert decided.read == ("t/a",)
+    assert decided.to_read == ("t/a",)
 
 
 def test_a_file_that_was_changing_or_of_which_storage_is_uncertain_is_read_again() -> None:
-    recent = {"t/a": Known(AS_IT_WAS, "sum", False)}
-    assert changes(recent, found("t/a")).read == ("t/a",)
-    assert changes({"t/a": uncertain(known("t/a")["t/a"])}, found("t/a")).read == ("t/a",)
+    recent = {"t/a": StoredFile(AS_IT_WAS, "sum", False)}
+    assert changes(recent, found("t/a")).to_read == ("t/a",)
+    assert changes({"t/a": uncertain(known("t/a")["t/a"])}, found("t/a")).to_read == ("t/a",)
 
 
 def test_what_was_removed_here_goes_there_at_the_end() -> None:
-    assert changes(known("t/a", "t/b"), found("t/a")) == Changes(first=(), read=(), gone=("t/b",))
+    assert changes(known("t/a", "t/b"), found("t/a")) == Changes(
+        blocking=(), to_read=(), deleted=("t/b",)
+    )
 
 
 def test_nothing_goes_with_a_folder_that_is_lost() -> None:
     lost = FolderScan(files={}, skipped={}, is_there=False)
-    assert changes(known("t/a", "t/b"), lost) == Changes(first=(), read=(), gone=())
+    assert changes(known("t/a", "t/b"), lost) == Changes(blocking=(), to_read=(), deleted=())
 
 
 def test_what_could_not_be_looked_at_is_not_gone() -> None:
     hidden = found(skipped={"t/closed": "cannot be read", "t/link": "leads nowhere"})
     decided = changes(known("t/closed/deep/a", "t/link", "t/closedness"), hidden)
-    assert decided.gone == ("t/closedness",)
+    assert decided.deleted == ("t/closedness",)
 
 
 def test_what_the_walk_was_not_after_is_not_gone() -> None:
     records = changes(known("t/stdout", "t/a"), found(), lambda key: key == "t/stdout")
-    assert records.gone == ("t/stdout",)
+    assert records.deleted == ("t/stdout",)
 
 
 def test_a_file_that_became_a_folder_makes_room_for_it_and_the_other_way_round() -> None:
     decided = changes(known("t/a"), found("t/a/b"))
-    assert decided == Changes(first=("t/a",), read=("t/a/b",), gone=())
+    assert decided == Changes(blocking=("t/a",), to_read=("t/a/b",), deleted=())
     decided = changes(known("t/a/b/c", "t/z"), found("t/a"))
-    assert decided == Changes(first=("t/a/b/c",), read=("t/a",), gone=("t/z",))
+    assert decided == Changes(blocking=("t/a/b/c",), to_read=("t/a",), deleted=("t/z",))
 
 
 def test_a_listing_shows_what_storage_has_lost() -> None:
     index = known("t/a", "t/b", "t/c")
-    assert missing_there(index, {"t/a": 10, "t/b": 9}, ["t/a", "t/b", "t/c", "t/d"]) == [
+    assert missing_in_storage(index, {"t/a": 10, "t/b": 9}, ["t/a", "t/b", "t/c", "t/d"]) == [
         "t/b",
         "t/c",
     ]

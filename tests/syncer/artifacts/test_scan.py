@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
 from holdfast.syncer.artifacts.plan import FolderScan
-from holdfast.syncer.artifacts.scan import folders, scan
+from holdfast.syncer.artifacts.scan import all_folders, scan
 from holdfast.syncer.artifacts.settings import UploaderSettings
 
 
@@ -90,7 +90,7 @@ def test_the_journal_and_what_tells_of_the_storage_are_no_files_of_a_trial(
     settings: UploaderSettings,
 ) -> None:
     write(settings, "journal/000000.log", ".lock", "head.json", ".stored.json", "other/x")
-    assert folders(settings) == ["", "other", "trial"]
+    assert all_folders(settings) == ["", "other", "trial"]
     assert artifacts(settings, "").files == {}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.syncer.artifacts.scan import facts_of
+from holdfast.syncer.artifacts.scan import file_stat
 from holdfast.syncer.artifacts.stable_read import StableRead, is_unchanged, read_stable
 from holdfast.syncer.files.regular import NotRegular
 
@@ -59,7 +59,7 @@ def kept(state: StableRead | None) -> dict[str, Any]:
     assert state is not None
     data = content(state)
     assert state.checksum == hashlib.sha256(data).hexdigest()
-    assert state.facts.size == len(data)
+    assert state.stat.size == len(data)
     return {"data": data, "copy": state.is_copy}
 
 
@@ -69,7 +69,7 @@ def test_a_file_that_stands_still_is_read_as_it_is(file: Path, small_bytes: int)
     assert kept(state) == {"data": b"first state", "copy": False}
     assert state is not None
     assert not state.is_settled  # it was written a moment ago
-    assert is_unchanged(file, state.facts)
+    assert is_unchanged(file, state.stat)
 
 
 def test_of_a_log_that_grows_the_part_that_was_there_is_sent(
@@ -128,7 +128,7 @@ def test_no_copy_is_made_where_the_journal_would_lose_its_room(
 
 def test_a_change_that_leaves_size_and_mtime_as_they_were_shows(file: Path) -> None:
     os.utime(file, ns=(LONG_AGO_NS, LONG_AGO_NS))
-    before = facts_of(os.stat(file))
+    before = file_stat(os.stat(file))
     file.write_bytes(b"other state")
     os.utime(file, ns=(LONG_AGO_NS, LONG_AGO_NS))
     assert not is_unchanged(file, before)

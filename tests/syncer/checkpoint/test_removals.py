@@ -142,7 +142,7 @@ async def test_a_removal_that_another_process_performs_is_left_to_them(
 
 
 async def owned(store: Store, here: Path | None, told: Told) -> StoredRemovals:
-    storage = OwnedStore(store, where="there", experiment_id="e", epoch="", parallel=4)
+    storage = OwnedStore(store, where="there", experiment_id="e", parallel=4)
     await storage.claim()
     return StoredRemovals(storage, here, timeout_s=1800, refused=told)
 

@@ -99,7 +99,7 @@ def files(folder: Path, count: int) -> dict[str, Path]:
 
 
 async def owned(store: Any) -> OwnedStore:
-    made = OwnedStore(store, where="there", experiment_id="x", epoch="", parallel=16)
+    made = OwnedStore(store, where="there", experiment_id="x", parallel=16)
     await made.claim()
     return made
 
