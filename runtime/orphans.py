@@ -84,7 +84,8 @@ class Orphans:
         trials."""
         self._spared = descendants()
 
-    def spare_nobody(self) -> None:
+    def stop_sparing(self) -> None:
+        """End also the processes that `spare_present` has spared."""
         self._spared = set()
 
     def forget(self, pid: int) -> None:

@@ -157,7 +157,7 @@ def _judge(
     if not trial.status.has_worker:
         return effects
     if stops or row.get("done") is True or reaches(row, state.spec.stop):
-        effects += stop(state, trial_id, reporting=True)
+        effects += stop(state, trial_id, is_reporting=True)
     elif trial.status is Status.RUNNING:
         effects += observe(state, _trial_reported(trial_id=trial_id, row=row))
         if trial_id in state.questions and state.trials[trial_id].status is Status.RUNNING:

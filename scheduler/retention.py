@@ -8,6 +8,7 @@ from typing import Any
 
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig
+from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import lookup
 
 
@@ -17,9 +18,7 @@ def score_of(row: Mapping[str, Any], attribute: str | None) -> float | None:
     An infinite value has overflowed or diverged: as the best one it could never be beaten.
     """
     value = lookup(row, attribute) if attribute else None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(value)
+    return float(value) if is_number(value) and math.isfinite(value) else None
 
 
 def ranked(

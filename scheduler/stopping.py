@@ -46,20 +46,20 @@ def observe(state: State, observation: Observation) -> list[Effect]:
     decisions = state.consult(observation)
     if not decisions:
         return []
-    reporting = observation.trial_id if isinstance(observation, _OF_A_REPORT) else ""
+    reporting_id = observation.trial_id if isinstance(observation, _OF_A_REPORT) else ""
     effects: list[Effect] = []
     for decision in decisions:
-        effects += _perform(state, decision, reporting)
+        effects += _perform(state, decision, reporting_id)
     return [*effects, *fill(state)]
 
 
-def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
-    """Perform a decision. `reporting` is the trial whose worker waits for an answer."""
+def _perform(state: State, decision: Decision, reporting_id: str) -> list[Effect]:
+    """Perform a decision. `reporting_id` is the trial whose worker waits for an answer."""
     match decision:
         case StopTrial(trial_id=trial_id):
-            return stop(state, trial_id, reporting=trial_id == reporting)
+            return stop(state, trial_id, is_reporting=trial_id == reporting_id)
         case PauseTrial(trial_id=trial_id):
-            return _pause(state, trial_id, reporting=trial_id == reporting)
+            return _pause_or_abort(state, trial_id, is_reporting=trial_id == reporting_id)
         case UnpauseTrial():
             state.unpause(decision.trial_id)
             return []
@@ -67,9 +67,9 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
             state.saving[decision.trial_id] = state.trials[decision.trial_id].attempt
             return []
         case CloneTrial():
-            return _clone(state, decision, reporting=decision.trial_id == reporting)
+            return _clone(state, decision, is_reporting=decision.trial_id == reporting_id)
         case ChangeTrial():
-            return _change(state, decision, reporting=decision.trial_id == reporting)
+            return _change(state, decision, is_reporting=decision.trial_id == reporting_id)
         case AskUser():
             state.questions[decision.trial_id] = decision.question
             state.placement.hold_back(decision.trial_id)
@@ -84,8 +84,8 @@ def _perform(state: State, decision: Decision, reporting: str) -> list[Effect]:
             assert_never(decision)
 
 
-def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
-    """Stop a trial. `reporting`: its worker waits for an answer, which will carry the order."""
+def stop(state: State, trial_id: str, *, is_reporting: bool) -> list[Effect]:
+    """Stop a trial. `is_reporting`: its worker waits for an answer, which will carry the order."""
     trial = state.trials[trial_id]
     status = trial.status
     if status.is_final or status is Status.STOPPING:
@@ -94,7 +94,7 @@ def stop(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
     effects = release_origin(state, trial)
     if status.has_worker:
         saves = bool(status is Status.RUNNING and state.spec.checkpoint.checkpoint_at_end)
-        return effects if reporting else [_halt(state, trial_id, after_step=saves), *effects]
+        return effects if is_reporting else [_halt(state, trial_id, after_step=saves), *effects]
     state.placement.give_up(trial_id)
     return effects + observe(state, TrialEnded(trial_id=trial_id))
 
@@ -110,7 +110,7 @@ def end(state: State, order: EndOrdered) -> list[Effect]:
     begun = [trial_id for trial_id in waiting if state.trials[trial_id].attempt]
     effects: list[Effect] = []
     for trial_id in (*state.placement.holds, *begun, *state.paused):
-        effects += stop(state, trial_id, reporting=False)
+        effects += stop(state, trial_id, is_reporting=False)
     return effects
 
 
@@ -127,22 +127,23 @@ def _interrupt(state: State, *, may_save: bool) -> list[Effect]:
     return effects
 
 
-def _pause(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
+def _pause_or_abort(state: State, trial_id: str, *, is_reporting: bool) -> list[Effect]:
+    """Pause a running trial; end the run if the trial saves no checkpoints to resume from."""
     trial = state.trials[trial_id]
     if trial.status is not Status.RUNNING:
         return []
     if trial.iteration and not trial.checkpoints and not state.spec.saves_when_told:
         return end(state, EndOrdered(reason="abort", message=_saves_nothing(state, trial)))
-    return _take_worker(state, trial_id, reporting=reporting)
+    return _order_pause(state, trial_id, is_reporting=is_reporting)
 
 
-def _take_worker(state: State, trial_id: str, *, reporting: bool) -> list[Effect]:
-    """Pause a running trial."""
+def _order_pause(state: State, trial_id: str, *, is_reporting: bool) -> list[Effect]:
+    """Pause a running trial. If it is reporting, the answer carries the order."""
     state.move(PauseOrdered(trial_id=trial_id))
-    return [] if reporting else [_halt(state, trial_id)]
+    return [] if is_reporting else [_halt(state, trial_id)]
 
 
-def _clone(state: State, order: CloneTrial, *, reporting: bool) -> list[Effect]:
+def _clone(state: State, order: CloneTrial, *, is_reporting: bool) -> list[Effect]:
     trial_id, source = order.trial_id, state.trials[order.source]
     was = state.trials[trial_id]
     status = was.status
@@ -153,7 +154,7 @@ def _clone(state: State, order: CloneTrial, *, reporting: bool) -> list[Effect]:
         return end(state, EndOrdered(reason="abort", message=message))
     effects: list[Effect] = []
     if status is Status.RUNNING:
-        effects += _take_worker(state, trial_id, reporting=reporting)
+        effects += _order_pause(state, trial_id, is_reporting=is_reporting)
         state.resume_when_free.add(trial_id)
     origin = Origin(trial_id=order.source, checkpoint=checkpoint)
     state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config))
@@ -161,14 +162,14 @@ def _clone(state: State, order: CloneTrial, *, reporting: bool) -> list[Effect]:
     return effects
 
 
-def _change(state: State, order: ChangeTrial, *, reporting: bool) -> list[Effect]:
+def _change(state: State, order: ChangeTrial, *, is_reporting: bool) -> list[Effect]:
     trial_id = order.trial_id
     status = state.trials[trial_id].status
     if status not in _CHANGEABLE:
         return []
     effects: list[Effect] = []
     if status is Status.RUNNING:
-        effects += _pause(state, trial_id, reporting=reporting)
+        effects += _pause_or_abort(state, trial_id, is_reporting=is_reporting)
         if state.trials[trial_id].status is not Status.PAUSED:  # no checkpoint: the run ends
             return effects
         state.resume_when_free.add(trial_id)

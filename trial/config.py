@@ -10,6 +10,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.trial.bounds import Limit
 from holdfast.trial.errors import require
+from holdfast.trial.plain import is_number
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
 
@@ -18,10 +19,6 @@ StopCriteria = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], boo
 
 def is_count(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, kw_only=False)
@@ -130,12 +127,12 @@ class FailureConfig:
         ):
             seconds = getattr(self, name)
             require(
-                _is_number(seconds) and 0 <= seconds < math.inf,
+                is_number(seconds) and 0 <= seconds < math.inf,
                 f"{name} must be a number of seconds, 0 or more, not {seconds!r}",
             )
         hang = self.hang_timeout_s
         require(
-            hang is None or (_is_number(hang) and 0 < hang < math.inf),
+            hang is None or (is_number(hang) and 0 < hang < math.inf),
             f"hang_timeout_s must be a number of seconds above 0, or None, not {hang!r}",
         )
 

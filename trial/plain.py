@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 from holdfast.names import shown
 from holdfast.trial.nesting import DEEPEST
 
 LEAVES = frozenset({type(None), bool, int, float, str, bytes})
 _KEYS = LEAVES - {bytes}
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether the value is an int or a float: a bool is neither."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 class WrongField(ValueError):

@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from holdfast.described import Construction
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import Stopper, lookup
-
-_MODES = ("min", "max")
+from holdfast.trial.tuning import MODES
 
 
 class NoopStopper(Stopper):
@@ -95,7 +95,7 @@ class TrialPlateauStopper(Stopper):
         _require(self.std > 0, "std", "a number above 0", std)
         self.num_results = _count("num_results", num_results, 1)
         self.grace_period = _count("grace_period", grace_period, 0)
-        _require(mode is None or mode in _MODES, "mode", "'min', 'max' or None", mode)
+        _require(mode is None or mode in MODES, "mode", "'min', 'max' or None", mode)
         if metric_threshold is not None:
             metric_threshold = _number("metric_threshold", metric_threshold, "a number or None")
             _require(mode is not None, "mode", "'min' or 'max' with a metric_threshold", mode)
@@ -147,7 +147,7 @@ class ExperimentPlateauStopper(Stopper):
         self.std = _number("std", std, "a number above 0")
         _require(self.std > 0, "std", "a number above 0", std)
         self.top = _count("top", top, 2)
-        _require(mode in _MODES, "mode", "'min' or 'max'", mode)
+        _require(mode in MODES, "mode", "'min' or 'max'", mode)
         self.mode = mode
         self.patience = _count("patience", patience, 0)
         self._best: list[float] = []
@@ -298,9 +298,7 @@ def _flat(stop: object) -> Sequence[object]:
 def _value(result: Mapping[str, Any], metric: str) -> float:
     """The value of `metric`; NaN if it is missing or not a finite number."""
     value = lookup(result, metric)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return math.nan
-    return float(value) if math.isfinite(value) else math.nan
+    return float(value) if is_number(value) and math.isfinite(value) else math.nan
 
 
 def _std(values: Sequence[float]) -> float:
@@ -322,10 +320,9 @@ def _count(name: str, value: object, least: int) -> int:
 
 
 def _number(name: str, value: object, what: str, given: object = None) -> float:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     shown = value if given is None else given
-    _require(is_number and math.isfinite(value), name, what, shown)  # type: ignore[arg-type]
-    assert isinstance(value, (int, float))
+    _require(is_number(value) and math.isfinite(value), name, what, shown)
+    assert is_number(value)
     return float(value)
 
 

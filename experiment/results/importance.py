@@ -25,6 +25,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.plain import is_number
 
 ALGORITHMS = ("auto", "rank", "forest", "fanova")
 FEWEST = 3
@@ -74,7 +75,7 @@ def by_rank(columns: Mapping[str, Sequence[Any]], values: Sequence[float]) -> di
 
 
 def _share(column: Sequence[Any], ranks: Sequence[float]) -> float:
-    if all(_is_number(value) for value in column):
+    if all(_is_finite(value) for value in column):
         explained = _squared_correlation(_ranks([float(value) for value in column]), ranks)
         groups = 2
     else:
@@ -121,9 +122,8 @@ def _deviations(values: Sequence[float]) -> list[float]:
     return [value - mean for value in values]
 
 
-def _is_number(value: object) -> bool:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)  # type: ignore[arg-type]
+def _is_finite(value: object) -> bool:
+    return is_number(value) and math.isfinite(value)
 
 
 def by_forest(
@@ -170,7 +170,7 @@ def by_forest(
 def _encoded(column: Sequence[Any]) -> list[float]:
     """A column as numbers: missing values below all others, other values by the order of their
     texts."""
-    if all(value is None or _is_number(value) for value in column):
+    if all(value is None or _is_finite(value) for value in column):
         lowest = min((float(value) for value in column if value is not None), default=0.0)
         return [lowest - 1 if value is None else float(value) for value in column]
     places = {text: at for at, text in enumerate(sorted({str(value) for value in column}))}

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.lazy import PANDAS
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import lookup
+from holdfast.trial.tuning import MODES
 
 if TYPE_CHECKING:
     import pandas
 
-MODES = ("max", "min")
 # Metrics that every row has: the user's own are shown before them.
 AUTOMATIC = frozenset(
     {
@@ -51,7 +52,7 @@ class PandasMissing(TuneError, ImportError):
 
 
 def check_mode(mode: str) -> str:
-    """Raises InvalidConfig unless `mode` is one of MODES."""
+    """Raises InvalidConfig unless `mode` is "max" or "min"."""
     if mode not in MODES:
         raise InvalidConfig(f"mode must be 'max' or 'min', not {mode!r}")
     return mode
@@ -60,8 +61,7 @@ def check_mode(mode: str) -> str:
 def numeric(row: Mapping[str, Any], metric: str) -> float | None:
     """The value of `metric` (`a/b` for a nested one) as a number; None if there is none."""
     value = lookup(row, metric)
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return float(value) if is_number else None
+    return float(value) if is_number(value) else None
 
 
 def is_better(value: float, than: float, mode: str) -> bool:

@@ -75,7 +75,7 @@ class Children:
     def end_all(self) -> None:
         """After `end`: also end the processes that the user's modules have moved out of this
         process group at their import."""
-        self._orphans.spare_nobody()
+        self._orphans.stop_sparing()
         self._outlive()
 
     def close(self) -> None:

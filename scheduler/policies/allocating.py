@@ -9,9 +9,10 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.described import Described
-from holdfast.scheduler.policies.goal import MODES, Goal
+from holdfast.scheduler.policies.goal import Goal
 from holdfast.trial.errors import require
 from holdfast.trial.resources import PlacementGroupFactory, validated
+from holdfast.trial.tuning import MODES
 
 # Amounts are multiples of a ten-thousandth.
 _LEAST = 1e-4

@@ -10,7 +10,7 @@ from typing import Self
 
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.policies.goal import Judging, is_number
+from holdfast.scheduler.policies.goal import Judging, is_finite_number
 from holdfast.scheduler.policies.quantile import RunningQuantile
 from holdfast.scheduler.policy import (
     Decision,
@@ -170,7 +170,7 @@ def check_grace(scheduler: TrialScheduler, grace_period: float, max_t: float) ->
     """Raise InvalidConfig unless `grace_period` is a number above 0 and at most `max_t`."""
     name = type(scheduler).__name__
     require(
-        is_number(grace_period, least=0, above=True),
+        is_finite_number(grace_period, least=0, above=True),
         f"{name}(grace_period={grace_period!r}): pass a number above 0",
     )
     require(
@@ -185,10 +185,10 @@ def check_halving(scheduler: TrialScheduler, max_t: float, reduction_factor: flo
     1."""
     name = type(scheduler).__name__
     require(
-        is_number(max_t, least=0, above=True),
+        is_finite_number(max_t, least=0, above=True),
         f"{name}(max_t={max_t!r}): pass the most that a trial may train, a number above 0",
     )
     require(
-        is_number(reduction_factor, least=1, above=True),
+        is_finite_number(reduction_factor, least=1, above=True),
         f"{name}(reduction_factor={reduction_factor!r}): pass a number above 1",
     )

@@ -21,9 +21,9 @@ from holdfast.scheduler.policy import (
 from holdfast.scheduler.state import row_of
 from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.errors import InvalidConfig, require
+from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import lookup
-
-MODES = ("min", "max")
+from holdfast.trial.tuning import MODES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class Goal:
         A value that is not finite has overflowed or diverged: it is worse than any other.
         """
         value = lookup(row, self.metric)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        if not is_number(value):
             return None
         if not math.isfinite(value):
             return -math.inf
@@ -49,8 +49,8 @@ class Goal:
     def time(self, row: Mapping[str, Any]) -> float | None:
         """How much training the row counts; None if it has no such number."""
         time = lookup(row, self.time_attr)
-        is_number = isinstance(time, (int, float)) and math.isfinite(time)
-        return float(time) if is_number else None
+        is_time = isinstance(time, (int, float)) and math.isfinite(time)
+        return float(time) if is_time else None
 
 
 class Judging(TrialScheduler):
@@ -89,7 +89,9 @@ class Judging(TrialScheduler):
         time, value = self.goal.time(event.row), self.goal.value(event.row)
         if time is None:
             return [Abort(message=timeless(self, self._time_attr, event.row))]
-        return self._odd(event) if value is None else self.judge(view, event, time, value)
+        return (
+            self._skip_non_number(event) if value is None else self.judge(view, event, time, value)
+        )
 
     def judge(
         self, view: View, event: TrialReported, time: float, value: float
@@ -113,7 +115,8 @@ class Judging(TrialScheduler):
         time, value = self.goal.time(row), self.goal.value(row)
         return None if time is None or value is None else (time, value)
 
-    def _odd(self, event: TrialReported) -> Sequence[Decision]:
+    def _skip_non_number(self, event: TrialReported) -> Sequence[Decision]:
+        """Skip a report without a number; log the first one whose metric is something else."""
         found = lookup(event.row, self.goal.metric)
         if found is None or self._has_told_oddity:
             return ()
@@ -150,8 +153,8 @@ def timeless(scheduler: TrialScheduler, time_attr: str, row: Mapping[str, Any]) 
     )
 
 
-def is_number(value: object, *, least: float, above: bool = False) -> bool:
+def is_finite_number(value: object, *, least: float, above: bool = False) -> bool:
     """Whether a setting is a finite number that is at least `least`, or `above` it."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+    if not is_number(value) or not math.isfinite(value):
         return False
     return value > least if above else value >= least

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 
-from holdfast.scheduler.policies.goal import Judging, is_number
+from holdfast.scheduler.policies.goal import Judging, is_finite_number
 from holdfast.scheduler.policy import (
     Decision,
     NoMoreTrials,
@@ -132,7 +132,7 @@ class MedianStoppingRule(Judging):
         super().__init__(time_attr, metric, mode)
         name = type(self).__name__
         for what, given in (("grace_period", grace_period), ("min_time_slice", min_time_slice)):
-            fits = is_number(given, least=0)
+            fits = is_finite_number(given, least=0)
             require(fits, f"{name}({what}={given!r}): pass a number, 0 or more")
         require(
             type(min_samples_required) is int and min_samples_required > 0,
@@ -167,7 +167,7 @@ class MedianStoppingRule(Judging):
                 self._giving_way.remove(event.trial_id)
             case _:
                 pass
-        return () if self._is_somebody_waiting(view) else self._recall(self._giving_way)
+        return () if self._has_waiting_trials(view) else self._recall(self._giving_way)
 
     def _note(self, trial_id: str, time: float, value: float) -> bool:
         """Record a report; return False if it repeats an earlier one after a failure."""
@@ -193,13 +193,13 @@ class MedianStoppingRule(Judging):
     def _give_way(self, view: View, trial_id: str, time: float) -> list[Decision]:
         curve = self._field.curves[trial_id]
         is_over = self._slice > 0 and time - curve.begun_at >= self._slice
-        if not is_over or not self._is_somebody_waiting(view):
+        if not is_over or not self._has_waiting_trials(view):
             return []
         curve.begun_at = time
         self._giving_way.append(trial_id)
         return [PauseTrial(trial_id=trial_id)]
 
-    def _is_somebody_waiting(self, view: View) -> bool:
+    def _has_waiting_trials(self, view: View) -> bool:
         if not self._slice or not self._search_ended:
             return True
         return any(trial.status is Status.PENDING for trial in view.trials.values())

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.asha import check_grace, check_halving
-from holdfast.scheduler.policies.goal import MODES, Goal, timeless
+from holdfast.scheduler.policies.goal import Goal, timeless
 from holdfast.scheduler.policies.pareto import Fronts, Point
 from holdfast.scheduler.policy import (
     Abort,
@@ -24,6 +24,7 @@ from holdfast.scheduler.state import row_of
 from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.errors import require
 from holdfast.trial.trial import Trial
+from holdfast.trial.tuning import MODES
 
 
 class FrontRung:

@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.policies.bandit import Measurement, most_promising
 from holdfast.scheduler.policies.exploring import Path, get, has_room, is_lacking, put
-from holdfast.scheduler.policies.goal import is_number
+from holdfast.scheduler.policies.goal import is_finite_number
 from holdfast.scheduler.policies.population import Population, Proposal
 from holdfast.scheduler.policy import View
 from holdfast.trial.errors import require
@@ -191,7 +191,9 @@ def _bounds(given: Mapping[str, Any], above: Path) -> Iterator[Bound]:
             continue
         fits = isinstance(value, (list, tuple)) and len(value) == 2
         require(
-            fits and all(is_number(one, least=-math.inf) for one in value) and value[0] < value[1],
+            fits
+            and all(is_finite_number(one, least=-math.inf) for one in value)
+            and value[0] < value[1],
             f"PB2(hyperparam_bounds=...): {key_name(path)} is {value!r:.80}; pass the lowest and "
             "the highest value, two numbers",
         )

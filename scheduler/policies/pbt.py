@@ -15,7 +15,7 @@ from holdfast.scheduler.policies.exploring import (
     mutations_of,
     put,
 )
-from holdfast.scheduler.policies.goal import is_number
+from holdfast.scheduler.policies.goal import is_finite_number
 from holdfast.scheduler.policies.population import Population, Proposal
 from holdfast.scheduler.policy import View
 from holdfast.trial.errors import require
@@ -78,13 +78,15 @@ class PopulationBasedTraining(Population):
         )
         name = type(self).__name__
         require(
-            is_number(resample_probability, least=0) and resample_probability <= 1,
+            is_finite_number(resample_probability, least=0) and resample_probability <= 1,
             f"{name}(resample_probability={resample_probability!r}): pass a number from 0 to 1",
         )
         require(
             isinstance(perturbation_factors, (list, tuple))
             and bool(perturbation_factors)
-            and all(is_number(factor, least=0, above=True) for factor in perturbation_factors),
+            and all(
+                is_finite_number(factor, least=0, above=True) for factor in perturbation_factors
+            ),
             f"{name}(perturbation_factors={perturbation_factors!r}): pass numbers above 0",
         )
         require(

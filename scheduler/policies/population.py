@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies import members
-from holdfast.scheduler.policies.goal import Judging, is_number
+from holdfast.scheduler.policies.goal import Judging, is_finite_number
 from holdfast.scheduler.policies.members import Member
 from holdfast.scheduler.policy import (
     Abort,
@@ -71,15 +71,15 @@ class Population(Judging):
         super().__init__(time_attr, metric, mode)
         name = type(self).__name__
         require(
-            is_number(perturbation_interval, least=0, above=True),
+            is_finite_number(perturbation_interval, least=0, above=True),
             f"{name}(perturbation_interval={perturbation_interval!r}): pass a number above 0",
         )
         require(
-            is_number(burn_in_period, least=0),
+            is_finite_number(burn_in_period, least=0),
             f"{name}(burn_in_period={burn_in_period!r}): pass a number, 0 or more",
         )
         require(
-            is_number(quantile_fraction, least=0) and quantile_fraction <= 0.5,
+            is_finite_number(quantile_fraction, least=0) and quantile_fraction <= 0.5,
             f"{name}(quantile_fraction={quantile_fraction!r}): pass the fraction of the trials "
             "that counts as the best, and as the worst: from 0 to 0.5",
         )
@@ -141,7 +141,7 @@ class Population(Judging):
                 (self.goal.metric, self.goal.value(event.row)),
             ):
                 if value is None:
-                    return [self._lacks(name, event.row)] if self._requires else ()
+                    return [self._missing_metric(name, event.row)] if self._requires else ()
         return super().decide(view, event)
 
     def judge(
@@ -150,7 +150,7 @@ class Population(Judging):
         trial = view.trials[event.trial_id]
         member = self._members[event.trial_id]
         if time < self._burn_in or time - member.time < self._interval:
-            return self._turn(view, trial, member)
+            return self._yield_resources(view, trial, member)
         self.note(trial, time, value)
         member.time, member.score = time, value
         if not trial.checkpoints and not view.spec.saves_when_told:
@@ -163,7 +163,7 @@ class Population(Judging):
             return change
         member.is_to_yield = self._is_crowded(view)
         saved = [SaveTrial(trial_id=trial.trial_id)] if trial.trial_id in best else []
-        return [*saved, *self._turn(view, trial, member)]
+        return [*saved, *self._yield_resources(view, trial, member)]
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
@@ -176,7 +176,7 @@ class Population(Judging):
             case UserAnswered():
                 return self._answered(view, event)
             case TrialEnded():
-                return self._unseen(view.trials[event.trial_id])
+                return self._warn_if_never_compared(view.trials[event.trial_id])
             case Stalled() if self._synch:
                 return self._change_together(view)
             case Stalled() | NoMoreTrials() if not self._synch:
@@ -270,7 +270,7 @@ class Population(Judging):
         self._asked = {one.trial_id for one in decisions if isinstance(one, AskUser)}
         return decisions if self._asked else [*decisions, *self._resume_paused(view)]
 
-    def _turn(self, view: View, trial: Trial, member: Member) -> Sequence[Decision]:
+    def _yield_resources(self, view: View, trial: Trial, member: Member) -> Sequence[Decision]:
         """Make way for waiting trials, once the trial has saved."""
         newest = trial.newest_checkpoint
         has_saved = newest is not None and newest.iteration == trial.iteration
@@ -290,7 +290,7 @@ class Population(Judging):
         paused = members.paused(self._members, view.trials)
         return [UnpauseTrial(trial_id=trial_id) for trial_id in paused]
 
-    def _unseen(self, trial: Trial) -> Sequence[Decision]:
+    def _warn_if_never_compared(self, trial: Trial) -> Sequence[Decision]:
         """Warn once if the interval is longer than the trials: then the scheduler does nothing."""
         if (
             self._has_told
@@ -308,7 +308,7 @@ class Population(Judging):
             )
         ]
 
-    def _lacks(self, name: str, row: Mapping[str, Any]) -> Decision:
+    def _missing_metric(self, name: str, row: Mapping[str, Any]) -> Decision:
         return Abort(
             message=f"{type(self).__name__}: a report has no number "
             f"{name!r}.{near_text([name], row)} Reported: {names_text(row)}. Report it, "

@@ -11,6 +11,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.plain import is_number
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
 
@@ -112,7 +113,7 @@ class Repeater(Wrapper):
 
     def _scores(self, row: Mapping[str, Any]) -> Mapping[str, float] | None:
         found = {metric: unwrap_scalar(lookup(row, metric)) for metric in self._metrics}
-        return found if all(map(_is_number, found.values())) else None
+        return found if all(map(_is_score, found.values())) else None
 
     def _mean(self, group: _Group) -> dict[str, Any] | None:
         scores = [score for score in group.scores.values() if score is not None]
@@ -121,6 +122,5 @@ class Repeater(Wrapper):
         return {m: sum(score[m] for score in scores) / len(scores) for m in self._metrics}
 
 
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and not math.isnan(value)
+def _is_score(value: object) -> bool:
+    return is_number(value) and not math.isnan(value)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.text_width import short_headers
 from holdfast.experiment.results.drawing.canvas import QUIET, TEXT, axes, format_label, say_instead
+from holdfast.trial.plain import is_number
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +51,7 @@ def scale_of(values: Sequence[Any], *, is_metric: bool = False) -> Scale:
     """A linear or logarithmic axis for numbers; equal steps for other values, and for a few
     numbers that recur."""
     known = [value for value in values if value is not None]
-    if not known or not all(_is_number(value) for value in known):
+    if not known or not all(is_number(value) for value in known):
         return _categorical(values)
     numbers = [math.nan if v is None or not math.isfinite(v) else float(v) for v in values]
     finite = sorted({number for number in numbers if math.isfinite(number)})
@@ -123,10 +124,6 @@ def _natural(name: str) -> tuple[int, float, str]:
         return 0, float(name), name
     except ValueError:
         return 1, 0.0, name
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def draw_coordinates(

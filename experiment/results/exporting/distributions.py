@@ -13,6 +13,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.plain import is_number
 
 # Types that Optuna keeps as categories; values of other types become text.
 SIMPLE = (type(None), bool, int, float, str)
@@ -72,8 +73,7 @@ def holds(made: Distribution, value: Any) -> bool:
     """Whether the distribution contains the value."""
     if isinstance(made, Categories):
         return simple(value) in made.values
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not made.low <= value <= made.high:
+    if not is_number(value) or not made.low <= value <= made.high:
         return False
     if made.step is None:
         return not made.is_whole or value == int(value)

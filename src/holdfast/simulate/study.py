@@ -14,7 +14,7 @@ from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policies.goal import is_number
+from holdfast.scheduler.policies.goal import is_finite_number
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, curve_of
 from holdfast.simulate.faults import Faults
@@ -93,7 +93,8 @@ def simulate(
     _check(workers, every, iterations)
     for name, seconds in (("start_s", start_s), ("stop_s", stop_s), ("commit_s", commit_s)):
         require(
-            is_number(seconds, least=0), f"{name} must be a number of at least 0, not {seconds!r}"
+            is_finite_number(seconds, least=0),
+            f"{name} must be a number of at least 0, not {seconds!r}",
         )
     for_each = resources if callable(resources) else request(resources)
     spec = _spec(asked, for_each, seed, saves_when_told=saves_when_told)
