@@ -41,8 +41,8 @@ class OwnedStore:
     """A store that checks its claim before each write: at most once a second, but always before a
     deletion.
 
-    `claimed` is this incarnation's claim, None before it has one: another uploader of it may have
-    made the claim."""
+    `claimed` is this incarnation's claim, perhaps made by an earlier uploader of it; None before
+    it has one."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class OwnedStore:
         if newest is not None and newest.number > self._number:
             cause = "a newer restore of this experiment has taken over"
             raise ClaimLost("write", self.where, cause)
-        if newest is None or self.claimed is None or self.claimed.key not in keys:
+        if self.claimed is None or self.claimed.key not in keys:
             key = "" if self.claimed is None else self.claimed.key
             cause = f"it no longer has {key}, this run's claim"
             raise StorageUnavailable("write", self.where, cause, "Is it still mounted?")
