@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.control.watch import REFRESH_S, Looks
+from holdfast.experiment.control.watch import REFRESH_S, Refresher
 from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
@@ -108,24 +108,24 @@ class Played:
 
 def main(seconds: float, alive: int, view_name: str, out: Path) -> None:
     run = Played(alive)
-    looks = None
+    refresher = None
     if view_name == "live":
         view = TerminalView(sys.stderr)
         view.start()
-        looks = Looks(run, view, FACTS)  # type: ignore[arg-type]
+        refresher = Refresher(run, view, FACTS)  # type: ignore[arg-type]
     # Half of all trials have ended, as in the middle of a run.
     for _ in range(TRIALS // 2 if alive < TRIALS else 1):
         run.play()
-    if looks is not None:
-        looks.refresh()
+    if refresher is not None:
+        refresher.refresh()
     began, cpu_s = time.monotonic(), time.process_time()
     while time.monotonic() - began < seconds:
         time.sleep(REFRESH_S)
         run.play()
-        if looks is not None:
-            looks.refresh()
+        if refresher is not None:
+            refresher.refresh()
     told = {"cpu_s": time.process_time() - cpu_s, "ran_s": time.monotonic() - began}
-    if looks is not None:
+    if refresher is not None:
         view.abandon()
     out.write_text(json.dumps(told))
 

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.callbacks.callback import Callback, hooks_for
+from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.records.rows import result_row
 from holdfast.forked import children_end_here
@@ -32,10 +33,6 @@ LONG_QUEUE = 10_000
 BATCH_EVENTS = 1_000
 SETUP_DEADLINE_S = 120.0
 STATES_PERIOD_S = 10.0
-
-# Shows the user a text with the level "info", "warning" or "error". The control loop calls it too,
-# so it must not block.
-Tell = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

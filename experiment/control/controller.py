@@ -6,28 +6,27 @@ and only then performs the effects: `report()` returns after its row is in the j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, assert_never
+from typing import assert_never
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.callbacks.messages import Level, Tell
 from holdfast.experiment.callbacks.thread import CallbackThread
-from holdfast.experiment.control.proposer import Proposer
-from holdfast.experiment.control.replay import Change, others_moved
+from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.replay import Change, history, others_moved
 from holdfast.experiment.control.search_thread import SearchThread
-from holdfast.experiment.control.stopper_thread import StopFunction, StopperThread
+from holdfast.experiment.control.stopper_thread import StopperThread
 from holdfast.experiment.control.user_threads import UserThread
-from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.retry_messages import Retry, retry_of
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
+from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
-from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.workers.pool import WorkerPool
-from holdfast.experiment.workers.shared_capacity import SharedCapacity
+from holdfast.experiment.workers.shared_capacity import shared
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks
@@ -57,51 +56,42 @@ from holdfast.scheduler.events import (
     StopperAnswered,
     WaitEnded,
 )
-from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.errors import StorageError
-from holdfast.syncer.journal.journal import JournalFull
+from holdfast.syncer.journal.journal import JournalFull, Position
 from holdfast.syncer.uploader.lock import LockLost
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Reported
-from holdfast.trial.trial import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerParts:
-    """The collaborators of the controller, ready for use."""
+    """The running parts that the controller works with.
+
+    `show_line` is called with a trial's name, a pid, a stream and a line of output.
+    """
 
     tasks: RunTasks
-    machine: Machine
-    layout: Layout
-    settings: Settings
     launcher: Launcher
     journal_writer: JournalWriter
-    proposer: Proposer
     callbacks: CallbackThread
-    stopper: StopFunction | None
     open_uploads: Callable[[Controller], Uploads]
-    capacity: SharedCapacity
-    gpu_names: tuple[str, ...]
-    group: GroupTerms | None
-    full_row_of: Callable[[Trial], dict[str, Any]]
-    history: Iterable[Change]
+    tell: Tell
     show_line: Callable[[str, int, str, str], None]
-    warn: Callable[..., None]  # called with a text, and with a level other than "warning"
     on_retry: Callable[[Retry], None]
-    check_ownership: Callable[[], None]
 
 
 class Controller:
-    def __init__(self, parts: ControllerParts) -> None:
-        self.machine = parts.machine
+    """Runs the machine of one run: every event goes through `post`."""
+
+    def __init__(self, plan: RunPlan, parts: ControllerParts) -> None:
+        self.machine = plan.machine
         self.launcher = parts.launcher
         self.show_line = parts.show_line
-        self.warn = parts.warn
         self.uploads: Uploads | None = None
         self.journal_writer = parts.journal_writer
-        self._parts = parts
+        self._plan, self._parts = plan, parts
         self._run_tasks = parts.tasks
         # The tasks that work for trials: cancelled before the processes end.
         self.tasks = parts.tasks.scope()
@@ -109,23 +99,23 @@ class Controller:
         self._turning = False
         self.pool = WorkerPool(
             self,
-            layout=parts.layout,
-            settings=parts.settings,
-            capacity=parts.capacity,
-            gpu_names=parts.gpu_names,
-            group=parts.group,
+            layout=plan.layout,
+            settings=plan.settings,
+            capacity=shared(plan.host_resources.total),
+            gpu_names=plan.host_resources.gpu_names,
+            group=plan.job.group,
         )
         self._search = SearchThread(
-            parts.proposer,
+            plan.proposer,
             tasks=self.tasks,
             post=self.post,
             fail=self._search_failed,
-            warn=parts.warn,
-            row_of=parts.full_row_of,
+            warn=self.warn,
+            row_of=newest_row,
             may_report=lambda: bool(self.machine.placement.has_trials or self.machine.paused),
             announces_wait=lambda: bool(self.machine.paused) and not self.machine.search_waits,
         )
-        self.stopping = StopperThread(parts.stopper, row_of=parts.full_row_of)
+        self.stopping = StopperThread(plan.stopper, row_of=newest_row)
         self._scheduler = UserThread("scheduler")
         self.has_lost_ownership = False
         self.outcome: Finish | None = None
@@ -135,6 +125,10 @@ class Controller:
     def fault(self) -> BaseException | None:
         """The error that ended the run early."""
         return self._run_tasks.fault
+
+    def warn(self, text: str, level: Level = "warning") -> None:
+        """Show the user a text."""
+        self._parts.tell(text, level)
 
     # -- events in ----------------------------------------------------------------------------
 
@@ -154,8 +148,10 @@ class Controller:
         recorded with the earlier run's last timestamp. Their effects are not performed: a restore
         performs its own.
         """
+        plan, journal_writer = self._plan, self.journal_writer
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
-        self._search.begin(self.machine.trials.values(), resumed, self._parts.history)
+        changes = history(plan.layout.journal, Position(plan.begins), journal_writer.position)
+        self._search.begin(self.machine.trials.values(), resumed, changes)
         self.pool.inherit(self.machine.trials.values(), resumed)
         self._inbox = [(answer, self.machine.now) for answer in overdue]
         self._turn(performs=False)
@@ -171,7 +167,7 @@ class Controller:
     def sweep(self) -> None:
         """Remove superseded checkpoints that the previous incarnation or uploader left behind."""
         try:
-            self._parts.check_ownership()
+            self._plan.lock.check_ownership()
         except LockLost as error:
             self.lose_ownership(str(error))
             return
@@ -217,7 +213,7 @@ class Controller:
             iteration = after.iteration if after else 0
             if event_or_none is not None or (after and after.status.is_final):
                 self._parts.callbacks.observe(event_or_none, before, after, iteration)
-            self._search.saw(event_or_none, before, after)
+            self._search.observe(event_or_none, before, after)
             if retry := retry_of(event_or_none, before, after, machine.spec):
                 self._parts.on_retry(retry)
         return effects
@@ -311,7 +307,7 @@ class Controller:
 
     async def _ask_scheduler(self, effect: AskScheduler) -> None:
         """Ask the user's functions; an error in them ends the run, as in a search algorithm."""
-        policy, proposer = self.machine.policy, self._parts.proposer
+        policy, proposer = self.machine.policy, self._plan.proposer
         assert policy is not None
         ask = partial(proposer.with_users_config, effect.question, policy.answer)
         answer = await self._scheduler.ask(ask)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.thread import CallbackThread
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
@@ -55,7 +56,7 @@ class Ending:
         self,
         plan: RunPlan,
         working: Working,
-        tell: Callable[[str, str], None],
+        tell: Tell,
         show_phase: Callable[[str], None],
     ) -> None:
         self._plan, self._working = plan, working
@@ -115,6 +116,7 @@ class Ending:
             working.journal_writer.abandon_projector(),
             working.tracker_processes.abandon(),
             working.launcher.close(),
+            working.controller.finish_search(0.0),
             threads.call(lambda: working.callbacks.close(0.0)),
             *([] if uploads is None else [uploads.abandon()]),
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.callbacks.thread import Tell
+from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import history

@@ -14,12 +14,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from holdfast.experiment.callbacks.thread import CallbackThread
+from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.ending import Ending, Working
 from holdfast.experiment.control.first_events import first_events, overdue_answers
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.replay import history
 from holdfast.experiment.control.services import (
     open_callbacks,
     open_journal_writer,
@@ -31,20 +30,16 @@ from holdfast.experiment.progress.retry_messages import Retries, Retry
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.wording import retry_text
-from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import check_exist, collecting_references
-from holdfast.experiment.workers.shared_capacity import shared
 from holdfast.forked import end_child
-from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
 from holdfast.syncer.files.disk_deadline import wait_at_most
-from holdfast.syncer.journal.journal import Journal, Position
+from holdfast.syncer.journal.journal import Journal
 
 ENTRY = "holdfast.experiment.worker.host:HOST"
 _MOST_LINES = 10_000
@@ -58,10 +53,10 @@ class Run:
         self.machine = plan.machine
         self.done = threading.Event()
         self.is_aborted = False
-        self.is_left = False
-        self._leaving = threading.Lock()
+        self.is_given_up = False
+        self._giving_up = threading.Lock()
         self.lines = LogBuffer(_MOST_LINES)
-        self.messages: deque[tuple[str, str]] = deque()
+        self.messages: deque[tuple[str, Level]] = deque()
         self._retries = Retries()
         self._phase = "starting a process that imports your code"
         self.outcome: Finish | None = None
@@ -111,29 +106,29 @@ class Run:
         self.is_aborted = True
         self._soon(self._cut_short)
 
-    def leave(self) -> bool:
-        """Give up a run that hangs. Returns False if it has ended meanwhile.
+    def give_up(self) -> bool:
+        """Do not wait for a run that hangs. Returns False if it has ended meanwhile.
 
         It may write later, so the experiment stays locked until this process ends.
         """
-        with self._leaving:
-            if not (self.done.is_set() or self.is_left):
-                self.is_left = True
+        with self._giving_up:
+            if not (self.done.is_set() or self.is_given_up):
+                self.is_given_up = True
                 self.plan.lock.hold()
-        return self.is_left
+        return self.is_given_up
 
     def summary(self, facts: RunFacts) -> Summary:
         if self._controller is None:
             # Until a restore has begun, the machine has the state of the previous incarnation.
-            left = self._summarizer.summarize(facts=facts, now=self.machine.now)
-            if left.done and self.plan.runs_trials:
-                total = facts.total if self.plan.first.spec else left.total
-                left = replace(left, total=total, share=None, done=False)
-            return replace(left, ending="", phase=self._phase)
+            summary = self._summarizer.summarize(facts=facts, now=self.machine.now)
+            if summary.done and self.plan.runs_trials:
+                total = facts.total if self.plan.first.spec else summary.total
+                summary = replace(summary, total=total, share=None, done=False)
+            return replace(summary, ending="", phase=self._phase)
         now = wall_time()
-        seen = self._summarizer.summarize(facts=facts, now=now, storage=self._storage_age())
+        summary = self._summarizer.summarize(facts=facts, now=now, storage=self._storage_age())
         return replace(
-            seen,
+            summary,
             retried=self._retries.total,
             waits=tuple(self._controller.pool.awaited(now)),
             phase=self._phase,
@@ -155,7 +150,7 @@ class Run:
     def _is_cut_short(self) -> bool:
         return self._scope is not None and self._scope.expired()
 
-    def tell(self, text: str, level: str = "warning") -> None:
+    def tell(self, text: str, level: Level = "warning") -> None:
         self.messages.append((text, level))
 
     def _on_retry(self, retry: Retry) -> None:
@@ -169,17 +164,17 @@ class Run:
         wait_at_most(self.plan.settings.disk_deadline_s, self.tell)
         try:
             with asyncio.Runner(loop_factory=_new_loop) as runner:
-                runner.run(self._conduct())
+                runner.run(self._run_async())
         except BaseException as error:  # raised again by fit(), in the user's thread
             self.fault = error
         finally:
-            with self._leaving:
+            with self._giving_up:
                 self.done.set()
-                is_left = self.is_left
-            if is_left:
+                is_given_up = self.is_given_up
+            if is_given_up:
                 self.plan.lock.release()
 
-    async def _conduct(self) -> None:
+    async def _run_async(self) -> None:
         self._loop = asyncio.get_running_loop()
         plan = self.plan
         # Call the user's code first: if it raises, nothing has to be ended yet.
@@ -188,7 +183,7 @@ class Run:
         if plan.runs_trials:
             check_exist(plan.references_used(references), plan.job.param_space)
         async with RunTasks() as tasks:
-            working = self._started(tasks)
+            working = self._start_parts(tasks)
             watch = StoppedWatch(plan.settings.stopped_deadline_s, working.processes, self.tell)
             tasks.start(watch.keep_looking())
             try:
@@ -199,15 +194,13 @@ class Run:
                     raise
                 self.fault = KeyboardInterrupt()
             finally:
-                self.unsaved = await self._ended(
-                    Ending(plan, working, self.tell, self._show_phase)
-                )
+                self.unsaved = await self._end(Ending(plan, working, self.tell, self._show_phase))
         # A fault may also occur at the end, for example if another incarnation owns the
         # experiment.
         if tasks.fault is not None and self.fault is None:
             raise tasks.fault
 
-    def _started(self, tasks: RunTasks) -> Working:
+    def _start_parts(self, tasks: RunTasks) -> Working:
         plan = self.plan
         callbacks = open_callbacks(plan, self.tell)
         try:
@@ -223,7 +216,19 @@ class Run:
             learns=plan.settings.preload,
             workers_move=plan.job.chdir,
         )
-        controller = Controller(self._parts(tasks, launcher, journal_writer, callbacks))
+        controller = Controller(
+            plan,
+            ControllerParts(
+                tasks=tasks,
+                launcher=launcher,
+                journal_writer=journal_writer,
+                callbacks=callbacks,
+                open_uploads=partial(open_uploads, plan, tell=self.tell, tasks=tasks),
+                tell=self.tell,
+                show_line=self._show_line,
+                on_retry=self._on_retry,
+            ),
+        )
         return Working(
             tasks=tasks,
             launcher=launcher,
@@ -252,7 +257,7 @@ class Run:
         await asyncio.wait([tasks.ended])
         self.outcome = controller.outcome
 
-    async def _ended(self, ending: Ending) -> list[str]:
+    async def _end(self, ending: Ending) -> list[str]:
         """End everything in order, or by SIGKILL if that is interrupted or fails. Returns the
         files that are not in storage."""
         unsaved = None
@@ -278,36 +283,6 @@ class Run:
         for cut in journal.cuts:
             self.tell(str(cut), "loss")
         return journal
-
-    def _parts(
-        self,
-        tasks: RunTasks,
-        launcher: Launcher,
-        journal_writer: JournalWriter,
-        callbacks: CallbackThread,
-    ) -> ControllerParts:
-        plan = self.plan
-        return ControllerParts(
-            tasks=tasks,
-            machine=plan.machine,
-            layout=plan.layout,
-            settings=plan.settings,
-            launcher=launcher,
-            journal_writer=journal_writer,
-            proposer=plan.proposer,
-            callbacks=callbacks,
-            stopper=plan.stopper,
-            open_uploads=partial(open_uploads, plan, tell=self.tell, tasks=tasks),
-            capacity=shared(plan.host_resources.total),
-            gpu_names=plan.host_resources.gpu_names,
-            group=plan.job.group,
-            full_row_of=newest_row,
-            history=history(plan.layout.journal, Position(plan.begins), journal_writer.position),
-            show_line=self._show_line,
-            warn=self.tell,
-            on_retry=self._on_retry,
-            check_ownership=plan.lock.check_ownership,
-        )
 
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
         self.lines.put(f"{trial_name} pid={pid}", text)

@@ -24,7 +24,7 @@ from holdfast.scheduler.events import (
 from holdfast.trial.events import Reported
 from holdfast.trial.trial import Status, Trial
 
-# How many calls a replay holds back at most until an earlier question is answered.
+# How many calls a replay postpones at most until an earlier question is answered.
 _MOST_UNHEARD = 1000
 
 
@@ -59,11 +59,11 @@ class SearchThread:
         self._announces_wait = announces_wait
         self._user_thread = UserThread("search algorithm")
         self._asking = tasks.scope(fail=fail)
-        self._telling: set[asyncio.Future[Any]] = set()
+        self._running_calls: set[asyncio.Future[Any]] = set()
         self._postponed: int | None = None
-        self._news = 0
-        self._told_of = 0
-        self._closed = False
+        self._changes_seen = 0
+        self._calls_made = 0
+        self._closed = self._is_finished = False
 
     def begin(
         self, trials: Iterable[Trial], resumed: Resumed | None, history: Iterable[Change]
@@ -74,32 +74,37 @@ class SearchThread:
         self._tell(self._proposer.open)
         if resumed is not None:
             known = list(trials)
-            standing = {t.trial_id: t.attempt for t in known if _stays_ended(t, resumed)}
-            left = [trial for trial in known if _is_left(trial, resumed)]
-            self._watch(self._user_thread.tell_each(self._replayed(history, standing, left)))
+            final_attempts = {t.trial_id: t.attempt for t in known if _stays_ended(t, resumed)}
+            abandoned = [trial for trial in known if _is_abandoned(trial, resumed)]
+            self._watch(
+                self._user_thread.tell_each(self._replay(history, final_attempts, abandoned))
+            )
 
-    def _replayed(
-        self, history: Iterable[Change], standing: Mapping[str, int], left: Iterable[Trial]
+    def _replay(
+        self,
+        history: Iterable[Change],
+        final_attempts: Mapping[str, int],
+        abandoned: Iterable[Trial],
     ) -> Iterator[None]:
         """Replay `history` step by step, in the original order of questions and calls.
 
         A trial may have ended several times: the search gets only the end of the attempt in
-        `standing`. Trials in `left` will never run again, so they end as failed.
+        `final_attempts`. Trials in `abandoned` will never run again, so they end as failed.
         """
-        held: deque[Callable[[], Any]] = deque()
+        pending_calls: deque[Callable[[], Any]] = deque()
         for event, before, after in history:
             if self._closed:
                 return
-            held.extend(self._news_of(event, before, after, standing))
+            pending_calls.extend(self._calls_for(event, before, after, final_attempts))
             if isinstance(event, Suggested):
-                _tell_all_but(held, event.unheard)
+                _call_all_but(pending_calls, event.unheard)
                 self._proposer.recall(event)
-            _tell_all_but(held, _MOST_UNHEARD)
+            _call_all_but(pending_calls, _MOST_UNHEARD)
             yield
-        _tell_all_but(held, 0)
-        for trial in left:
+        _call_all_but(pending_calls, 0)
+        for trial in abandoned:
             if trial.trial_id not in self._proposer.skipped:
-                self._end_of(trial, failed=True)()
+                self._completion_of(trial, failed=True)()
 
     def ask(self, index: int) -> None:
         """Ask for trial number `index` and post the answer: a trial, or the end of the search."""
@@ -108,29 +113,33 @@ class SearchThread:
         else:
             self._answer(self._proposer.propose(index) or SearchEnded())
 
-    def saw(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
+    def observe(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
         """Pass a report or the end of a trial to the search."""
-        if self._proposer.searcher is None or before is None or before is after:
+        if self._is_finished or self._proposer.searcher is None:
             return
-        for statement in self._news_of(event, before, after):
-            self._told_of += 1
-            self._tell(statement)
-        self._news += 1
+        if before is None or before is after:
+            return
+        for call in self._calls_for(event, before, after):
+            self._calls_made += 1
+            self._tell(call)
+        self._changes_seen += 1
         if self._postponed is not None:
             index, self._postponed = self._postponed, None
             self.ask(index)
 
     async def finish(self, deadline_s: float) -> str | None:
-        """Wait until the search has all results. Returns a warning if it takes too long."""
-        warning = None
-        if self._telling:
-            _, left = await asyncio.wait(self._telling, timeout=deadline_s)
-            if left:
-                warning = (
-                    f"the search algorithm did not take in {len(left)} events in {deadline_s:g} s"
-                )
-        self._user_thread.close()
-        return warning
+        """Wait until the search has all results, and end its thread. Returns a warning if it takes
+        too long."""
+        left: set[asyncio.Future[Any]] = set()
+        try:
+            if self._running_calls:
+                _, left = await asyncio.wait(self._running_calls, timeout=deadline_s)
+        finally:
+            self._is_finished = True
+            self._user_thread.close()
+        if not left:
+            return None
+        return f"the search algorithm did not take in {len(left)} events in {deadline_s:g} s"
 
     def close(self) -> None:
         """Ask nothing more."""
@@ -138,13 +147,13 @@ class SearchThread:
         self._asking.cancel()
 
     async def _ask(self, index: int) -> None:
-        answer, seen, told_of = None, -1, 0
+        answer, seen, calls_made = None, -1, 0
         # Results that arrived during the call may change its answer.
-        while answer is None and self._news != seen:
-            seen, told_of = self._news, self._told_of
+        while answer is None and self._changes_seen != seen:
+            seen, calls_made = self._changes_seen, self._calls_made
             answer = await self._user_thread.ask(lambda: self._proposer.propose(index))
         if isinstance(answer, Suggested):
-            unheard = min(self._told_of - told_of, _MOST_UNHEARD)
+            unheard = min(self._calls_made - calls_made, _MOST_UNHEARD)
             self._answer(replace(answer, unheard=unheard))
         elif answer is not None:
             self._answer(answer)
@@ -160,14 +169,14 @@ class SearchThread:
             self._warn(self._proposer.ended_because)
         self._post(answer)
 
-    def _news_of(
+    def _calls_for(
         self,
         event: Event | None,
         before: Trial | None,
         after: Trial | None,
-        standing: Mapping[str, int] | None = None,
+        final_attempts: Mapping[str, int] | None = None,
     ) -> Iterator[Callable[[], Any]]:
-        """The calls that a change leads to; with `standing`, only the ends that it lists."""
+        """The calls that a change leads to; with `final_attempts`, only the ends that it lists."""
         searcher = self._proposer.searcher
         if searcher is None or before is None or after is None or before is after:
             return
@@ -178,36 +187,38 @@ class SearchThread:
         if pausing := pausing_of(before, after):
             yield partial(getattr(searcher, pausing), after.trial_id)
         if after.status.is_final and not before.status.is_final:
-            stands = standing is None or standing.get(after.trial_id) == after.attempt
-            yield self._end_of(after, failed=after.error is not None) if stands else _nothing
+            stands = final_attempts is None or final_attempts.get(after.trial_id) == after.attempt
+            is_failed = after.error is not None
+            yield self._completion_of(after, failed=is_failed) if stands else _no_call
 
-    def _end_of(self, trial: Trial, *, failed: bool) -> Callable[[], Any]:
+    def _completion_of(self, trial: Trial, *, failed: bool) -> Callable[[], Any]:
         searcher = self._proposer.searcher
         assert searcher is not None
         row = None if trial.row is None else self._row_of(trial)
         # By name: Ray documents (trial_id, result=None, **kwargs) for searchers of the user's.
         return partial(searcher.on_trial_complete, trial.trial_id, result=row, error=failed)
 
-    def _tell(self, statement: Callable[[], Any]) -> None:
-        self._watch(self._user_thread.tell(statement))
+    def _tell(self, call: Callable[[], Any]) -> None:
+        self._watch(self._user_thread.tell(call))
 
-    def _watch(self, telling: asyncio.Future[Any]) -> None:
-        self._telling.add(telling)
-        telling.add_done_callback(self._told)
+    def _watch(self, call: asyncio.Future[Any]) -> None:
+        self._running_calls.add(call)
+        call.add_done_callback(self._on_called)
 
-    def _told(self, telling: asyncio.Future[Any]) -> None:
-        self._telling.discard(telling)
-        error = None if telling.cancelled() else telling.exception()
+    def _on_called(self, call: asyncio.Future[Any]) -> None:
+        self._running_calls.discard(call)
+        error = None if call.cancelled() else call.exception()
         if error is not None:
             self._fail(error)
 
 
-def _tell_all_but(held: deque[Callable[[], Any]], count: int) -> None:
-    while len(held) > count:
-        held.popleft()()
+def _call_all_but(pending_calls: deque[Callable[[], Any]], count: int) -> None:
+    """Make the oldest calls, so that `count` remain."""
+    while len(pending_calls) > count:
+        pending_calls.popleft()()
 
 
-def _nothing() -> None:
+def _no_call() -> None:
     """Replaces a call that a replay leaves out, so that the others keep their numbers."""
 
 
@@ -229,7 +240,7 @@ def _stays_ended(trial: Trial, resumed: Resumed) -> bool:
             return False
 
 
-def _is_left(trial: Trial, resumed: Resumed) -> bool:
+def _is_abandoned(trial: Trial, resumed: Resumed) -> bool:
     """Whether the trial was unfinished and will not be resumed."""
     under_way = bool(trial.attempt) and not trial.status.is_final
     return under_way and trial.status is not Status.STOPPING and resumed.unfinished == "skip"

@@ -9,7 +9,8 @@ from functools import partial
 from typing import Any
 
 from holdfast.experiment.callbacks import callback_states
-from holdfast.experiment.callbacks.thread import CallbackThread, Tell
+from holdfast.experiment.callbacks.messages import Tell
+from holdfast.experiment.callbacks.thread import CallbackThread
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
@@ -38,10 +39,9 @@ def open_journal_writer(
     plan: RunPlan, journal: Journal, tell: Tell, tasks: TaskScope
 ) -> JournalWriter:
     """Open the journal writer and start its projector."""
-    writers: list[JournalWriter] = []
 
     def on_projector(message: list[Any]) -> None:
-        text = writers[0].on_projector(message)
+        text = journal_writer.on_projector(message)
         if text:
             tell(text, "loss")
 
@@ -61,7 +61,7 @@ def open_journal_writer(
         lambda: _start(plan, PROJECTOR, on_projector),
         tasks=tasks,
         first=[opening],
-        again=lambda: writers[0].resend_state(),
+        again=lambda: journal_writer.resend_state(),
         tell=lambda text: tell(text, "warning"),
         given_up=lambda text: tell(
             f"{text}: result.json, progress.csv and snapshots stay behind. The journal is "
@@ -78,13 +78,11 @@ def open_journal_writer(
         warn=lambda text: tell(text, "warning"),
         check_ownership=plan.lock.check_ownership,
     )
-    writers.append(journal_writer)
     return journal_writer
 
 
 def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskScope) -> Uploads:
     """Start the uploader. Returns the controller's side of it."""
-    opened: list[Uploads] = []
     settings = uploader_settings(
         plan.layout,
         plan.remote,
@@ -94,25 +92,29 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
         timeout_s=plan.sync.sync_timeout,
         disk_deadline_s=plan.settings.disk_deadline_s,
     )
-    claimed: list[Claim | None] = [None]
+    claimed: Claim | None = None
+
+    def start() -> BackgroundService:
+        return _start_uploader(plan, replace(settings, claimed=claimed), on_uploader)
 
     def on_uploader(message: list[Any]) -> None:
+        nonlocal claimed
         if message[0] == "opened":
             # A replacement keeps this claim: another one could take the experiment away from a
             # restore elsewhere.
-            claimed[:] = [Claim.parse(message[1])]
-        opened[0].on_uploader(message)
+            claimed = Claim.parse(message[1])
+        uploads.on_uploader(message)
 
-    def brief() -> None:
-        opened[0].resend_state()
+    def resend_state() -> None:
+        uploads.resend_state()
         controller.sweep()
 
     uploader = RestartingService(
         "uploader (it commits and uploads checkpoints)",
-        lambda: _start_uploader(plan, replace(settings, claimed=claimed[0]), on_uploader),
+        start,
         tasks=tasks,
         first=[],
-        again=brief,
+        again=resend_state,
         tell=lambda text: tell(text, "warning"),
         given_up=lambda text: controller.end_with(
             f"{text}. Nothing local is deleted: restore the experiment to continue"
@@ -121,19 +123,11 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
     uploads = Uploads(
         uploader,
         controller.journal_writer,
-        post=controller.post,
-        tell=lambda text: tell(text, "warning"),
-        tell_loss=lambda text: tell(text, "loss"),
-        lost=controller.lose,
-        refused=controller.lose_ownership,
+        host=controller,
         begins=plan.begins,
         is_remote=plan.remote is not None,
-        sync_period_s=plan.sync.sync_period,
-        artifacts=plan.sync.sync_artifacts,
-        with_checkpoints=plan.sync.sync_artifacts_on_checkpoint,
-        brings_artifacts=plan.sync.restore_artifacts,
+        sync=plan.sync,
     )
-    opened.append(uploads)
     return uploads
 
 

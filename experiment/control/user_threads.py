@@ -22,8 +22,8 @@ _Question = tuple[Callable[[], Any], Future[Any]]
 class UserThread:
     """One thread for one piece of user code.
 
-    If a call does not return within its deadline, the thread is abandoned, and a new one makes the
-    remaining calls.
+    It starts with the first call, and runs until `close`. If a call does not return within its
+    deadline, the thread is abandoned, and a new one makes the remaining calls.
     """
 
     def __init__(self, name: str, *, deadline_s: float = DEADLINE_S) -> None:
@@ -37,7 +37,7 @@ class UserThread:
         Raises what the user's code raises, and TuneError at the deadline. The deadline is for one
         question: calls before it have their own.
         """
-        thread = self._started()
+        thread = self._ensure_thread()
         answer = thread.put(question)
         try:
             while True:
@@ -53,13 +53,13 @@ class UserThread:
             self._abandon(thread)
         raise TuneError(f"the {self._name} gave no answer within {self._deadline_s:g} s")
 
-    def tell(self, statement: Callable[[], Any]) -> asyncio.Future[Any]:
-        """Call `statement` after all earlier calls."""
-        return self._started().put(statement)
+    def tell(self, call: Callable[[], Any]) -> asyncio.Future[Any]:
+        """Make `call` after all earlier ones."""
+        return self._ensure_thread().put(call)
 
     def tell_each(self, steps: Iterator[Any]) -> asyncio.Future[Any]:
         """As `tell`, for all of `steps`. Each has its own deadline."""
-        thread, over = self._started(), object()
+        thread, over = self._ensure_thread(), object()
 
         def go_through() -> None:
             while True:
@@ -77,11 +77,7 @@ class UserThread:
             for _, answer in thread.end():
                 answer.cancel()
 
-    def __del__(self) -> None:
-        if self._thread is not None:
-            self._thread.end()
-
-    def _started(self) -> _Thread:
+    def _ensure_thread(self) -> _Thread:
         if self._thread is None:
             self._thread = _Thread(f"holdfast-{self._name}")
         return self._thread
@@ -89,7 +85,7 @@ class UserThread:
     def _abandon(self, thread: _Thread) -> None:
         self._thread = None
         for waiting in thread.end():
-            self._started().queue.put(waiting)
+            self._ensure_thread().queue.put(waiting)
 
 
 class _Thread:

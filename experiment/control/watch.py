@@ -15,14 +15,14 @@ from holdfast.experiment.progress.wording import workers_lines
 from holdfast.experiment.records.place import restore_call
 
 REFRESH_S = 0.25
-# Looking at 1,000 trials takes one or two milliseconds: use at most this part of a core.
-_LOOKING_SHARE = 0.003
+# A summary of 1,000 trials takes one or two milliseconds: use at most this part of a core.
+_SUMMARY_SHARE = 0.003
 # How much longer the end of a run may take than all its deadlines together.
 LEEWAY_S = 30.0
 # How long killing it may take.
 _KILLING_S = 10.0
 _OVERDUE = "Shutdown timed out after {waited_s:.0f} s (a bug in holdfast). Killing all processes"
-_LEFT = (
+_HANGS = (
     "The run hangs, probably in a disk call. holdfast stops waiting for it. The experiment stays "
     "locked until this process ends"
 )
@@ -43,79 +43,126 @@ def watch(
     Raises KeyboardInterrupt after a Ctrl-C, once everything has ended, or hangs and has been
     killed. After another signal the script then ends by that signal.
     """
-    asked, asked_at, ends_by, is_left = 0, 0.0, math.inf, False
     with StopSignals(raises=inline is not None) as signals:
         run.start()
         view.start()
-        looks = Looks(run, view, facts)
-        while True:
-            try:
-                while not (inline.work(run) if inline else run.wait(REFRESH_S)):
-                    for _ in range(signals.take()):
-                        asked, asked_at = asked + 1, time.monotonic()
-                        ends_by = _on_signal(run, view, signals.last, asked)
-                    if time.monotonic() > ends_by:
-                        ends_by = time.monotonic() + _KILLING_S
-                        if not run.is_aborted:
-                            waited_s = time.monotonic() - asked_at
-                            view.message(_OVERDUE.format(waited_s=waited_s), "warning")
-                            run.abort()
-                        elif is_left := run.leave():
-                            break
-                    looks.refresh()
-                break
-            except KeyboardInterrupt:
-                asked, asked_at = asked + 1, time.monotonic()
-                signals.take()
-                ends_by = _on_signal(run, view, signals.last, asked)
-        if is_left:
-            view.message(_LEFT, "warning")
-        else:
-            run.join()
-        looks.refresh(at_once=True)
+        watcher = Watcher(run, view, facts, signals, inline)
+        watcher.watch()
         _finish(run, view, facts)
-    if asked or signals.take():
-        if run.unsaved:
-            view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "loss")
-        call = restore_call(facts.path, run.plan.machine.spec)
-        again = "start this script again, or " if facts.resumes else ""
-        is_unfinished = _is_unfinished(run, facts)
-        text = f"To resume: {again}" if is_unfinished else "The run had finished. Its results: "
-        view.message(f"{text}{call}", "info")
+    if watcher.has_ordered_end or signals.take():
+        _show_rest(run, view, facts)
         deliver(signals.last or signal.SIGINT)
 
 
-def _on_signal(run: Run, view: ProgressView, signum: int, asked: int) -> float:
-    """Start the end of the run. Returns when it must have ended (monotonic seconds)."""
-    settings, failure = run.plan.settings, run.plan.machine.spec.failure
-    closing_s = settings.callback_deadline_s + settings.flush_deadline_s
-    if asked > 1:
-        run.abort()
-        if asked > 2:
-            return time.monotonic()
-        again = "Press Ctrl-C" if signum == signal.SIGINT else "Send it"
-        view.message(
+class Watcher:
+    """Shows a run, and orders its end at a signal: first gently, then by force."""
+
+    def __init__(
+        self,
+        run: Run,
+        view: ProgressView,
+        facts: RunFacts,
+        signals: StopSignals,
+        inline: InlineLauncher | None,
+    ) -> None:
+        self._run, self._view = run, view
+        self._signals = signals
+        self._inline = inline
+        self._refresher = Refresher(run, view, facts)
+        self._orders = 0
+        self._ordered_at = 0.0
+        self._ends_by = math.inf
+
+    @property
+    def has_ordered_end(self) -> bool:
+        return self._orders > 0
+
+    def watch(self) -> None:
+        """Returns when the run has ended, or hangs although everything was killed."""
+        while True:
+            try:
+                has_ended = self._watch()
+                break
+            except KeyboardInterrupt:
+                self._signals.take()
+                self._order_end()
+        if has_ended:
+            self._run.join()
+        else:
+            self._view.message(_HANGS, "warning")
+        self._refresher.refresh(at_once=True)
+
+    def _watch(self) -> bool:
+        """Whether the run has ended; False if it hangs."""
+        while not self._wait():
+            for _ in range(self._signals.take()):
+                self._order_end()
+            if time.monotonic() > self._ends_by and not self._force_end():
+                return False
+            self._refresher.refresh()
+        return True
+
+    def _wait(self) -> bool:
+        """Whether the run has ended. Returns soon if it has not."""
+        if self._inline is not None:
+            return self._inline.work(self._run)
+        return self._run.wait(REFRESH_S)
+
+    def _order_end(self) -> None:
+        """Stop the trials after the first signal, and kill everything after the second.
+
+        After the third, do not wait for what hangs.
+        """
+        self._orders += 1
+        self._ordered_at = time.monotonic()
+        if self._orders == 1:
+            ends_in_s = self._interrupt()
+        else:
+            self._run.abort()
+            ends_in_s = self._announce_killing() if self._orders == 2 else 0.0
+        self._ends_by = time.monotonic() + ends_in_s
+
+    def _interrupt(self) -> float:
+        """Stop the trials. Returns how long the end may take."""
+        run, signum = self._run, self._signals.last
+        settings, failure = run.plan.settings, run.plan.machine.spec.failure
+        is_preempted = signum not in (0, signal.SIGINT)
+        told, again = "Interrupted: trials have", "Press Ctrl-C again"
+        if is_preempted:
+            saving = f"trials have {failure.preemption_grace_s:g} s to save, then"
+            told, again = f"{signal.Signals(signum).name}: {saving}", "Send it again"
+        self._view.message(
+            f"{told} {settings.stop_grace_s:g} s to end, uploads {settings.flush_deadline_s:g} s. "
+            f"{again} to kill everything now",
+            "warning",
+        )
+        run.interrupt(preempted=is_preempted)
+        # A worker has the grace twice if it may finish its step first.
+        graces_s = 2 * settings.stop_grace_s + is_preempted * failure.preemption_grace_s
+        return graces_s + settings.callback_deadline_s + settings.flush_deadline_s + LEEWAY_S
+
+    def _announce_killing(self) -> float:
+        """Returns how long it may take."""
+        again = "Press Ctrl-C" if self._signals.last == signal.SIGINT else "Send it"
+        self._view.message(
             f"Killing all processes. {again} once more to leave processes that hang", "warning"
         )
-        return time.monotonic() + _KILLING_S
-    is_preempted = signum not in (0, signal.SIGINT)
-    told, again = "Interrupted: trials have", "Press Ctrl-C again"
-    if is_preempted:
-        saving = f"trials have {failure.preemption_grace_s:g} s to save, then"
-        told, again = f"{signal.Signals(signum).name}: {saving}", "Send it again"
-    view.message(
-        f"{told} {settings.stop_grace_s:g} s to end, uploads {settings.flush_deadline_s:g} s. "
-        f"{again} to kill everything now",
-        "warning",
-    )
-    run.interrupt(preempted=is_preempted)
-    # A worker has the grace twice if it may finish its step first.
-    graces_s = 2 * settings.stop_grace_s + is_preempted * failure.preemption_grace_s
-    return time.monotonic() + graces_s + closing_s + LEEWAY_S
+        return _KILLING_S
+
+    def _force_end(self) -> bool:
+        """Kill a run that is overdue, or give it up if killing did not help. Returns False once it
+        is given up."""
+        self._ends_by = time.monotonic() + _KILLING_S
+        if self._run.is_aborted:
+            return not self._run.give_up()
+        waited_s = time.monotonic() - self._ordered_at
+        self._view.message(_OVERDUE.format(waited_s=waited_s), "warning")
+        self._run.abort()
+        return True
 
 
-class Looks:
-    """Updates a view, and looks at the run as often as the cost of both allows."""
+class Refresher:
+    """Updates a view, with a new summary as often as the cost of summaries allows."""
 
     def __init__(self, run: Run, view: ProgressView, facts: RunFacts) -> None:
         self._run, self._view, self._facts = run, view, facts
@@ -129,20 +176,31 @@ class Looks:
             view.skipped(prefix, count)
         for prefix, text in taken.lines:
             view.log(prefix, text)
-        summary = self._look(at_once)
+        summary = self._summarize(at_once)
         while run.messages:
             view.message(*run.messages.popleft())
         view.update(summary)
 
-    def _look(self, at_once: bool) -> Summary:
+    def _summarize(self, at_once: bool) -> Summary:
         began, spent, before = time.monotonic(), time.thread_time(), self._summary
         if before is not None and began < self._next_at and not at_once:
             return before
         now = self._summary = self._run.summary(self._facts)
         for text in workers_lines(before, now) if before else ():
             self._view.message(text, "info")
-        self._next_at = began + (time.thread_time() - spent) / _LOOKING_SHARE
+        self._next_at = began + (time.thread_time() - spent) / _SUMMARY_SHARE
         return now
+
+
+def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:
+    """Show what is not in storage, and how to resume."""
+    if run.unsaved:
+        view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "loss")
+    call = restore_call(facts.path, run.plan.machine.spec)
+    again = "start this script again, or " if facts.resumes else ""
+    is_unfinished = _is_unfinished(run, facts)
+    text = f"To resume: {again}" if is_unfinished else "The run had finished. Its results: "
+    view.message(f"{text}{call}", "info")
 
 
 def _is_unfinished(run: Run, facts: RunFacts) -> bool:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import TextIO
 
+from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.progress.error_log import pointer
 from holdfast.experiment.progress.plain_tables import text_table
 from holdfast.experiment.progress.summary import Summary
@@ -106,7 +107,7 @@ class LogView:
     def skipped(self, prefix: str, count: int) -> None:
         _write(self._stream, f"({prefix}) {skipped_text(count)}")
 
-    def message(self, text: str, level: str) -> None:
+    def message(self, text: str, level: Level) -> None:
         _write(self._stream, text if level == "info" else f"{_WORDS.get(level, level)}: {text}")
 
     def finish(self, summary: Summary) -> None:
@@ -165,7 +166,7 @@ class SilentView:
     def skipped(self, prefix: str, count: int) -> None:
         """Nothing to show."""
 
-    def message(self, text: str, level: str) -> None:
+    def message(self, text: str, level: Level) -> None:
         if level in ("error", "loss"):
             _write(self._stream, text)
 

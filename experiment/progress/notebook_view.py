@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from typing import Any, TextIO
 
+from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.progress.log_view import LogView
 from holdfast.experiment.progress.plain_tables import html_table, text_table
 from holdfast.experiment.progress.reporters import notebook_display
@@ -71,7 +72,7 @@ class NotebookView:
     def skipped(self, prefix: str, count: int) -> None:
         self._lines.append(f"({prefix}) {skipped_text(count)}")
 
-    def message(self, text: str, level: str) -> None:
+    def message(self, text: str, level: Level) -> None:
         self._plain.message(text, level)
 
     def finish(self, summary: Summary) -> None:

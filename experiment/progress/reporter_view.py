@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.callbacks.trial_view import TrialView, Views
 from holdfast.experiment.progress.reporters import ProgressReporter
 from holdfast.experiment.progress.summary import Summary
@@ -52,7 +53,7 @@ class ReporterView:
     def skipped(self, prefix: str, count: int) -> None:
         self._lines.skipped(prefix, count)
 
-    def message(self, text: str, level: str) -> None:
+    def message(self, text: str, level: Level) -> None:
         self._lines.message(text, level)
 
     def finish(self, summary: Summary) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from holdfast.experiment.callbacks.callback import Callback
-from holdfast.experiment.callbacks.thread import Tell
+from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.experiment.progress.reporters import is_telling
 from holdfast.experiment.progress.wording import duration, format_value, values_text

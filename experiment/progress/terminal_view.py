@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
+from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.progress.error_log import pointer
 from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.stdout_above import Prints
@@ -116,7 +117,7 @@ class TerminalView:
     def skipped(self, prefix: str, count: int) -> None:
         self._log_buffer.skip(prefix, count)
 
-    def message(self, text: str, level: str) -> None:
+    def message(self, text: str, level: Level) -> None:
         """Shown with the next update, or at once if there is no table any more."""
         text = printable(text, keep="\n")
         self._messages.append((text, _LEVEL_STYLES.get(level, "")))

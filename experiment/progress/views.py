@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Protocol, TextIO
 
+from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.progress.log_view import LogView, SilentView
 from holdfast.experiment.progress.notebook_view import NotebookView
 from holdfast.experiment.progress.summary import Summary
@@ -33,7 +34,7 @@ class ProgressView(Protocol):
     def skipped(self, prefix: str, count: int) -> None:
         """Called when `count` lines of a worker were dropped before the next call of `log`."""
 
-    def message(self, text: str, level: str) -> None:
+    def message(self, text: str, level: Level) -> None:
         """Called with a message for the user; `level` is "info", "warning", "loss" or "error".
 
         A loss is a warning that outputs are lost or incomplete; it is shown at `verbose=0` as
@@ -99,7 +100,7 @@ class UnfailingView:
     def skipped(self, prefix: str, count: int) -> None:
         self._try(lambda view: view.skipped(prefix, count))
 
-    def message(self, text: str, level: str) -> None:
+    def message(self, text: str, level: Level) -> None:
         self._try(lambda view: view.message(text, level))
 
     def finish(self, summary: Summary) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.callbacks.callback import Callback
+from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.thread import names_of
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.logger_callbacks import TBXLoggerCallback
@@ -39,7 +40,7 @@ class TrackerProcesses:
         self,
         jobs: Sequence[TrackerJob],
         start: Start,
-        tell: Callable[[str, str], None],
+        tell: Tell,
         refuse: Callable[[str], None],
         tasks: TaskScope,
     ) -> None:
@@ -83,7 +84,7 @@ class _TrackerProcess:
         self,
         job: TrackerJob,
         start: Start,
-        tell: Callable[[str, str], None],
+        tell: Tell,
         refuse: Callable[[str], None],
         tasks: TaskScope,
     ) -> None:

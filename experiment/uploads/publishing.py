@@ -27,7 +27,6 @@ class Publishing:
         journal_writer: JournalWriter,
         *,
         send: Callable[[Message], None],
-        tell: Callable[[str], None],
         begins: int,
         period_s: float,
         rounds: ArtifactRounds | None,
@@ -36,7 +35,6 @@ class Publishing:
         """`is_timed` is False if storage is local: then it publishes only on demand."""
         self._journal_writer = journal_writer
         self._send = send
-        self._tell = tell
         self._begins = begins
         self._period_s = period_s
         self._rounds = rounds

@@ -5,8 +5,19 @@ Publications come every period, and soon after a checkpoint was committed.
 
 from __future__ import annotations
 
+from holdfast.trial.config import SyncConfig
+
 # A timer may fire a moment early.
 _NEARLY_S = 0.05
+
+
+def rounds_of(sync: SyncConfig) -> ArtifactRounds | None:
+    """None if no artifacts are sent."""
+    if not sync.sync_artifacts:
+        return None
+    return ArtifactRounds(
+        period_s=sync.sync_period, with_checkpoints=sync.sync_artifacts_on_checkpoint
+    )
 
 
 class ArtifactRounds:

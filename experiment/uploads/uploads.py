@@ -12,19 +12,20 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.uploads.host import UploadsHost
 from holdfast.experiment.uploads.publishing import Publishing
 from holdfast.experiment.uploads.questions import StorageQuestions
-from holdfast.experiment.uploads.schedule import ArtifactRounds
+from holdfast.experiment.uploads.schedule import rounds_of
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.events import Event
 from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import Position
 from holdfast.trial.checkpoint import (
     CheckpointRecord,
     checkpoint_dirname,
 )
+from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
 
@@ -35,13 +36,13 @@ _SHOWN_LEFT = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCheckpoint:
-    """A checkpoint that the uploader has not committed yet: when it was ordered, its size, the
-    order."""
+    """A checkpoint that the uploader has not committed yet; `since` is when it was ordered."""
 
     since: float
     files: int
     size_bytes: int
     trial_folder: str
+    folder: str
     order: Message
 
 
@@ -54,37 +55,27 @@ class Caller:
 
 
 class Uploads:
+    """Sends the uploader its orders, and turns its answers into events and messages.
+
+    Everything that an uploader has not answered is repeated to the one that replaces it.
+    """
+
     def __init__(
         self,
         uploader: RestartingService,
         journal_writer: JournalWriter,
         *,
-        post: Callable[[Event], None],
-        tell: Callable[[str], None],
-        tell_loss: Callable[[str], None],
-        lost: Callable[[str, int, str], None],
-        refused: Callable[[str], None],
+        host: UploadsHost,
+        sync: SyncConfig,
         begins: int,
         is_remote: bool,
-        sync_period_s: float,
-        artifacts: bool = False,
-        with_checkpoints: bool = True,
-        brings_artifacts: bool = False,
     ) -> None:
-        """With `artifacts`, artifacts are sent every period and at the end; `with_checkpoints`,
-        also after a checkpoint of their trial was committed. With `brings_artifacts`, trials that
-        ran on another machine get their artifacts here. `tell_loss` is called with a message about
-        files that are not kept, `refused` if another incarnation owns the storage, `lost` for a
-        checkpoint that is gone before it was committed."""
+        """`begins` is the journal's segment in which the experiment begins."""
         self._uploader = uploader
         self._journal_writer = journal_writer
-        self._post = post
-        self._tell = tell
-        self._tell_loss = tell_loss
-        self._lost = lost
-        self._refused = refused
+        self._host = host
         self._is_remote = is_remote
-        self._sync_period_s = sync_period_s
+        self._sync_period_s = sync.sync_period
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, int], WaitingCheckpoint] = {}
         self._held: deque[Callable[[], None]] = deque()
@@ -93,23 +84,19 @@ class Uploads:
         self._publishing = Publishing(
             journal_writer,
             send=uploader.send,
-            tell=tell,
             begins=begins,
-            period_s=sync_period_s,
-            rounds=ArtifactRounds(period_s=sync_period_s, with_checkpoints=with_checkpoints)
-            if artifacts and is_remote
-            else None,
+            period_s=sync.sync_period,
+            rounds=rounds_of(sync) if is_remote else None,
             is_timed=is_remote,
         )
-        self.brings_artifacts = brings_artifacts and is_remote
+        self.brings_artifacts = sync.restore_artifacts and is_remote
         self._upload: UploadProgress | None = None
         self._close_order: Message | None = None
         self._moved_at = 0.0
         self._trouble = ""
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
-        self.opened: asyncio.Future[None] = (
-            self._loop.create_future()
-        )  # done once this run owns the storage
+        # Done once this run owns the storage.
+        self.opened: asyncio.Future[None] = self._loop.create_future()
         self._idle: asyncio.Future[None] = self._loop.create_future()
         self._idle.set_result(None)
         self._told_backlog = False
@@ -127,7 +114,7 @@ class Uploads:
         """Call `answer` when the backlog is shorter. This slows reports down."""
         if not self._told_backlog:
             self._told_backlog = True
-            self._tell(
+            self._host.warn(
                 f"{len(self._waiting)} checkpoints are waiting for upload. report() blocks until "
                 f"one is uploaded"
             )
@@ -182,6 +169,7 @@ class Uploads:
                 files=record.files,
                 size_bytes=record.size_bytes,
                 trial_folder=spec.dirname,
+                folder=folder,
                 order=order,
             )
             self._uploader.send(order)
@@ -219,7 +207,7 @@ class Uploads:
                 waiting = self._waiting.get((trial_id, index))
                 self._done_with(trial_id, index)
                 self._trouble = ""
-                self._post(Committed(trial_id=trial_id, index=index))
+                self._host.post(Committed(trial_id=trial_id, index=index))
                 self._publishing.committed(None if waiting is None else waiting.trial_folder)
             case ["published", int(segment), int(offset)]:
                 self._publishing.published(Position(segment, offset))
@@ -228,7 +216,7 @@ class Uploads:
                 self._moved_at = self._loop.time()
             case ["trouble", str(text)]:
                 self._trouble = text
-                self._tell(f"storage: {text}")
+                self._host.warn(f"storage: {text}")
             case ["uncommitted", str(trial_id), int(index), str(text)]:
                 # Do not wait for it: it is on this disk, and a restore orders it again.
                 self._done_with(
@@ -237,26 +225,31 @@ class Uploads:
                     f"the checkpoint is on this machine and not in storage: {text}",
                 )
                 self._trouble = text
-                self._tell_loss(
+                self._host.warn(
                     f"checkpoint {index} of trial {trial_id} is not kept in storage: {text}. "
-                    f"The local copy stays"
+                    f"The local copy stays",
+                    "loss",
                 )
             case ["lost", str(trial_id), int(index), str(text)]:
                 self._done_with(trial_id, index, text)
-                self._lost(trial_id, index, text)
+                self._host.lose(trial_id, index, text)
             case ["failed", str(what), str(text)]:
                 self._trouble = text
-                self._tell_loss(f"storage gave up on {what}: {text}. The local copy is kept")
+                self._host.warn(
+                    f"storage gave up on {what}: {text}. The local copy is kept", "loss"
+                )
             case ["stuck", str(where), str(why)]:
-                self._tell(f"Cannot delete the superseded checkpoint {where}: {why}. Will retry")
+                self._host.warn(
+                    f"Cannot delete the superseded checkpoint {where}: {why}. Will retry"
+                )
             case ["left", list(lines)]:
-                self._tell(_left(lines))
+                self._host.warn(_left(lines))
             case ["fetched", str(ticket), str(answer)] | ["found", str(ticket), list(answer)]:
                 self.questions.answer(ticket, answer)
             case ["unanswered", str(ticket), str(text)]:
                 self.questions.answer(ticket, StorageUnavailable("ask", "the storage", text))
             case ["warning", str(text)]:
-                self._tell(text)
+                self._host.warn(text)
             case ["progress", int(files), int(total), int(done_bytes), int(total_bytes)]:
                 name = f"{files:,} of {total:,} artifacts"
                 done = UploadProgress(name=name, done_bytes=done_bytes, total_bytes=total_bytes)
@@ -265,7 +258,7 @@ class Uploads:
                 if not self.opened.done():  # a replacement opens it again
                     self.opened.set_result(None)
             case ["refused", str(text)]:
-                self._refused(text)
+                self._host.lose_ownership(text)
             case ["closed", list(failed)]:
                 self._closed.set_result(failed)
             case _:
@@ -311,7 +304,7 @@ class Uploads:
 
     def waiting(self) -> list[str]:
         """The folders of checkpoints that are not committed yet."""
-        return [str(item.order[3]) for item in self._waiting.values()]
+        return [item.folder for item in self._waiting.values()]
 
     async def abandon(self) -> None:
         """End the uploader at once, and leave storage as it is."""
@@ -323,7 +316,7 @@ class Uploads:
         """Finish all orders. Returns what is not in storage. If `is_patient`, the deadline counts
         from the last progress."""
         await self._journal_writer.sync()
-        self._close_order = ["close", deadline_s, *(["patient"] if is_patient else [])]
+        self._close_order = ["close", deadline_s, is_patient]
         self._publishing.stop()
         self._uploader.send(self._close_order)
         ends: list[asyncio.Future[Any]] = [self._closed, self._uploader.ended]

@@ -7,7 +7,7 @@ orders:   ["open", pickled UploaderSettings]
           ["find", ticket, trial, trial's folder, name of the first checkpoint]
           ["publish", segment, offset, begins]  ["artifacts", [folder, ...] or None for all]
           ["bring", ticket, folder]
-          ["close", deadline_s, "patient" if progress extends the deadline]
+          ["close", deadline_s, whether progress extends the deadline]
 answers:  ["opened", key of the claim]  ["warning", text]  ["committed", trial, index]
           ["published", segment, offset]  ["moving"]  ["trouble", text]
           ["fetched", ticket, error]  ["unanswered", ticket, text]  ["refused", text]
@@ -79,8 +79,8 @@ class UploaderProcess:
                 self._begin(self._settings)
             while (message := await inbox.get()) is not None:
                 if message[0] == "close":
-                    _, deadline_s, *manner = message
-                    await self._finish(deadline_s, is_patient=bool(manner))
+                    _, deadline_s, is_patient = message
+                    await self._finish(deadline_s, is_patient=is_patient)
                     break
                 self._order(message)
         if message is not None and self._uploader is not None:

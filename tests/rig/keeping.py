@@ -118,7 +118,7 @@ class Keeping:
             await self._publish()  # only this one may remove what the one before did not name
             await self._settle()
             tell(self._held())
-        await self.orderer.ask(("closed",), "close", 60.0)
+        await self.orderer.ask(("closed",), "close", 60.0, False)
         await serving
         self._journal.abandon()
 

@@ -11,12 +11,12 @@ from typing import Any, cast
 import pytest
 
 from holdfast.experiment.control.controller import Controller, ControllerParts
+from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.uploads.uploads import Uploads
-from holdfast.experiment.workers.shared_capacity import SharedCapacity
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.uploader.lock import ExperimentLock, LockLost
@@ -39,28 +39,28 @@ def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> C
     machine = Machine()
     machine.trials["t_0"] = Trial(spec=spec, next_checkpoint=1)
     idle: Any = SimpleNamespace(report_to=lambda fail: None)
+    plan: Any = SimpleNamespace(
+        machine=machine,
+        layout=Layout(folder),
+        settings=Settings(local_dir=folder),
+        host_resources=MachineResources(total={"CPU": 1}, gpu_names=()),
+        job=SimpleNamespace(group=None),
+        proposer=idle,
+        stopper=None,
+        lock=lock,
+    )
     return Controller(
+        plan,
         ControllerParts(
             tasks=RunTasks(),
-            machine=machine,
-            layout=Layout(folder),
-            settings=Settings(local_dir=folder),
             launcher=idle,
             journal_writer=idle,
-            proposer=idle,
             callbacks=idle,
-            stopper=None,
             open_uploads=lambda controller: cast(Uploads, uploads),
-            capacity=SharedCapacity({"CPU": 1}),
-            gpu_names=(),
-            group=None,
-            full_row_of=lambda trial: {},
-            history=(),
+            tell=lambda text, level: None,
             show_line=lambda *line: None,
-            warn=lambda *text: None,
             on_retry=lambda retry: None,
-            check_ownership=lock.check_ownership,
-        )
+        ),
     )
 
 

@@ -87,7 +87,7 @@ class Stage:
         )
         change = (event, trial, after)
         self.changes.append(change)
-        self.thread.saw(*change)
+        self.thread.observe(*change)
 
     async def suggested(self) -> Suggested:
         await self.arrived.wait()
@@ -194,7 +194,7 @@ def test_an_end_is_reported_by_name_as_ray_documents_it(tmp_path: Path, wrapped:
         stage.thread.ask(0)
         trial = Trial(spec=(await stage.suggested()).spec)
         running = evolve(trial, row={"loss": 2.0}, status=Status.RUNNING)
-        stage.thread.saw(None, running, evolve(running, status=Status.TERMINATED))
+        stage.thread.observe(None, running, evolve(running, status=Status.TERMINATED))
         assert await stage.thread.finish(60) is None
         return search.ends
 

@@ -124,10 +124,11 @@ def test_what_waits_when_it_is_closed_is_cancelled() -> None:
     asyncio.run(main())
 
 
-def test_its_thread_ends_with_it() -> None:
+def test_its_thread_ends_when_it_is_closed() -> None:
     async def main() -> threading.Thread:
         user_thread = UserThread("stopper")
         found: threading.Thread = await user_thread.ask(threading.current_thread)
+        user_thread.close()
         return found
 
     thread = asyncio.run(main())

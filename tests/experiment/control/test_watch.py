@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.control.watch import Looks, watch
+from holdfast.experiment.control.watch import Refresher, watch
 from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.log_view import LogView, SilentView
 from holdfast.experiment.progress.summary import RunFacts, Summary, TrialRow
@@ -134,10 +134,10 @@ def test_messages_come_before_the_picture_and_a_look_waits_for_its_turn() -> Non
 
     run.summary = summary
     stream = io.StringIO()
-    watching = Looks(run, LogView(stream), FACTS)
+    refresher = Refresher(run, LogView(stream), FACTS)
     run.messages.append(("look out", "warning"))
-    watching.refresh()
-    watching.refresh(at_once=True)
+    refresher.refresh()
+    refresher.refresh(at_once=True)
     lines = stream.getvalue().splitlines()
     assert lines[0] == "warning: look out"
     assert "t_0 now has 4 of 4 workers (was 3)" in lines

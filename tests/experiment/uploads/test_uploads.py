@@ -20,6 +20,7 @@ from holdfast.scheduler.events import Event
 from holdfast.syncer.journal import fsync
 from holdfast.syncer.journal.journal import Journal, Position
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
+from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
 from tests.rig.free_tasks import free_tasks
@@ -65,7 +66,7 @@ class Desk:
         is_remote: bool = False,
         sync_period_s: float = 300.0,
         journal_writer: JournalWriter | None = None,
-        **artifacts: bool,
+        artifacts: bool = False,
     ) -> None:
         self.uploader = FakeKeeper()
         self.journal_writer = journal_writer or FakeLedger()
@@ -74,16 +75,23 @@ class Desk:
         self.uploads = Uploads(
             cast(RestartingService, self.uploader),
             cast(JournalWriter, self.journal_writer),
-            post=self.events.append,
-            tell=lambda text: None,
-            tell_loss=lambda text: None,
-            lost=lambda *facts: self.lost.append(facts),
-            refused=lambda text: None,
+            host=self,
+            sync=SyncConfig(sync_period=sync_period_s, sync_artifacts=artifacts),
             begins=0,
             is_remote=is_remote,
-            sync_period_s=sync_period_s,
-            **artifacts,
         )
+
+    def post(self, event: Event) -> None:
+        self.events.append(event)
+
+    def warn(self, text: str, level: str = "warning") -> None:
+        """No user reads it."""
+
+    def lose(self, trial_id: str, index: int, reason: str) -> None:
+        self.lost.append((trial_id, index, reason))
+
+    def lose_ownership(self, text: str) -> None:
+        """No other incarnation is there."""
 
     def commit(self, number: int) -> None:
         spec = TrialSpec(

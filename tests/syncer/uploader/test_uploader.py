@@ -294,7 +294,7 @@ async def test_a_checkpoint_that_is_committed_after_all_is_not_missing_at_the_en
     await kept.desk.answer("uncommitted")
     kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     await kept.desk.answer("committed")
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("closed") == ["closed", []]
 
 
@@ -309,7 +309,7 @@ async def test_a_checkpoint_that_was_never_committed_is_missing_at_the_end_unles
     kept.desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     kept.desk.order("discard", "t1", [FOLDER])
     kept.desk.order("commit", "t2", 0, f"other/{FOLDER}", 1, 0.5)
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     _, missing = await kept.desk.answer("closed")
     assert [text.partition(":")[0] for text in missing] == [f"other/{FOLDER}"]
 
@@ -324,7 +324,7 @@ async def test_a_removal_that_failed_is_reported_but_is_not_missing_in_storage(
     _, where, why = await kept.desk.answer("stuck")
     assert where == stuck
     assert why.startswith("Not a directory")
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("left") == ["left", [f"{stuck}: {why}"]]
     assert await kept.desk.answer("closed") == ["closed", []]
 
@@ -335,7 +335,7 @@ async def test_what_is_being_read_at_the_end_is_listed_and_then_left(
     keeping(kept.memory)
     with Checkpoint(kept.root / FOLDER).as_directory():
         kept.desk.order("discard", "t1", [FOLDER])
-        kept.desk.order("close", 30.0)
+        kept.desk.order("close", 30.0, False)
         place = kept.root / FOLDER
         assert await kept.desk.answer("left") == ["left", [f"{place}: it is being read"]]
         assert await kept.desk.answer("closed") == ["closed", []]
@@ -351,7 +351,7 @@ async def test_what_was_being_read_goes_at_the_end_if_the_reader_has_left(
         kept.desk.order("commit", "t1", 1, "trial", 1, 0.5)  # after it, in the same lane
         await kept.desk.answer("committed")
         assert (kept.root / FOLDER).exists()
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("closed") == ["closed", []]
     assert not (kept.root / FOLDER).exists()
 
@@ -368,7 +368,7 @@ async def test_a_bucket_that_forbids_deletions_is_reported_once_and_no_error_of_
         sealed = kept.grow()
         kept.desk.publish(sealed)
         assert await kept.desk.answer("published") == told_of(sealed)
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("closed") == ["closed", []]
     ((_, where, why),) = [message for message in kept.desk.heard if message[0] == "stuck"]
     assert where == f"memory/{FOLDER}"
@@ -394,7 +394,7 @@ async def test_the_end_does_not_wait_for_a_storage_that_does_not_delete_and_list
     sealed = kept.grow()
     kept.desk.publish(sealed)
     assert await kept.desk.answer("published") == told_of(sealed)
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("left") == ["left", [f"memory/{FOLDER}: not done yet"]]
     assert await kept.desk.answer("closed") == ["closed", []]
 
@@ -413,7 +413,7 @@ async def test_an_upload_that_is_under_way_is_ended_before_its_checkpoint_is_dis
     assert (kept.root / FOLDER / "model").exists()
     store.release()
     assert await kept.desk.answer("committed") == ["committed", "t1", 0]
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("closed") == ["closed", []]
     assert not (kept.root / FOLDER).exists()
 
@@ -428,7 +428,7 @@ async def test_a_publication_removes_what_was_discarded_before_it_was_ordered(
     sealed = kept.grow()
     kept.desk.publish(sealed)
     assert await kept.desk.answer("published") == told_of(sealed)
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("closed") == ["closed", []]
     assert kept.objects_of(FOLDER) == []
     assert not (kept.root / FOLDER).exists()
@@ -456,7 +456,7 @@ async def test_what_is_discarded_after_a_publication_was_ordered_outlives_it(
 
     kept.desk.publish(kept.grow())
     await kept.desk.answer("published")
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     await kept.desk.answer("closed")
     assert kept.objects_of(FOLDER) == []
 
@@ -474,7 +474,7 @@ async def test_what_a_failed_publication_was_to_remove_is_removed_by_the_next(
     assert kept.objects_of(FOLDER) != []
     kept.desk.publish(end)
     await kept.desk.answer("published")
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     assert await kept.desk.answer("closed") == ["closed", []]
     assert kept.objects_of(FOLDER) == []
 
@@ -493,7 +493,7 @@ async def test_a_publication_that_failed_is_reported_at_the_end_also_where_it_wa
         kept.desk.publish(replace(sealed, segment=9))
     store.release()
     await kept.desk.answer("failed")
-    kept.desk.order("close", 30.0)
+    kept.desk.order("close", 30.0, False)
     _, missing = await kept.desk.answer("closed")
     assert [text.partition(":")[0] for text in missing] == ["publish the records"]
 
