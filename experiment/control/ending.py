@@ -148,12 +148,13 @@ class Ending:
             self._tell(missing, "loss")
         unsaved: list[str] = []
         if uploads is not None:
-            left_s = flush_by - loop.time()
+            # Each progress restarts the deadline: 20,000 small files take longer than a minute.
+            # After Ctrl-C it is one for all uploads. The wait for the trackers does not count
+            # against it, because trackers have a deadline of their own.
+            left_s = self._flush_s if self._is_patient else max(1.0, flush_by - loop.time())
             await tracked  # it lists undelivered reports in files, which are persisted too
             if is_remote:
                 uploads.publish()
-            # Each progress restarts the deadline: 20,000 small files take longer than a minute.
-            left_s = self._flush_s if self._is_patient else max(1.0, left_s)
             unsaved = await uploads.close(left_s, is_patient=self._is_patient)
         await journal_writer.close()
         return unsaved

@@ -110,6 +110,7 @@ async def test_what_is_still_there_after_everything_was_killed_is_named(
             uploads=None,
             pool=nowhere,
             close=lambda: None,
+            finish_search=nothing,
             machine=SimpleNamespace(ending=None, trials={}),
         ),
         callbacks=nowhere,
