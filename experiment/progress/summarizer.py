@@ -249,7 +249,7 @@ def _failures(
     causes: Mapping[tuple[str, str], int],
     log_names: tuple[str, str],
 ) -> tuple[FailedTrial, ...]:
-    told = [
+    shown = [
         (t, t.error, user_frame(t.error), logs_of(t.error, log_names))
         for t in failed[:MAX_FAILURES]
         if t.error
@@ -266,7 +266,7 @@ def _failures(
             final=trial.status is Status.ERROR,
             of_cause=causes.get(cause(error.headline, where), 0) if trial.status.is_final else 0,
         )
-        for trial, error, where, (log, other) in told
+        for trial, error, where, (log, other) in shown
     )
 
 

@@ -27,10 +27,10 @@ class WallClock:
 
     def __init__(
         self,
-        told: Callable[[], object] = lambda: time.time(),
+        system_time: Callable[[], object] = lambda: time.time(),
         elapsed: Callable[[], float] = _elapsed,
     ) -> None:
-        self._told = told
+        self._system_time = system_time
         self._elapsed = elapsed
         # One tuple, replaced as a whole, because several threads use it.
         self._last = (0.0, elapsed())
@@ -38,11 +38,11 @@ class WallClock:
     def now(self) -> float:
         """Seconds since 1970, before the year 10000."""
         before, at = self._last
-        elapsed, told = self._elapsed(), self._told()
+        elapsed, system_s = self._elapsed(), self._system_time()
         now = before + (elapsed - at)
         # The comparison is false for NaN.
-        if isinstance(told, float | int) and before <= told <= LATEST_S:
-            now = float(told)
+        if isinstance(system_s, float | int) and before <= system_s <= LATEST_S:
+            now = float(system_s)
         self._last = (now, elapsed)
         return now
 

@@ -39,8 +39,8 @@ class Framework:
         """The message that `what` needs this library; `error` is the error of its import."""
         is_absent = error is None or getattr(error, "name", None) == self.module
         verb = "is not installed" if is_absent else f"cannot be imported ({error})"
-        told = f"{what} needs {self.title}, which {verb}" if what else f"{self.title} {verb}"
-        return f"{told}: pip install 'holdfast[{self.extra}]'"
+        fault = f"{what} needs {self.title}, which {verb}" if what else f"{self.title} {verb}"
+        return f"{fault}: pip install 'holdfast[{self.extra}]'"
 
     def _installed(self) -> str | None:
         """The installed version; None if no package provides it."""

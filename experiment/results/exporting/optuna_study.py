@@ -207,9 +207,9 @@ class _Export:
         for step, value in wanted.intermediate_values.items():
             if step not in known.intermediate_values:
                 storage.set_trial_intermediate_value(at, step, value)
-        for key, told in wanted.user_attrs.items():
-            if known.user_attrs.get(key) != told:
-                storage.set_trial_user_attr(at, key, told)
+        for key, value in wanted.user_attrs.items():
+            if known.user_attrs.get(key) != value:
+                storage.set_trial_user_attr(at, key, value)
         if known.state != wanted.state:
             storage.set_trial_state_values(at, wanted.state, wanted.values)
 
@@ -262,7 +262,7 @@ class _Export:
         self, trial: Trial, params: Mapping[str, Any], kept: Mapping[str, Any]
     ) -> dict[str, Any]:
         metrics = columns_of(readable(dict(trial.row or {})))
-        told = {
+        attributes = {
             TRIAL_ID: trial.trial_id,
             ITERATION: trial.iteration,
             f"{_OWN}folder": trial.spec.dirname,
@@ -272,8 +272,8 @@ class _Export:
             **{f"config/{n}": value for n, value in params.items() if n not in kept},
         }
         if trial.error is not None:
-            told[f"{_OWN}error"] = trial.error.headline
-        return {name: _json_value(value) for name, value in told.items()}
+            attributes[f"{_OWN}error"] = trial.error.headline
+        return {name: _json_value(value) for name, value in attributes.items()}
 
 
 def _local(at: float) -> datetime:

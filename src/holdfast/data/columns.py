@@ -58,8 +58,8 @@ def table_of(columns: Mapping[str, Any]) -> Any:
     made = {str(name): _arrow(str(name), values) for name, values in columns.items()}
     lengths = {name: len(column) for name, column in made.items()}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{name}: {count}" for name, count in lengths.items())
-        raise InvalidConfig(f"the columns of a dataset must have the same length, not {told}")
+        listed = ", ".join(f"{name}: {count}" for name, count in lengths.items())
+        raise InvalidConfig(f"the columns of a dataset must have the same length, not {listed}")
     return pa.table(made)
 
 

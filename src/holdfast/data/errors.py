@@ -24,5 +24,5 @@ def check_batch_size(
     if batch_size is None and or_none:
         return
     if type(batch_size) is not int or batch_size < 1:
-        told = ", or None for whole blocks" if or_none else ""
-        raise InvalidConfig(f"{name}={batch_size!r} must be a whole number from 1 on{told}")
+        more = ", or None for whole blocks" if or_none else ""
+        raise InvalidConfig(f"{name}={batch_size!r} must be a whole number from 1 on{more}")

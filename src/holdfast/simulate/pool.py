@@ -37,9 +37,9 @@ class SimulatedPoolHost(Protocol):
 
     def config_of(self, trial: Trial) -> dict[str, Any]: ...
 
-    def befell(self, kind: str) -> None: ...
+    def count_fault(self, kind: str) -> None: ...
 
-    def vacated(self, seconds: float) -> None: ...
+    def add_busy(self, seconds: float) -> None: ...
 
 
 class SimulatedPool:
@@ -65,7 +65,7 @@ class SimulatedPool:
         self._at: dict[int, SimulatedWorker] = {}
         self._waiting: deque[Launch] = deque()
         self._states: dict[str, dict[int, Any]] = {}
-        self._mishaps: dict[str, int] = {}
+        self._fault_counts: dict[str, int] = {}
 
     # -- orders of the machine ------------------------------------------------------------------
 
@@ -76,7 +76,7 @@ class SimulatedPool:
             place = self._cluster.take()
         else:
             idle.is_gone, place = True, idle.place
-            self._host.vacated(self._host.agenda.elapsed_s - idle.since_s)
+            self._host.add_busy(self._host.agenda.elapsed_s - idle.since_s)
         if place is None:
             self._waiting.append(effect)
         else:
@@ -194,7 +194,7 @@ class SimulatedPool:
 
     def _fate(self, worker: SimulatedWorker) -> tuple[float, Callable[[SimulatedWorker], None]]:
         """The time and kind of the iteration's end."""
-        what = (worker.index, worker.iteration + 1, self._mishaps.get(worker.trial_id, 0))
+        what = (worker.index, worker.iteration + 1, self._fault_counts.get(worker.trial_id, 0))
         drawn = self._luck.draw("iteration", *what)
         faults = self._faults
         if drawn >= faults.failure_rate + faults.crash_rate:
@@ -264,14 +264,14 @@ class SimulatedPool:
 
     def _fail(self, worker: SimulatedWorker) -> None:
         if worker.trains:
-            self._mishap(worker, "user")
+            self._count_fault(worker, "user")
             self._fail_attempt(
                 worker, "user", "SimulatedError", f"in iteration {worker.iteration + 1}"
             )
 
     def _crash(self, worker: SimulatedWorker) -> None:
         if worker.trains:
-            self._mishap(worker, "lost")
+            self._count_fault(worker, "lost")
             self._exit(worker, cause="was killed by the simulation")
 
     def _fail_attempt(
@@ -282,9 +282,9 @@ class SimulatedPool:
         self._host.post(Raised(trial_id=worker.trial_id, attempt=worker.attempt, failure=failure))
         self._host.agenda.after(self._training.stop_s, self._exit, worker)
 
-    def _mishap(self, worker: SimulatedWorker, kind: str) -> None:
-        self._mishaps[worker.trial_id] = self._mishaps.get(worker.trial_id, 0) + 1
-        self._host.befell(kind)
+    def _count_fault(self, worker: SimulatedWorker, kind: str) -> None:
+        self._fault_counts[worker.trial_id] = self._fault_counts.get(worker.trial_id, 0) + 1
+        self._host.count_fault(kind)
 
     def _exit(
         self,
@@ -297,7 +297,7 @@ class SimulatedPool:
         worker.trains, worker.is_gone = False, True
         del self._workers[worker.trial_id], self._at[worker.place]
         self._cluster.give_back(worker.place)
-        self._host.vacated(self._host.agenda.elapsed_s - worker.since_s)
+        self._host.add_busy(self._host.agenda.elapsed_s - worker.since_s)
         self._post_exit(worker.trial_id, worker.attempt, cause, kind)
         self._serve_waiting()
 
@@ -326,7 +326,7 @@ class SimulatedPool:
     def _lose(self, which: tuple[int, int]) -> None:
         node, _ = which
         self._cluster.lose(node)
-        self._host.befell("node")
+        self._host.count_fault("node")
         kind: ProcessFailureKind = "preempted" if self._faults.preempts else "lost"
         for place in self._cluster.places_of(node):
             worker = self._at.get(place)

@@ -126,10 +126,10 @@ def _text(found: Simulation) -> str:
         f"{len(found.trials):,} trials on {found.workers:,} workers: {ended}",
         f"time          {duration(found.duration_s)}",
         f"worker-hours  {hours(found.busy_s)} used, {hours(found.idle_s)} idle",
-        f"reports       {found.reports:,}{_again(found.repeated)}",
+        f"reports       {found.reports:,}{_repeats(found.repeated)}",
     ]
     if found.failures:
-        lines.append(f"faults        {_mishaps(found.failures)}")
+        lines.append(f"faults        {_fault_counts(found.failures)}")
     if found.incumbents:
         last = found.incumbents[-1]
         lines.append(
@@ -147,9 +147,9 @@ def hours(seconds: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _again(repeated: int) -> str:
+def _repeats(repeated: int) -> str:
     return f", {repeated:,} of them repeated iterations" if repeated else ""
 
 
-def _mishaps(failures: Mapping[str, int]) -> str:
+def _fault_counts(failures: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {_FAILURES[kind][count > 1]}" for kind, count in failures.items())

@@ -143,7 +143,7 @@ def play(scene: Scene, policy: TrialScheduler, trace: Trace) -> Simulation:
         reports=tally.reports,
         repeated=tally.repeated,
         events=trace.records,
-        failures=dict(tally.befell),
+        failures=dict(tally.faults),
         warnings=tuple(world.warnings),
         reason=outcome.reason,
         message=outcome.message,

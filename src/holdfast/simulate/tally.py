@@ -34,7 +34,7 @@ class Tally:
         self.best: dict[str, float] = {}
         self.furthest: dict[str, int] = {}
         self.returned: set[str] = set()
-        self.befell: Counter[str] = Counter()
+        self.faults: Counter[str] = Counter()
         self.reports = self.repeated = 0
         self.trained_s = self.busy_s = 0.0
 

@@ -191,8 +191,8 @@ class World:
         """A trial's config as the user's code gets it."""
         return self._scene.config_of(trial)
 
-    def befell(self, kind: str) -> None:
-        self._tally.befell[kind] += 1
+    def count_fault(self, kind: str) -> None:
+        self._tally.faults[kind] += 1
 
-    def vacated(self, seconds: float) -> None:
+    def add_busy(self, seconds: float) -> None:
         self._tally.busy_s += seconds

@@ -289,13 +289,13 @@ _DULL = frozenset({"timestamp", "time_this_iter_s", "time_total_s", "pid", "host
 
 def in_short(event: Event) -> str:
     """An event as one line, with the fields that differ from their defaults."""
-    told = []
+    parts = []
     for part in fields(event):
         value = getattr(event, part.name)
         if part.name in _DULL or value == part.default:
             continue
-        told.append(f"{part.name}={_value_in_short(value)}")
-    return f"{type(event).__name__}({', '.join(told)})"
+        parts.append(f"{part.name}={_value_in_short(value)}")
+    return f"{type(event).__name__}({', '.join(parts)})"
 
 
 def _value_in_short(value: Any) -> str:

@@ -23,11 +23,11 @@ def preemption_agreed() -> bool:
     """
     if running() is None:
         return False
-    told = get_context().preemption_requested()
+    is_preempted = get_context().preemption_requested()
     if get_context().get_world_size() == 1 or not dist.is_initialized():
-        return told
+        return is_preempted
     if not _groups:
         _groups.append(None if dist.get_backend() == "gloo" else dist.new_group(backend="gloo"))
-    flag = torch.tensor([int(told)], dtype=torch.int32)
+    flag = torch.tensor([int(is_preempted)], dtype=torch.int32)
     dist.all_reduce(flag, dist.ReduceOp.MAX, group=_groups[0])
     return bool(flag.item())

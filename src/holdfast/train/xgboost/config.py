@@ -48,10 +48,10 @@ class XGBoostConfig(BackendConfig):
             return
         from xgboost.collective import CommunicatorContext
 
-        tracker, told = self._meet(rank)
+        tracker, arguments = self._meet(rank)
         # XGBoost numbers its ranks in the order of these names, so that they match the trial's.
-        told |= {"dmlc_task_id": f"{rank.rank:08d}", "dmlc_timeout": self.timeout_s}
-        group = CommunicatorContext(**told)
+        arguments |= {"dmlc_task_id": f"{rank.rank:08d}", "dmlc_timeout": self.timeout_s}
+        group = CommunicatorContext(**arguments)
         group.__enter__()
         try:
             yield
@@ -73,6 +73,6 @@ class XGBoostConfig(BackendConfig):
 
         tracker = RabitTracker(rank.world_size, host_ip="127.0.0.1", sortby="task")
         tracker.start()
-        told = dict(tracker.worker_args())
-        rank.meet(json.dumps(told))
-        return tracker, told
+        arguments = dict(tracker.worker_args())
+        rank.meet(json.dumps(arguments))
+        return tracker, arguments
