@@ -69,7 +69,7 @@ class ObjectFolder:
         """Remove all objects. Processes that have mapped one can still read it."""
         while self._folders:
             root, (folder, fd) = self._folders.popitem()
-            shutil.rmtree(folder, ignore_errors=True)  # the next run's sweep removes the rest
+            shutil.rmtree(folder, ignore_errors=True)  # the next run removes the rest
             os.close(fd)
             with suppress(OSError):  # other processes have folders there
                 os.rmdir(_base(root))
@@ -104,7 +104,7 @@ def _temporary_folder() -> str:
         return "/tmp"
 
 
-def sweep(environ: Mapping[str, str]) -> None:
+def remove_abandoned(environ: Mapping[str, str]) -> None:
     """Remove the objects of processes that ended without removing them."""
     for root in roots(environ):
         for folder in _folders(_base(root)):
@@ -152,7 +152,7 @@ def _new_folder(root: str) -> tuple[str, int]:
             os.mkdir(folder, 0o700)
             fd = _locked(folder)
         except (FileNotFoundError, BlockingIOError):
-            continue  # a sweep removed or locked it before this process had locked it
+            continue  # another process removed or locked it before this process had locked it
         if os.path.isdir(folder):
             return folder, fd
         os.close(fd)

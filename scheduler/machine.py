@@ -40,7 +40,7 @@ from holdfast.scheduler.reporting import (
     on_stopper,
 )
 from holdfast.scheduler.resuming import on_resumed
-from holdfast.scheduler.snapshot import recall, restore_state
+from holdfast.scheduler.snapshot import restore_recalled, restore_state
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish, observe
 from holdfast.trial.errors import ImpossibleRecord, TuneError
@@ -140,7 +140,7 @@ class Machine(State):
 
     def _on_recalled(self, event: Recalled) -> list[Effect]:
         """Show the policy each trial and its status; the rows are lost."""
-        recall(self, event)
+        restore_recalled(self, event)
         if self.policy is not None:
             self.policy = self.policy.begun(event.spec)
             for trial in self.trials.values():

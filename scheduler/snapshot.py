@@ -64,7 +64,7 @@ def recalled(machine: State) -> Recalled:
     return Recalled(spec=machine.spec, state=plain)
 
 
-def recall(machine: State, event: Recalled) -> None:
+def restore_recalled(machine: State, event: Recalled) -> None:
     """Raises UnknownRecord."""
     restore_state(machine, {**event.state, "spec": to_fields(event.spec)})
 

@@ -158,13 +158,13 @@ class Controller:
         for event in events:
             self.post(event)
             if isinstance(event, Resumed):
-                self.sweep()
+                self.remove_superseded()
         budget_s = self.machine.spec.budget_s
         if budget_s is not None:
             left_s = max(0.0, budget_s - self.machine.active_s)
             self.tasks.later(left_s, self.post, budget_spent(budget_s))
 
-    def sweep(self) -> None:
+    def remove_superseded(self) -> None:
         """Remove superseded checkpoints that the previous incarnation or uploader left behind."""
         try:
             self._plan.lock.check_ownership()
@@ -174,7 +174,7 @@ class Controller:
         for trial in self.machine.trials.values():
             kept = self.machine.kept_of(trial.trial_id)
             if len(kept) < trial.next_checkpoint:
-                self._uploads().sweep(trial, kept)
+                self._uploads().discard_superseded(trial, kept)
 
     def _turn(self, *, performs: bool = True) -> None:
         self._turning = True

@@ -208,7 +208,7 @@ class Proposer:
         kept = None if sealed == spec.config else sealed
         return Suggested(spec=spec, answer=kept, is_last=is_last)
 
-    def recall(self, suggested: Suggested) -> None:
+    def replay_suggestion(self, suggested: Suggested) -> None:
         """Replay to the searcher what it suggested before a restore."""
         assert isinstance(self._search, Searcher)
         spec = suggested.spec

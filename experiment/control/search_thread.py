@@ -98,7 +98,7 @@ class SearchThread:
             pending_calls.extend(self._calls_for(event, before, after, final_attempts))
             if isinstance(event, Suggested):
                 _call_all_but(pending_calls, event.unheard)
-                self._proposer.recall(event)
+                self._proposer.replay_suggestion(event)
             _call_all_but(pending_calls, _MOST_UNHEARD)
             yield
         _call_all_but(pending_calls, 0)

@@ -107,7 +107,7 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
 
     def resend_state() -> None:
         uploads.resend_state()
-        controller.sweep()
+        controller.remove_superseded()
 
     uploader = RestartingService(
         "uploader (it commits and uploads checkpoints)",

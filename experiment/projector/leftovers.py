@@ -9,7 +9,7 @@ from pathlib import Path
 
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, JOURNAL, STAGING, Layout
 from holdfast.syncer.checkpoint.reading import BeingRead, unread
-from holdfast.syncer.files.durable import delete_tree, put_aside, remove_tree, sweep
+from holdfast.syncer.files.durable import delete_tree, put_aside, remove_leftovers_in, remove_tree
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.trial.checkpoint import checkpoint_number
 from holdfast.trial.trial import Trial
@@ -21,14 +21,14 @@ def remove_leftovers(layout: Layout) -> None:
     No process of an earlier run lives once this run has written its name into the lock.
     """
     before = os.stat(layout.lock).st_mtime
-    sweep(layout.root, before)
+    remove_leftovers_in(layout.root, before)
     for folder in _folders(layout.root):
-        sweep(folder, before)
+        remove_leftovers_in(folder, before)
         if folder.name == JOURNAL:
             continue
         for below in _folders(folder):
             if below.name.startswith(CHECKPOINT_PREFIX):
-                sweep(below, before)
+                remove_leftovers_in(below, before)
             elif below.name == STAGING:
                 _remove_old_staging(below, before)
 

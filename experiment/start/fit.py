@@ -33,7 +33,7 @@ from holdfast.experiment.start.request import Request
 from holdfast.experiment.trackers.supervisor import check_callbacks
 from holdfast.experiment.user_objects.placeholders import UsersValues
 from holdfast.experiment.worker import wrap
-from holdfast.experiment.worker.objects import sweep as sweep_objects
+from holdfast.experiment.worker.objects import remove_abandoned as remove_abandoned_objects
 from holdfast.forked import children_end_here
 from holdfast.syncer.files.disk_deadline import waiting_at_most
 from holdfast.syncer.uploader.lock import Locked
@@ -50,7 +50,7 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
         settings = as_asked(settings, given)
         opened = request.opened or _named(request, settings)
         check_local(opened.place)
-        sweep_objects()
+        remove_abandoned_objects()
         with children_end_here():
             return _fit(request, settings, host_resources, opened)
 

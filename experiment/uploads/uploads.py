@@ -183,7 +183,7 @@ class Uploads:
         order = ["discard", spec.trial_id, [f"{spec.dirname}/{record.dirname}"]]
         self._journal_writer.when_durable(lambda: self._uploader.send(order))
 
-    def sweep(self, trial: Trial, kept: Collection[int]) -> None:
+    def discard_superseded(self, trial: Trial, kept: Collection[int]) -> None:
         """Delete checkpoints that an earlier incarnation superseded and had no time to delete."""
         gone = [n for n in range(trial.next_checkpoint) if n not in kept]
         if gone:

@@ -98,7 +98,7 @@ class _OwnObjects:
                 atexit.unregister(self.close)
 
     def _begin(self) -> None:
-        object_folder.sweep(os.environ)
+        object_folder.remove_abandoned(os.environ)
         self._object_folder = object_folder.ObjectFolder(os.environ)
         atexit.register(self.close)
         close_in_children(self)
@@ -187,9 +187,9 @@ def free_all() -> None:
     _own.close()
 
 
-def sweep() -> None:
+def remove_abandoned() -> None:
     """Remove the objects of processes that were killed."""
-    object_folder.sweep(os.environ)
+    object_folder.remove_abandoned(os.environ)
 
 
 _ADVICE = (

@@ -53,5 +53,5 @@ def _clear_away(unrecorded: Path, number: int, session: Session) -> None:
         session.pass_over(number)
     else:
         if aside is not None:
-            with suppress(OSError):  # the name is free, and the next run sweeps
+            with suppress(OSError):  # the name is free; the next run removes it
                 delete_tree(aside)

@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from holdfast.syncer.checkpoint.download import Remote, fetch, on_what_is_there, with_store
 from holdfast.syncer.errors import StorageError, StorageRefused, from_os_error
-from holdfast.syncer.files.durable import remove_tree, sweep
+from holdfast.syncer.files.durable import remove_leftovers_in, remove_tree
 from holdfast.syncer.files.tree import bytes_below
 from holdfast.syncer.stores.location import Location
 
@@ -216,4 +216,4 @@ def _remove_unread(cache: Path) -> None:
         # Skip copies whose gate is locked, or that may not be removed.
         with suppress(OSError), _gate(copy):
             _remove_if_unread(copy)
-    sweep(cache)
+    remove_leftovers_in(cache)

@@ -70,17 +70,6 @@ def stage(
         return _copy_into_place(source, target, root)
 
 
-def sweep(staging_root: str | os.PathLike[str]) -> None:
-    """Remove leftovers of interrupted stagings. Only the owner of the folder may call this."""
-    try:
-        with os.scandir(staging_root) as entries:
-            left = [entry.path for entry in entries]
-    except FileNotFoundError:
-        return
-    for path in left:
-        remove_tree(path)
-
-
 def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Staged:
     """Copy a directory's content into the new directory `target` (it must not exist).
 

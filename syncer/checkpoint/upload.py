@@ -47,7 +47,7 @@ class CommittedFiles:
     def __init__(self) -> None:
         self._sources: dict[FileFact, _Source] = {}
         self._of_trial: dict[str, set[FileFact]] = {}
-        self._recalled: set[str] = set()
+        self._loaded: set[str] = set()
 
     def remember(self, folder: str, written: Manifest, entries: Iterable[ObjectInfo]) -> None:
         """Remember the objects of a committed checkpoint."""
@@ -77,9 +77,9 @@ class CommittedFiles:
             if not facts:
                 del self._of_trial[source.trial]
 
-    async def recall(self, storage: OwnedStore, trial: str) -> None:
+    async def load(self, storage: OwnedStore, trial: str) -> None:
         """Once per trial: find in storage what an earlier run has committed."""
-        if storage.is_new or trial in self._recalled:
+        if storage.is_new or trial in self._loaded:
             return
         entries = await storage.list(trial)
         markers = [entry.key for entry in entries if entry.name == MANIFEST_NAME]
@@ -93,7 +93,7 @@ class CommittedFiles:
                 self.remember(folder, Manifest.from_bytes(content, folder), below)
             except (NotStored, ManifestMismatch):
                 pass  # it is being removed, or is not a checkpoint
-        self._recalled.add(trial)
+        self._loaded.add(trial)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -122,7 +122,7 @@ class Upload:
             await storage.delete([marker])
         ours = await self._ours(present)
         await storage.delete(sorted(present.keys() - {marker} - ours))
-        await self.committed.recall(storage, self.folder.rpartition("/")[0])
+        await self.committed.load(storage, self.folder.rpartition("/")[0])
         await self._bring_files(ours)
         entries = await self._confirmed()
         await self._put_marker(marker, content)

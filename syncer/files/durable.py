@@ -143,7 +143,8 @@ def remove_tree(path: str | os.PathLike[str]) -> None:
     """Remove a directory and its contents; does nothing if it is missing.
 
     It is first renamed to a hidden name, so that no reader sees a partly deleted checkpoint. If a
-    crash leaves it there, `sweep` removes it. For a symlink, only the link is removed.
+    crash leaves it there, `remove_leftovers_in` removes it. For a symlink, only the link is
+    removed.
     """
     aside = put_aside(path)
     if aside is not None:
@@ -167,7 +168,7 @@ def is_leftover(name: str) -> bool:
     return _LEFTOVER.fullmatch(name) is not None
 
 
-def sweep(folder: str | os.PathLike[str], before: float = float("inf")) -> None:
+def remove_leftovers_in(folder: str | os.PathLike[str], before: float = float("inf")) -> None:
     """Remove the leftovers of interrupted writes and removals in a folder.
 
     Only those that have not changed since `before` (seconds since 1970, by the file system's

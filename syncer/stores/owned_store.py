@@ -167,7 +167,7 @@ class OwnedStore:
     def has_folders(self) -> bool:
         return self._store.has_folders
 
-    async def sweep(self) -> None:
+    async def remove_leftovers(self) -> None:
         """Remove the leftovers of interrupted puts of earlier incarnations."""
         if self._store.has_folders:
             prefix = "" if self._number > 1 else CLAIMS

@@ -57,7 +57,7 @@ class Publication:
         # For each segment, the start of a put that is not confirmed yet.
         self._begun: dict[int, int] = {}
 
-    async def recall(self) -> None:
+    async def read_published(self) -> None:
         """Read what an earlier incarnation has published, so that it is not uploaded again.
 
         Raises ClaimLost if another machine has published more than this machine has: it may have

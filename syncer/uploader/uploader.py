@@ -97,12 +97,12 @@ class Uploader:
         await self._retry.until_done("claim the storage", self._storage.claim)
         if self._storage.is_contestable:
             self._tell(["warning", _CONTESTABLE.format(self._storage.where)])
-        await self._retry.until_done("clean up the storage", self._storage.sweep)
+        await self._retry.until_done("clean up the storage", self._storage.remove_leftovers)
         await self._retry.until_done(
             "look for unfinished uploads", self._storage.recall_unfinished
         )
         await self._mirror.open(is_continued=self._settings.claimed is not None)
-        await self._publication.recall()
+        await self._publication.read_published()
         return self._storage.claimed
 
     async def commit(

@@ -81,13 +81,13 @@ def test_only_what_a_dead_process_has_left_is_swept(
         dead.send_signal(signal.SIGKILL)
         dead.wait()
         assert left.exists()
-        object_folder.sweep(environ)
+        object_folder.remove_abandoned(environ)
         assert not left.parent.exists()
         assert kept.exists()
         assert mine.exists()
         alive.kill()
     own.close()
-    object_folder.sweep(environ)
+    object_folder.remove_abandoned(environ)
     assert list((tmp_path / "objects").iterdir()) == []
 
 
@@ -100,7 +100,7 @@ def test_a_forked_child_leaves_its_parents_objects_alone(environ: dict[str, str]
         own.close()
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
-    object_folder.sweep(environ)  # it has not removed the lock, either
+    object_folder.remove_abandoned(environ)  # it has not removed the lock, either
     assert mapped.read(path) == b"x" * 1000
     own.close()
 
@@ -111,7 +111,7 @@ def test_a_folder_that_others_can_write_to_is_refused(environ: dict[str, str]) -
     base.chmod(0o777)
     with pytest.raises(object_folder.ForeignFolder, match="only this user"):
         object_folder.ObjectFolder(environ).put("object", VALUE)
-    object_folder.sweep(environ)
+    object_folder.remove_abandoned(environ)
     assert (base / "1-theirs").exists()
 
 
@@ -165,7 +165,7 @@ def test_a_disk_too_full_for_a_temporary_folder_disturbs_only_who_puts_something
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "gettempdir", none)
-    object_folder.sweep({})
+    object_folder.remove_abandoned({})
     assert object_folder.roots({}) == (str(memory), "/tmp")
 
 

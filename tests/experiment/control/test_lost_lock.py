@@ -27,10 +27,10 @@ class FakeUploads:
     """Records the trials whose superseded checkpoints it must remove."""
 
     def __init__(self) -> None:
-        self.swept: list[str] = []
+        self.removed: list[str] = []
 
-    def sweep(self, trial: Trial, kept: Collection[int]) -> None:
-        self.swept.append(trial.trial_id)
+    def discard_superseded(self, trial: Trial, kept: Collection[int]) -> None:
+        self.removed.append(trial.trial_id)
 
 
 def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> Controller:
@@ -76,17 +76,17 @@ def test_a_run_begins_no_thread_once_its_lock_is_lost(tmp_path: Path) -> None:
 def test_a_controller_has_nothing_removed_once_its_lock_is_lost_and_ends(tmp_path: Path) -> None:
     lock, uploads = ExperimentLock(tmp_path / ".lock"), FakeUploads()
 
-    async def sweep() -> Controller:
+    async def remove() -> Controller:
         controller = controller_of(tmp_path, lock, uploads)
-        controller.sweep()
-        assert uploads.swept == ["t_0"]
+        controller.remove_superseded()
+        assert uploads.removed == ["t_0"]
         (tmp_path / ".lock").unlink()
-        controller.sweep()
+        controller.remove_superseded()
         controller.close()
         return controller
 
-    controller = asyncio.run(sweep())
-    assert uploads.swept == ["t_0"]
+    controller = asyncio.run(remove())
+    assert uploads.removed == ["t_0"]
     assert controller.has_lost_ownership
     assert "it was removed" in str(controller.fault)
     lock.release()

@@ -165,7 +165,7 @@ def test_an_answer_from_a_later_space_is_recalled_with_the_objects_of_that(
     proposer.open()
     suggested = proposer.propose(0)
     assert isinstance(suggested, Suggested)
-    proposer.recall(suggested)
+    proposer.replay_suggestion(suggested)
     assert search.recalled == {"x": wanted}
 
 

@@ -112,7 +112,7 @@ class Desk:
         if how == "discard":
             self.uploads.discard(spec, record)
         else:
-            self.uploads.sweep(Trial(spec=spec, next_checkpoint=2), {1})
+            self.uploads.discard_superseded(Trial(spec=spec, next_checkpoint=2), {1})
 
     @property
     def publications(self) -> int:
@@ -355,7 +355,7 @@ async def test_everybody_whom_back_pressure_held_is_answered() -> None:
     assert len(desk.events) == 3 * BACKLOG
 
 
-@pytest.mark.parametrize("how", ["discard", "sweep"])
+@pytest.mark.parametrize("how", ["discard", "discard_superseded"])
 async def test_nothing_superseded_is_removed_before_the_journal_is_on_the_disk_after_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
@@ -371,7 +371,7 @@ async def test_nothing_superseded_is_removed_before_the_journal_is_on_the_disk_a
     await disk.journal_writer.close()
 
 
-@pytest.mark.parametrize("how", ["discard", "sweep"])
+@pytest.mark.parametrize("how", ["discard", "discard_superseded"])
 async def test_nothing_superseded_is_removed_once_the_journal_counts_as_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:

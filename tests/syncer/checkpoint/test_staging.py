@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.checkpoint import manifest, staging
+from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.staging import stage
 from holdfast.syncer.errors import (
     AlreadyStored,
@@ -170,15 +170,6 @@ def test_a_kernel_that_copies_nothing_is_not_believed(
     monkeypatch.setattr(os, "copy_file_range", lambda *_: 0, raising=False)
     stage(source, target, staging_root=root)
     assert _content(target) == _content(source)
-
-
-def test_a_sweep_removes_what_interrupted_stagings_left(source: Path, root: Path) -> None:
-    root.mkdir(parents=True)
-    source.rename(root / "half")
-    (root / "file").write_bytes(b"x")
-    staging.sweep(root)
-    staging.sweep(root / "nothing")
-    assert os.listdir(root) == []
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])

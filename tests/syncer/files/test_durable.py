@@ -110,15 +110,15 @@ def test_an_interrupted_removal_is_invisible_and_is_swept(
             durable.remove_tree(tree)
     assert not tree.exists()
     assert [durable.is_leftover(name) for name in os.listdir(tmp_path)] == [True]
-    durable.sweep(tmp_path)
+    durable.remove_leftovers_in(tmp_path)
     assert os.listdir(tmp_path) == []
 
 
 def test_a_sweep_leaves_users_files_alone(tmp_path: Path) -> None:
     for name in [".tmp-mine", ".removed-notes.txt", "x"]:
         (tmp_path / name).write_bytes(b"x")
-    durable.sweep(tmp_path)
-    durable.sweep(tmp_path / "nothing")
+    durable.remove_leftovers_in(tmp_path)
+    durable.remove_leftovers_in(tmp_path / "nothing")
     assert len(os.listdir(tmp_path)) == 3
 
 
