@@ -128,7 +128,7 @@ def _pickler(file: Any, take: Any, packages: set[str]) -> Any:
             if package == "numpy" and type(value).__name__ == "ndarray" and _has_gaps(value):
                 return value.copy().__reduce_ex__(5)
             if package == "pyarrow" and hasattr(value, "buffers") and _is_slice(value):
-                return _compacted(value).__reduce_ex__(5)
+                return _compact(value).__reduce_ex__(5)
             return super().reducer_override(value)
 
     return Pickler(file, protocol=5, buffer_callback=take)
@@ -144,7 +144,7 @@ def _is_slice(array: Any) -> bool:
     return bool(array.get_total_buffer_size() > 2 * array.nbytes + ALIGNMENT)
 
 
-def _compacted(array: Any) -> Any:
+def _compact(array: Any) -> Any:
     """A copy of the array alone; Arrow's own pickle would contain the complete buffers."""
     import pyarrow as pa
 

@@ -109,7 +109,7 @@ def remove_abandoned(environ: Mapping[str, str]) -> None:
     for root in roots(environ):
         for folder in _folders(_base(root)):
             with suppress(OSError):  # its process lives, or another process has removed it
-                fd = _locked(folder)
+                fd = _lock(folder)
                 try:
                     shutil.rmtree(folder, ignore_errors=True)
                 finally:
@@ -150,7 +150,7 @@ def _new_folder(root: str) -> tuple[str, int]:
         folder = os.path.join(base, f"{os.getpid()}-{secrets.token_hex(4)}")
         try:
             os.mkdir(folder, 0o700)
-            fd = _locked(folder)
+            fd = _lock(folder)
         except (FileNotFoundError, BlockingIOError):
             continue  # another process removed or locked it before this process had locked it
         if os.path.isdir(folder):
@@ -158,7 +158,7 @@ def _new_folder(root: str) -> tuple[str, int]:
         os.close(fd)
 
 
-def _locked(folder: str) -> int:
+def _lock(folder: str) -> int:
     """Lock a folder. Raises BlockingIOError if another descriptor, here or elsewhere, has the
     lock."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -23,21 +23,21 @@ def on_end(process: subprocess.Popen[bytes], tell: Callable[[], None]) -> Callab
     return _watch_thread(process, tell) if pidfd is None else _watch_pidfd(pidfd, tell)
 
 
-async def reaped(process: subprocess.Popen[bytes], patience_s: float | None = None) -> str:
-    """Wait for a process that was ordered to end. After `patience_s` seconds (default
+async def reaped(process: subprocess.Popen[bytes], deadline_s: float | None = None) -> str:
+    """Wait for a process that was ordered to end. After `deadline_s` seconds (default
     `EXIT_DEADLINE_S`) kill it, and after as many more stop waiting. Returns what was done; "" if
     it ended by itself."""
-    patience_s = EXIT_DEADLINE_S if patience_s is None else patience_s
+    deadline_s = EXIT_DEADLINE_S if deadline_s is None else deadline_s
     if process.poll() is not None:
         return ""
     ended = asyncio.Event()
     stop = on_end(process, ended.set)
     done = ""
     try:
-        if not await happens(ended, patience_s):
-            done = f"did not end within {patience_s:g} s and was killed by holdfast"
+        if not await happens(ended, deadline_s):
+            done = f"did not end within {deadline_s:g} s and was killed by holdfast"
             process.kill()
-            if not await happens(ended, patience_s):
+            if not await happens(ended, deadline_s):
                 return abandon(process)
     finally:
         stop()

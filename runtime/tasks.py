@@ -30,7 +30,7 @@ class TaskScope:
 
     def start(self, work: Work[R]) -> asyncio.Task[R | None]:
         """Run `work` in a task, whose result is None if `work` raised."""
-        task = self._own(self._performed(work))
+        task = self._own(self._perform(work))
         # If the task is cancelled before its first step, `work` was never awaited.
         task.add_done_callback(lambda _: work.close())
         return task
@@ -57,7 +57,7 @@ class TaskScope:
             task.cancel()
         return task
 
-    async def _performed(self, work: Work[R]) -> R | None:
+    async def _perform(self, work: Work[R]) -> R | None:
         try:
             return await work
         except asyncio.CancelledError:

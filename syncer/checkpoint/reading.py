@@ -49,7 +49,7 @@ def reading(directory: str, operation: str) -> Iterator[None]:
 def unread(directory: str | os.PathLike[str]) -> Iterator[None]:
     """Prevent new readers of a directory that will be removed. Raises BeingRead if it has
     readers."""
-    descriptor = _opened(directory)
+    descriptor = _open_directory(directory)
     try:
         if descriptor is not None:
             _exclude(descriptor, directory)
@@ -72,7 +72,7 @@ def missing(where: str, operation: str, cause: str) -> CheckpointGone:
     return CheckpointGone(operation, where, cause, _REMOVED)
 
 
-def _opened(directory: str | os.PathLike[str]) -> int | None:
+def _open_directory(directory: str | os.PathLike[str]) -> int | None:
     """A descriptor; None if the directory is missing or unreadable: it cannot be locked."""
     try:
         return os.open(directory, _DIRECTORY)
@@ -82,7 +82,7 @@ def _opened(directory: str | os.PathLike[str]) -> int | None:
 
 def _enter(directory: str, operation: str) -> int | None:
     """A descriptor with a shared lock on the directory; None if it cannot be locked."""
-    while (descriptor := _opened(directory)) is not None:
+    while (descriptor := _open_directory(directory)) is not None:
         try:
             _share(descriptor, directory, operation)
             if _is_still(descriptor, directory, operation):

@@ -124,7 +124,7 @@ class Upload:
         await storage.delete(sorted(present.keys() - {marker} - ours))
         await self.committed.load(storage, self.folder.rpartition("/")[0])
         await self._bring_files(ours)
-        entries = await self._confirmed()
+        entries = await self._confirm()
         await self._put_marker(marker, content)
         self.committed.remember(self.folder, self.written, entries)
 
@@ -157,7 +157,7 @@ class Upload:
             tasks.create_task(self.storage.upload_small(small, self._note_done))
 
     async def _bring(self, key: str, name: str, fact: FileFact) -> None:
-        if await self._copied(key, name, fact):
+        if await self._try_to_copy(key, name, fact):
             return
         try:
             stored = await self.storage.upload_new(key, self.directory / name)
@@ -174,7 +174,7 @@ class Upload:
             moved_on()
         self._done[key] = stored.etag
 
-    async def _copied(self, key: str, name: str, fact: FileFact) -> bool:
+    async def _try_to_copy(self, key: str, name: str, fact: FileFact) -> bool:
         source = self.committed.find(fact)
         if source is None or source.key == key:
             return False
@@ -196,7 +196,7 @@ class Upload:
         self._note_done(key, stored)
         return True
 
-    async def _confirmed(self) -> list[ObjectInfo]:
+    async def _confirm(self) -> list[ObjectInfo]:
         """The objects as the storage lists them. Raises StorageUnavailable if one is missing."""
         entries = await self.storage.list(self.folder)
         if missing := self._missing(entries):

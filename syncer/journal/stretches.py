@@ -156,7 +156,7 @@ class SegmentFile:
         self._journal = journal
         self._segment = segment
         self._start = 0
-        self._file = _opened(journal, segment, 0)
+        self._file = _open_stretch(journal, segment, 0)
 
     def __enter__(self) -> SegmentFile:
         return self
@@ -183,7 +183,7 @@ class SegmentFile:
         if start == self._start:
             return False  # the current stretch is empty, so the next would be itself
         try:
-            following = _opened(self._journal, self._segment, start)
+            following = _open_stretch(self._journal, self._segment, start)
         except FileNotFoundError:
             return False
         self._file.close()
@@ -191,5 +191,5 @@ class SegmentFile:
         return True
 
 
-def _opened(journal: Path, segment: int, start: int) -> BinaryIO:
+def _open_stretch(journal: Path, segment: int, start: int) -> BinaryIO:
     return open_regular(journal / stretch_name(segment, start))

@@ -102,7 +102,7 @@ class ArrowStore(PutsAtOnce):
         size = await self._change(
             "put", key, lambda: self._into_place(path, write), allowance_s(size)
         )
-        return await self._confirmed("put", key, size)
+        return await self._confirm("put", key, size)
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         origin, path = self._path(source.key), self._path(key)
@@ -122,9 +122,9 @@ class ArrowStore(PutsAtOnce):
         size = await self._change(
             "copy", key, lambda: self._into_place(path, duplicate), allowance_s(source.size)
         )
-        return await self._confirmed("copy", key, size)
+        return await self._confirm("copy", key, size)
 
-    async def _confirmed(self, operation: str, key: str, size: int) -> PutResult:
+    async def _confirm(self, operation: str, key: str, size: int) -> PutResult:
         stored = await self._call(operation, key, lambda: self._info(self._path(key)))
         if stored is None or stored.size != size:
             found = "no such object" if stored is None else f"{stored.size} bytes"
@@ -155,11 +155,11 @@ class ArrowStore(PutsAtOnce):
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         folder = f"{self._root}/{folder_prefix(prefix)}".rstrip("/")
-        found = await self._found(prefix, folder)
+        found = await self._find(prefix, folder)
         return [entry for entry in found if leftovers or not is_leftover(entry.name)]
 
-    async def _found(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
-        return await self._call("list", prefix, lambda: self._listed(folder))
+    async def _find(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
+        return await self._call("list", prefix, lambda: self._list_folder(folder))
 
     async def head(self, key: str) -> ObjectInfo | None:
         path = self._path(key)
@@ -311,7 +311,7 @@ class ArrowStore(PutsAtOnce):
         info = self._fs.get_file_info(path)
         return info if info.type is arrow_fs.FileType.File else None
 
-    def _listed(self, folder: str) -> Sequence[ObjectInfo]:
+    def _list_folder(self, folder: str) -> Sequence[ObjectInfo]:
         import pyarrow.fs as arrow_fs
 
         self._forget_listings()

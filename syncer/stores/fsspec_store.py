@@ -80,7 +80,7 @@ class FsspecStore(ArrowStore):
             failure = error
         for key, (_, data), is_proved in zip(sources, contents, proved, strict=False):
             size = len(data)
-            there = PutResult(size=size) if is_proved else await self._confirmed("put", key, size)
+            there = PutResult(size=size) if is_proved else await self._confirm("put", key, size)
             stored(key, there)
         if failure is not None:
             raise failure
@@ -105,7 +105,7 @@ class FsspecStore(ArrowStore):
         )
         if proved == [True]:
             return PutResult(size=len(data))
-        return await self._confirmed("put", key, len(data))
+        return await self._confirm("put", key, len(data))
 
     async def _whole(self, key: str, source: bytes | Path) -> bytes | None:
         """The current bytes of the source; None if they are too many for memory."""
@@ -125,7 +125,7 @@ class FsspecStore(ArrowStore):
             "delete", [key], lambda ended: self._calls.delete(path, ended), LOOKUP_S
         )
 
-    async def _found(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
+    async def _find(self, prefix: str, folder: str) -> Sequence[ObjectInfo]:
         """One listing; pyarrow would make another one first, to find out whether the folder
         exists."""
         self._forget_listings()

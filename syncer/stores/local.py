@@ -130,13 +130,13 @@ class LocalStore(PutsAtOnce):
         return self.root / key
 
     def _copy(self, source: str, key: str) -> PutResult:
-        with self._opened(source) as original:
+        with self._open_object(source) as original:
             return self._put(key, original, False)
 
     def _put(self, key: str, source: bytes | Path | BinaryIO, create_only: bool) -> PutResult:
         target = self._path(key)
         temporary = target.parent / f"{TEMPORARY}{unique()}"
-        file = _created(temporary)
+        file = _create_file(temporary)
         try:
             with file:
                 size = _write(file, source)
@@ -150,7 +150,7 @@ class LocalStore(PutsAtOnce):
     def _get(self, key: str, target: Path) -> int:
         temporary = target.parent / f"{TEMPORARY}{unique()}"
         try:
-            with self._opened(key) as source, open(temporary, "xb", 0) as file:
+            with self._open_object(key) as source, open(temporary, "xb", 0) as file:
                 size = _write(file, source)
             os.replace(temporary, target)
         finally:
@@ -158,10 +158,10 @@ class LocalStore(PutsAtOnce):
         return size
 
     def _read(self, key: str) -> bytes:
-        with self._opened(key) as source:
+        with self._open_object(key) as source:
             return source.read()
 
-    def _opened(self, key: str) -> BinaryIO:
+    def _open_object(self, key: str) -> BinaryIO:
         try:
             return open_regular(self._path(key))
         except IsADirectoryError as error:
@@ -211,7 +211,7 @@ def _raise_unless_missing(error: OSError) -> None:
         raise error
 
 
-def _created(path: Path) -> FileIO:
+def _create_file(path: Path) -> FileIO:
     """Create a file and its folders. A simultaneous deletion may remove the folders again."""
     for _ in range(FOLDER_ATTEMPTS):
         with suppress(FileNotFoundError, FileExistsError):

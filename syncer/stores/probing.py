@@ -216,12 +216,12 @@ class _Probe:
 
     async def _list(self) -> _Seen:
         listed = {e.key: e.size for e in await self._store.list(self._folder)}
-        missing = [key for key in self._confirmed() if key not in listed]
+        missing = [key for key in self._confirmed_keys() if key not in listed]
         if missing:
             raise _Bad("list", self._folder, f"{len(missing)} objects are not in the listing")
         return _Seen(told=f"{len(listed)} objects, all listed at once")
 
-    def _confirmed(self) -> list[str]:
+    def _confirmed_keys(self) -> list[str]:
         return [*self._small, *([self._large] if self._has_large else [])]
 
     async def _read(self) -> _Seen:

@@ -40,7 +40,7 @@ class Holder:
             pid=pid,
             host=os.uname().nodename,
             command=_command(sys.orig_argv),
-            started=_started(pid),
+            started=_start_time(pid),
             since=time.time(),
         )
 
@@ -71,7 +71,7 @@ class Holder:
         the same pid."""
         if self.host != os.uname().nodename or self.pid <= 0 or not is_alive(self.pid):
             return False
-        now = _started(self.pid)
+        now = _start_time(self.pid)
         return not (self.started and now) or abs(now - self.started) < _TOLERANCE_S
 
     def __str__(self) -> str:
@@ -172,7 +172,7 @@ def _number(value: Any, kind: type, *, most: float) -> Any:
     return kind(value) if is_number and 0 <= value <= most else kind(0)
 
 
-def _started(pid: int) -> float:
+def _start_time(pid: int) -> float:
     """The start time of the process (seconds since 1970); 0 if it is not known."""
     import psutil
 

@@ -166,13 +166,13 @@ class Uploader:
 
     async def _look_for(self, folder: str) -> None:
         """Raise NotStored or ManifestMismatch unless the checkpoint is complete in storage."""
-        storage, found = await self._listed(folder)
+        storage, found = await self._committed_files(folder)
         data = await storage.read(f"{folder}/{MANIFEST_NAME}")
         sizes = {key.removeprefix(f"{folder}/"): size for key, size in found.items()}
         if problems := Manifest.from_bytes(data, folder).differences(sizes):
             raise ManifestMismatch(folder, problems)
 
-    async def _listed(self, folder: str) -> tuple[OwnedStore, dict[str, int]]:
+    async def _committed_files(self, folder: str) -> tuple[OwnedStore, dict[str, int]]:
         """The storage, and the keys of a committed checkpoint there with sizes. Raises
         NotStored."""
         storage = self._storage
@@ -232,7 +232,7 @@ class Uploader:
         await self._retry.until_done(f"fetch {folder}", lambda: self._fetch(folder))
 
     async def _fetch(self, folder: str) -> None:
-        storage, keys = await self._listed(folder)
+        storage, keys = await self._committed_files(folder)
         target = self._settings.root / folder
         partial = target.with_name(f"{TEMPORARY}{unique()}")
         try:

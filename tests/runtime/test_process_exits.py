@@ -78,7 +78,7 @@ async def test_a_process_that_does_not_end_in_time_is_killed(
     process: subprocess.Popen[bytes],
 ) -> None:
     process.terminate()
-    await reaped(process, patience_s=0.01)
+    await reaped(process, deadline_s=0.01)
     assert process.returncode == -signal.SIGKILL
 
 
@@ -86,6 +86,6 @@ async def test_nothing_stays_open(process: subprocess.Popen[bytes]) -> None:
     asyncio.get_running_loop().run_in_executor(None, int)  # a pool keeps what it needs
     fds = count_fds()
     on_end(process, lambda: None)
-    await reaped(process, patience_s=0.01)
+    await reaped(process, deadline_s=0.01)
     await asyncio.sleep(0.0)
     assert count_fds() <= fds + 1

@@ -144,7 +144,7 @@ async def test_what_sigkill_does_not_end_is_left_after_a_while(
 ) -> None:
     """Like a process that hangs in the kernel."""
     monkeypatch.setattr(process, "kill", lambda: None)
-    told = await process_exits.reaped(process, patience_s=0.01)
+    told = await process_exits.reaped(process, deadline_s=0.01)
     assert f"(pid {process.pid}) still exists after SIGKILL" in told
     process.returncode = None
 

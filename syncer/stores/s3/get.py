@@ -27,7 +27,7 @@ async def download(s3: Any, bucket_key: Mapping[str, str], target: Path) -> int:
         size = int(answer["ContentLength"])
         deadline.reschedule(loop.time() + allowance_s(size))
         try:
-            with _created(temporary) as file:
+            with _create(temporary) as file:
                 async with answer["Body"] as body:
                     # Written on the loop: a chunk goes to the page cache in less time than a
                     # thread takes to wake.
@@ -44,5 +44,5 @@ async def download(s3: Any, bucket_key: Mapping[str, str], target: Path) -> int:
     return got
 
 
-def _created(path: Path) -> FileIO:
+def _create(path: Path) -> FileIO:
     return open(path, "xb", buffering=0)

@@ -82,7 +82,7 @@ class Multipart:
     async def upload(self) -> PutResult:
         """Send all parts and complete. Raises StorageError."""
         mark = put_mark({"IfNoneMatch": "*"})
-        upload_id, there = await self._resumed() or (await self._started(mark), {})
+        upload_id, there = await self._find_interrupted() or (await self._start(mark), {})
         upload = {**self.bucket_key, "UploadId": upload_id}
         try:
             etags = await self._send_parts(upload, there)
@@ -93,15 +93,15 @@ class Multipart:
             else:
                 self.leave(upload_id)
             raise
-        return await self._confirmed()
+        return await self._confirm()
 
-    async def _started(self, mark: Mapping[str, Any]) -> str:
+    async def _start(self, mark: Mapping[str, Any]) -> str:
         started = await self.call(
             lambda s3: s3.create_multipart_upload(**self.bucket_key, **mark), _REQUEST_S
         )
         return str(started["UploadId"])
 
-    async def _resumed(self) -> tuple[str, dict[int, tuple[int, str]]] | None:
+    async def _find_interrupted(self) -> tuple[str, dict[int, tuple[int, str]]] | None:
         """The id of the interrupted upload with the sizes and ETags of its parts, if it exists."""
         if self.begun is None:
             return None
@@ -160,7 +160,7 @@ class Multipart:
 
         await self.call(complete, _REQUEST_S)
 
-    async def _confirmed(self) -> PutResult:
+    async def _confirm(self) -> PutResult:
         found = await self.call(lambda s3: s3.head_object(**self.bucket_key), _REQUEST_S)
         if found["ContentLength"] != self.size:
             cause = f"{self.size} bytes were sent, but the store has {found['ContentLength']}"

@@ -228,7 +228,7 @@ class S3Store:
 
     async def unfinished(self, prefix: str = "") -> list[str]:
         try:
-            uploads = await self._listed(prefix, UPLOADS)
+            uploads = await self._list_entries(prefix, UPLOADS)
         except (StorageRefused, NotStored):  # without permission to list, nothing is continued
             return []
         await self._unfinished.add(uploads)
@@ -265,14 +265,14 @@ class S3Store:
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         entries: dict[str, ObjectInfo] = {}
-        for item in await self._listed(prefix, OBJECTS):
+        for item in await self._list_entries(prefix, OBJECTS):
             entry = self._entry(item)
             # Consoles and other tools create empty objects that stand for folders.
             if not item["Key"].endswith("/") and (leftovers or not is_leftover(entry.name)):
                 entries[entry.key] = entry
         return [entries[key] for key in sorted(entries)]
 
-    async def _listed(self, prefix: str, kind: Listing) -> Sequence[Mapping[str, Any]]:
+    async def _list_entries(self, prefix: str, kind: Listing) -> Sequence[Mapping[str, Any]]:
         """List the entries of this kind in the folder and below."""
 
         async def ask(query: dict[str, Any]) -> Mapping[str, Any]:

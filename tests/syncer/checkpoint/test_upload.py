@@ -327,7 +327,7 @@ async def test_a_put_of_an_older_incarnation_that_comes_between_is_replaced(
             await store.put(late.pop(), b"old")
         return False
 
-    monkeypatch.setattr(Upload, "_copied", be_late)
+    monkeypatch.setattr(Upload, "_try_to_copy", be_late)
     experiment.stage(FIRST, model=b"new")
     uploader = await experiment.opened()
     await uploader.commit("t", 0, FIRST)
