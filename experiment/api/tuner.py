@@ -14,7 +14,7 @@ from holdfast.experiment.results.earlier_run import EarlierRun, earlier_run
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.start.extension import Wanted
 from holdfast.experiment.start.request import Request
-from holdfast.experiment.start.restore_request import restored_request
+from holdfast.experiment.start.restore_request import RestoreArguments, restored_request
 from holdfast.experiment.start.resume_checks import check_resume, settings_in, settings_of
 from holdfast.experiment.start.untrusted_restore import check_arguments
 from holdfast.experiment.worker import wrap
@@ -133,14 +133,17 @@ class Tuner:
         try:
             restored = restored_request(
                 opened,
-                script.trainable,
-                resume=resume_config,
-                wanted=wanted,
-                extend=extend,
-                runtime_env=run.runtime_env,
-                script=script,
-                trusted=trusted,
-                instead=(None, None) if trusted else (script.tune, script.run),
+                RestoreArguments(
+                    trainable=script.trainable,
+                    resume=resume_config,
+                    wanted=wanted,
+                    extend=extend,
+                    runtime_env=run.runtime_env,
+                    script=script,
+                    trusted=trusted,
+                    tune_config=None if trusted else script.tune,
+                    run_config=None if trusted else script.run,
+                ),
             )
         except InvalidConfig:
             if opened.ended_without_results():
@@ -288,9 +291,8 @@ class Tuner:
                 tuner._results = tuner._earlier.results
                 return tuner
         config = path if isinstance(path, RunConfig) else None
-        request = restored_request(
-            opened,
-            trainable,
+        arguments = RestoreArguments(
+            trainable=trainable,
             resume=resume_config
             or ResumeConfig(
                 unfinished="resume" if resume_unfinished else "skip",
@@ -310,8 +312,10 @@ class Tuner:
             runtime_env=runtime_env or (config.runtime_env if config else None),
             config=config,
             trusted=trusted,
-            instead=(tune_config, run_config),
+            tune_config=tune_config,
+            run_config=run_config,
         )
+        request = restored_request(opened, arguments)
         if config is not None:
             request = request.with_run_settings_in(config)
         if restore_artifacts is not None:

@@ -7,6 +7,7 @@ import secrets
 import sys
 import time
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import Views
@@ -48,6 +49,7 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
         environment = request.environment(host_resources)
         check_callbacks(given, {**os.environ, **environment.env_vars})
         settings = as_asked(settings, given)
+        settings = replace(settings, debug=settings.debug or host_resources.debug)
         opened = request.opened or _named(request, settings)
         check_local(opened.place)
         remove_abandoned_objects()
@@ -81,7 +83,7 @@ def _fit(
             sys.stderr,
             os.environ,
             in_notebook(),
-            inline=host_resources.debug or settings.debug,
+            inline=settings.debug,
         )
         check_remote(
             place,

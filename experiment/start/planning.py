@@ -74,20 +74,22 @@ def plan_run(
     """
     resources = wrap.resources_of(request.trainable)
     check_resources(request.trainable, resources, host_resources)
-    debug = host_resources.debug or settings.debug
     environment = request.environment(host_resources)
     policy = _policy(request)
     if request.resume is None:
         opened.refuse_unfinished(lambda text: view.message(text, "info"))
         spec = spec_of(request, settings, resources, environment)
         start = _new(spec, policy, host_resources, opened.place)
-        _write_objects(request, opened.place, travels=not debug)
+        _write_objects(request, opened.place, travels=not settings.debug)
     else:
         opened.bring()
-        start = _resumed(request, request.resume, policy, settings, host_resources, opened, view)
+        start = _resumed(
+            request, request.resume, policy, settings, resources, host_resources, opened, view
+        )
     proposer = _proposer(request, start, resources, opened.place)
     start = _with_total(start, proposer.total)
-    _announce(request, start, proposer, opened.place, view)
+    _keep_extension(request, start, proposer, opened)
+    _print_notices(request, start, proposer, opened.place, view)
     place, spec = opened.place, start.spec
     plan = RunPlan(
         settings=settings,
@@ -95,7 +97,7 @@ def plan_run(
         layout=place.layout,
         location=place.location,
         remote=place.remote,
-        job=job_of(request, settings, place, spec, environment, debug=debug),
+        job=job_of(request, settings, place, spec, environment, debug=settings.debug),
         machine=start.machine,
         first=start.first,
         begins=start.begins,
@@ -122,7 +124,7 @@ def plan_run(
             "num_samples": request.tune.num_samples,
             "total_num_samples": proposer.total,
         },
-        launcher=InlineLauncher() if debug else None,
+        launcher=InlineLauncher() if settings.debug else None,
         environment=environment,
     )
     if request.resume is not None and plan.runs_trials:
@@ -157,6 +159,7 @@ def _resumed(
     resume: ResumeConfig,
     policy: TrialScheduler,
     settings: Settings,
+    resources: Any,
     host_resources: MachineResources,
     opened: OpenedExperiment,
     view: ProgressView,
@@ -171,7 +174,6 @@ def _resumed(
     if notice := opened.artifacts_left_in_storage(machine, request.run.sync_config):
         view.message(notice, "warning")
     strict = settings.strict_metric
-    resources = wrap.resources_of(request.trainable)
     first = Resumed(
         epoch=machine.epoch + 1,
         capacity=dict(host_resources.total),
@@ -207,23 +209,32 @@ def _proposer(request: Request, start: Start, resources: Any, place: ExperimentP
 
 
 def _with_total(start: Start, total: int | None) -> Start:
-    """The spec in the journal says how many trials the search plans."""
+    """Record in the spec how many trials the search plans."""
     first = start.first
     if first.spec is None:
         return start
     return replace(start, first=replace(first, spec=planned(first.spec, total)))
 
 
-def _announce(
+def _keep_extension(
+    request: Request, start: Start, proposer: Proposer, opened: OpenedExperiment
+) -> None:
+    """Keep the objects of an extension where later restores find them."""
+    first = start.first
+    if isinstance(first, Resumed) and first.spec is not None and request.extension is not None:
+        wanted = request.extension.wanted
+        check_enough(start.machine, wanted, proposer.total)
+        wanted.keep(OpenedExperiment(opened.place).tuner_file(), first.spec)
+
+
+def _print_notices(
     request: Request, start: Start, proposer: Proposer, place: ExperimentPlace, view: ProgressView
 ) -> None:
-    """Keep the objects of an extension, and print what a resumed experiment does now."""
+    """Print what a resumed experiment does now, and what the search does not do as written."""
     first, machine = start.first, start.machine
     if isinstance(first, Resumed):
         if first.spec is not None and request.extension is not None:
             wanted = request.extension.wanted
-            check_enough(machine, wanted, proposer.total)
-            wanted.keep(OpenedExperiment(place).tuner_file(), first.spec)
             view.message(extension_notice(machine, first, wanted, proposer.total), "info")
         if not has_work(machine, first):
             view.message(_was_finished(request, place.name, machine), "info")
@@ -236,7 +247,7 @@ def _was_finished(request: Request, name: str, machine: Machine) -> str:
     errored = (
         "resume_config=ResumeConfig(errored='resume')"
         if request.resumes
-        else ("resume_errored=True")
+        else "resume_errored=True"
     )
     why = ""
     if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):

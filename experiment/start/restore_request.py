@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import TUNER
 from holdfast.experiment.start.extension import Extension, Wanted
 from holdfast.experiment.start.request import Request
@@ -31,61 +32,121 @@ if TYPE_CHECKING:
     from holdfast.experiment.records.opened import OpenedExperiment
 
 
-def restored_request(
-    opened: OpenedExperiment,
-    trainable: Any,
-    *,
-    resume: ResumeConfig,
-    wanted: Wanted,
-    extend: bool,
-    runtime_env: Mapping[str, Any] | RuntimeEnv | None,
-    config: RunConfig | None = None,
-    script: Request | None = None,
-    trusted: bool = True,
-    instead: tuple[TuneConfig | None, RunConfig | None] = (None, None),
-) -> Request:
-    """The request that began the experiment, with the caller's changes.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreArguments:
+    """The caller's arguments.
 
     `config`: the RunConfig that says where the experiment is. `script`: the request of a script
-    that would also begin the experiment. `instead` replaces what is pickled if that is not
-    `trusted`.
+    that would also begin the experiment. `tune_config` and `run_config` replace what is pickled
+    if that is not `trusted`.
+    """
+
+    trainable: Any
+    resume: ResumeConfig
+    wanted: Wanted
+    extend: bool
+    runtime_env: Mapping[str, Any] | RuntimeEnv | None
+    config: RunConfig | None = None
+    script: Request | None = None
+    trusted: bool = True
+    tune_config: TuneConfig | None = None
+    run_config: RunConfig | None = None
+
+
+def restored_request(opened: OpenedExperiment, given: RestoreArguments) -> Request:
+    """The request that began the experiment, with the caller's changes.
 
     Raises NothingToRestore, BrokenTunerFile, NotTrusted, StorageError, and InvalidConfig for a
     trainable of another name, for what no restore can change, and, unless `extend`, for what
     differs.
     """
-    environment = runtime_env_of(runtime_env, where="restore(runtime_env=...)")
+    environment = runtime_env_of(given.runtime_env, where="restore(runtime_env=...)")
     spec = opened.prepare()
-    file = opened.tuner_file(trusted=trusted)
+    file = opened.tuner_file(trusted=given.trusted)
+    given = _with_trainable(given, file)
+    wanted = given.wanted.only_changes(spec)
+    _check_changes(opened, spec, wanted, given)
+    file, param_space = _needed_objects(spec, file, given)
+    kept = _Kept(file, spec)
+    before = spec.space_number + (wanted.param_space is not None)
+    spaces = {number: kept.load(numbered("param_space", number)) or {} for number in range(before)}
+    trainable = given.trainable if given.trainable is not None else file.load_trainable()
+    request = Request(
+        trainable=trainable,
+        param_space=param_space,
+        tune=_tune_config(spec, file, kept, wanted),
+        run=_run_config(opened, spec, file, kept, wanted, environment),
+        resume=given.resume,
+        notices=tuple(kept.notices),
+        spaces=spaces,
+        extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec),
+        trusted=given.trusted,
+        opened=opened,
+    )
+    check_same(spec, request)
+    check_limit(request.search, wanted.settings)
+    ignored = [] if given.wanted.stop is not None else list(ignored_stop(given.config, spec))
+    ignored += [] if given.script is None else ignored_arguments(request.tune, given.script.tune)
+    found = _same_trainable(opened, spec, request)
+    return replace(request, trainable=found, notices=(*request.notices, *ignored))
+
+
+def _with_trainable(given: RestoreArguments, file: TunerFile) -> RestoreArguments:
+    """Find the trainable. A training loop takes its own config out of a new `param_space`."""
+    trainable, wanted = given.trainable, given.wanted
     if trainable is None and wanted.param_space is not None:
         trainable = file.load_trainable()
     trainable = None if trainable is None else wrap.find_trainable(trainable)
     if isinstance(trainable, TrainLoop) and wanted.param_space is not None:
         trainable, space = trainable.in_space(wanted.param_space)
         wanted = replace(wanted, param_space=space)
-    param_space, has_stop = wanted.param_space, wanted.stop is not None
-    wanted = wanted.only_changes(spec)
+    return replace(given, trainable=trainable, wanted=wanted)
+
+
+def _check_changes(
+    opened: OpenedExperiment, spec: ExperimentSpec, wanted: Wanted, given: RestoreArguments
+) -> None:
+    """Raises InvalidConfig for what no restore can change, and for an extension without
+    `extend`."""
     fixed = list(wanted.impossible(spec))
-    fixed += [] if script is None else fixed_differences(spec, script)
-    if fixed or (wanted.is_extension and not extend):
+    fixed += [] if given.script is None else fixed_differences(spec, given.script)
+    if fixed or (wanted.is_extension and not given.extend):
         trainer = spec.options.get("trainer", "")
         raise settings_differ(opened.path, fixed, wanted.lines(spec), trainer)
-    given = None
-    if not trusted:
-        given = given_anew(
+
+
+def _needed_objects(
+    spec: ExperimentSpec, file: TunerFile, given: RestoreArguments
+) -> tuple[TunerFile, Mapping[str, Any]]:
+    """The file with the user's objects, and the search space.
+
+    Raises BrokenTunerFile if a needed object cannot be loaded, NotTrusted.
+    """
+    space = given.wanted.param_space
+    anew: Mapping[str, Any] = {}
+    if not given.trusted:
+        anew = given_anew(
             spec,
-            trainable=trainable,
-            param_space=param_space,
-            tune_config=instead[0],
-            run_config=instead[1],
+            trainable=given.trainable,
+            param_space=space,
+            tune_config=given.tune_config,
+            run_config=given.run_config,
         )
-    request = _joined(
-        spec, file, opened, trainable, param_space, environment, resume, wanted, given
-    )
-    check_same(spec, request)
-    check_limit(request.search, wanted.settings)
-    ignored = [] if has_stop else list(ignored_stop(config, spec))
-    ignored += [] if script is None else ignored_arguments(request.tune, script.tune)
+    if space is None and not spec.space:
+        space = {}
+    needed = {"trainable": given.trainable, "param_space": space}
+    file.require([name for name, value in needed.items() if value is None])
+    if not given.trusted:
+        check_given(file, spec, anew)
+        file = file.with_objects(anew)
+    if space is None:
+        space = file.load(numbered("param_space", spec.space_number)) or {}
+    return file, space
+
+
+def _same_trainable(opened: OpenedExperiment, spec: ExperimentSpec, request: Request) -> Any:
+    """The request's trainable. Raises InvalidConfig if it has another name than the
+    experiment's."""
     found = wrap.find_trainable(request.trainable)
     if wrap.name_of(found) != spec.trainable:
         raise InvalidConfig(
@@ -94,70 +155,44 @@ def restored_request(
         )
     if isinstance(found, TrainLoop):
         found, _ = found.in_space(request.param_space)
-    return replace(request, trainable=found, notices=(*request.notices, *ignored))
+    return found
 
 
-def _joined(
+def _tune_config(spec: ExperimentSpec, file: TunerFile, kept: _Kept, wanted: Wanted) -> TuneConfig:
+    return TuneConfig(
+        metric=spec.metric,
+        mode=spec.mode,
+        num_samples=_first(wanted.num_samples, spec.num_samples),
+        time_budget_s=_first(wanted.time_budget_s, spec.budget_s),
+        search_alg=_NothingMore() if "search_alg" in kept.gone else file.load("search_alg"),
+        scheduler=file.load("scheduler"),
+        trial_name_creator=kept.load("trial_name_creator"),
+        trial_dirname_creator=kept.load("trial_dirname_creator"),
+        reuse_actors=wanted.settings.get("reuse_actors", spec.reuse_actors),
+    )
+
+
+def _run_config(
+    opened: OpenedExperiment,
     spec: ExperimentSpec,
     file: TunerFile,
-    opened: OpenedExperiment,
-    trainable: Any,
-    param_space: Mapping[str, Any] | None,
-    runtime_env: RuntimeEnv,
-    resume: ResumeConfig,
+    kept: _Kept,
     wanted: Wanted,
-    given_anew: Mapping[str, Any] | None,
-) -> Request:
-    """Combines the journal and tuner.pkl with the arguments of the caller.
-
-    `given_anew`, by the names of fields in tuner.pkl, is None if that file may be unpickled.
-    Raises BrokenTunerFile if a needed object cannot be loaded, NotTrusted.
-    """
-    space = {} if param_space is None and not spec.space else param_space
-    given = {"trainable": trainable, "param_space": space}
-    file.require([name for name, value in given.items() if value is None])
-    if given_anew is not None:
-        check_given(file, spec, given_anew)
-        file = file.with_objects(given_anew)
-    if space is None:
-        space = file.load(numbered("param_space", spec.space_number)) or {}
+    runtime_env: RuntimeEnv,
+) -> RunConfig:
     options = spec.options
     log = options.get("log_to_file", False)
-    kept = _Kept(file, spec)
-    before = spec.space_number + (wanted.param_space is not None)
-    spaces = {number: kept.load(numbered("param_space", number)) or {} for number in range(before)}
-    return Request(
-        trainable=trainable if trainable is not None else file.load_trainable(),
-        param_space=space,
-        tune=TuneConfig(
-            metric=spec.metric,
-            mode=spec.mode,
-            num_samples=_first(wanted.num_samples, spec.num_samples),
-            time_budget_s=_first(wanted.time_budget_s, spec.budget_s),
-            search_alg=_NothingMore() if "search_alg" in kept.gone else file.load("search_alg"),
-            scheduler=file.load("scheduler"),
-            trial_name_creator=kept.load("trial_name_creator"),
-            trial_dirname_creator=kept.load("trial_dirname_creator"),
-            reuse_actors=wanted.settings.get("reuse_actors", spec.reuse_actors),
-        ),
-        run=RunConfig(
-            name=opened.place.name,
-            stop=_stop_of(spec, file) if wanted.stop is None else wanted.stop,
-            callbacks=kept.load("callbacks"),
-            progress_reporter=kept.load("progress_reporter"),
-            failure_config=wanted.settings.get("failure", spec.failure),
-            checkpoint_config=wanted.settings.get("checkpoint", spec.checkpoint),
-            sync_config=SyncConfig(**options.get("sync", {})),
-            verbose=options.get("verbose"),
-            log_to_file=tuple(log) if isinstance(log, list) else log,
-            runtime_env=runtime_env,
-        ),
-        resume=resume,
-        notices=tuple(kept.notices),
-        spaces=spaces,
-        extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec),
-        trusted=given_anew is None,
-        opened=opened,
+    return RunConfig(
+        name=opened.place.name,
+        stop=_stop_of(spec, file) if wanted.stop is None else wanted.stop,
+        callbacks=kept.load("callbacks"),
+        progress_reporter=kept.load("progress_reporter"),
+        failure_config=wanted.settings.get("failure", spec.failure),
+        checkpoint_config=wanted.settings.get("checkpoint", spec.checkpoint),
+        sync_config=SyncConfig(**options.get("sync", {})),
+        verbose=options.get("verbose"),
+        log_to_file=tuple(log) if isinstance(log, list) else log,
+        runtime_env=runtime_env,
     )
 
 
