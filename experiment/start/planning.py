@@ -97,7 +97,7 @@ def plan_run(
         layout=place.layout,
         location=place.location,
         remote=place.remote,
-        job=job_of(request, settings, place, spec, environment, debug=settings.debug),
+        job=job_of(request, settings, place, spec, environment),
         machine=start.machine,
         first=start.first,
         begins=start.begins,

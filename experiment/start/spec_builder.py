@@ -73,11 +73,9 @@ def job_of(
     place: ExperimentPlace,
     spec: ExperimentSpec,
     environment: RuntimeEnv,
-    *,
-    debug: bool,
 ) -> Job:
-    """The job of every worker. `debug`: in the script's own process."""
-    verbose = request.run.verbose
+    """The job of every worker. In debug mode trials run in the script's own process."""
+    debug, verbose = settings.debug, request.run.verbose
     loop = request.trainable if isinstance(request.trainable, TrainLoop) else None
     return Job(
         trainable=request.trainable,
