@@ -201,7 +201,7 @@ def test_a_checkpoint_that_cannot_be_put_together_fails_the_report_of_all_who_ma
     assert not any(path.name == "weights" for path in Path(result.path).rglob("*"))
     of_0, of_1 = sorted(notes(tmp_path))
     assert "one rank saved a file with this name" in of_0
-    assert "1 rank 0 could not put the checkpoint of all ranks together: merge" in of_1
+    assert "1 rank 0 could not put the checkpoint of all ranks together: cannot merge" in of_1
     assert "one rank saved a file with this name" in of_1
 
 
