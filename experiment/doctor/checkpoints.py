@@ -26,8 +26,8 @@ class NamedCheckpoint:
     record: CheckpointRecord
 
     @property
-    def key(self) -> tuple[str, int]:
-        return self.trial.trial_id, self.record.index
+    def title(self) -> str:
+        return f"checkpoint {self.record.index} of trial {self.trial.trial_id}"
 
     @property
     def folder(self) -> str:

@@ -38,21 +38,21 @@ def collect(target: DoctorTarget, *, removes: bool) -> DoctorReport:
     began = time.monotonic()
     being_read = set[str]()
     if target.layout is None:
-        here, found = None, list[Garbage]()
+        here, unneeded = None, list[Garbage]()
         there = _collect_there(target, None, removes=removes)
     elif removes:
         with locked(target.layout):
-            here, found = _find_garbage(target.layout)
+            here, unneeded = _find_garbage(target.layout)
             check_enclosed(target.layout, garbage.trial_folders(here))
-            being_read = _remove(target.layout.root, found)
+            being_read = _remove(target.layout.root, unneeded)
             there = _collect_there(target, here, removes=True)
     else:
         _check_free(target.layout)
-        here, found = _find_garbage(target.layout)
+        here, unneeded = _find_garbage(target.layout)
         there = _collect_there(target, here, removes=False)
-    actions = [_action(one, done=removes and one.where not in being_read) for one in found]
+    actions = [_action(one, done=removes and one.where not in being_read) for one in unneeded]
     actions += [_action(one, done=removes, prefix=PREFIX) for one in there]
-    size = sum(one.size_bytes for one in (*found, *there))
+    size = sum(one.size_bytes for one in (*unneeded, *there))
     return DoctorReport(
         path=target.shown,
         findings=tuple(here.findings) if here is not None else (),
@@ -63,8 +63,8 @@ def collect(target: DoctorTarget, *, removes: bool) -> DoctorReport:
 
 
 def _find_garbage(layout: Layout) -> tuple[Tree, list[Garbage]]:
-    found = tree.read(layout)
-    return found, garbage.here(found)
+    known = tree.read(layout)
+    return known, garbage.here(known)
 
 
 def _check_free(layout: Layout) -> None:
@@ -77,10 +77,10 @@ def _check_free(layout: Layout) -> None:
         )
 
 
-def _remove(root: Path, found: Sequence[Garbage]) -> set[str]:
+def _remove(root: Path, unneeded: Sequence[Garbage]) -> set[str]:
     """Remove the files; return those that stay because a process is reading them."""
     stays = set[str]()
-    for one in found:
+    for one in unneeded:
         path = root / one.where
         if not path.is_dir() or path.is_symlink():
             path.unlink(missing_ok=True)
@@ -99,27 +99,27 @@ def _collect_there(target: DoctorTarget, here: Tree | None, *, removes: bool) ->
     if target.remote is None:
         return []
     stored = storage.gather(target.remote, target.layout)
-    found = persisted.garbage(stored, here)
+    unneeded = persisted.garbage(stored, here)
     if (
         removes
-        and found
+        and unneeded
         and stored.published is not None
         and stored.published.replayed is not None
     ):
         spec = stored.published.replayed.machine.spec
-        _remove_there(target.remote, found, spec.experiment_id, known=stored.newest_claim)
-    return found
+        _remove_there(target.remote, unneeded, spec.experiment_id, known=stored.newest_claim)
+    return unneeded
 
 
 def _remove_there(
-    remote: Location, found: Sequence[Garbage], experiment_id: str, *, known: Claim | None
+    remote: Location, unneeded: Sequence[Garbage], experiment_id: str, *, known: Claim | None
 ) -> None:
     """Claim the storage, which ends a run elsewhere, and remove the objects.
 
     If another run has started since they were listed, it has claimed the storage and may own the
     objects.
     """
-    wanted = {one.where for one in found}
+    wanted = {one.where for one in unneeded}
 
     async def remove(store: Store) -> None:
         owned = OwnedStore(store, where=remote.public, experiment_id=experiment_id, parallel=8)

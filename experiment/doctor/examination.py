@@ -48,43 +48,43 @@ def examine(
 def _examine_checkpoints(
     tree: Tree, replayed: ReplayedExperiment, *, with_checksums: bool, is_mirror: bool
 ) -> None:
-    several = checkpoints.named(replayed)
+    named = checkpoints.named(replayed)
     tree.broken = dict(
-        checkpoints.faults(tree.layout, replayed, several, with_checksums=with_checksums)
+        checkpoints.faults(tree.layout, replayed, named, with_checksums=with_checksums)
     )
     tree.looked_at |= {
-        "checkpoints": len(several),
-        "checkpoint_bytes": sum(one.record.size_bytes for one in several),
+        "checkpoints": len(named),
+        "checkpoint_bytes": sum(checkpoint.record.size_bytes for checkpoint in named),
     }
-    for one in several:
-        if one.folder in tree.broken:
-            is_here = (tree.layout.root / one.folder).is_dir()
+    for checkpoint in named:
+        if checkpoint.folder in tree.broken:
+            is_here = (tree.layout.root / checkpoint.folder).is_dir()
             if is_here or not is_mirror:
-                tree.findings.append(_lost(one, tree.broken[one.folder]))
-        elif not one.record.committed:
-            tree.findings.append(_staged(one))
+                tree.findings.append(_lost(checkpoint, tree.broken[checkpoint.folder]))
+        elif not checkpoint.record.committed:
+            tree.findings.append(_staged(checkpoint))
 
 
-def _lost(one: checkpoints.NamedCheckpoint, reason: str) -> Finding:
+def _lost(checkpoint: checkpoints.NamedCheckpoint, reason: str) -> Finding:
     return Finding(
         kind="checkpoint-broken",
         severity=Severity.ERROR,
-        where=one.folder,
-        what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} (iteration "
-        f"{one.record.iteration}) cannot be used: {reason}",
+        where=checkpoint.folder,
+        what=f"{checkpoint.title} (iteration {checkpoint.record.iteration}) cannot be used: "
+        f"{reason}",
         advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
         "this one from the records, or downloads it if storage has it complete",
         remedy=Remedy.REPAIR,
     )
 
 
-def _staged(one: checkpoints.NamedCheckpoint) -> Finding:
+def _staged(checkpoint: checkpoints.NamedCheckpoint) -> Finding:
     return Finding(
         kind="checkpoint-staged",
         severity=Severity.NOTE,
-        where=one.folder,
-        what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} is here but not "
-        "committed yet: it has no checksums, and a power cut may destroy it",
+        where=checkpoint.folder,
+        what=f"{checkpoint.title} is here but not committed yet: it has no checksums, and a "
+        "power cut may destroy it",
         remedy=Remedy.SYNC,
     )
 
@@ -105,7 +105,7 @@ def _drop_outdated(tree: Tree) -> None:
     latest = read(Layout(Path(tree.layout.root)), in_use=True).replayed
     if replayed is None or latest is None:
         return
-    still = {one.folder for one in checkpoints.named(latest)}
+    still = {checkpoint.folder for checkpoint in checkpoints.named(latest)}
     tree.findings = [
         finding
         for finding in tree.findings

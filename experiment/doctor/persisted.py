@@ -133,12 +133,10 @@ def _judge_segments(stored: StorageTree, tree: Tree | None) -> Iterator[Finding]
         )
     if stored.published is None:
         return
-    for found in stored.published.findings:
-        is_journals = found.kind.startswith("journal-")
+    for finding in stored.published.findings:
+        is_journals = finding.kind.startswith("journal-")
         if is_journals and stored.head is not None and stored.head["segments"]:
-            yield _finding(
-                found.kind, found.where, found.what, severity=found.severity, advice=found.advice
-            )
+            yield replace(in_storage(finding), remedy=Remedy.NONE)
 
 
 def _has(tree: Tree, segment: Mapping[str, Any]) -> bool:
@@ -177,55 +175,58 @@ def _apart(stored: StorageTree, tree: Tree) -> Finding | None:
 def _judge_checkpoints(
     stored: StorageTree, tree: Tree | None, *, in_use: bool
 ) -> Iterator[Finding]:
-    promised = {one.folder for one in committed(stored)}
-    for one in committed(stored):
-        if fault := stored.fault(one.folder):
-            yield _broken(one, fault, has_copy=tree is not None and has_whole(tree, one))
+    promised = {checkpoint.folder for checkpoint in committed(stored)}
+    for checkpoint in committed(stored):
+        if fault := stored.fault(checkpoint.folder):
+            yield _broken(
+                checkpoint, fault, has_copy=tree is not None and has_whole(tree, checkpoint)
+            )
     if tree is None or tree.replayed is None:
         return
-    for one in checkpoints.named(tree.replayed):
-        if one.folder in promised or one.record.stays_here or not stored.fault(one.folder):
+    for checkpoint in checkpoints.named(tree.replayed):
+        if (
+            checkpoint.folder in promised
+            or checkpoint.record.stays_here
+            or not stored.fault(checkpoint.folder)
+        ):
             continue
-        if has_whole(tree, one):
-            yield _not_uploaded(one, severity=_unless(in_use))
-        elif not (tree.layout.root / one.folder).is_dir():
-            yield _nowhere(one)
+        if has_whole(tree, checkpoint):
+            yield _not_uploaded(checkpoint, severity=_unless(in_use))
+        elif not (tree.layout.root / checkpoint.folder).is_dir():
+            yield _nowhere(checkpoint)
 
 
-def has_whole(tree: Tree, one: checkpoints.NamedCheckpoint) -> bool:
+def has_whole(tree: Tree, checkpoint: checkpoints.NamedCheckpoint) -> bool:
     """Whether the tree here has the complete checkpoint that the records name."""
-    return one.folder not in tree.broken and (tree.layout.root / one.folder).is_dir()
+    return checkpoint.folder not in tree.broken and (tree.layout.root / checkpoint.folder).is_dir()
 
 
-def _broken(one: checkpoints.NamedCheckpoint, fault: str, *, has_copy: bool) -> Finding:
+def _broken(checkpoint: checkpoints.NamedCheckpoint, fault: str, *, has_copy: bool) -> Finding:
     return _finding(
         "storage-checkpoint",
-        one.folder,
-        f"checkpoint {one.record.index} of trial {one.trial.trial_id} cannot be read from "
-        f"storage: {fault}",
+        checkpoint.folder,
+        f"{checkpoint.title} cannot be read from storage: {fault}",
         advice="A restore from storage uses the one before it",
         remedy=Remedy.SYNC if has_copy else Remedy.NONE,
     )
 
 
-def _not_uploaded(one: checkpoints.NamedCheckpoint, *, severity: Severity) -> Finding:
+def _not_uploaded(checkpoint: checkpoints.NamedCheckpoint, *, severity: Severity) -> Finding:
     return _finding(
         "not-uploaded",
-        one.folder,
-        f"checkpoint {one.record.index} of trial {one.trial.trial_id} "
-        f"({size(one.record.size_bytes)}) is on this machine only",
+        checkpoint.folder,
+        f"{checkpoint.title} ({size(checkpoint.record.size_bytes)}) is on this machine only",
         severity=severity,
         remedy=Remedy.SYNC,
     )
 
 
-def _nowhere(one: checkpoints.NamedCheckpoint) -> Finding:
+def _nowhere(checkpoint: checkpoints.NamedCheckpoint) -> Finding:
     return Finding(
         kind="checkpoint-broken",
         severity=Severity.ERROR,
-        where=one.folder,
-        what=f"checkpoint {one.record.index} of trial {one.trial.trial_id} is neither on this "
-        "machine nor complete in storage",
+        where=checkpoint.folder,
+        what=f"{checkpoint.title} is neither on this machine nor complete in storage",
         advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
         "this one",
         remedy=Remedy.REPAIR,
@@ -261,12 +262,14 @@ def records_ahead(stored: StorageTree, tree: Tree) -> int:
     for stretch in map(stretch_of, stored.segments.values()):
         published[stretch.segment] = max(stretch.end, published.get(stretch.segment, 0))
     readable = tree.chapters[-1].readable if tree.chapters else ()
-    return sum(max(0, one.end - published.get(one.number, len(MAGIC))) for one in readable)
+    return sum(
+        max(0, segment.end - published.get(segment.number, len(MAGIC))) for segment in readable
+    )
 
 
 def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
     """Objects that neither the published records nor those on this machine need."""
-    found = [
+    unneeded = [
         _garbage(stored, key, "leftover", "left by an interrupted write")
         for key, entry in stored.entries.items()
         if is_leftover(entry.name)
@@ -274,11 +277,11 @@ def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
     experiments = [tree.replayed] if tree is not None and tree.replayed is not None else []
     published = stored.published
     if published is None or published.replayed is None or published.is_damaged:
-        return found
+        return unneeded
     if stored.head_fault or (tree is not None and tree.is_damaged):
-        return found
+        return unneeded
     experiments.append(published.replayed)
-    found += [
+    unneeded += [
         _garbage(stored, key, "journal-superseded", "it is now part of a longer object")
         for key, entry in stored.entries.items()
         if _is_superseded(stored, key, entry.name)
@@ -287,11 +290,11 @@ def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
         set(checkpoints.unnamed(replayed, sorted(stored.checkpoints))) for replayed in experiments
     ]
     why = "a checkpoint that no record names"
-    found += [
+    unneeded += [
         _garbage(stored, folder, "checkpoint-unnamed", why)
         for folder in sorted(set.intersection(*unnamed))
     ]
-    return found
+    return unneeded
 
 
 def _is_superseded(stored: StorageTree, key: str, name: str) -> bool:

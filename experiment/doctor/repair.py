@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from holdfast.experiment.doctor import checkpoints, examination, storage, tree
+from holdfast.experiment.doctor import checkpoints, examination, storage
 from holdfast.experiment.doctor.findings import Action, DoctorReport, Remedy
 from holdfast.experiment.doctor.rebuilding import Rebuilt, put, rebuild
 from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.doctor.target import DoctorTarget
-from holdfast.experiment.doctor.tree import Tree
+from holdfast.experiment.doctor.tree import Tree, read
 from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.layout import JOURNAL, Layout
@@ -87,73 +87,79 @@ def _mend(
     if target.remote is not None and stored is not None:
         yield from bring_segments(target.remote, layout, stored)
     yield from rebuild(layout, is_mirror=bool(target.kept_in))
-    before = tree.read(layout)
+    before = read(layout)
     if before.replayed is not None:
         check_enclosed_trials(layout, before.replayed.machine)
     if before.replayed is None:
         return  # without a beginning no record has a meaning: leave everything as it is
     yield from seal(layout.journal, before.chapters)
-    found = examination.examine(
+    tree = examination.examine(
         layout,
         with_checksums=depth is not Depth.QUICK,
         is_mirror=target.remote is not None or bool(target.kept_in),
     )
-    replayed = found.replayed
+    replayed = tree.replayed
     if replayed is None or replayed.refusal:
         return
-    yield from _mend_checkpoints(target, found, stored)
-    yield from _put_snapshots_aside(found)
-    yield from _write_files(found, settings)
+    yield from _mend_checkpoints(target, tree, stored)
+    yield from _put_snapshots_aside(tree)
+    yield from _write_files(tree, settings)
 
 
 def _mend_checkpoints(
-    target: DoctorTarget, found: Tree, stored: StorageTree | None
+    target: DoctorTarget, tree: Tree, stored: StorageTree | None
 ) -> Iterator[Action]:
     """Take broken checkpoints from storage, or drop them from the records, as a restore does."""
-    assert found.replayed is not None
+    assert tree.replayed is not None
     lost: list[CheckpointLost] = []
-    for one in checkpoints.named(found.replayed):
-        reason = found.broken.get(one.folder)
+    for checkpoint in checkpoints.named(tree.replayed):
+        reason = tree.broken.get(checkpoint.folder)
         if reason is None:
             continue
-        is_here = (found.layout.root / one.folder).is_dir()
-        if stored is not None and target.remote is not None and not stored.fault(one.folder):
+        is_here = (tree.layout.root / checkpoint.folder).is_dir()
+        if (
+            stored is not None
+            and target.remote is not None
+            and not stored.fault(checkpoint.folder)
+        ):
             if is_here:
-                yield from _bring(target, found.layout, one, lost)
+                yield from _bring(target, tree.layout, checkpoint, lost)
         elif is_here or not target.kept_in:
-            lost.append(_lost(one, reason))
-    yield from _drop(found, lost)
+            lost.append(_lost(checkpoint, reason))
+    yield from _drop(tree, lost)
 
 
 def _bring(
     target: DoctorTarget,
     layout: Layout,
-    one: checkpoints.NamedCheckpoint,
+    checkpoint: checkpoints.NamedCheckpoint,
     lost: list[CheckpointLost],
 ) -> Iterator[Action]:
     assert target.remote is not None
     try:
-        bring_checkpoint(target.remote, layout, one.folder)
+        bring_checkpoint(target.remote, layout, checkpoint.folder)
     except StorageError as error:
-        lost.append(_lost(one, f"broken here, and in storage: {error}"))
+        lost.append(_lost(checkpoint, f"broken here, and in storage: {error}"))
         return
-    yield Action(what="downloaded from storage, which has it complete", where=one.folder)
+    yield Action(what="downloaded from storage, which has it complete", where=checkpoint.folder)
 
 
-def _lost(one: checkpoints.NamedCheckpoint, reason: str) -> CheckpointLost:
-    return CheckpointLost(trial_id=one.trial.trial_id, index=one.record.index, reason=reason)
+def _lost(checkpoint: checkpoints.NamedCheckpoint, reason: str) -> CheckpointLost:
+    return CheckpointLost(
+        trial_id=checkpoint.trial.trial_id, index=checkpoint.record.index, reason=reason
+    )
 
 
-def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Action]:
+def _drop(tree: Tree, lost: list[CheckpointLost]) -> Iterator[Action]:
     if not lost:
         return
-    begins = found.chapters[-1].segments[0].number
-    journal = Journal(found.layout.journal, begins=begins)
+    begins = tree.chapters[-1].segments[0].number
+    journal = Journal(tree.layout.journal, begins=begins)
     try:
         journal.append([pack(event, wall_time()) for event in lost])
     finally:
         journal.close()
-    trials = {} if found.replayed is None else found.replayed.machine.trials
+    trials = {} if tree.replayed is None else tree.replayed.machine.trials
     for event in lost:
         yield Action(
             what=f"checkpoint {event.index} dropped from the records: {event.reason}",
@@ -161,24 +167,24 @@ def _drop(found: Tree, lost: list[CheckpointLost]) -> Iterator[Action]:
         )
 
 
-def _put_snapshots_aside(found: Tree) -> Iterator[Action]:
+def _put_snapshots_aside(tree: Tree) -> Iterator[Action]:
     """Keep them under another name: one may have what a damaged journal lost."""
-    for finding in found.findings:
+    for finding in tree.findings:
         if finding.kind == "snapshot-unusable":
-            path = found.layout.root / finding.where
+            path = tree.layout.root / finding.where
             os.replace(path, path.with_name(f"{path.name}{UNUSABLE}"))
-            fsync_dir(found.layout.root)
+            fsync_dir(tree.layout.root)
             yield Action(what=f"renamed to {path.name}{UNUSABLE}", where=finding.where)
 
 
-def _write_files(found: Tree, settings: Settings) -> Iterator[Action]:
+def _write_files(tree: Tree, settings: Settings) -> Iterator[Action]:
     """Write all trials' files and a snapshot, as the projector does after a power cut."""
-    behind = [f for f in found.findings if f.kind == "rows-behind" and f.remedy is Remedy.REPAIR]
-    if not behind and not any(f.kind == "snapshot-unusable" for f in found.findings):
+    behind = [f for f in tree.findings if f.kind == "rows-behind" and f.remedy is Remedy.REPAIR]
+    if not behind and not any(f.kind == "snapshot-unusable" for f in tree.findings):
         return
-    charts, config = found.habits.charts, found.habits.config_in_rows
+    charts, config = tree.habits.charts, tree.habits.config_in_rows
     projector = Projector(
-        found.layout,
+        tree.layout,
         ProjectorSettings(
             tensorboard=tensorboard.available()
             and (settings.tensorboard if charts is None else charts),
@@ -232,8 +238,8 @@ def bring_segments(remote: Location, layout: Layout, stored: StorageTree) -> Ite
     """
     for name in _wanted(layout.journal, stored):
         data = with_store(remote, partial(_read, key=f"{JOURNAL}/{name}"))
-        made = Rebuilt(number=int(Path(name).stem), data=data, how="from storage")
-        yield put(layout.journal, made)
+        segment = Rebuilt(number=int(Path(name).stem), data=data, how="from storage")
+        yield put(layout.journal, segment)
 
 
 async def _read(store: Store, key: str) -> bytes:
@@ -243,7 +249,7 @@ async def _read(store: Store, key: str) -> bytes:
 def _wanted(journal: Path, stored: StorageTree) -> list[str]:
     """Segments that are whole in storage, and here damaged, or missing below the newest one."""
     here = {segment_name(number) for number in segments(journal)}
-    damaged = {found.name for found in read_segments(journal) if not found.is_whole}
+    damaged = {segment.name for segment in read_segments(journal) if not segment.is_whole}
     newest = max(here, default="")
     published = set(stored.segments) - set(stored.bad_segments)
     return sorted(

@@ -76,10 +76,10 @@ def sync(
     began = time.monotonic()
     with locked(target.layout):
         depth = Depth.DOWNLOAD if downloads else Depth.CHECKSUMS
-        found = examine(target, depth=depth)
-        if found.tree is not None and found.tree.replayed is not None:
-            check_enclosed_trials(target.layout, found.tree.replayed.machine)
-        actions = _Upload(target, found, timeout_s, tell, progress).run()
+        examined = examine(target, depth=depth)
+        if examined.tree is not None and examined.tree.replayed is not None:
+            check_enclosed_trials(target.layout, examined.tree.replayed.machine)
+        actions = _Upload(target, examined, timeout_s, tell, progress).run()
     after = verify(target, depth=Depth.QUICK)
     return DoctorReport(
         path=target.shown,
@@ -96,24 +96,24 @@ class _Upload:
     def __init__(
         self,
         target: DoctorTarget,
-        found: Examined,
+        examined: Examined,
         timeout_s: float,
         tell: Callable[[str], None],
         progress: Callable[[int, int], None],
     ) -> None:
         assert target.layout is not None
-        assert found.tree is not None
+        assert examined.tree is not None
         self._layout: Layout = target.layout
         self._remote: Location | None = target.remote
-        self._tree: Tree = found.tree
-        self._stored: StorageTree | None = found.stored
+        self._tree: Tree = examined.tree
+        self._stored: StorageTree | None = examined.stored
         self._timeout_s = timeout_s
         self._tell = tell
         self._progress = progress
         self._done = self._total = 0
         self._actions: list[Action] = []
         self._discards: list[str] = []
-        self._machine = _sound_machine(found)
+        self._machine = _sound_machine(examined)
         self._begins = self._tree.chapters[-1].segments[0].number
 
     def run(self) -> list[Action]:
@@ -128,23 +128,23 @@ class _Upload:
         completely."""
         assert self._tree.replayed is not None
         return [
-            one
-            for one in checkpoints.named(self._tree.replayed)
-            if persisted.has_whole(self._tree, one)
-            and (not one.record.committed or self._is_missing(one))
+            checkpoint
+            for checkpoint in checkpoints.named(self._tree.replayed)
+            if persisted.has_whole(self._tree, checkpoint)
+            and (not checkpoint.record.committed or self._is_missing(checkpoint))
         ]
 
-    def _is_missing(self, one: checkpoints.NamedCheckpoint) -> bool:
-        if self._stored is None or one.record.stays_here:
+    def _is_missing(self, checkpoint: checkpoints.NamedCheckpoint) -> bool:
+        if self._stored is None or checkpoint.record.stays_here:
             return False
-        return bool(self._stored.fault(one.folder))
+        return bool(self._stored.fault(checkpoint.folder))
 
     def _is_behind(self) -> bool:
         stored = self._stored
         if stored is None:
             return False
-        found = persisted.judge(stored, self._tree, in_use=False)
-        return any(finding.remedy == "sync" for finding in found)
+        findings = persisted.judge(stored, self._tree, in_use=False)
+        return any(finding.remedy == "sync" for finding in findings)
 
     def _may_lack_artifacts(self) -> bool:
         return self._remote is not None and may_be_behind(self._settings())
@@ -158,7 +158,7 @@ class _Upload:
             if self._remote is not None and self._stored is not None:
                 await self._clear(self._remote, self._stored, claimed, waiting)
             await for_each(
-                lambda several: _commit(uploader, several), _by_trial(waiting), at_once=_AT_ONCE
+                lambda of_trial: _commit(uploader, of_trial), _by_trial(waiting), at_once=_AT_ONCE
             )
             await self._send_artifacts(uploader)
             await self._publish(uploader, journal)
@@ -201,9 +201,9 @@ class _Upload:
         try:
             await owned.delete(
                 [
-                    f"{one.folder}/{MANIFEST_NAME}"
-                    for one in waiting
-                    if f"{one.folder}/{MANIFEST_NAME}" in stored.entries
+                    f"{checkpoint.folder}/{MANIFEST_NAME}"
+                    for checkpoint in waiting
+                    if f"{checkpoint.folder}/{MANIFEST_NAME}" in stored.entries
                 ]
             )
             for name in stored.bad_segments:
@@ -268,18 +268,21 @@ class _Upload:
 def _by_trial(
     waiting: list[checkpoints.NamedCheckpoint],
 ) -> list[list[checkpoints.NamedCheckpoint]]:
-    trials = dict.fromkeys(one.trial.trial_id for one in waiting)
-    return [[one for one in waiting if one.trial.trial_id == trial_id] for trial_id in trials]
+    trials = dict.fromkeys(checkpoint.trial.trial_id for checkpoint in waiting)
+    return [
+        [checkpoint for checkpoint in waiting if checkpoint.trial.trial_id == trial_id]
+        for trial_id in trials
+    ]
 
 
-async def _commit(uploader: Uploader, several: list[checkpoints.NamedCheckpoint]) -> None:
+async def _commit(uploader: Uploader, of_trial: list[checkpoints.NamedCheckpoint]) -> None:
     """Commit the checkpoints of one trial in order, because each may supersede earlier ones."""
-    for one in several:
-        record, trial_id = one.record, one.trial.trial_id
+    for checkpoint in of_trial:
+        record, trial_id = checkpoint.record, checkpoint.trial.trial_id
         await uploader.commit(
             trial_id,
             record.index,
-            one.folder,
+            checkpoint.folder,
             progress=TrialProgress(
                 trial_id=trial_id, iteration=record.iteration, time_total_s=record.time_total_s
             ),
@@ -287,16 +290,16 @@ async def _commit(uploader: Uploader, several: list[checkpoints.NamedCheckpoint]
         )
 
 
-def _sound_machine(found: Examined) -> Machine:
+def _sound_machine(examined: Examined) -> Machine:
     """The machine of the journal.
 
     Raises NotFit if records cannot be read, or if storage is ahead of this machine.
     """
-    assert found.tree is not None
-    replayed = found.tree.replayed
-    if replayed is None or found.tree.is_damaged:
+    assert examined.tree is not None
+    replayed = examined.tree.replayed
+    if replayed is None or examined.tree.is_damaged:
         raise NotFit("the journal cannot be read to its end: run doctor repair first")
-    for finding in found.findings:
+    for finding in examined.findings:
         if finding.kind in ("storage-other", "storage-ahead"):
             raise NotFit(f"{finding.what}. {finding.advice}")
     return replayed.machine

@@ -60,11 +60,11 @@ def examine(
     user: str = "",
 ) -> Examined:
     """Check this machine and storage. `user` names the process that runs the experiment."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     looked_at: dict[str, int] = {}
     here = stored = None
     if user:
-        found.append(_in_use(user))
+        findings.append(_in_use(user))
     if target.layout is not None:
         here = examination.examine(
             target.layout,
@@ -72,23 +72,24 @@ def examine(
             with_checksums=depth is not Depth.QUICK,
             is_mirror=target.remote is not None or bool(target.kept_in),
         )
-        found += here.findings
+        findings += here.findings
         looked_at |= here.looked_at
     if target.kept_in:
-        found.append(_not_named(target.kept_in))
+        findings.append(_not_named(target.kept_in))
     if target.remote is not None:
         stored = storage.gather(target.remote, target.layout)
         if depth is Depth.DOWNLOAD:
             _download(target.remote, stored, looked_at)
-        found += persisted.judge(stored, here, in_use=bool(user))
+        findings += persisted.judge(stored, here, in_use=bool(user))
         if not user:
-            found += _garbage(stored, here)
+            findings += _garbage(stored, here)
         looked_at |= _counts(stored, alone=here is None)
-    return Examined(tree=here, stored=stored, findings=ordered(found), looked_at=looked_at)
+    return Examined(tree=here, stored=stored, findings=ordered(findings), looked_at=looked_at)
 
 
 def _download(remote: Location, stored: StorageTree, looked_at: dict[str, int]) -> None:
-    whole = [one.folder for one in storage.committed(stored) if not stored.fault(one.folder)]
+    committed = (checkpoint.folder for checkpoint in storage.committed(stored))
+    whole = [folder for folder in committed if not stored.fault(folder)]
     looked_at["downloaded_bytes"] = storage.download_all(remote, stored, whole)
 
 

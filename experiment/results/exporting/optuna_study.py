@@ -152,72 +152,76 @@ class _Export:
         self._outcome = outcome
         self._metric = metric
         self._trials = list(outcome.trials.values())
-        known = study.get_trials(deepcopy=False)
+        exported = study.get_trials(deepcopy=False)
         # The newest of those for the same trial.
-        self._known = {trial.user_attrs.get(TRIAL_ID): trial for trial in known}
+        self._exported = {trial.user_attrs.get(TRIAL_ID): trial for trial in exported}
         configs = [params_of(trial) for trial in self._trials]
         names = varied_names(outcome.spec, self._trials)
         made = distributions(outcome.spec, names, configs)
         self._distributions = self._compatible(
-            {name: _distribution(library, found) for name, found in made.items()}, known
+            {name: _distribution(library, found) for name, found in made.items()}, exported
         )
 
-    def _compatible(self, made: Mapping[str, Any], known: Sequence[Any]) -> dict[str, Any]:
+    def _compatible(
+        self, candidates: Mapping[str, Any], exported: Sequence[Any]
+    ) -> dict[str, Any]:
         """The distributions, without those of which the study has another kind from an earlier
         export."""
-        before = {name: d for trial in known for name, d in trial.distributions.items()}
+        before = {name: d for trial in exported for name, d in trial.distributions.items()}
         agreeing = {}
-        for name, found in made.items():
+        for name, candidate in candidates.items():
             try:
                 self._optuna.distributions.check_distribution_compatibility(
-                    before.get(name, found), found
+                    before.get(name, candidate), candidate
                 )
             except ValueError:  # those parameters become user attributes
                 continue
-            agreeing[name] = found
+            agreeing[name] = candidate
         return agreeing
 
     def run(self) -> Exported:
         added = updated = unchanged = 0
         for trial, rows in self._outcome.rows(self._trials):
-            known = self._known.get(trial.trial_id)
-            wanted = self._frozen(trial, rows)
-            if known is None or (known.state.is_finished() and self._differs(known, wanted)):
-                if known is not None:
-                    wanted.set_user_attr(_SUPERSEDES, known.number)
-                self._study.add_trial(wanted)
+            exported = self._exported.get(trial.trial_id)
+            current = self._frozen(trial, rows)
+            if exported is None or (
+                exported.state.is_finished() and self._differs(exported, current)
+            ):
+                if exported is not None:
+                    current.set_user_attr(_SUPERSEDES, exported.number)
+                self._study.add_trial(current)
                 added += 1
-            elif known.state.is_finished() or not self._differs(known, wanted):
+            elif exported.state.is_finished() or not self._differs(exported, current):
                 unchanged += 1
             else:
-                self._bring_up_to_date(known, wanted)
+                self._bring_up_to_date(exported, current)
                 updated += 1
         return Exported(
             study_name=self._study.study_name, added=added, updated=updated, unchanged=unchanged
         )
 
-    def _differs(self, known: Any, wanted: Any) -> bool:
-        same = known.user_attrs.get(ITERATION) == wanted.user_attrs[ITERATION]
-        return known.state != wanted.state or not same
+    def _differs(self, exported: Any, current: Any) -> bool:
+        same = exported.user_attrs.get(ITERATION) == current.user_attrs[ITERATION]
+        return exported.state != current.state or not same
 
-    def _bring_up_to_date(self, known: Any, wanted: Any) -> None:
+    def _bring_up_to_date(self, exported: Any, current: Any) -> None:
         storage, name = self._storage, self._study.study_name
         study_id = storage.get_study_id_from_name(name)
-        at = storage.get_trial_id_from_study_id_trial_number(study_id, known.number)
-        for step, value in wanted.intermediate_values.items():
-            if step not in known.intermediate_values:
+        at = storage.get_trial_id_from_study_id_trial_number(study_id, exported.number)
+        for step, value in current.intermediate_values.items():
+            if step not in exported.intermediate_values:
                 storage.set_trial_intermediate_value(at, step, value)
-        for key, value in wanted.user_attrs.items():
-            if known.user_attrs.get(key) != value:
+        for key, value in current.user_attrs.items():
+            if exported.user_attrs.get(key) != value:
                 storage.set_trial_user_attr(at, key, value)
-        if known.state != wanted.state:
-            storage.set_trial_state_values(at, wanted.state, wanted.values)
+        if exported.state != current.state:
+            storage.set_trial_state_values(at, current.state, current.values)
 
     def _frozen(self, trial: Trial, rows: Sequence[Row]) -> Any:
         state = self._state(trial)
         params = params_of(trial)
         kept = {name: params[name] for name in self._distributions if name in params}
-        made = self._optuna.trial.create_trial(
+        frozen = self._optuna.trial.create_trial(
             state=state,
             value=value_of(trial, self._metric) if state.name == "COMPLETE" else None,
             params={name: self._value(name, value) for name, value in kept.items()},
@@ -226,10 +230,10 @@ class _Export:
             intermediate_values=self._steps(rows),
         )
         if trial.reported_at and rows:
-            made.datetime_start = _local(_began_at(rows[0], trial))
+            frozen.datetime_start = _local(_began_at(rows[0], trial))
             if state.is_finished():
-                made.datetime_complete = _local(trial.reported_at)
-        return made
+                frozen.datetime_complete = _local(trial.reported_at)
+        return frozen
 
     def _value(self, name: str, value: Any) -> Any:
         is_category = isinstance(
