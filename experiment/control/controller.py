@@ -1,5 +1,8 @@
 """The shell around the machine: turns occurrences into events, and performs the effects.
 
+`run.py` builds it, with the parts that `services.py` starts. Its effects go to `workers/pool.py`
+and `uploads/uploads.py`, which post the next events.
+
 Each turn gives everything that has arrived to the machine, writes it to the journal with one call,
 and only then performs the effects: `report()` returns after its row is in the journal.
 """

@@ -7,14 +7,13 @@ resources). `runs_user_code` is true if it may; then the controller calls it in 
 from __future__ import annotations
 
 import random
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.dataclass import dataclass
+from holdfast.experiment.control.naming import Naming, ProposedTrial
 from holdfast.experiment.user_objects.pickling import dumps, users_config
 from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
@@ -39,40 +38,14 @@ from holdfast.trial.values import (
 )
 
 Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
-_LONGEST_NAME = 180
 # How often a search algorithm may suggest the same config in a row.
 MOST_ALIKE = 100
 _ABSENT = object()
-_UNSAFE = re.compile(r"[^\w.,=+-]+")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Naming:
-    """The user's functions that name trials and their folders; each gets a `ProposedTrial`."""
-
-    trial: Callable[[Any], str] | None = None
-    directory: Callable[[Any], str] | None = None
-
-    @property
-    def chooses(self) -> bool:
-        return self.trial is not None or self.directory is not None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProposedTrial:
-    """The argument of name creators: a trial that is about to be created."""
-
-    trial_id: str
-    trainable_name: str
-    config: Mapping[str, Any]
-    evaluated_params: Mapping[str, Any]
-    experiment_tag: str
-
-    def __str__(self) -> str:
-        return f"{self.trainable_name}_{self.trial_id}"
 
 
 class Proposer:
+    """Makes each trial of an experiment: `propose` returns the next one."""
+
     def __init__(
         self,
         spec: ExperimentSpec,
@@ -253,7 +226,6 @@ class Proposer:
     def _make(self, trial_id: str, variant: Variant) -> TrialSpec:
         config = self._kept(variant.config)
         tag = format_tag(variant.index, variant.evaluated)
-        name = f"{self._spec.trainable}_{trial_id}"
         proposed = ProposedTrial(
             trial_id=trial_id,
             trainable_name=self._spec.trainable,
@@ -261,11 +233,8 @@ class Proposer:
             evaluated_params=variant.evaluated,
             experiment_tag=tag,
         )
-        if self._naming.trial is not None:
-            name = _named(self._naming.trial(proposed), "trial_name_creator")
-        dirname = _folder(f"{name}_{tag}") + self._stamp()
-        if self._naming.directory is not None:
-            dirname = _folder(_named(self._naming.directory(proposed), "trial_dirname_creator"))
+        name = self._naming.name_of(proposed)
+        dirname = self._naming.dirname_of(proposed, name, self._stamp())
         if self._naming.chooses and self._is_taken(dirname):
             # Two trials in one folder would overwrite each other.
             dirname = f"{dirname}_{trial_id}"
@@ -331,17 +300,6 @@ class Proposer:
         if isinstance(self._resources, PlacementGroupFactory):
             return self._resources
         return self._resources(users_config(config, self._values))
-
-
-def _named(name: object, creator: str) -> str:
-    if not isinstance(name, str) or not name.strip("./"):
-        raise InvalidConfig(f"{creator} must return a non-empty string, not {name!r}")
-    return name
-
-
-def _folder(name: str) -> str:
-    """`name` as a folder's name that every file system accepts: their limits are in bytes."""
-    return _UNSAFE.sub("_", name).encode()[:_LONGEST_NAME].decode(errors="ignore")
 
 
 def _pickle(path: tuple[str | int, ...], value: Any) -> Opaque:

@@ -9,8 +9,9 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.machine_resources import MachineResources
+from holdfast.experiment.control.naming import Naming
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.proposer import Naming, Proposer
+from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.result_lines import ResultLines

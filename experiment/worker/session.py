@@ -124,6 +124,7 @@ class Session:
     ) -> None:
         """Stage the checkpoint, send the row, wait until it is in the journal.
 
+        The row goes to `TrialActor.on_message` in the controller's process, which answers.
         Threads of user code take turns, because rows have an order and each has its own answer.
         """
         self.check_is_here("report()")

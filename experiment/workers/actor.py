@@ -31,7 +31,9 @@ _PREEMPTED = "its worker process got a SIGTERM, not from holdfast"
 class TrialActor:
     """Runs one attempt after the other; `assignment` is the current one.
 
-    If its process cannot run the next attempt, another process replaces it.
+    If its process cannot run the next attempt, another process replaces it. Its host gets the
+    events: the `WorkerPool`, or for a rank its `WorkerGroup`. On the other side of the connection
+    is `holdfast.experiment.worker.session`.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class TrialActor:
     def assign(self, assignment: Assignment) -> None:
         """Let the idle worker run another attempt."""
         self._disarm()
-        self._expect(assignment)
+        self._begin_attempt(assignment)
         if self._is_gone:
             self._worker = self._launch()
         elif self._halted:
@@ -167,7 +169,7 @@ class TrialActor:
         # failed.
         unheard = self._is_reused and not self._has_started
         if (self._is_replaced or unheard) and not self._halted:
-            self._launch_again()
+            self._launch_replacement()
             return
         self._is_gone = True
         if self._hung:
@@ -184,7 +186,7 @@ class TrialActor:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
         self._host.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
 
-    def _expect(self, assignment: Assignment) -> None:
+    def _begin_attempt(self, assignment: Assignment) -> None:
         self.assignment = assignment
         self._has_started = False
         self._iteration = assignment.iteration
@@ -196,7 +198,7 @@ class TrialActor:
         self._is_replaced = True
         self.release()
 
-    def _launch_again(self) -> None:
+    def _launch_replacement(self) -> None:
         try:
             self._worker = self._launch()
         except Exception as error:  # no caller could fail the trial for it
@@ -205,7 +207,7 @@ class TrialActor:
             self._post_exit("never started")
 
     def _launch(self) -> WorkerHandle:
-        self._expect(self.assignment)
+        self._begin_attempt(self.assignment)
         self._halted = self._is_reused = self._is_replaced = False
         self._is_gone = False
         self._hung = ""

@@ -99,6 +99,8 @@ Metrics = Annotated[Mapping[str, Any], Stored(_metrics)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStarted:
+    """The worker runs the attempt, in process `pid` of the machine `hostname`."""
+
     name: Literal["started"]
     attempt: Count
     pid: Count
@@ -108,6 +110,8 @@ class WorkerStarted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
+    """A call of `report()`, which waits for the answer."""
+
     name: Literal["report"]
     attempt: Count
     iteration: Count
@@ -120,6 +124,8 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSaved:
+    """A checkpoint of the last reported iteration, without a row."""
+
     name: Literal["saved"]
     attempt: Count
     checkpoint: CheckpointRecord
@@ -127,6 +133,8 @@ class WorkerSaved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOutput:
+    """Lines that the trial has printed."""
+
     name: Literal["log"]
     stream: Literal["stdout", "stderr"]
     text: LogText
@@ -154,6 +162,8 @@ class FailureOfCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRaised:
+    """User code raised, or the trial's directory could not be prepared."""
+
     name: Literal["raised"]
     attempt: Count
     failure: FailureOfCode

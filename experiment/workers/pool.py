@@ -47,8 +47,12 @@ class PoolHost(WorkerHost, Experiment, Protocol):
 
 
 class WorkerPool:
-    """Performs Launch, Halt and Release. It is the host of its actors: they post their events
-    here."""
+    """Performs Launch, Preempt, Halt, Reply and Release, and is the host of its actors.
+
+    They post their events here, and `post` passes them to `Controller.post`, which gives them to
+    `Machine.handle`. A launch waits for resources (`launch`), then for a checkpoint (`_prepare`),
+    and then an actor runs it (`_create_actor`).
+    """
 
     def __init__(
         self,
@@ -136,7 +140,7 @@ class WorkerPool:
             self._held[effect.trial_id] = self._held.pop(effect.reuse)
             reused = self._actors.pop(effect.reuse)
             assert isinstance(reused, TrialActor)  # groups are not reused
-            self._begin(effect, reused)
+            self._prepare(effect, reused)
             return
 
         def granted(allocation: Allocation) -> None:
@@ -151,7 +155,7 @@ class WorkerPool:
             self._tell_that_it_waits(taken)
         else:
             self._held[effect.trial_id] = taken
-            self._begin(effect, None)
+            self._prepare(effect, None)
 
     def halt(self, effect: Halt) -> None:
         """End an attempt, also one that waits for resources or whose checkpoint is being read."""
@@ -196,14 +200,15 @@ class WorkerPool:
             return
         del self._waiting[effect.trial_id]
         self._held[effect.trial_id] = allocation
-        self._begin(effect, None)
+        self._prepare(effect, None)
 
     def _give_back(self, trial_id: str) -> None:
         held = self._held.pop(trial_id, None)
         if held is not None:
             self._capacity.give_back(held)
 
-    def _begin(self, effect: Launch, reused: TrialActor | None) -> None:
+    def _prepare(self, effect: Launch, reused: TrialActor | None) -> None:
+        """Start the attempt, or first a task that gets its checkpoint."""
         trial = self._host.machine.trials[effect.trial_id]
         if effect.origin is not None:
             work = self._adopt_and_start(effect, effect.origin, trial, reused)
@@ -293,11 +298,12 @@ class WorkerPool:
 
     def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
         try:
-            self._employ(effect, trial, reused)
+            self._create_actor(effect, trial, reused)
         except Exception as error:  # as above; a bug in holdfast fails each trial with its text
             self._fail_setup(effect, "its worker cannot be started", error, reused)
 
-    def _employ(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
+    def _create_actor(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
+        """Let a new actor or group run the attempt, or the idle one that is `reused`."""
         assignment = self._assignment(effect, trial)
         if reused is not None:
             reused.assign(assignment)
