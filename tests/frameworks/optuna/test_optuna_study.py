@@ -169,7 +169,7 @@ def test_what_does_not_fit_the_study_or_cannot_be_opened_is_refused(
         run.finish(reported(run, 0.5))
         run.ends()
     grid(tmp_path / "run").to_optuna(url)
-    with pytest.raises(InvalidConfig, match="holds other trials than this experiment's"):
+    with pytest.raises(InvalidConfig, match="has trials of another experiment"):
         grid(tmp_path / "other").to_optuna(url, study_name="run")
     with pytest.raises(InvalidConfig, match="give another study_name"):
         grid(tmp_path / "run").to_optuna(url, mode="max")
