@@ -71,8 +71,3 @@ def in_words(bound: Between, *, whole: bool) -> str:
     if bound == Between(-math.inf, math.inf):
         return kind
     return f"{kind} from {bound.low:,} to {bound.high:,}"
-
-
-def check_field(value: Any, name: str, bound: Named) -> None:
-    """Raise ValueError if `value` is not a name that `bound` allows."""
-    bound.check(value, name)

@@ -161,11 +161,11 @@ class ExperimentAnalysis:
         """
         metric, mode = self._outcome.goal(metric, mode)
         try:
-            best = self._outcome.best(metric, mode, scope, filter_nan_and_inf)
+            best = self._outcome.best_scored(metric, mode, scope, filter_nan_and_inf)
         except NoBestResult as error:
             _log.warning("no best trial: %s", error)
             return None
-        return self._view(best)
+        return self._view(best.trial)
 
     def get_best_config(
         self, metric: str | None = None, mode: str | None = None, scope: str = "last"

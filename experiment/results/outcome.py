@@ -158,18 +158,13 @@ class Outcome:
             )
         return metric, check_mode(mode)
 
-    def best(
-        self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
-    ) -> Trial:
-        """The trial of `best_scored`."""
-        return self.best_scored(metric, mode, scope, filter_nan_and_inf).trial
-
     def best_result(
         self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True
     ) -> Result:
         """The result of the trial of `best_scored`; with the scope "all", of its best row."""
-        found = self.result(self.best(metric, mode, scope, filter_nan_and_inf))
-        return found.at_best(metric, mode) if scope == "all" else found
+        best = self.best_scored(metric, mode, scope, filter_nan_and_inf)
+        result = self.result(best.trial)
+        return result.at_best(metric, mode) if scope == "all" else result
 
     def best_scored(
         self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True

@@ -98,13 +98,15 @@ class Result:
         there is none. `resolve_config` returns a config with the user's own values.
         """
         folder = TrialFolder.of(trial.spec, location, layout)
-        kept = tuple(
+        known = tuple(
             StoredCheckpoint(
-                dirname=known.dirname, iteration=known.iteration, persisted=known.committed
+                dirname=record.dirname, iteration=record.iteration, persisted=record.committed
             )
-            for known in trial.checkpoints
+            for record in trial.checkpoints
         )
-        stored = StoredTrial(folder=folder, kept=kept, trial=trial, resolve_config=resolve_config)
+        stored = StoredTrial(
+            folder=folder, known_checkpoints=known, trial=trial, resolve_config=resolve_config
+        )
         if trial.status is not Status.ERROR or trial.error is None:
             return cls._of(stored, None)
         return cls._of(stored, TrialError(trial.trial_id, trial.error, folder.shown))
@@ -126,8 +128,8 @@ class Result:
         errors, row = folder.read(ERROR), folder.last_row()
         if errors is None and row is None and folder.read(PARAMS) is None:
             raise ResultNotFound(_not_found(folder), folder.path)
-        kept = tuple(StoredCheckpoint(dirname=name) for name in folder.complete_checkpoints())
-        stored = StoredTrial(folder=folder, kept=kept)
+        known = tuple(StoredCheckpoint(dirname=name) for name in folder.complete_checkpoints())
+        stored = StoredTrial(folder=folder, known_checkpoints=known)
         if errors is None:
             return cls._of(stored, None)
         return cls._of(stored, read_error(errors.decode(errors="replace"), row, folder))
@@ -210,7 +212,7 @@ class Result:
     def best_checkpoints(self) -> list[tuple[Checkpoint, Row]]:
         """The checkpoints that are kept, oldest first, each with the row of its report."""
         rows = self.rows() if self._checkpoints else []
-        return [(checkpoint, _row_of(kept, rows)) for checkpoint, kept in self._checkpoints]
+        return [(checkpoint, _row_of(known, rows)) for checkpoint, known in self._checkpoints]
 
     @cached_property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
@@ -292,14 +294,14 @@ class Result:
         return "Result(\n  " + ",\n  ".join(lines) + ",\n)"
 
 
-def _row_of(kept: StoredCheckpoint, rows: Sequence[Row]) -> Row:
+def _row_of(known: StoredCheckpoint, rows: Sequence[Row]) -> Row:
     """The row of a checkpoint's report; for a checkpoint saved at the end, the row of its
     iteration."""
     for row in rows:
-        if row.get("checkpoint_dir_name") == kept.dirname:
+        if row.get("checkpoint_dir_name") == known.dirname:
             return row
-    same = (row for row in rows if row.get("training_iteration") == kept.iteration)
-    return next(same, {} if kept.iteration is None else {"training_iteration": kept.iteration})
+    same = (row for row in rows if row.get("training_iteration") == known.iteration)
+    return next(same, {} if known.iteration is None else {"training_iteration": known.iteration})
 
 
 def _not_found(folder: TrialFolder) -> str:

@@ -70,18 +70,19 @@ class StoredTrial:
     """
 
     folder: TrialFolder
-    kept: tuple[StoredCheckpoint, ...]
+    known_checkpoints: tuple[StoredCheckpoint, ...]
     trial: Trial | None = None
     resolve_config: ResolveConfig = config_without_code
     best: Row | None = None
 
     def checkpoints(self) -> list[tuple[Checkpoint, StoredCheckpoint]]:
         """The checkpoints, without those that were not persisted and are not on this machine."""
-        found = ((self._checkpoint(kept), kept) for kept in self.kept)
-        return [(checkpoint, kept) for checkpoint, kept in found if checkpoint is not None]
-
-    def _checkpoint(self, kept: StoredCheckpoint) -> Checkpoint | None:
-        return self.folder.checkpoint(kept.dirname, persisted=kept.persisted)
+        reachable = []
+        for known in self.known_checkpoints:
+            checkpoint = self.folder.checkpoint(known.dirname, persisted=known.persisted)
+            if checkpoint is not None:
+                reachable.append((checkpoint, known))
+        return reachable
 
     def metrics(self) -> Row:
         if self.trial is None:
