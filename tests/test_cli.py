@@ -133,7 +133,7 @@ def test_where_nothing_is_that_is_2(
     asked = ["doctor", "verify", *(["--json"] if as_json else []), str(root.parent / "nowhere")]
     assert main(asked) == 2
     out, err = capsys.readouterr()
-    assert "there is no experiment in" in (json.loads(out)["error"] if as_json else err)
+    assert "there is no experiment at" in (json.loads(out)["error"] if as_json else err)
 
 
 @pytest.mark.parametrize(
