@@ -57,14 +57,15 @@ class LogView:
         self._told_at: float | None = None
         self._told: tuple[object, object] = (None, None)
         self._phase, self._phase_since = "", 0.0
-        self._told_failures: set[str] = set()
+        self._told_failures: set[tuple[str, int]] = set()
 
     def start(self) -> None:
         """The first update prints the name."""
 
     def update(self, summary: Summary) -> None:
         if self._told_at is None:
-            _write(self._stream, f"{summary.name}: results in {summary.path}")
+            resumed = "resumed, " if summary.is_resumed else ""
+            _write(self._stream, f"{summary.name}: {resumed}results in {summary.path}")
         self._tell_failures(summary)
         self._tell_phase(summary)
         now = self._clock()
@@ -85,8 +86,9 @@ class LogView:
     def _tell_failures(self, summary: Summary) -> None:
         """Log final failures; a message reports each retry."""
         for failure in summary.failures:
-            if failure.final and failure.trial_id not in self._told_failures:
-                self._told_failures.add(failure.trial_id)
+            attempt = failure.trial_id, failure.attempt
+            if failure.final and not failure.is_earlier and attempt not in self._told_failures:
+                self._told_failures.add(attempt)
                 look = pointer(failure.error_file, failure.other_file)
                 _write(self._stream, f"{failure_text(failure)}, {look}")
 

@@ -105,6 +105,7 @@ class Summarizer:
             storage=storage,
             ending=machine.ending.message or machine.ending.reason if machine.ending else "",
             done=machine.finished,
+            is_resumed=facts.failed_before is not None,
         )
 
     def _forget(self) -> None:
@@ -257,6 +258,7 @@ def _failures(
     return tuple(
         FailedTrial(
             trial_id=trial.trial_id,
+            attempt=trial.attempt,
             name=trial.spec.name,
             headline=error.headline,
             where=where,
@@ -265,6 +267,7 @@ def _failures(
             retries=_retries(trial),
             final=trial.status is Status.ERROR,
             of_cause=causes.get(cause(error.headline, where), 0) if trial.status.is_final else 0,
+            is_earlier=(trial.trial_id, trial.attempt) in (facts.failed_before or ()),
         )
         for trial, error, where, (log, other) in shown
     )

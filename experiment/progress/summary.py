@@ -50,6 +50,7 @@ class Summary:
     ending: str = ""
     phase: str = ""
     done: bool = False
+    is_resumed: bool = False
 
     @property
     def not_created(self) -> int:
@@ -97,9 +98,11 @@ class FailedTrial:
     `where` is the frame of the user's code, as in `train.py:42 in train`, empty if not known.
     `error_file` is the file with the most information, `other_file` where to look if it is empty.
     `of_cause` is the number of trials that failed for good with this cause, 0 for one that waits.
+    `is_earlier`: it failed before this restore.
     """
 
     trial_id: str
+    attempt: int
     name: str
     headline: str
     where: str
@@ -108,6 +111,7 @@ class FailedTrial:
     final: bool
     of_cause: int = 0
     other_file: str = ""
+    is_earlier: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +164,8 @@ class RunFacts:
 
     `path` is the experiment's folder in storage, `local_path` the one on this machine. `total` is
     the number of trials that the search will suggest, None if not known. `resumes`: starting the
-    script again resumes the run.
+    script again resumes the run. `failed_before` are the trials, each with its last attempt, that
+    had failed before this restore; None if the run is new.
     """
 
     name: str
@@ -168,3 +173,4 @@ class RunFacts:
     local_path: str
     total: int | None = None
     resumes: bool = False
+    failed_before: frozenset[tuple[str, int]] | None = None

@@ -58,7 +58,7 @@ class TerminalView:
         self._drawing_s = 0.0
         self._log_buffer = LogBuffer(_MOST_LINES)
         self._messages: list[tuple[str, str]] = []
-        self._told_failures: set[str] = set()
+        self._told_failures: set[tuple[str, int]] = set()
         self._prints = Prints(lambda line: self.log("", line))
         self._shown = _Shown()
         self._console: Console | None = None
@@ -104,8 +104,9 @@ class TerminalView:
         """Print the first failure of each cause above the table, where its log's path can be
         copied."""
         for failure in first_failures(summary):
-            if failure.trial_id not in self._told_failures:
-                self._told_failures.add(failure.trial_id)
+            attempt = failure.trial_id, failure.attempt
+            if attempt not in self._told_failures:
+                self._told_failures.add(attempt)
                 look = pointer(failure.error_file, failure.other_file)
                 self.message(f"{failure_text(failure)}\n  {look}", "error")
 

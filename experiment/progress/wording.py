@@ -214,8 +214,9 @@ def failure_lines(summary: Summary, *, logs: bool = True) -> Iterator[str]:
 
 
 def first_failures(summary: Summary) -> Iterator[FailedTrial]:
-    """The first trial of each cause that has failed for good."""
-    return (failure for failure, _ in _grouped([f for f in summary.failures if f.final]))
+    """The first trial of each cause that has failed for good since the run began or resumed."""
+    new = [failure for failure in summary.failures if failure.final and not failure.is_earlier]
+    return (failure for failure, _ in _grouped(new))
 
 
 def _grouped(failures: Sequence[FailedTrial]) -> list[tuple[FailedTrial, int]]:

@@ -6,6 +6,7 @@ import os
 import secrets
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -39,6 +40,7 @@ from holdfast.forked import children_end_here
 from holdfast.syncer.files.disk_deadline import waiting_at_most
 from holdfast.syncer.uploader.lock import Locked
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig
+from holdfast.trial.trial import Status, Trial
 
 
 def fit(request: Request, settings: Settings, host_resources: MachineResources) -> ResultGrid:
@@ -102,6 +104,7 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         local_path=str(plan.layout.root),
         total=plan.proposer.total,
         resumes=request.resumes,
+        failed_before=_failed(plan.machine.trials) if plan.machine.trials else None,
     )
     run = Run(plan)
     if request.run.progress_reporter is not None:
@@ -123,6 +126,11 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
             ),
         )
     )
+
+
+def _failed(trials: Mapping[str, Trial]) -> frozenset[tuple[str, int]]:
+    failed = (trial for trial in trials.values() if trial.status is Status.ERROR)
+    return frozenset((trial.trial_id, trial.attempt) for trial in failed)
 
 
 def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressView:

@@ -113,6 +113,7 @@ def test_where_not_all_fit_the_best_and_the_newest_failures_keep_lines() -> None
 def test_no_picture_is_larger_than_its_terminal(width: int, height: int) -> None:
     failed = FailedTrial(
         trial_id="a",
+        attempt=1,
         name="train_漢字",
         headline="ValueError: 漢字 " * 30,
         where="train.py:42 in train",

@@ -31,6 +31,7 @@ from holdfast.experiment.progress.views import ProgressView, UnfailingView, choo
 from holdfast.experiment.progress.wording import (
     closing_text,
     counts_text,
+    first_failures,
     storage_text,
     wait_lines,
 )
@@ -39,6 +40,7 @@ from holdfast.trial.trial import Status, Trial, TrialSpec
 
 FAILURE = FailedTrial(
     trial_id="aaaaa_00004",
+    attempt=1,
     name="train_aaaaa_00004",
     headline="ValueError: loss is nan",
     where="train.py:42 in train",
@@ -240,6 +242,20 @@ def test_a_log_file_gets_each_failure_at_once_and_once() -> None:
         "train_aaaaa_00004 failed at train.py:42 in train: ValueError: loss is nan, "
         "see /results/exp/dir_4/error.txt",
     ]
+
+
+def test_a_resumed_run_does_not_repeat_its_earlier_failures() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = LogView(stream, clock=clock)
+    earlier = replace(FAILURE, is_earlier=True)
+    view.update(replace(SUMMARY, failures=(earlier,), is_resumed=True))
+    name, *others = plain_lines(stream)
+    assert name == "digits: resumed, results in s3://bucket/digits"
+    assert not any("failed at" in line for line in others)
+    # It resumed, and failed again.
+    view.update(replace(SUMMARY, failures=(replace(FAILURE, attempt=2),), is_resumed=True))
+    assert plain_lines(stream)[-1].startswith("train_aaaaa_00004 failed at train.py:42")
+    assert list(first_failures(replace(SUMMARY, failures=(earlier,)))) == []
 
 
 def told_at(stream: io.StringIO, summaries: Iterator[tuple[float, Summary]]) -> list[float]:
