@@ -33,7 +33,7 @@ def test_a_framework_that_is_missing_is_an_import_error_that_names_the_extra(
     monkeypatch.setitem(sys.modules, "torch", None)
     for found in [name for name in sys.modules if name.startswith("holdfast.train.")]:
         monkeypatch.delitem(sys.modules, found)
-    with pytest.raises(ImportError, match=rf"pip install 'holdfast\[{extra}\]'") as told:
+    with pytest.raises(ImportError, match=rf"pip install .*'{extra}>=") as told:
         getattr(importlib.import_module(module), name)
     assert told.value.name == extra
 
@@ -43,7 +43,7 @@ def test_so_is_one_that_a_callback_for_tune_needs(
     monkeypatch: pytest.MonkeyPatch, extra: str, integration: str
 ) -> None:
     monkeypatch.setitem(sys.modules, extra, None)
-    with pytest.raises(ImportError, match=rf"pip install 'holdfast\[{extra}\]'"):
+    with pytest.raises(ImportError, match=rf"pip install .*'{extra}>="):
         importlib.import_module(f"holdfast.tune.integration.{integration}")
 
 

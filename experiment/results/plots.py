@@ -46,7 +46,7 @@ class GridPlots:
     `metric` and `mode` default to the experiment's. Each trial is represented by its last value.
     Failed trials, and those whose value is missing, NaN or infinite, are marked or left out, as
     each method says. The methods raise InvalidConfig if no metric is known, and PlotsMissing
-    without matplotlib (`pip install 'holdfast[plots]'`).
+    without matplotlib (`pip install matplotlib`).
     """
 
     def __init__(self, outcome: Outcome) -> None:

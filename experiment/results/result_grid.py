@@ -138,7 +138,7 @@ class ResultGrid(Sequence[Result]):
         space, `metric` (default: TuneConfig's) of every iteration as intermediate values, its
         state, and the rest of its config and metrics as user attributes.
 
-        Raises OptunaMissing (`pip install 'holdfast[optuna]'`), InvalidConfig.
+        Raises OptunaMissing (`pip install optuna`), InvalidConfig.
         """
         from holdfast.experiment.results.exporting.optuna_study import export
 

@@ -40,7 +40,7 @@ class ResultPlots:
     ) -> Axes:
         """The `metrics` (one name, or several) over `x`; by default the trial's first four.
 
-        Raises PlotsMissing without matplotlib (`pip install 'holdfast[plots]'`).
+        Raises PlotsMissing without matplotlib (`pip install matplotlib`).
         """
         rows = self._result.rows()
         names = [metrics] if isinstance(metrics, str) else list(metrics or ())

@@ -14,7 +14,7 @@ from holdfast.exports import EXPORTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """An optional library, which `extra` installs. `minimum` is the oldest supported version;
+    """An optional library, in the packages of `extra`. `minimum` is the oldest supported version;
     `distributions` are the names of its packages."""
 
     title: str
@@ -31,7 +31,7 @@ class Framework:
         if found is not None and _numbers(found) < _numbers(self.minimum):
             raise ImportError(
                 f"{self.title} {found} is too old: {self.minimum} or newer is needed: "
-                f"pip install --upgrade 'holdfast[{self.extra}]'",
+                f"pip install --upgrade {self._requirements()}",
                 name=self.module,
             )
 
@@ -40,7 +40,21 @@ class Framework:
         is_absent = error is None or getattr(error, "name", None) == self.module
         verb = "is not installed" if is_absent else f"cannot be imported ({error})"
         fault = f"{what} needs {self.title}, which {verb}" if what else f"{self.title} {verb}"
-        return f"{fault}: pip install 'holdfast[{self.extra}]'"
+        return f"{fault}: pip install {self._requirements()}"
+
+    def _requirements(self) -> str:
+        """The packages of the extra, for a shell. Not `holdfast[extra]`: holdfast is on no index,
+        where that name could belong to somebody else."""
+        from importlib.metadata import PackageNotFoundError, requires
+        from shlex import quote
+
+        try:
+            lines = [line.partition(";") for line in requires("holdfast") or ()]
+        except PackageNotFoundError:  # a tree that is not installed
+            lines = []
+        quotes = (f'extra == "{self.extra}"', f"extra == '{self.extra}'")
+        several = [name.strip() for name, _, mark in lines if mark.strip().endswith(quotes)]
+        return " ".join(map(quote, several or [self.module]))
 
     def _installed(self) -> str | None:
         """The installed version; None if no package provides it."""

@@ -190,12 +190,12 @@ def test_a_space_of_its_own_is_searched_in_place_of_the_tuners() -> None:
     assert isinstance(config["x"], Thing)
 
 
-def test_a_library_that_is_missing_is_reported_with_its_extra() -> None:
+def test_a_library_that_is_missing_is_reported_with_its_package() -> None:
     class Absent(CountingSearch):
         library = Framework(title="Nowhere", module="nowhere_to_be_found", extra="nowhere")
 
     with pytest.raises(
-        ImportError, match=r"Nowhere is not installed: pip install 'holdfast\[nowh"
+        ImportError, match="Nowhere is not installed: pip install nowhere_to_be_found"
     ):
         Absent()
 
@@ -206,7 +206,7 @@ def test_a_restore_where_the_library_is_not_installed_says_what_to_install(
     search = pickle.loads(pickle.dumps(CountingSearch()))
     lacking = Framework(title="Counting", module="holdfast_has_no_such", extra="counting")
     monkeypatch.setattr(CountingSearch, "library", lacking)
-    with pytest.raises(ImportError, match=r"pip install 'holdfast\[counting\]'"):
+    with pytest.raises(ImportError, match="pip install holdfast_has_no_such"):
         opened(search)
 
 

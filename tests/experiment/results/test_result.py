@@ -143,7 +143,7 @@ def test_a_dataframe_without_pandas_says_how_to_install_it(
 ) -> None:
     result = result_of(run, epochs(run, 0.5))
     monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(PandasMissing, match=r"pip install 'holdfast\[pandas\]'"):
+    with pytest.raises(PandasMissing, match="pip install 'pandas>="):
         result.metrics_dataframe  # noqa: B018
     assert result.metrics is not None
 
