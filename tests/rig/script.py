@@ -314,7 +314,7 @@ class UserScript:
 
     def _wait(self) -> None:
         self.process.wait()
-        self._marks.put(_END)
+        os.write(self._fifo, f"{_END}\n".encode())  # after all marks that the script has written
         with self._written:
             self._written.notify_all()
 
