@@ -27,10 +27,10 @@ NAMES = [
 pytestmark = pytest.mark.parametrize(("module", "name", "title", "library"), NAMES)
 
 
-def test_a_missing_framework_is_an_error_that_names_the_extra(
+def test_a_missing_framework_is_an_error_that_names_the_package(
     module: str, name: str, title: str, library: str
 ) -> None:
-    with pytest.raises(ImportError, match=rf"{title} is not installed: .*holdfast\[{library}\]"):
+    with pytest.raises(ImportError, match=rf"{title} is not installed: .*'{library}>="):
         getattr(importlib.import_module(module), name)
 
 
