@@ -14,6 +14,7 @@ from urllib.parse import quote
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
 from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.folder.experiment_folders import experiments_in, is_experiment
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import bucket_of, has_bucket, list_folder
@@ -101,18 +102,12 @@ def catalog(
 
 def _is_experiment(location: Location) -> bool:
     if location.local_path is not None:
-        return _is_here(location.local_path)
+        return is_experiment(location.local_path)
     return with_store(location, _has_records)
 
 
 async def _has_records(store: Store) -> bool:
     return await store.head(HEAD) is not None
-
-
-def _is_here(folder: str) -> bool:
-    """Whether the folder is an experiment's, even a damaged one whose journal has no segments."""
-    layout = Layout(Path(folder))
-    return any(map(os.path.lexists, (layout.journal, layout.root / HEAD, layout.lock)))
 
 
 def _is_run(folder: str) -> bool:
@@ -142,8 +137,7 @@ def _check_bucket(location: Location) -> None:
 
 def _folders(place: str) -> list[str]:
     try:
-        with os.scandir(place) as found:
-            return sorted(f.name for f in found if f.is_dir() and _is_here(f.path))
+        return sorted(experiments_in(place))
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ExperimentNotFound(
             f"there is no directory {place}: pass the storage_path of your experiments, or the "

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.experiment_folders import experiments_in
 from holdfast.experiment.folder.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.folder.trial_folder import list_folder, read_file
 from holdfast.experiment.progress.wording import size
@@ -180,7 +181,7 @@ def _folded(
 
 def not_found(location: Location) -> str:
     """The message of an ExperimentNotFound."""
-    if location.local_path is not None and holds_experiments(Path(location.local_path)):
+    if location.local_path is not None and _holds_experiments(location.local_path):
         return (
             f"{location} is not an experiment, but a folder of experiments: pass one of them "
             f"(holdfast ls {shlex.quote(str(location))} lists them)"
@@ -191,9 +192,9 @@ def not_found(location: Location) -> str:
     )
 
 
-def holds_experiments(folder: Path) -> bool:
+def _holds_experiments(folder: str) -> bool:
     try:
-        return any((child / JOURNAL).is_dir() for child in folder.iterdir())
+        return any(experiments_in(folder))
     except OSError:
         return False
 

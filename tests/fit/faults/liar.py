@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from holdfast import tune
 from holdfast.experiment.worker.session import Session, running
 
 RECORD = {"index": 0, "iteration": 2, "attempt": 1, "files": 1, "size_bytes": 1,
@@ -24,3 +25,13 @@ def report(**changed: Any) -> list[Any]:
         "total_s": 0.2, "checkpoint": None,
     }  # fmt: skip
     return ["report", *{**fields, **changed}.values()]
+
+
+def refusal(result: tune.Result, name: str) -> str:
+    """The error of a trial whose lie was refused after its first, honest report."""
+    assert isinstance(result.error, tune.TuneError), name
+    text = str(result.error)
+    assert "sent an invalid message" in text or "its connection failed" in text, text
+    assert result.metrics is not None
+    assert result.metrics["n"] == 1, name
+    return text

@@ -14,7 +14,7 @@ import msgpack
 import pytest
 
 from holdfast import tune
-from tests.fit.faults.liar import RECORD, own_session, report
+from tests.fit.faults.liar import RECORD, own_session, refusal, report
 
 FAILURE = {"kind": "user", "type_name": "E", "message": "m", "traceback": "t", "hostname": "h"}
 HUGE = 10**18
@@ -137,11 +137,8 @@ def test_each_lie_fails_its_own_trial_and_says_what_was_wrong(results: tune.Resu
             assert result.error is None
             assert result.metrics["n"] == 2
             continue
-        assert isinstance(result.error, tune.TuneError), name
-        text = str(result.error)
-        assert "sent an invalid message" in text or "its connection failed" in text, text
+        text = refusal(result, name)
         assert "out of memory" not in text, text
-        assert result.metrics["n"] == 1, name
 
 
 def test_nothing_of_it_is_in_the_journal(results: tune.ResultGrid) -> None:
