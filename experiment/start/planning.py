@@ -225,7 +225,7 @@ def _keep_extension(
     if isinstance(first, Resumed) and first.spec is not None and request.extension is not None:
         wanted = request.extension.wanted
         check_enough(start.machine, wanted, proposer.total)
-        wanted.keep(OpenedExperiment(opened.place).tuner_file(), first.spec)
+        wanted.keep(opened.tuner_file(), first.spec)
 
 
 def _print_notices(
