@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -41,9 +41,12 @@ class WaitingCheckpoint:
     since: float
     files: int
     size_bytes: int
-    trial_folder: str
     folder: str
     order: Message
+
+    @property
+    def trial_folder(self) -> str:
+        return self.folder.rpartition("/")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +171,6 @@ class Uploads:
                 since=wall_time(),
                 files=record.files,
                 size_bytes=record.size_bytes,
-                trial_folder=spec.dirname,
                 folder=folder,
                 order=order,
             )
@@ -180,16 +182,17 @@ class Uploads:
         Otherwise a power cut could bring its record back.
         """
         self._done_with(spec.trial_id, record.index)
-        order = ["discard", spec.trial_id, [f"{spec.dirname}/{record.dirname}"]]
-        self._journal_writer.when_durable(lambda: self._uploader.send(order))
+        self._discard(spec, [record.dirname])
 
     def discard_superseded(self, trial: Trial, kept: Collection[int]) -> None:
         """Delete checkpoints that an earlier incarnation superseded and had no time to delete."""
         gone = [n for n in range(trial.next_checkpoint) if n not in kept]
         if gone:
-            folders = [f"{trial.spec.dirname}/{checkpoint_dirname(number)}" for number in gone]
-            order = ["discard", trial.trial_id, folders]
-            self._journal_writer.when_durable(lambda: self._uploader.send(order))
+            self._discard(trial.spec, map(checkpoint_dirname, gone))
+
+    def _discard(self, spec: TrialSpec, checkpoints: Iterable[str]) -> None:
+        order = ["discard", spec.trial_id, [f"{spec.dirname}/{name}" for name in checkpoints]]
+        self._journal_writer.when_durable(lambda: self._uploader.send(order))
 
     def resend_state(self) -> None:
         """Repeat the waiting orders for an uploader that replaces one that died."""
