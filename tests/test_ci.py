@@ -34,7 +34,7 @@ def test_ci_runs_the_tests_with_nothing_but_what_reaches_the_registries(tmp_path
         "test",
         "check",
         "nightly --sample",
-        "test-frameworks --smoke",
+        "test-frameworks --smoke --discard",
     ]
     lines = (tmp_path / "test.env").read_text().splitlines()
     bare = {name: value for name, _, value in (line.partition("=") for line in lines)}
@@ -43,6 +43,34 @@ def test_ci_runs_the_tests_with_nothing_but_what_reaches_the_registries(tmp_path
         "PATH": os.environ["PATH"],
         **reaching,
     }
+
+
+def test_only_environments_that_a_run_made_are_discarded(tmp_path: Path) -> None:
+    """All of them together are 17 GB: a machine of CI may have less."""
+    (tmp_path / "scripts").mkdir()
+    shutil.copy(ROOT / "scripts" / "test-frameworks", tmp_path / "scripts")
+    for framework in ("kept", "made"):
+        (tmp_path / "tests" / "frameworks" / framework).mkdir(parents=True)
+    venv = tmp_path / "scripts" / "venv"
+    python = '.venvs/"$1"/bin/python'
+    venv.write_text(
+        f'#!/usr/bin/env bash\nmkdir -p .venvs/"$1"/bin\n'
+        f'printf "#!/usr/bin/env bash\\nls .venvs\\necho \\$@\\n" > {python}\nchmod +x {python}\n'
+    )
+    venv.chmod(0o755)
+    subprocess.run([venv, "kept"], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [tmp_path / "scripts" / "test-frameworks", "--smoke", "--discard"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    trained = "-m pytest tests/frameworks/{} -m smoke"
+    assert done.stdout.splitlines() == [
+        *("== kept", "kept", trained.format("kept")),
+        *("== made", "kept", "made", trained.format("made")),
+    ]
+    assert [one.name for one in (tmp_path / ".venvs").iterdir()] == ["kept"]
 
 
 def test_hosted_ci_runs_what_ours_runs() -> None:
