@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.layout import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,3 +27,7 @@ class TrackerJob:
     file: str = ""
     tracker: bytes = b""
     secrets: bytes = b""
+
+    @property
+    def layout(self) -> Layout:
+        return Layout(Path(self.root))

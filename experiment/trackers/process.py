@@ -11,18 +11,14 @@ import time
 import traceback
 import warnings
 from contextlib import suppress
-from functools import partial
-from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import Surroundings
-from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.rows import newest_row, shown_config
 from holdfast.experiment.trackers.calls import TrackerCalls
 from holdfast.experiment.trackers.delivery import RetryDelays
-from holdfast.experiment.trackers.delivery_loop import DeliveryLoop, Route, routed
+from holdfast.experiment.trackers.delivery_loop import DeliveryLoop
 from holdfast.experiment.trackers.job import TrackerJob
-from holdfast.experiment.trackers.start_position import fold_for
 from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.forked import children_end_here
 from holdfast.runtime.priority import children_give_way, give_way
@@ -75,7 +71,7 @@ def _tracker(job: TrackerJob) -> Tracker:
 
 
 def _surroundings(job: TrackerJob) -> Surroundings:
-    layout = Layout(Path(job.root))
+    layout = job.layout
     return Surroundings(
         trainable_name=job.trainable,
         experiment_path=job.experiment_path,
@@ -83,16 +79,6 @@ def _surroundings(job: TrackerJob) -> Surroundings:
         config_of=lambda trial: shown_config(trial.config),
         row_of=newest_row,
         checkpoint_of=lambda spec, record: Checkpoint(str(layout.checkpoint(spec, record))),
-    )
-
-
-def _route(job: TrackerJob) -> Route:
-    layout = Layout(Path(job.root))
-    return routed(
-        layout,
-        file=job.file,
-        experiment_id=job.experiment_id,
-        begins=job.begins,
     )
 
 
@@ -115,13 +101,7 @@ def _serve(
     delivered or given up.
     """
     try:
-        begin = partial(
-            fold_for,
-            layout=Layout(Path(job.root)),
-            experiment_id=job.experiment_id,
-            begins=job.begins,
-        )
-        loop = DeliveryLoop(_route(job), begin, calls, _Watch(), channel.send, delays=delays)
+        loop = DeliveryLoop(job, calls, _Watch(), channel.send, delays=delays)
         has_answered = False
         while True:
             loop.act()

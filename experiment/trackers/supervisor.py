@@ -6,13 +6,11 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.thread import names_of
-from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector.logger_callbacks import TBXLoggerCallback
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.tracker import Tracker
@@ -129,18 +127,11 @@ class _TrackerProcess:
         if self._is_refused:
             return
         is_complete = self._done.done() and self._done.result()
-        job = self._job
-        missing = list_missing(
-            Layout(Path(job.root)),
-            job.file,
-            job.name,
-            job.experiment_id,
-            () if is_complete else trials,
-        )
+        missing = list_missing(self._job, () if is_complete else trials)
         if missing:
             self._tell(
                 f"not delivered to {self._name}: {missing}. It has {deadline_s:g} s after the "
-                f"end (HOLDFAST_TRACKER_DEADLINE_S). undelivered-{job.file}.json lists it; "
+                f"end (HOLDFAST_TRACKER_DEADLINE_S). undelivered-{self._job.file}.json lists it; "
                 f"{self._later}",
                 "loss",
             )

@@ -11,31 +11,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.trackers.delivery import Account, Mark, decode_accounts, shown_range
+from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.stores.plain_files import read_json
 from holdfast.trial.trial import Trial
 
 
-def list_missing(
-    layout: Layout, file: str, name: str, experiment_id: str, trials: Iterable[Trial]
-) -> str:
+def list_missing(job: TrackerJob, trials: Iterable[Trial]) -> str:
     """Write the list to its file, or remove the file if nothing is missing. Returns the list as
     text.
 
     The tracker process must have ended.
     """
     try:
-        data = read_json(layout.tracker_cursor(file))
-        accounts = decode_accounts(data, experiment_id)
+        data = read_json(job.layout.tracker_cursor(job.file))
+        accounts = decode_accounts(data, job.experiment_id)
     except (OSError, ValueError):
         accounts = {}  # then the next tracker process sends everything again
     missing = list(undelivered(accounts, trials))
-    path = layout.undelivered(file)
+    path = job.layout.undelivered(job.file)
     with suppress(OSError):  # the returned text says it, too
         if missing:
-            text = json.dumps({"tracker": name, "undelivered": missing}, indent=1)
+            text = json.dumps({"tracker": job.name, "undelivered": missing}, indent=1)
             write_atomic(path, text.encode())
         else:
             path.unlink(missing_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,8 @@ from holdfast.experiment.trackers.delivery import (
     TrackerCall,
     decode_accounts,
 )
-from holdfast.experiment.trackers.delivery_loop import BatchOutcome, DeliveryLoop, routed
-from holdfast.experiment.trackers.start_position import fold_for
+from holdfast.experiment.trackers.delivery_loop import BatchOutcome, DeliveryLoop, fold_for
+from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.syncer.journal.journal import Position, readable_end
 from holdfast.trial.config import FailureConfig
 from tests.rig.recorded import RecordedExperiment
@@ -49,21 +48,26 @@ class Given:
         self.ends += 1
 
 
+def job_of(run: RecordedExperiment) -> TrackerJob:
+    return TrackerJob(
+        root=str(run.layout.root),
+        experiment_id=run.machine.spec.experiment_id,
+        trainable="t",
+        experiment_path="",
+        begins=0,
+        file="T",
+    )
+
+
 class Desk:
     """A tracker process, its clock and its messages."""
 
     def __init__(self, run: RecordedExperiment) -> None:
         self.clock, self.calls, self.said = Clock(), Given(), list[list[Any]]()
         self.run = run
-        route = routed(
-            run.layout, file="T", experiment_id=run.machine.spec.experiment_id, begins=0
-        )
-        self.route = route
-        begin = partial(
-            fold_for, layout=run.layout, experiment_id=route.experiment_id, begins=route.begins
-        )
+        self.cursor_file = run.layout.tracker_cursor("T")
         self.tracker_process = DeliveryLoop(
-            route, begin, self.calls, self.clock, self.said.append, delays=RetryDelays(tries=2)
+            job_of(run), self.calls, self.clock, self.said.append, delays=RetryDelays(tries=2)
         )
 
     def follow(self) -> None:
@@ -84,7 +88,7 @@ class Desk:
 
     @property
     def cursor(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.route.cursor.read_text())["trials"]
+        found: dict[str, Any] = json.loads(self.cursor_file.read_text())["trials"]
         return found
 
 
@@ -202,7 +206,7 @@ def test_a_cursor_that_is_broken_means_that_everything_is_sent_again(
 ) -> None:
     trial_of(run, 1)
     desk = Desk(run)
-    desk.route.cursor.write_text("{")
+    desk.cursor_file.write_text("{")
     again = Desk(run)
     again.follow()
     assert "everything is sent again" in again.said[0][1]
@@ -226,10 +230,10 @@ def test_another_tracker_process_gives_only_what_was_not_acknowledged(
 
 def begin_of(run: RecordedExperiment) -> Position:
     """Where another tracker process would begin to read."""
-    experiment_id = run.machine.spec.experiment_id
+    job = job_of(run)
     data = json.loads(run.layout.tracker_cursor("T").read_text())
-    accounts = DeliveryState(decode_accounts(data, experiment_id)).accounts
-    return fold_for(accounts, layout=run.layout, experiment_id=experiment_id, begins=0).position
+    accounts = DeliveryState(decode_accounts(data, job.experiment_id)).accounts
+    return fold_for(accounts, job).position
 
 
 def test_another_tracker_process_begins_at_a_snapshot_of_which_the_tracker_has_everything(

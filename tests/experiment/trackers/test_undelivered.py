@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.trackers.delivery import (
     Account,
     DeliveryState,
@@ -13,12 +12,25 @@ from holdfast.experiment.trackers.delivery import (
     TrackerCall,
     encode_state,
 )
+from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.undelivered import as_text, list_missing, undelivered
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
 SPEC = TrialSpec(trial_id="a_0", index=0, name="train_a_0", dirname="d", config={})
 TRIAL = Trial(spec=SPEC, status=Status.RUNNING, attempt=1, iteration=20)
 ENDED = replace(TRIAL, status=Status.TERMINATED)
+
+
+def job_in(folder: Path) -> TrackerJob:
+    return TrackerJob(
+        root=str(folder),
+        experiment_id="e",
+        trainable="t",
+        experiment_path="",
+        begins=0,
+        name="T",
+        file="T",
+    )
 
 
 def missing(trial: Trial, delivered: Mark | None = None) -> list[dict[str, Any]]:
@@ -67,7 +79,8 @@ def test_of_an_attempt_that_ended_and_was_reopened_nothing_is_missing() -> None:
 
 
 def test_the_list_is_a_file_while_anything_is_missing(tmp_path: Path) -> None:
-    layout, state = Layout(tmp_path), DeliveryState()
+    job, state = job_in(tmp_path), DeliveryState()
+    layout = job.layout
     first, second = (
         TrackerCall(
             trial=replace(TRIAL, iteration=at),
@@ -80,7 +93,7 @@ def test_the_list_is_a_file_while_anything_is_missing(tmp_path: Path) -> None:
     state.refuse(second, "too long")
     state.acknowledge()
     layout.tracker_cursor("T").write_text(json.dumps(encode_state("e", state)))
-    assert list_missing(layout, "T", "T", "e", [TRIAL]) == "train_a_0: iterations 3-20, 2"
+    assert list_missing(job, [TRIAL]) == "train_a_0: iterations 3-20, 2"
     listed = json.loads(layout.undelivered("T").read_text())
     assert listed == {
         "tracker": "T",
@@ -94,14 +107,14 @@ def test_the_list_is_a_file_while_anything_is_missing(tmp_path: Path) -> None:
             }
         ],
     }
-    assert list_missing(layout, "T", "T", "e", []) == ""
+    assert list_missing(job, []) == ""
     assert not layout.undelivered("T").exists()
 
 
 def test_everything_is_missing_where_no_one_knows_what_was_delivered(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    layout.tracker_cursor("T").write_text("{")
-    assert list_missing(layout, "T", "T", "e", [TRIAL]) == "train_a_0: iterations 1-20"
+    job = job_in(tmp_path)
+    job.layout.tracker_cursor("T").write_text("{")
+    assert list_missing(job, [TRIAL]) == "train_a_0: iterations 1-20"
 
 
 def test_long_lists_are_reported_in_a_line() -> None:
