@@ -1,10 +1,44 @@
-"""The command that starts another Python interpreter like this one."""
+"""Starts other Python interpreters like this one."""
 
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+
+def start_child(
+    entry: str,
+    argument: str,
+    *,
+    environ: Mapping[str, str],
+    inherited_fds: Sequence[int],
+    directory: str | None = None,
+) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start `entry` in a session of its own. Returns its process and this end of a connection.
+
+    Its arguments are `argument`, the descriptor of its end, this process's pid and
+    `inherited_fds`. It starts in `directory`, and imports from there first. Raises OSError.
+    """
+    ours, theirs = socket.socketpair()
+    with theirs:
+        fds = (theirs.fileno(), *inherited_fds)
+        arguments = [argument, *map(str, (theirs.fileno(), os.getpid(), *inherited_fds))]
+        try:
+            process = subprocess.Popen(
+                python_command(entry, arguments, directory),
+                env=dict(environ),
+                cwd=directory,
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+                start_new_session=True,
+            )
+        except OSError:
+            ours.close()
+            raise
+    return process, ours
 
 
 def python_command(
@@ -15,8 +49,6 @@ def python_command(
     The child gets this process's import path, made absolute because it may change its directory.
     `directory` comes first in it.
     """
-    import subprocess
-
     module, function = entry.split(":")
     path = [os.path.abspath(part or os.getcwd()) for part in sys.path]
     if directory is not None:

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import traceback
@@ -18,7 +17,7 @@ from holdfast.forked import close_in_children
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import describe_code
-from holdfast.runtime.interpreter import python_command
+from holdfast.runtime.interpreter import start_child
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, on_end, reaped
 from holdfast.runtime.safe_text import message_of, type_name
 from holdfast.runtime.transport import Channel
@@ -65,13 +64,9 @@ class Service:
     ) -> None:
         """Start `entry`, a `module:function` that takes a `Channel`. Raises OSError."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = _start(entry, theirs.fileno(), environ, inherited_fds)
-            except OSError:
-                ours.close()
-                raise
+        self._process, ours = start_child(
+            "holdfast.runtime.service:main", entry, environ=environ, inherited_fds=inherited_fds
+        )
         self._connection = Connection(ours, on_message, self._on_closed)
         self._killed = ""
         self._stop_watch = on_end(self._process, self._connection.end)
@@ -112,19 +107,6 @@ class Service:
     def _on_closed(self, reason: str) -> None:
         if not self.ended.done():
             self.ended.set_result(reason)
-
-
-def _start(
-    entry: str, fd: int, environ: Mapping[str, str], inherited_fds: Sequence[int]
-) -> subprocess.Popen[bytes]:
-    arguments = [entry, *map(str, (fd, os.getpid(), *inherited_fds))]
-    return subprocess.Popen(
-        python_command("holdfast.runtime.service:main", arguments),
-        env=dict(environ),
-        stdin=subprocess.DEVNULL,
-        pass_fds=(fd, *inherited_fds),
-        start_new_session=True,
-    )
 
 
 class ThreadService:

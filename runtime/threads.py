@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,8 +60,15 @@ def release_limits(environ: MutableMapping[str, str], cpus: float) -> int:
 @contextmanager
 def one_thread(environ: MutableMapping[str, str]) -> Iterator[None]:
     """Keep libraries that are imported inside this block from starting threads."""
-    before = {name: environ.get(name) for name in LIMITS}
-    environ.update(dict.fromkeys(LIMITS, "1"))
+    with changed(environ, dict.fromkeys(LIMITS, "1")):
+        yield
+
+
+@contextmanager
+def changed(environ: MutableMapping[str, str], values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables inside this block."""
+    before = {name: environ.get(name) for name in values}
+    environ.update(values)
     try:
         yield
     finally:

@@ -21,12 +21,10 @@ from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.callbacks.callback import Callback, hooks_for
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.trial_view import Views
-from holdfast.experiment.records.rows import result_row
 from holdfast.forked import children_end_here
 from holdfast.runtime.safe_text import named
 from holdfast.scheduler.events import Event, Suggested
 from holdfast.trial.errors import TuneError
-from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial
 
 LONG_QUEUE = 10_000
@@ -62,10 +60,9 @@ class CallbackThread:
 
     The queue is unbounded, because the control loop must not wait and no event may be dropped;
     when it first holds more than `long_queue` events, a warning names the slowest callback.
-    `setup` has the arguments of `Callback.setup`; `row` makes the full row of a report; `clock`
-    returns seconds. `failures` lists each hook that raised, once. `keep` is called with the
-    results of all `get_state` hooks, by the callbacks' names, every `states_period_s` while events
-    arrive and before the end.
+    `setup` has the arguments of `Callback.setup`; `clock` returns seconds. `failures` lists each
+    hook that raised, once. `keep` is called with the results of all `get_state` hooks, by the
+    callbacks' names, every `states_period_s` while events arrive and before the end.
     """
 
     def __init__(
@@ -74,7 +71,6 @@ class CallbackThread:
         views: Views,
         *,
         tell: Tell,
-        row: Callable[[Trial], dict[str, Any]] = result_row,
         setup: Mapping[str, Any] | None = None,
         keep: Callable[[Mapping[str, Any]], None] | None = None,
         states_period_s: float = STATES_PERIOD_S,
@@ -83,7 +79,6 @@ class CallbackThread:
     ) -> None:
         self._callbacks = tuple(zip(names_of(callbacks), callbacks, strict=True))
         self._views = views
-        self._row = row
         self._tell = tell
         self._setup = dict(setup or {})
         has_states = any(type(one).get_state is not Callback.get_state for one in callbacks)
@@ -240,8 +235,6 @@ class CallbackThread:
             return
         trial = self._views.show(after)
         about = {"iteration": iteration, "trials": self._views.trials, "trial": trial}
-        if isinstance(event, Reported):
-            trial.show(after, self._row(after))
         for hook in hooks_for(event, before, after):
             if hook == "on_trial_result":
                 for name, callback in self._callbacks:

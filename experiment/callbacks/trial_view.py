@@ -12,7 +12,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.layout import ERROR
+from holdfast.experiment.folder.layout import ERROR, Layout
+from holdfast.experiment.records.rows import newest_row
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.readable import readable
@@ -26,17 +27,23 @@ _SHOWN_STATUS = {Status.STARTING: Status.PENDING, Status.STOPPING: Status.RUNNIN
 
 
 def varied(trial: Trial) -> dict[str, Any]:
-    """The parameters in the trial's tag with their current values, named as in `net/width`.
+    """The parameters in the trial's tag with their current values, named as in `net/width`. The
+    user's objects are shown as text.
 
     If a scheduler has replaced a parameter by a dict, or a dict by something else, the values that
     are now in that place.
     """
     spec = trial.spec
     found = named_in_tag(spec.tag, spec.index, spec.config)
-    if not trial.changed_config:
-        return found
-    now = spread(trial.config)
-    return {known: now[known] for name in found for known in now if _is_same_place(known, name)}
+    if trial.changed_config:
+        now = spread(trial.config)
+        found = {
+            known: now[known] for name in found for known in now if _is_same_place(known, name)
+        }
+    return {
+        name: readable(value) if isinstance(value, (Ref, Opaque)) else value
+        for name, value in found.items()
+    }
 
 
 def _is_same_place(one: str, other: str) -> bool:
@@ -60,6 +67,25 @@ class Surroundings:
     row_of: Callable[[Trial], dict[str, Any]]
     checkpoint_of: Callable[[TrialSpec, CheckpointRecord], Checkpoint]
 
+    @classmethod
+    def of(
+        cls,
+        layout: Layout,
+        *,
+        trainable_name: str,
+        experiment_path: str,
+        config_of: Callable[[Trial], Mapping[str, Any]],
+    ) -> Surroundings:
+        """Those of the experiment that runs in the folder of `layout`."""
+        return cls(
+            trainable_name=trainable_name,
+            experiment_path=experiment_path,
+            local_experiment_path=str(layout.root),
+            config_of=config_of,
+            row_of=newest_row,
+            checkpoint_of=lambda spec, known: Checkpoint(str(layout.checkpoint(spec, known))),
+        )
+
 
 class TrialView:
     """A trial as users of Ray know it. Equal and hashed by `trial_id`; created by `Views`."""
@@ -76,11 +102,9 @@ class TrialView:
         self._row: dict[str, Any] = {}
         self._row_shows: Mapping[str, Any] | None = None
 
-    def show(self, trial: Trial, row: dict[str, Any] | None = None) -> None:
-        """Show a later state of the trial; `row` is its newest full row, if known."""
+    def show(self, trial: Trial) -> None:
+        """Show a later state of the trial."""
         self._trial = trial
-        if row is not None:
-            self._row, self._row_shows = row, trial.row
 
     @property
     def trial_id(self) -> str:
@@ -98,10 +122,7 @@ class TrialView:
     @cached_property
     def evaluated_params(self) -> dict[str, Any]:
         """The varied parameters, named as in `net/width`; `config` has the user's objects."""
-        return {
-            name: readable(value) if isinstance(value, (Ref, Opaque)) else value
-            for name, value in varied(self._trial).items()
-        }
+        return varied(self._trial)
 
     @property
     def experiment_tag(self) -> str:
@@ -217,11 +238,11 @@ class Views:
         self.trials: list[TrialView] = []
         self._by_id: dict[str, TrialView] = {}
 
-    def show(self, trial: Trial, row: dict[str, Any] | None = None) -> TrialView:
+    def show(self, trial: Trial) -> TrialView:
         """The view of this trial, updated to `trial`."""
         view = self._by_id.get(trial.trial_id)
         if view is None:
             view = self._by_id[trial.trial_id] = TrialView(trial, self.surroundings)
             self.trials.append(view)
-        view.show(trial, row)
+        view.show(trial)
         return view

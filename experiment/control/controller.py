@@ -25,7 +25,6 @@ from holdfast.experiment.progress.retry_messages import Retry, retry_of
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
-from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.pool import WorkerPool
@@ -114,11 +113,10 @@ class Controller:
             post=self.post,
             fail=self._search_failed,
             warn=self.warn,
-            row_of=newest_row,
             may_report=lambda: bool(self.machine.placement.has_trials or self.machine.paused),
             announces_wait=lambda: bool(self.machine.paused) and not self.machine.search_waits,
         )
-        self.stopping = StopperThread(plan.stopper, row_of=newest_row)
+        self.stopping = StopperThread(plan.stopper)
         self._scheduler = UserThread("scheduler")
         self.has_lost_ownership = False
         self.outcome: Finish | None = None

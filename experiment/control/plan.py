@@ -14,7 +14,6 @@ from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker.job import Job
@@ -24,7 +23,6 @@ from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import has_work, is_selected
-from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.config import SyncConfig
@@ -100,15 +98,11 @@ class RunPlan:
     @property
     def surroundings(self) -> Surroundings:
         """The facts that views of trials show to callbacks and reporters."""
-        return Surroundings(
+        return Surroundings.of(
+            self.layout,
             trainable_name=self.spec.trainable,
             experiment_path=self.location.path,
-            local_experiment_path=str(self.layout.root),
             config_of=lambda trial: users_config(trial.config, self.job.param_space),
-            row_of=newest_row,
-            checkpoint_of=lambda spec, record: Checkpoint(
-                str(self.layout.checkpoint(spec, record))
-            ),
         )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.replay import Change
 from holdfast.experiment.control.user_threads import UserThread
+from holdfast.experiment.records.rows import newest_row
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import (
     EndOrdered,
@@ -31,7 +32,7 @@ _MOST_UNHEARD = 1000
 class SearchThread:
     """Calls the search algorithm in its own thread.
 
-    `row_of` returns the full row of a trial's newest report. `may_report` says whether a trial may
+    `may_report` says whether a trial may
     still report: then a search that suggested nothing is asked again later. `announces_wait` says
     whether the machine must know that the search waits, because it may have to resume paused
     trials. `fail` is called with an exception of user code, `warn` with the reason why a search
@@ -46,7 +47,6 @@ class SearchThread:
         post: Callable[[Event], None],
         fail: Callable[[BaseException], None],
         warn: Callable[[str], None],
-        row_of: Callable[[Trial], dict[str, Any]],
         may_report: Callable[[], bool],
         announces_wait: Callable[[], bool],
     ) -> None:
@@ -54,7 +54,6 @@ class SearchThread:
         self._post = post
         self._fail = fail
         self._warn = warn
-        self._row_of = row_of
         self._may_report = may_report
         self._announces_wait = announces_wait
         self._user_thread = UserThread("search algorithm")
@@ -183,7 +182,7 @@ class SearchThread:
         if after.trial_id in self._proposer.skipped:
             return
         if isinstance(event, Reported):
-            yield partial(searcher.on_trial_result, after.trial_id, self._row_of(after))
+            yield partial(searcher.on_trial_result, after.trial_id, newest_row(after))
         if pausing := pausing_of(before, after):
             yield partial(getattr(searcher, pausing), after.trial_id)
         if after.status.is_final and not before.status.is_final:
@@ -194,7 +193,7 @@ class SearchThread:
     def _completion_of(self, trial: Trial, *, failed: bool) -> Callable[[], Any]:
         searcher = self._proposer.searcher
         assert searcher is not None
-        row = None if trial.row is None else self._row_of(trial)
+        row = None if trial.row is None else newest_row(trial)
         # By name: Ray documents (trial_id, result=None, **kwargs) for searchers of the user's.
         return partial(searcher.on_trial_complete, trial.trial_id, result=row, error=failed)
 

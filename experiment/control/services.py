@@ -17,7 +17,6 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder import layout as names
 from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.experiment.records.rows import newest_row
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
@@ -143,7 +142,6 @@ def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:
     thread = CallbackThread(
         plan.callbacks,
         Views(plan.surroundings),
-        row=newest_row,
         tell=tell,
         setup=plan.callback_setup,
         keep=keep_states,

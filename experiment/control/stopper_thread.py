@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any
 
 from holdfast.experiment.control.replay import Change
-from holdfast.experiment.control.user_threads import DEADLINE_S, UserThread, failure_of
+from holdfast.experiment.control.user_threads import DEADLINE_S, UserThread
 from holdfast.experiment.records.journal_start import BEGINS
+from holdfast.experiment.records.rows import newest_row
+from holdfast.experiment.worker.host import failure_of
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import Resumed, StopperAnswered
 from holdfast.trial.events import Reported
@@ -20,22 +22,15 @@ StopFunction = Stopper | Callable[[str, dict[str, Any]], bool]
 
 
 class StopperThread:
-    """Calls the stopper. `row_of` returns the full row of a trial's newest report."""
+    """Calls the stopper."""
 
-    def __init__(
-        self,
-        stopper: StopFunction | None,
-        *,
-        row_of: Callable[[Trial], dict[str, Any]],
-        deadline_s: float = DEADLINE_S,
-    ) -> None:
+    def __init__(self, stopper: StopFunction | None, *, deadline_s: float = DEADLINE_S) -> None:
         self._stopper = stopper
-        self._row_of = row_of
         self._user_thread = UserThread("stopper", deadline_s=deadline_s)
 
     async def ask(self, effect: AskStopper, trial: Trial) -> StopperAnswered:
         """The stopper's answer to the trial's newest report."""
-        row = self._row_of(trial)
+        row = newest_row(trial)
         try:
             stop, stop_all = await self._user_thread.ask(
                 partial(self._verdict, trial.trial_id, row)
@@ -78,7 +73,7 @@ class StopperThread:
 
     def _answered_again(self, event: Reported, trial: Trial) -> StopperAnswered:
         try:
-            stop, stop_all = self._verdict(trial.trial_id, self._row_of(trial))
+            stop, stop_all = self._verdict(trial.trial_id, newest_row(trial))
         except Exception as error:  # it counts only if `history` lacks the answer
             return _answer(event, failure=failure_of(error, "stopper"))
         return _answer(event, stop=stop, stop_all=stop_all)

@@ -9,10 +9,8 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from holdfast.experiment.worker.metrics import sendable
 from holdfast.forked import children_end_here
-from holdfast.runtime.safe_text import message_of, traceback_of, type_name
-from holdfast.trial.errors import Failure, FailureKind, TuneError
+from holdfast.trial.errors import TuneError
 
 DEADLINE_S = 300.0
 
@@ -130,12 +128,3 @@ class _Thread:
         else:
             self.answered += 1
             answer.set_result(found)
-
-
-def failure_of(error: BaseException, kind: FailureKind) -> Failure:
-    return Failure(
-        kind=kind,
-        type_name=sendable(type_name(error)),
-        message=sendable(message_of(error)),
-        traceback=sendable(traceback_of(error, error.__traceback__)),
-    )

@@ -23,10 +23,9 @@ from holdfast.experiment.progress.summary import (
 )
 from holdfast.experiment.progress.trial_table import lines_reserved, shares
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.readable import readable
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
-from holdfast.trial.values import Opaque, Ref, flatten
+from holdfast.trial.values import flatten
 
 _KNOWN_PARAMS = 512
 # `trial_id` is here too: in a row it always has holdfast's value.
@@ -227,10 +226,7 @@ class _Params:
         if config is not trial.config:
             if len(self._known) >= _KNOWN_PARAMS:
                 self._known.clear()
-            params = {
-                name: readable(value) if isinstance(value, (Ref, Opaque)) else value
-                for name, value in varied(trial).items()
-            }
+            params = varied(trial)
             self._known[trial.trial_id] = (trial.config, params)
         return params
 

@@ -39,16 +39,15 @@ def table_of(
     summary: Summary,
     *,
     width: int = 0,
-    max_rows: int | None = None,
     rows: Sequence[TrialRow] | None = None,
     is_live: bool = True,
 ) -> tuple[list[str], list[list[str]], list[TrialRow]]:
     """Headers, cells and trials of the table; with a `width`, only as many columns as fit.
 
-    `rows` (by default the summary's) are cut to `max_rows`. Unless the run `is_live`, no trial
-    has a worker: one that had was running.
+    `rows` are the summary's by default. Unless the run `is_live`, no trial has a worker: one that
+    had was running.
     """
-    shown = list(summary.rows if rows is None else rows)[:max_rows]
+    shown = list(summary.rows if rows is None else rows)
     by_name = not width or width >= _WIDE_COLUMNS
     goal, others = summary.metrics[:1], summary.metrics[1:]
     # As in a DataFrame of results; needed if a metric has the same name.

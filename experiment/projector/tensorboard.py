@@ -14,14 +14,13 @@ import math
 import re
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
-from holdfast.dataclass import dataclass
 from holdfast.trial.values import flatten, unwrap_scalar
 
 PREFIX = "ray/tune/"
@@ -42,27 +41,26 @@ def opening(wall_time: float) -> bytes:
     After a roll-back, the session log makes a running TensorBoard forget the steps of the file
     that this one replaces.
     """
-    lib = _library()
-    version = lib.event(wall_time=wall_time, file_version="brain.Event:2")
-    restart = lib.event(wall_time=wall_time, session_log=lib.session_log(status=1))
+    lib = _library().event
+    version = lib.Event(wall_time=wall_time, file_version="brain.Event:2")
+    restart = lib.Event(wall_time=wall_time, session_log=lib.SessionLog(status=1))
     return _record(version) + _record(restart)
 
 
 def scalars(row: Mapping[str, Any], step: int, wall_time: float) -> bytes:
     """One event with all numbers of the row. Booleans, text and lists are left out."""
     lib = _library()
+    kind = lib.summary.Summary
     charted = {key: value for key, value in row.items() if key not in UNCHARTED}
-    values = [lib.value(tag=_tag(key), simple_value=number) for key, number in _numbers(charted)]
+    values = [kind.Value(tag=_tag(key), simple_value=number) for key, number in _numbers(charted)]
     if not values:
         return b""
-    summary = lib.summary(value=values)
-    return _record(lib.event(wall_time=wall_time, step=step, summary=summary))
+    return _record(lib.event.Event(wall_time=wall_time, step=step, summary=kind(value=values)))
 
 
 def session_start(config: Mapping[str, Any], wall_time: float) -> bytes:
     """The trial's flattened config as its hparams; `config` is that of `shown_config`."""
-    lib = _library()
-    info = lib.start_info(start_time_secs=wall_time)
+    info = _library().hparams.SessionStartInfo(start_time_secs=wall_time)
     for key, value in flatten(config).items():
         if value is not None:
             _set_hparam(info.hparams[key], value)
@@ -72,7 +70,7 @@ def session_start(config: Mapping[str, Any], wall_time: float) -> bytes:
 def session_end(*, succeeded: bool, wall_time: float) -> bytes:
     """The record that the trial is over, TERMINATED or ERROR."""
     status = 1 if succeeded else 2
-    info = _library().end_info(status=status, end_time_secs=wall_time)
+    info = _library().hparams.SessionEndInfo(status=status, end_time_secs=wall_time)
     return _hparams_record("session_end_info", wall_time, session_end_info=info)
 
 
@@ -84,7 +82,7 @@ def charted_steps(data: bytes) -> list[int]:
     lib, steps, offset = _library(), list[int](), 0
     while offset < len(data):
         content, offset = _framed(data, offset)
-        event = lib.event.FromString(content)
+        event = lib.event.Event.FromString(content)
         if any(value.WhichOneof("value") == "simple_value" for value in event.summary.value):
             steps.append(event.step)
     return steps
@@ -95,44 +93,25 @@ def end_of_step(data: bytes, step: int) -> int:
     lib, offset = _library(), 0
     while offset < len(data):
         content, end = _framed(data, offset)
-        if lib.event.FromString(content).step > step:
+        if lib.event.Event.FromString(content).step > step:
             return offset
         offset = end
     return offset
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Library:
-    """The message classes and the checksum of tensorboardX."""
+class _Library(NamedTuple):
+    """The modules of tensorboardX with its message classes and its checksum."""
 
     event: Any
-    summary: Callable[..., Any]
-    value: Callable[..., Any]
-    metadata: Callable[..., Any]
-    plugin_data: Callable[..., Any]
-    session_log: Callable[..., Any]
-    hparams: Callable[..., Any]
-    start_info: Callable[..., Any]
-    end_info: Callable[..., Any]
-    crc32c: Callable[[bytes], int]
+    summary: Any
+    hparams: Any
+    crc: Any
 
 
 @cache
 def _library() -> _Library:
-    event, summary, hparams, crc = _parts(
-        "proto.event_pb2", "proto.summary_pb2", "proto.plugin_hparams_pb2", "crc32c"
-    )
     return _Library(
-        event=event.Event,
-        session_log=event.SessionLog,
-        summary=summary.Summary,
-        value=summary.Summary.Value,
-        metadata=summary.SummaryMetadata,
-        plugin_data=summary.SummaryMetadata.PluginData,
-        hparams=hparams.HParamsPluginData,
-        start_info=hparams.SessionStartInfo,
-        end_info=hparams.SessionEndInfo,
-        crc32c=crc.crc32c,
+        *_parts("proto.event_pb2", "proto.summary_pb2", "proto.plugin_hparams_pb2", "crc32c")
     )
 
 
@@ -176,16 +155,17 @@ def _framed(data: bytes, offset: int) -> tuple[bytes, int]:
 
 
 def _masked(data: bytes) -> int:
-    crc = _library().crc32c(data)
+    crc: int = _library().crc.crc32c(data)
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _hparams_record(tag: str, wall_time: float, **content: Any) -> bytes:
     lib = _library()
-    data = lib.hparams(version=0, **content).SerializeToString()
-    plugin = lib.plugin_data(plugin_name="hparams", content=data)
-    value = lib.value(tag=f"_hparams_/{tag}", metadata=lib.metadata(plugin_data=plugin))
-    return _record(lib.event(wall_time=wall_time, summary=lib.summary(value=[value])))
+    data = lib.hparams.HParamsPluginData(version=0, **content).SerializeToString()
+    kind, metadata = lib.summary.Summary, lib.summary.SummaryMetadata
+    plugin = metadata.PluginData(plugin_name="hparams", content=data)
+    value = kind.Value(tag=f"_hparams_/{tag}", metadata=metadata(plugin_data=plugin))
+    return _record(lib.event.Event(wall_time=wall_time, summary=kind(value=[value])))
 
 
 def _set_hparam(field: Any, value: Any) -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import Surroundings
-from holdfast.experiment.records.rows import newest_row, shown_config
+from holdfast.experiment.records.rows import shown_config
 from holdfast.experiment.trackers.calls import TrackerCalls
 from holdfast.experiment.trackers.delivery import RetryDelays
 from holdfast.experiment.trackers.delivery_loop import DeliveryLoop
@@ -24,7 +24,6 @@ from holdfast.forked import children_end_here
 from holdfast.runtime.priority import children_give_way, give_way
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.transport import Channel
-from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 _NICE = 10
 
@@ -48,7 +47,13 @@ def main(channel: Channel) -> None:
     try:
         with children_end_here():
             tracker = _tracker(job)
-        calls = TrackerCalls(tracker, _surroundings(job), job.experiment_id, inbox.put)
+        surroundings = Surroundings.of(
+            job.layout,
+            trainable_name=job.trainable,
+            experiment_path=job.experiment_path,
+            config_of=lambda trial: shown_config(trial.config),
+        )
+        calls = TrackerCalls(tracker, surroundings, job.experiment_id, inbox.put)
     except Exception as error:  # the controller reports it
         channel.send(["unfit", named(error)])
         _leave(0)
@@ -68,18 +73,6 @@ def _tracker(job: TrackerJob) -> Tracker:
         setattr(tracker, name, value)
     tracker.setup(num_samples=job.samples, total_num_samples=job.total_samples)
     return tracker
-
-
-def _surroundings(job: TrackerJob) -> Surroundings:
-    layout = job.layout
-    return Surroundings(
-        trainable_name=job.trainable,
-        experiment_path=job.experiment_path,
-        local_experiment_path=job.root,
-        config_of=lambda trial: shown_config(trial.config),
-        row_of=newest_row,
-        checkpoint_of=lambda spec, record: Checkpoint(str(layout.checkpoint(spec, record))),
-    )
 
 
 def _listen(channel: Channel, inbox: queue.SimpleQueue[list[Any] | None]) -> None:

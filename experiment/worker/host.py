@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from numbers import Number
 from typing import Any
 
@@ -109,7 +109,7 @@ class TrialHost:
                 channel.send([_ending_by_exit(session, error), attempt])
                 return None, not session.is_preempted
             # The controller decides whether there is another attempt.
-            failure = describe(error, "user")
+            failure = describe(error)
             _print_failure(session, failure)
             channel.send(["raised", attempt, asdict(failure)])
             return None, False
@@ -175,19 +175,23 @@ def config_of(session: Session) -> dict[str, Any]:
 _HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
-def describe(error: BaseException, kind: FailureKind) -> Failure:
-    """The error as text: its class need not exist, or be picklable, anywhere else."""
+def describe(error: BaseException) -> Failure:
+    """The error that ended the user's function in this process."""
     shown = error.__traceback__
     # The first frames are holdfast's: the user needs only their own.
     while shown and shown.tb_next and shown.tb_frame.f_code.co_filename.startswith(_HERE):
         shown = shown.tb_next
+    failure = failure_of(error.with_traceback(shown), "user")
+    return replace(failure, pid=os.getpid(), hostname=socket.gethostname())
+
+
+def failure_of(error: BaseException, kind: FailureKind) -> Failure:
+    """The error as text: its class need not exist, or be picklable, anywhere else."""
     return Failure(
         kind=kind,
         type_name=sendable(type_name(error)),
         message=sendable(message_of(error)),
-        traceback=sendable(traceback_of(error, shown)),
-        pid=os.getpid(),
-        hostname=socket.gethostname(),
+        traceback=sendable(traceback_of(error, error.__traceback__)),
     )
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from holdfast.runtime.threads import changed
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.runtime_env import RuntimeEnv
 
@@ -64,17 +65,11 @@ def check_given_again(kept: Mapping[str, Any], environment: RuntimeEnv) -> None:
 @contextmanager
 def applied_here(environment: RuntimeEnv) -> Iterator[None]:
     """Set the variables and the import path in this process: for a trial in debug mode."""
-    before = {name: os.environ.get(name) for name in environment.env_vars}
     path = list(sys.path)
-    os.environ.update(environment.env_vars)
     if environment.working_dir is not None:
         sys.path.insert(0, environment.working_dir)
     try:
-        yield
+        with changed(os.environ, environment.env_vars):
+            yield
     finally:
         sys.path[:] = path
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value

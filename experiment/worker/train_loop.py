@@ -162,7 +162,7 @@ class TrainLoop:
         session.shards = self.data_config.configure(datasets, rank.world_size)[rank.rank]
         given = self.config if self.is_renewed else config.get(LOOP_CONFIG, self.config)
         with self.backend.joined(rank):
-            if _takes_config(self.function):
+            if _takes(self.function, {}):
                 self.function(dict(given))
             else:
                 self.function()
@@ -196,26 +196,18 @@ def check_loop(function: Any) -> None:
             f"train_loop_per_worker must be a function of one config dict, or of nothing, not "
             f"{function!r:.100}"
         )
-    try:
-        signature = inspect.signature(function)
-    except ValueError:  # a builtin without one
-        return
-    possible: tuple[tuple[Any, ...], ...] = ((), ({},))
-    for arguments in possible:
-        try:
-            signature.bind(*arguments)
-        except TypeError:
-            continue
-        return
-    name = getattr(function, "__name__", type(function).__name__)
-    raise InvalidConfig(
-        f"train_loop_per_worker {name}{signature} must take one argument, the config dict, or none"
-    )
+    if not (_takes(function) or _takes(function, {})):
+        name = getattr(function, "__name__", type(function).__name__)
+        raise InvalidConfig(
+            f"train_loop_per_worker {name}{inspect.signature(function)} must take one argument, "
+            f"the config dict, or none"
+        )
 
 
-def _takes_config(function: Callable[..., Any]) -> bool:
+def _takes(function: Callable[..., Any], *arguments: Any) -> bool:
+    """Whether it can be called so; True for a builtin without a signature."""
     try:
-        inspect.signature(function).bind({})
+        inspect.signature(function).bind(*arguments)
     except TypeError:
         return False
     except ValueError:

@@ -321,14 +321,7 @@ class WorkerGroup:
             return
         self._timer.disarm()
         self._break_up()
-        self.host.post(
-            Exited(
-                trial_id=self.assignment.trial_id,
-                attempt=self.assignment.attempt,
-                cause=self._gone[0].cause,
-                kind=self._gone[0].kind,
-            )
-        )
+        self.host.post(self._gone[0])  # the ranks have the trial and the attempt in common
 
     def _fail(self, rank: int, failure: Failure) -> None:
         """Record the failure. After the first one, the others have a moment to report theirs."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import describe_code
-from holdfast.runtime.interpreter import python_command
+from holdfast.runtime.interpreter import start_child
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, abandon, happens, on_end
 from holdfast.runtime.wire import Message
 
@@ -41,15 +38,15 @@ class WarmClient:
         # How the process ended; "" before that.
         self.cause = ""
         self._gone = asyncio.Event()
-        self._is_loading = True
+        self.is_loading = True
         self.loaded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
-        ours, theirs = socket.socketpair()
-        with theirs:
-            try:
-                self._process = _start(theirs.fileno(), environ, inherited_fds, directory, held)
-            except OSError:
-                ours.close()
-                raise
+        self._process, ours = start_child(
+            "holdfast.runtime.warm.parent:main",
+            held,
+            environ=environ,
+            inherited_fds=inherited_fds,
+            directory=directory,
+        )
         self._connection = Connection(ours, self._listen, self._on_closed)
         self._stop_watch = on_end(self._process, self._on_death)
         self._connection.send(load)
@@ -60,10 +57,6 @@ class WarmClient:
 
     def send(self, message: Message, fds: Sequence[int] = ()) -> None:
         self._connection.send(message, fds)
-
-    @property
-    def is_loading(self) -> bool:
-        return self._is_loading
 
     @property
     def pid(self) -> int:
@@ -94,7 +87,7 @@ class WarmClient:
             self._on_message(message)
 
     def _tell_loaded(self, answer: Message) -> None:
-        self._is_loading = False
+        self.is_loading = False
         if not self.loaded.done():
             self.loaded.set_result(answer)
 
@@ -113,21 +106,3 @@ class WarmClient:
         self.cause = self._reason or describe_code(self._process.returncode)
         self._tell_loaded(["lost", self.cause])
         self._on_lost(self)
-
-
-def _start(
-    fd: int,
-    environ: Mapping[str, str],
-    inherited_fds: Sequence[int],
-    directory: str | None,
-    held: str,
-) -> subprocess.Popen[bytes]:
-    arguments = [held, fd, os.getpid(), *inherited_fds]
-    return subprocess.Popen(
-        python_command("holdfast.runtime.warm.parent:main", list(map(str, arguments)), directory),
-        env=dict(environ),
-        cwd=directory,
-        stdin=subprocess.DEVNULL,
-        pass_fds=(fd, *inherited_fds),
-        start_new_session=True,
-    )

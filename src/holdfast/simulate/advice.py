@@ -8,8 +8,8 @@ from typing import Any, Protocol
 from holdfast.experiment.control.replay import Change
 from holdfast.experiment.control.search_thread import pausing_of
 from holdfast.experiment.control.stopper_thread import StopFunction
-from holdfast.experiment.control.user_threads import failure_of
 from holdfast.experiment.records.rows import newest_row
+from holdfast.experiment.worker.host import failure_of
 from holdfast.scheduler.effects import AskStopper
 from holdfast.scheduler.events import (
     EndOrdered,

@@ -15,6 +15,7 @@ from holdfast.experiment.control.naming import Naming
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.replay import Change
 from holdfast.experiment.control.search_thread import SearchThread
+from holdfast.experiment.records.rows import newest_row
 from holdfast.scheduler.events import Event, ExperimentSpec, Resumed, Suggested
 from holdfast.scheduler.searchers.concurrency_limiter import ConcurrencyLimiter
 from holdfast.scheduler.searchers.searcher import Searcher
@@ -63,7 +64,6 @@ class Stage:
             post=self.post,
             fail=self.fail,
             warn=print,
-            row_of=lambda trial: dict(trial.row or {}),
             may_report=lambda: True,
             announces_wait=lambda: False,
         )
@@ -188,15 +188,17 @@ class OfRay(Searcher):
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_an_end_is_reported_by_name_as_ray_documents_it(tmp_path: Path, wrapped: bool) -> None:
-    async def main() -> list[Any]:
+    async def main() -> Any:
         search = OfRay()
         stage = Stage(tmp_path, ConcurrencyLimiter(search, 2) if wrapped else search)
         stage.thread.begin([], None, ())
         stage.thread.ask(0)
         trial = Trial(spec=(await stage.suggested()).spec)
         running = evolve(trial, row={"loss": 2.0}, status=Status.RUNNING)
-        stage.thread.observe(None, running, evolve(running, status=Status.TERMINATED))
+        ended = evolve(running, status=Status.TERMINATED)
+        stage.thread.observe(None, running, ended)
         assert await stage.thread.finish(60) is None
-        return search.ends
+        assert search.ends == [("run_00000", newest_row(ended), {"error": False})]
+        return search.ends[0][1]
 
-    assert asyncio.run(main()) == [("run_00000", {"loss": 2.0}, {"error": False})]
+    assert asyncio.run(main())["loss"] == 2.0

@@ -11,7 +11,6 @@ import pytest
 
 from holdfast.experiment.control.replay import Change
 from holdfast.experiment.control.stopper_thread import StopperThread
-from holdfast.experiment.records.rows import newest_row
 from holdfast.scheduler.events import StopperAnswered
 from holdfast.scheduler.machine import Machine
 from holdfast.testing.rehearsal import Rehearsal
@@ -48,7 +47,7 @@ def retold(
     run: Rehearsal, stopper: Any, number: int = 0, deadline_s: float = 60.0
 ) -> list[StopperAnswered]:
     async def replay() -> list[StopperAnswered]:
-        thread = StopperThread(stopper, row_of=newest_row, deadline_s=deadline_s)
+        thread = StopperThread(stopper, deadline_s=deadline_s)
         try:
             return await thread.replay(told(run), number)
         finally:
