@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import logging
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, Self, TypeVar
 
@@ -165,6 +166,17 @@ def innermost(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+@contextmanager
+def os_errors(operation: str, where: str) -> Iterator[None]:
+    """Translate errors of the operating system in this block to StorageError."""
+    try:
+        yield
+    except StorageError:
+        raise
+    except OSError as error:
+        raise from_os_error(error, operation, where) from error
 
 
 def from_os_error(error: OSError, operation: str, where: str) -> StorageError:

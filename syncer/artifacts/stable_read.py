@@ -20,7 +20,7 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.artifacts.plan import FileStat
 from holdfast.syncer.artifacts.scan import file_stat
 from holdfast.syncer.files.copying import copy_bytes
-from holdfast.syncer.files.durable import TEMPORARY, unique
+from holdfast.syncer.files.durable import TEMPORARY, opened, unique
 from holdfast.syncer.files.regular import NotRegular
 
 # Up to this size a file is read into memory, so that the hashed bytes are those sent.
@@ -56,16 +56,13 @@ def read_stable(path: Path, *, copies: Path, small_bytes: int = SMALL_BYTES) -> 
     file that did not change while it was hashed, `source` is the file itself: call `is_unchanged`
     after sending it. Raises OSError.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDONLY | os.O_NONBLOCK) as descriptor:
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             raise NotRegular("it is not a regular file")
         if found.st_size > small_bytes:
             return _read_large(descriptor, path, copies)
         return _read_small(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_unchanged(path: Path, known: FileStat) -> bool:

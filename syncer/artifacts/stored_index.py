@@ -8,7 +8,6 @@ folder names the range of consecutive claims that this tree has held.
 from __future__ import annotations
 
 import json
-import os
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -25,7 +24,7 @@ from holdfast.syncer.artifacts.plan import (
     missing_in_storage,
     uncertain,
 )
-from holdfast.syncer.files.durable import TEMPORARY, unique
+from holdfast.syncer.files.durable import replace_file
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.plain_files import parse_json, parse_table, read_small
 
@@ -151,17 +150,8 @@ class LocalIndex:
         It is not forced to the disk: if a power cut damages it, files are uploaded again. Raises
         OSError.
         """
-        target = self._root / index.name / INDEX_NAME
-        temporary = target.with_name(f"{TEMPORARY}{unique()}")
-        try:
-            temporary.write_bytes(self._bytes(index))
-            os.replace(temporary, target)
-        except FileNotFoundError:
-            return
-        except BaseException:
-            with suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
+        with suppress(FileNotFoundError):
+            replace_file(self._root / index.name / INDEX_NAME, self._bytes(index))
 
     def _bytes(self, index: FolderIndex) -> bytes:
         start = len(index.name) + 1 if index.name else 0

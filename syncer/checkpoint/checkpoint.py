@@ -14,8 +14,7 @@ from holdfast.syncer.errors import (
     CheckpointGone,
     ManifestMismatch,
     NotStored,
-    StorageError,
-    from_os_error,
+    os_errors,
     short,
 )
 from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique, write_atomic
@@ -119,13 +118,10 @@ class Checkpoint:
         target = Path(os.path.abspath(os.path.expanduser(path)))
         partial = target.parent / f"{TEMPORARY}{unique()}"
         try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            self._copy_to(partial)
-            _merge(partial, target)
-        except OSError as error:
-            if isinstance(error, StorageError):
-                raise
-            raise from_os_error(error, "write a checkpoint to", str(target)) from error
+            with os_errors("write a checkpoint to", str(target)):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                self._copy_to(partial)
+                _merge(partial, target)
         finally:
             remove_tree(partial)
         return str(target)
@@ -183,11 +179,9 @@ class Checkpoint:
             from holdfast.syncer.checkpoint.download import with_store
 
             return with_store(self._location, lambda store: store.read(METADATA_NAME))
-        with reading(local, "read the metadata of"):
-            try:
-                return read_small(Path(local, METADATA_NAME))
-            except OSError as error:
-                raise from_os_error(error, "read the metadata of", local) from error
+        operation = "read the metadata of"
+        with reading(local, operation), os_errors(operation, local):
+            return read_small(Path(local, METADATA_NAME))
 
     def _write_metadata(self, data: bytes) -> None:
         local = self._location.local_path
@@ -197,10 +191,8 @@ class Checkpoint:
             with_store(self._location, lambda store: store.put(METADATA_NAME, data))
             return
         check_directory(local, "write the metadata of")
-        try:
+        with os_errors("write the metadata of", local):
             write_atomic(Path(local, METADATA_NAME), data)
-        except OSError as error:
-            raise from_os_error(error, "write the metadata of", local) from error
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Checkpoint) and self._location == other._location

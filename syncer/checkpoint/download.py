@@ -25,7 +25,7 @@ from holdfast.syncer.errors import (
     StorageError,
     StorageUnavailable,
     UnusableFile,
-    from_os_error,
+    os_errors,
 )
 from holdfast.syncer.files.durable import remove_tree
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
@@ -226,11 +226,7 @@ def _check_remote_key(key: str, where: str) -> None:
 
 
 def _make_folders(target: Path, names: list[str]) -> None:
-    try:
+    with os_errors("download to", str(target)):
         os.mkdir(target)
         for name in sorted({name for name in names if name}):
             os.makedirs(target / check_key(name), exist_ok=True)
-    except (OSError, ValueError) as error:
-        if isinstance(error, OSError):
-            raise from_os_error(error, "download to", str(target)) from error
-        raise StorageError("download to", str(target), str(error)) from error

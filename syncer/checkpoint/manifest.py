@@ -17,7 +17,7 @@ from typing import Any, Self
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
-from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, from_os_error
+from holdfast.syncer.errors import ManifestMismatch, NotStored, UnusableFile, os_errors
 from holdfast.syncer.files.durable import fsync_dir, write_atomic
 from holdfast.syncer.files.tree import MANIFEST_NAME, METADATA_NAME, TreeEntry, walk
 from holdfast.syncer.files.unforced import Unforced
@@ -189,15 +189,13 @@ def hash_directory(
         for found in walk(directory, "fsync"):
             if found.is_dir:
                 _force_folder(found.path)
-        _force_folder(directory)
+        _force_folder(os.fspath(directory))
     return manifest
 
 
-def _force_folder(path: str | os.PathLike[str]) -> None:
-    try:
+def _force_folder(path: str) -> None:
+    with os_errors("force to the disk", path):
         fsync_dir(path)
-    except OSError as error:
-        raise from_os_error(error, "force to the disk", os.fspath(path)) from error
 
 
 def write(
@@ -209,10 +207,8 @@ def write(
     """Hash the directory durably (unless its manifest is given) and write its manifest last."""
     hashed = manifest if manifest is not None else hash_directory(directory, durable=True)
     made = replace(hashed, progress=progress)
-    try:
+    with os_errors("write the manifest of", os.fspath(directory)):
         write_atomic(os.path.join(directory, MANIFEST_NAME), made.to_bytes())
-    except OSError as error:
-        raise from_os_error(error, "write the manifest of", os.fspath(directory)) from error
     return made
 
 
@@ -220,12 +216,11 @@ def load(directory: str | os.PathLike[str]) -> Manifest:
     """The manifest of a directory. Raises NotStored if there is none, ManifestMismatch if it is
     bad."""
     path = os.path.join(directory, MANIFEST_NAME)
-    try:
-        data = read_small(path)
-    except FileNotFoundError as error:
-        raise NotStored("read", path, "there is no manifest: never committed") from error
-    except OSError as error:
-        raise from_os_error(error, "read", path) from error
+    with os_errors("read", path):
+        try:
+            data = read_small(path)
+        except FileNotFoundError as error:
+            raise NotStored("read", path, "there is no manifest: never committed") from error
     return Manifest.from_bytes(data, os.fspath(directory))
 
 
@@ -269,18 +264,14 @@ def _build(
         if found.is_dir:
             folders.add(found.name)
         else:
-            try:
-                files[found.name] = fact_of(found)
-            except OSError as error:
-                raise _unreadable(error, found.path) from error
+            with os_errors("read", found.path):
+                try:
+                    files[found.name] = fact_of(found)
+                except PermissionError as error:
+                    cause = "this file cannot be read (permission denied)"
+                    raise UnusableFile("read", found.path, cause) from error
     holding = {name.rpartition("/")[0] for name in files.keys() | folders}
     return Manifest(files=files, empty_folders=tuple(sorted(folders - holding)))
-
-
-def _unreadable(error: OSError, path: str) -> Exception:
-    if isinstance(error, PermissionError):
-        return UnusableFile("read", path, "this file cannot be read (permission denied)")
-    return from_os_error(error, "read", path)
 
 
 def _hash_file(path: str, *, durable: bool = False, algorithm: str = ALGORITHM) -> FileFact:

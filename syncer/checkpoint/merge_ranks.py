@@ -14,7 +14,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.staging import Staged
-from holdfast.syncer.errors import AlreadyStored, UnusableFile, from_os_error
+from holdfast.syncer.errors import AlreadyStored, UnusableFile, os_errors
 from holdfast.syncer.files.durable import remove_tree
 
 
@@ -39,12 +39,8 @@ def merge_parts(
     UnusableFile if a file of one rank has the name of another's folder or, with `refuse_clashes`,
     of another's file, or another StorageError.
     """
-    try:
+    with os_errors("merge", str(target)):
         return _gather(parts, target, refuses=refuse_clashes, looks=look_for_clashes)
-    except OSError as error:
-        if isinstance(error, (AlreadyStored, UnusableFile)):
-            raise
-        raise from_os_error(error, "merge", str(target)) from error
 
 
 def _gather(

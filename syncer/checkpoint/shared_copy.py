@@ -23,7 +23,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from holdfast.syncer.checkpoint.download import Remote, fetch, on_what_is_there, with_store
-from holdfast.syncer.errors import StorageError, StorageRefused, from_os_error
+from holdfast.syncer.errors import StorageError, StorageRefused, os_errors
 from holdfast.syncer.files.durable import remove_leftovers_in, remove_tree
 from holdfast.syncer.files.tree import bytes_below
 from holdfast.syncer.stores.location import Location
@@ -62,10 +62,8 @@ def cache_folder() -> Path:
     """The user's folder of copies, created if necessary. Raises StorageRefused if it is another
     user's."""
     folder = _cache_folder()
-    try:
+    with os_errors("download to", str(folder)):
         folder.mkdir(mode=0o700, exist_ok=True)
-    except OSError as error:
-        raise from_os_error(error, "download to", str(folder)) from error
     if not _is_our_own(folder):
         raise StorageRefused(
             "download to",

@@ -10,8 +10,6 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import field
 from pathlib import Path
 
@@ -19,12 +17,11 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import (
     AlreadyStored,
     NotStored,
-    StorageError,
     UnusableFile,
-    from_os_error,
+    os_errors,
 )
 from holdfast.syncer.files.copying import copy_bytes
-from holdfast.syncer.files.durable import remove_tree, unique
+from holdfast.syncer.files.durable import opened, remove_tree, unique
 from holdfast.syncer.files.tree import MANIFEST_NAME, TreeEntry, check_directory, walk
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -58,7 +55,7 @@ def stage(
     )
     check_directory(source, "stage")
     _check_target(source, target)
-    with _os_errors_named(source):
+    with os_errors("stage", str(source)):
         root.mkdir(parents=True, exist_ok=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         if root in source.parents:
@@ -80,7 +77,7 @@ def copy_tree(source: str | os.PathLike[str], target: str | os.PathLike[str]) ->
     os.mkdir(top)
     files = size = 0
     folders: list[tuple[str, str]] = [(os.fspath(source), top)]
-    with _folder(source) as original, _folder(top) as copy:
+    with opened(source, os.O_DIRECTORY) as original, opened(top, os.O_DIRECTORY) as copy:
         way = _Way(original=original, copy=copy)
         for found in walk(source, "stage"):
             if found.is_dir:
@@ -107,15 +104,6 @@ class _Way:
     kept_modes: dict[int, bool] = field(default_factory=dict)
 
 
-@contextmanager
-def _folder(path: str | os.PathLike[str]) -> Iterator[int]:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
 def _check_target(source: Path, target: Path) -> None:
     # os.rename would silently replace an empty directory.
     if os.path.lexists(target):
@@ -128,16 +116,6 @@ def _check_target(source: Path, target: Path) -> None:
             f"the checkpoint would be stored inside itself, at {target}",
             "Pass a directory that has only the checkpoint's files",
         )
-
-
-@contextmanager
-def _os_errors_named(source: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if isinstance(error, StorageError):
-            raise
-        raise from_os_error(error, "stage", str(source)) from error
 
 
 def _measure(source: Path) -> Staged | None:

@@ -7,7 +7,10 @@ import re
 import shutil
 import stat
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from io import FileIO
 from pathlib import Path
 
 from holdfast.syncer.files.disk_deadline import answered
@@ -66,22 +69,26 @@ def _path_of(descriptor: int) -> str:
     return "a file"
 
 
-def fsync_path(path: str | os.PathLike[str]) -> None:
-    """Force a file to the disk that any process has written."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+@contextmanager
+def opened(path: str | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterator[int]:
+    """A descriptor of the file or folder, for the duration of the block. Raises OSError."""
+    descriptor = os.open(path, flags | os.O_CLOEXEC)
     try:
-        fsync_file(descriptor)
+        yield descriptor
     finally:
         os.close(descriptor)
+
+
+def fsync_path(path: str | os.PathLike[str]) -> None:
+    """Force a file to the disk that any process has written."""
+    with opened(path) as descriptor:
+        fsync_file(descriptor)
 
 
 def fsync_dir(path: str | os.PathLike[str]) -> None:
     """Force the names in a folder to the disk. Only then does a rename survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with opened(path, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
         answered(lambda: os.fsync(descriptor), lambda: f"fsync of the folder {path!s}")
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(path: str | os.PathLike[str], mode: int = 0o777) -> None:
@@ -106,7 +113,9 @@ def write_atomic(path: str | os.PathLike[str], data: bytes) -> None:
     only the folder could not be forced to the disk, it leaves the new file, and a power cut may
     bring back the old one.
     """
-    _replace(path, data, is_forced=True)
+    with new_file_for(path) as file:
+        write_all(file.fileno(), data)
+        fsync_file(file.fileno())
     fsync_dir(os.path.dirname(path) or ".")
 
 
@@ -116,17 +125,19 @@ def replace_file(path: str | os.PathLike[str], data: bytes) -> None:
     A power cut may lose both, so use it only for files that can be created again. The folder must
     exist. Raises OSError, and then leaves the old file and no temporary one.
     """
-    _replace(path, data, is_forced=False)
+    with new_file_for(path) as file:
+        write_all(file.fileno(), data)
 
 
-def _replace(path: str | os.PathLike[str], data: bytes, *, is_forced: bool) -> None:
+@contextmanager
+def new_file_for(path: str | os.PathLike[str], mode: int = 0o666) -> Iterator[FileIO]:
+    """A new file, under a temporary name in the same folder. It replaces the file `path` at the
+    end of the block; if that raises, it is removed."""
     # The temporary name does not contain the target's, which may already have 255 bytes.
     temporary = os.path.join(os.path.dirname(path), f"{TEMPORARY}{unique()}")
     try:
-        with open(temporary, "xb", buffering=0) as file:
-            write_all(file.fileno(), data)
-            if is_forced:
-                fsync_file(file.fileno())
+        with open(temporary, "xb", buffering=0, opener=partial(os.open, mode=mode)) as file:
+            yield file
         os.replace(temporary, path)
     except BaseException:
         remove_file(temporary)

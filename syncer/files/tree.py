@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from holdfast.syncer.errors import DirectoryMissing, UnusableFile, from_os_error
+from holdfast.syncer.errors import DirectoryMissing, UnusableFile, os_errors
 from holdfast.syncer.files.durable import is_leftover
 
 MANIFEST_NAME = ".holdfast.json"
@@ -81,11 +81,8 @@ def _file_bytes(path: str) -> int:
 def _walk(
     folder: str, prefix: str, link_parents: tuple[str, ...], operation: str
 ) -> Iterator[TreeEntry]:
-    try:
-        with os.scandir(folder) as entries:
-            listed = list(entries)
-    except OSError as error:
-        raise from_os_error(error, operation, folder) from error
+    with os_errors(operation, folder), os.scandir(folder) as entries:
+        listed = list(entries)
     for entry in listed:
         name = prefix + entry.name
         if name[0] == "." and (name == MANIFEST_NAME or is_leftover(name)):

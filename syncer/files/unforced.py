@@ -13,7 +13,7 @@ import stat
 import threading
 
 from holdfast.syncer.errors import NoAnswer, StorageError
-from holdfast.syncer.files.durable import TEMPORARY, fsync_file, unique, write_all
+from holdfast.syncer.files.durable import fsync_file, new_file_for, write_all
 
 _BUFFER_BYTES = 1 << 20
 _Identity = tuple[int, int, int]
@@ -61,22 +61,14 @@ class Unforced:
 
 
 def _write_anew(path: str, expected: str, algorithm: str) -> None:
-    temporary = os.path.join(os.path.dirname(path), f"{TEMPORARY}{unique()}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     facts = os.stat(path)
-    copy = os.open(temporary, flags, 0o600)
-    try:
+    with new_file_for(path, 0o600) as file:
+        copy = file.fileno()
         if _copy(path, copy, algorithm) != expected:
             raise _lost(path)
         os.fchmod(copy, stat.S_IMODE(facts.st_mode))
         os.utime(copy, ns=(facts.st_atime_ns, facts.st_mtime_ns))
         fsync_file(copy, facts.st_size)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    finally:
-        os.close(copy)
 
 
 def _copy(path: str, copy: int, algorithm: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from holdfast.syncer.errors import StorageError, from_os_error
+from holdfast.syncer.errors import StorageError, os_errors
 from holdfast.syncer.stores.arrow import ArrowStore
 from holdfast.syncer.stores.filesystems import renames_cheaply, without_prefix, wrapped_fsspec
 from holdfast.syncer.stores.fsspec_async import AsyncCalls
@@ -86,11 +86,8 @@ class FsspecStore(ArrowStore):
             raise failure
 
     def _read_small(self, key: str, source: Path) -> bytes:
-        try:
-            with open(source, "rb", buffering=0) as file:
-                return file.read(_SMALL_BYTES)
-        except OSError as error:
-            raise from_os_error(error, "put", self._shown(key)) from error
+        with os_errors("put", self._shown(key)), open(source, "rb", buffering=0) as file:
+            return file.read(_SMALL_BYTES)
 
     async def _put(self, key: str, source: bytes | Path) -> PutResult:
         data = await self._whole(key, source)
@@ -111,11 +108,9 @@ class FsspecStore(ArrowStore):
         """The current bytes of the source; None if they are too many for memory."""
         if isinstance(source, bytes):
             return source if len(source) <= _WHOLE_BYTES else None
-        try:
+        with os_errors("put", self._shown(key)):
             if os.stat(source).st_size <= _SMALL_BYTES:
                 return _beginning(source)
-        except OSError as error:
-            raise from_os_error(error, "put", self._shown(key)) from error
         return await self._call("put", key, lambda: _beginning(source))
 
     async def _delete_one(self, key: str) -> None:

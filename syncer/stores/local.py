@@ -27,6 +27,7 @@ from holdfast.syncer.files.durable import (
     fsync_file,
     is_leftover,
     make_folder,
+    new_file_for,
     unique,
     write_all,
 )
@@ -148,14 +149,8 @@ class LocalStore(PutsAtOnce):
         return PutResult(size=size)
 
     def _get(self, key: str, target: Path) -> int:
-        temporary = target.parent / f"{TEMPORARY}{unique()}"
-        try:
-            with self._open_object(key) as source, open(temporary, "xb", 0) as file:
-                size = _write(file, source)
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return size
+        with self._open_object(key) as source, new_file_for(target) as file:
+            return _write(file, source)
 
     def _read(self, key: str) -> bytes:
         with self._open_object(key) as source:

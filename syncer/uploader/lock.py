@@ -19,6 +19,7 @@ from pathlib import Path
 from holdfast.forked import close_in_children
 from holdfast.syncer.checkpoint.reading import LOCK_WORKERS
 from holdfast.syncer.errors import StorageError, StorageRefused
+from holdfast.syncer.files.durable import opened
 from holdfast.syncer.files.regular import regular_descriptor
 from holdfast.syncer.uploader.lock_copies import original_of
 from holdfast.syncer.uploader.lock_holder import Holder, holder_of, is_alive, kernels_holder_of
@@ -158,13 +159,10 @@ def check_ownership(path: Path, descriptor: int, said: bytes) -> None:
         raise _lost(path, "it was removed") from None
     if (found.st_dev, found.st_ino) != (held.st_dev, held.st_ino):
         raise _lost(path, "another file was put in its place")
-    other = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with opened(path, os.O_RDWR) as other:
         # If a second open file can take the lock, the first one no longer holds it.
         if _locks(other) and _tells_apart(path):
             raise _lost(path, "it was unlocked")
-    finally:
-        os.close(other)
     if not _locks(descriptor) or os.pread(descriptor, 1 << 16, 0) != said:
         who = kernels_holder_of(path) or str(Holder.read(descriptor))
         raise _lost(path, f"{who} has taken it")
@@ -192,13 +190,11 @@ def _tells_apart(path: Path) -> bool:
     """Whether two open files of one process exclude each other on this file system; on some
     network file systems they do not."""
     probe_path = path.with_name(f"{path.name}-trial-{os.getpid()}-{threading.get_ident()}")
-    first = os.open(probe_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    second = os.open(probe_path, os.O_RDWR | os.O_CLOEXEC)
+    probe_path.touch(0o600)
     try:
-        return _locks(first) and not _locks(second)
+        with opened(probe_path, os.O_RDWR) as first, opened(probe_path, os.O_RDWR) as second:
+            return _locks(first) and not _locks(second)
     finally:
-        os.close(first)
-        os.close(second)
         probe_path.unlink(missing_ok=True)
 
 

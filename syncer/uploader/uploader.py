@@ -25,7 +25,7 @@ from holdfast.syncer.errors import (
     ManifestMismatch,
     NotStored,
     StorageError,
-    from_os_error,
+    os_errors,
 )
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
@@ -156,11 +156,9 @@ class Uploader:
     ) -> Manifest:
         """Force the checkpoint's name to the disk, which staging has only renamed. Then hash the
         files and force them to the disk, and write the manifest last."""
-        try:
+        with os_errors("commit", str(directory)):
             for above in (directory.parent, self._settings.root):
                 fsync_dir(above)
-        except OSError as error:
-            raise from_os_error(error, "commit", str(directory)) from error
         made = manifest.hash_directory(directory, durable=True, on_file=furthest.reached)
         return manifest.write(directory, made, progress=progress)
 

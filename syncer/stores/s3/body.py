@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.syncer.errors import StorageUnavailable, from_os_error
+from holdfast.syncer.errors import StorageUnavailable, os_errors
+from holdfast.syncer.files.durable import opened
 
 R = TypeVar("R")
 
@@ -40,11 +41,8 @@ def read_body(
     if isinstance(source, bytes):
         data = source if size == len(source) else memoryview(source)[start : start + size]
     else:
-        descriptor = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with opened(source) as descriptor:
             data = _read(descriptor, start, size, buffer)
-        finally:
-            os.close(descriptor)
     if len(data) != size:
         raise EOFError("the file became shorter while it was uploaded")
     return Body(data=data, digest=hashlib.md5(data, usedforsecurity=False).digest())
@@ -71,8 +69,7 @@ async def read_source(perform: Callable[[], R], size: int, where: str) -> R:
 def from_source(perform: Callable[[], R], where: str) -> R:
     """Call `perform`, which reads the local source, and translate its errors to StorageError."""
     try:
-        return perform()
+        with os_errors("put", where):
+            return perform()
     except EOFError as error:
         raise StorageUnavailable("put", where, str(error)) from error
-    except OSError as error:
-        raise from_os_error(error, "put", where) from error
