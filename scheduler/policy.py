@@ -181,12 +181,10 @@ class View(Protocol):
     @property
     def total_resources(self) -> Mapping[str, float]:
         """The resources for all trials together, as in `{"CPU": 8, "GPU": 1}`."""
-        ...
 
     @property
     def epoch(self) -> int:
         """1, plus one for each restore, which may resume finished trials."""
-        ...
 
     @property
     def has_queue(self) -> bool:

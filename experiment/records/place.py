@@ -19,7 +19,7 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files.durable import make_folder
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.preflight import preflight_when_ready
+from holdfast.syncer.stores.preflight import preflight, when_ready
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
 
@@ -102,14 +102,15 @@ def check_remote(
 
     Raises StorageError with the attempt and the answer.
     """
-    if place.remote is not None:
-        where, owner = place.remote.public, _tree_name(place)
-        with_store(
-            place.remote,
-            lambda store: preflight_when_ready(
-                store, where, timeout_s=timeout_s, tell=tell, owner=owner
-            ),
-        )
+    remote = place.remote
+    if remote is None:
+        return
+    where, owner = remote.public, _tree_name(place)
+
+    def check() -> None:
+        with_store(remote, lambda store: preflight(store, where, owner=owner))
+
+    when_ready(check, where, timeout_s=timeout_s, tell=tell)
 
 
 def _tree_name(place: ExperimentPlace) -> str:

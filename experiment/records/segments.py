@@ -13,17 +13,15 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.records.event_codec import unpack
 from holdfast.experiment.records.journal_start import BEGINS
 from holdfast.scheduler.codec import UnknownRecord
-from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.journal.journal import MAGIC, Position, read_segment, segment_name, segments
+from holdfast.syncer.journal.reading import begins_at
 from holdfast.syncer.journal.segment import (
     Takeover,
-    check_magic,
-    first_record,
     is_torn,
     newest_takeover,
     takeovers,
 )
-from holdfast.syncer.journal.stretches import segment_size
+from holdfast.syncer.journal.stretches import SegmentFile, segment_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +151,8 @@ def _read_segment(journal: Path, number: int, again: Takeover | None) -> Segment
     for payload, position in read_segment(journal, number, 0, size):
         first, end = first or payload, position
     if not end:
-        end = _start(path)
+        with SegmentFile(journal, number) as file:
+            end = begins_at(file, path)
     if end >= limit:
         size = end = limit
     begins = _is_beginning(first) if first else False
@@ -165,13 +164,6 @@ def _read_segment(journal: Path, number: int, again: Takeover | None) -> Segment
         is_foreign=begins is None,
         is_torn=end < size and is_torn(path, end),
     )
-
-
-def _start(path: Path) -> int:
-    """The offset of the first record; 0 if the segment does not start properly."""
-    with open_regular(path) as file:
-        data = file.read()
-    return first_record(data) if check_magic(data, path) else 0
 
 
 def _is_beginning(payload: bytes) -> bool | None:

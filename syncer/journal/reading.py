@@ -13,8 +13,8 @@ from holdfast.syncer.journal.segment import (
     MAGIC,
     Position,
     check_magic,
-    first_record,
     newest_takeover,
+    read_record,
     segment_name,
     takeovers,
 )
@@ -58,11 +58,10 @@ def begins_at(file: SegmentFile, path: Path) -> int:
     start = file.read(len(MAGIC))
     if not check_magic(start, path):
         return 0
-    if start != MAGIC:
-        start += file.read(HEADER.size)
-        length = HEADER.unpack_from(start, len(MAGIC))[0] if len(start) > len(MAGIC) + 7 else 0
-        start += file.read(min(length, LARGEST_RECORD))
-    return first_record(start)
+    if start == MAGIC:
+        return len(MAGIC)
+    table = read_record(file.read, LARGEST_RECORD)
+    return 0 if table is None else len(MAGIC) + HEADER.size + len(table)
 
 
 def _records(file: SegmentFile, offset: int, end: int) -> Iterator[tuple[bytes, int]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgpack
@@ -122,15 +122,22 @@ def check_magic(data: bytes, path: Path) -> bool:
     return version > 0
 
 
+def read_record(read: Callable[[int], bytes], largest: int) -> bytes | None:
+    """The payload of the next record of a file; None if it is not valid, or larger than
+    `largest`."""
+    head = read(HEADER.size)
+    if len(head) < HEADER.size:
+        return None
+    length, crc = HEADER.unpack(head)
+    payload = read(length) if length <= largest else b""
+    return payload if len(payload) == length and zlib.crc32(payload) == crc else None
+
+
 def _begins_with_event(path: Path) -> bool:
     with open_regular(path) as file:
         file.seek(len(MAGIC))
-        head = file.read(HEADER.size)
-        if len(head) < HEADER.size:
-            return False
-        length, crc = HEADER.unpack(head)
-        payload = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
-    if not length or len(payload) < length or zlib.crc32(payload) != crc:
+        payload = read_record(file.read, os.fstat(file.fileno()).st_size)
+    if not payload:
         return False
     try:
         record = msgpack.unpackb(payload, strict_map_key=False)
@@ -140,21 +147,6 @@ def _begins_with_event(path: Path) -> bool:
     return kinds in ([str, float, dict], [str, int, dict])
 
 
-def first_record(data: bytes) -> int:
-    """The offset of the first event's record in a segment that begins with `data`.
-
-    0 if the segment has a table that is incomplete.
-    """
-    if data[: len(MAGIC)] == MAGIC:
-        return len(MAGIC)
-    start = len(MAGIC) + HEADER.size
-    if len(data) < start:
-        return 0
-    length, crc = HEADER.unpack_from(data, len(MAGIC))
-    table = data[start : start + length]
-    return start + length if len(table) == length and zlib.crc32(table) == crc else 0
-
-
 def takeover_of(directory: Path, number: int) -> Takeover | None:
     """The segment's table; None if it has none, as most. Raises NewerFormat, OSError."""
     path = directory / segment_name(number)
@@ -162,17 +154,11 @@ def takeover_of(directory: Path, number: int) -> Takeover | None:
         magic = file.read(len(MAGIC))
         if not check_magic(magic, path) or magic != _TAKES_OVER:
             return None
-        head = file.read(HEADER.size)
-        if len(head) < HEADER.size:
-            return None
-        length, crc = HEADER.unpack(head)
-        if length > os.fstat(file.fileno()).st_size:
-            return None
-        table = file.read(length)
-    if len(table) < length or zlib.crc32(table) != crc:
+        table = read_record(file.read, os.fstat(file.fileno()).st_size)
+    if table is None:
         return None
     pieces = _pieces(table, number)
-    return Takeover(number, len(MAGIC) + HEADER.size + length, pieces) if pieces else None
+    return Takeover(number, len(MAGIC) + HEADER.size + len(table), pieces) if pieces else None
 
 
 def _pieces(table: bytes, number: int) -> tuple[RecordSpan, ...]:

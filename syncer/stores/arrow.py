@@ -58,29 +58,20 @@ _SHORTER = "the file became shorter while it was read"
 class ArrowStore(PutsAtOnce):
     """Objects below `root` in a pyarrow filesystem."""
 
+    conditional_puts = False
+
     def __init__(self, filesystem: Any, root: str, *, where: str = "") -> None:
         self._fs, path = without_prefix(filesystem, root)
         self._root = path.rstrip("/")
-        self._where = redact(where) or f"{filesystem.type_name}:{root.rstrip('/')}"
+        self.where = redact(where) or f"{filesystem.type_name}:{root.rstrip('/')}"
         # With a cheap rename, readers never see an object that is partly written.
         self._renames = renames_cheaply(self._fs)
         self._remove_empty = remover_of_empty(self._fs)
         self._fsspec = wrapped_fsspec(self._fs)
-        self._folder_attempts = 1 if self._remove_empty is None else FOLDER_ATTEMPTS
+        self.has_folders = self._remove_empty is not None
+        self._folder_attempts = FOLDER_ATTEMPTS if self.has_folders else 1
         self._slots = asyncio.Semaphore(_THREADS)
         self._abandoned = AbandonedChanges()
-
-    @property
-    def where(self) -> str:
-        return self._where
-
-    @property
-    def has_folders(self) -> bool:
-        return self._remove_empty is not None
-
-    @property
-    def conditional_puts(self) -> bool:
-        return False
 
     async def put(
         self,
@@ -110,7 +101,7 @@ class ArrowStore(PutsAtOnce):
         def duplicate(target: str) -> int:
             if self._info(origin) is None:
                 raise NotStored("copy", source.key, "there is no such object")
-            if self._remove_empty is not None:
+            if self.has_folders:
                 self._make_folder_of(target)
             # pyarrow would call fsspec's `copy`, which treats a name as a pattern, like `rm`.
             if self._fsspec is not None:
@@ -183,7 +174,7 @@ class ArrowStore(PutsAtOnce):
         await for_each(delete_one, wanted, at_once=_THREADS)
         await self._prune({self._path(key).rpartition("/")[0] for key in wanted})
         if failures:
-            raise deletion_failure(self._where, failures)
+            raise deletion_failure(self.where, failures)
 
     async def _delete_one(self, key: str) -> None:
         path = self._path(key)
@@ -203,7 +194,7 @@ class ArrowStore(PutsAtOnce):
         return f"{self._root}/{check_key(key)}"
 
     def _shown(self, key: str) -> str:
-        return f"{self._where} ({key})" if "?" in self._where else f"{self._where}/{key}"
+        return f"{self.where} ({key})" if "?" in self.where else f"{self.where}/{key}"
 
     async def _change(
         self, operation: str, key: str, perform: Callable[[], R], deadline_s: float
@@ -228,7 +219,7 @@ class ArrowStore(PutsAtOnce):
             raise self._translated(error, operation, key) from error
 
     def _translated(self, error: Exception, operation: str, key: str) -> StorageError:
-        return translated(error, operation, self._shown(key) if key else self._where)
+        return translated(error, operation, self._shown(key) if key else self.where)
 
     def _into_place(self, path: str, make: Callable[[str], int]) -> int:
         """Create the object; if renames are cheap, under a temporary name first."""

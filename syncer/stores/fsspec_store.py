@@ -38,13 +38,11 @@ def store_over(filesystem: Any, root: str, *, where: str) -> ArrowStore:
 class FsspecStore(ArrowStore):
     """Looks at an object after a put only if the filesystem's answer does not prove its bytes."""
 
+    batch_bytes = _SMALL_BYTES
+
     def __init__(self, filesystem: Any, root: str, *, where: str, calls: AsyncCalls) -> None:
         super().__init__(filesystem, root, where=where)
         self._calls = calls
-
-    @property
-    def batch_bytes(self) -> int:
-        return _SMALL_BYTES
 
     async def put_batch(
         self,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, ParamSpec, TypeVar
+from typing import BinaryIO, ClassVar, ParamSpec, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import (
@@ -54,18 +54,12 @@ class LocalStore(PutsAtOnce):
     """Objects as files below `root`, which the first put creates."""
 
     root: Path
+    has_folders: ClassVar[bool] = True
+    conditional_puts: ClassVar[bool] = True
 
     @property
     def where(self) -> str:
         return str(self.root)
-
-    @property
-    def has_folders(self) -> bool:
-        return True
-
-    @property
-    def conditional_puts(self) -> bool:
-        return True
 
     async def put(
         self,

@@ -17,6 +17,7 @@ _HADOOP = (
     "ARROW_LIBHDFS_DIR) and CLASSPATH, which `hadoop classpath --glob` prints"
 )
 _ADVICE = {"hdfs": _HADOOP, "viewfs": _HADOOP}
+_PICKLED = ("kind", "root", "path", "query", "options", "uri", "filesystem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,8 +39,7 @@ class StoragePlace:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave out what was created lazily (clients, connections)."""
-        fields = (self.kind, self.root, self.path, self.query)
-        return _rebuild, (*fields, dict(self.options), self.uri, self.filesystem)
+        return _rebuild, tuple(getattr(self, name) for name in _PICKLED)
 
     def public(self, below: str = "") -> str:
         """The folder `below` this place, without credentials."""
@@ -69,24 +69,8 @@ class StoragePlace:
         return self.made["arrow"]
 
 
-def _rebuild(
-    kind: Kind,
-    root: str,
-    path: str,
-    query: str,
-    options: Mapping[str, str],
-    uri: str,
-    filesystem: Any,
-) -> StoragePlace:
-    return StoragePlace(
-        kind=kind,
-        root=root,
-        path=path,
-        query=query,
-        options=options,
-        uri=uri,
-        filesystem=filesystem,
-    )
+def _rebuild(*values: Any) -> StoragePlace:
+    return StoragePlace(**dict(zip(_PICKLED, values, strict=True)))
 
 
 def joined(path: str, below: str) -> str:

@@ -53,62 +53,25 @@ async def preflight(
         raise told from error
 
 
-async def preflight_when_ready(
-    store: Store,
-    public_name: str,
-    *,
-    timeout_s: float,
-    tell: Callable[[str], None],
-    owner: str = "",
-) -> None:
-    """Like `preflight`, but retry for `timeout_s` while the storage is overloaded. `tell` is
-    called once with a message about that."""
-    pauses = _Pauses(public_name, timeout_s, tell)
-    while True:
-        try:
-            await preflight(store, public_name, owner=owner)
-            return
-        except StorageBusy as error:
-            pause_s = pauses.after(error)
-        await asyncio.sleep(pause_s)
-
-
 def when_ready(
     perform: Callable[[], R], public_name: str, *, timeout_s: float, tell: Callable[[str], None]
 ) -> R:
     """Call `perform`, and retry for `timeout_s` while the storage is overloaded. For callers
     without a loop. `tell` is called once with a message about that."""
-    pauses = _Pauses(public_name, timeout_s, tell)
+    until, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
     while True:
         try:
             return perform()
         except StorageBusy as error:
-            pause_s = pauses.after(error)
+            if time.monotonic() + pause_s > until:
+                raise
+            if pause_s == _FIRST_PAUSE_S:
+                tell(
+                    f"cannot {error.operation} {public_name}: {error.cause}. Waiting for it, "
+                    f"{timeout_s:g} s at most"
+                )
         time.sleep(pause_s)
-
-
-class _Pauses:
-    """The increasing pauses between attempts, with a deadline."""
-
-    def __init__(self, public_name: str, timeout_s: float, tell: Callable[[str], None]) -> None:
-        self._public_name = public_name
-        self._timeout_s = timeout_s
-        self._tell = tell
-        self._until = time.monotonic() + timeout_s
-        self._next_s = _FIRST_PAUSE_S
-
-    def after(self, error: StorageBusy) -> float:
-        """Seconds until the next attempt. Raises the error after the deadline."""
-        pause_s = self._next_s
-        if time.monotonic() + pause_s > self._until:
-            raise error
-        if pause_s == _FIRST_PAUSE_S:
-            self._tell(
-                f"cannot {error.operation} {self._public_name}: {error.cause}. Waiting for it, "
-                f"{self._timeout_s:g} s at most"
-            )
-        self._next_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        return pause_s
+        pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 
 
 class _Preflight:

@@ -106,19 +106,18 @@ class _Probe:
         self._written: dict[str, int] = {}
 
     async def run(self) -> list[Step]:
-        steps = [await self._try("write", self._write, _WRITE)]
-        if steps[0].outcome is ProbeOutcome.FAILED:
-            rest = ("conditional put", "large object", "overwrite", "list", "read", "delete")
-            return steps + [Step(name=name, outcome=ProbeOutcome.SKIPPED) for name in rest]
-        steps += [
-            await self._try("conditional put", self._write_once, _ONCE),
-            await self._try("large object", self._write_large, _LARGE, self._large_bytes),
-            await self._try("overwrite", self._overwrite, _OVERWRITE),
-            await self._try("list", self._list, _LIST),
-            await self._try("read", self._read, _READ, self._large_bytes),
-            await self._try("delete", self._delete, _DELETE),
+        rest: list[tuple[str, _Attempt, str, int]] = [
+            ("conditional put", self._write_once, _ONCE, 0),
+            ("large object", self._write_large, _LARGE, self._large_bytes),
+            ("overwrite", self._overwrite, _OVERWRITE, 0),
+            ("list", self._list, _LIST, 0),
+            ("read", self._read, _READ, self._large_bytes),
+            ("delete", self._delete, _DELETE, 0),
         ]
-        return steps
+        first = await self._try("write", self._write, _WRITE, 0)
+        if first.outcome is ProbeOutcome.FAILED:
+            return [first, *(Step(name=one[0], outcome=ProbeOutcome.SKIPPED) for one in rest)]
+        return [first, *[await self._try(*one) for one in rest]]
 
     async def clean_up(self) -> None:
         if not self._written:
@@ -127,7 +126,7 @@ class _Probe:
             async with asyncio.timeout(_CLEANUP_S if self._answered else _FUTILE_CLEANUP_S):
                 await self._store.delete(list(self._written))
 
-    async def _try(self, name: str, attempt: _Attempt, meaning: str, size: int = 0) -> Step:
+    async def _try(self, name: str, attempt: _Attempt, meaning: str, size: int) -> Step:
         began = time.perf_counter()
 
         def step(outcome: ProbeOutcome, told: str, meaning: str, size_bytes: int = 0) -> Step:

@@ -59,13 +59,11 @@ class Store(Protocol):
     @property
     def where(self) -> str:
         """The place for messages, without credentials."""
-        ...
 
     @property
     def has_folders(self) -> bool:
         """Whether folders are real: an interrupted operation may leave an empty one, or a part of
         a file that is not an object."""
-        ...
 
     @property
     def conditional_puts(self) -> bool:
@@ -73,7 +71,6 @@ class Store(Protocol):
 
         If only the server can tell, this is False until the first put with `create_only`.
         """
-        ...
 
     async def put(
         self,
@@ -91,7 +88,6 @@ class Store(Protocol):
         `unfinished`, if the store can tell that its parts are of these bytes. If this put fails,
         it can be continued, too.
         """
-        ...
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         """Copy an object inside the storage.
@@ -100,36 +96,30 @@ class Store(Protocol):
         StorageError if the store cannot copy. Not all stores check the source's ETag. The copied
         bytes are proved if the copy has the same ETag, or by `holds`.
         """
-        ...
 
     async def holds(self, entry: ObjectInfo, source: Path) -> bool:
         """Whether the store proves, without a download, that the object has the file's bytes.
 
         False if it cannot.
         """
-        ...
 
     async def unfinished(self, prefix: str = "") -> list[str]:
         """The keys in this folder and below whose puts were begun and can be continued.
 
         They include puts of other processes, which may have died. The keys are not objects yet.
         """
-        ...
 
     async def abandon(self, prefix: str = "") -> None:
         """Remove the unfinished puts that this store knows of."""
-        ...
 
     async def get(self, key: str, target: Path) -> int:
         """Download the object to a local file, which appears when it is complete; return its size.
 
         The folder of `target` must exist. Raises NotStored.
         """
-        ...
 
     async def read(self, key: str) -> bytes:
         """The content of a small object. Raises NotStored."""
-        ...
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
         """All objects in the folder `prefix` ("" for all) and below, sorted by key.
@@ -137,22 +127,18 @@ class Store(Protocol):
         With `leftovers`, also files that interrupted puts left, which are not objects; the owner
         of a folder removes them.
         """
-        ...
 
     async def head(self, key: str) -> ObjectInfo | None:
         """The object's entry, or None if there is none."""
-        ...
 
     async def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, and folders that are empty afterwards. Missing objects are fine.
 
         Tries all keys; then raises StorageError with the keys that could not be deleted.
         """
-        ...
 
     async def close(self) -> None:
         """Release connections and threads. The store cannot be used afterwards."""
-        ...
 
 
 @runtime_checkable
@@ -162,7 +148,6 @@ class PutsBatches(Protocol):
     @property
     def batch_bytes(self) -> int:
         """Files up to this size may be in a batch."""
-        ...
 
     async def put_batch(
         self,
@@ -176,7 +161,6 @@ class PutsBatches(Protocol):
         `stored` is called for each file that the store confirmed. Then raises the StorageError of
         the first file that failed; the state of the others is unknown.
         """
-        ...
 
 
 class PutsAtOnce:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol
@@ -127,17 +127,16 @@ class UploaderProcess:
                 discard = partial(self._discard, trial_id, what, folders)
                 self._lanes.start(trial_id, what, discard, is_needed=False)
             case ["fetch", str(ticket), str(folder)]:
-                self._lanes.start(ticket, folder, lambda: self._fetch(ticket, folder))
+                self._start_asked(ticket, folder, partial(self._fetch, ticket, folder))
             case ["find", str(ticket), str(trial_id), str(folder), str(first)]:
-                self._lanes.start(
-                    ticket, folder, lambda: self._find(ticket, trial_id, folder, first)
-                )
+                find = partial(self._find, ticket, trial_id, folder, first)
+                self._start_asked(ticket, folder, find)
             case ["artifacts", list() | None as trials]:
                 self._wanted.append(trials)
                 if len(self._wanted) == 1:  # otherwise a waiting task will send these, too
                     self._lanes.start(_ARTIFACTS, _ARTIFACTS, self._send_artifacts)
             case ["bring", str(ticket), str(folder)]:
-                self._lanes.start(ticket, folder, lambda: self._bring(ticket, folder))
+                self._start_asked(ticket, folder, partial(self._bring, ticket, folder))
             case ["publish", int(segment), int(offset), int(begins)]:
                 end = Position(segment, offset)
                 self._asked.append((end, begins, self._require_uploader().take_pending_removals()))
@@ -147,12 +146,9 @@ class UploaderProcess:
                 raise ValueError(f"not an order: {message!r:.200}")
 
     def _begin(self, settings: UploaderSettings) -> None:
-        wait_at_most(settings.disk_deadline_s, self._tell_of_silence)
+        wait_at_most(settings.disk_deadline_s, lambda text: self._send(["warning", text]))
         self._uploader = Uploader(settings, self._told)
         self._lanes.start(OPEN, "open the storage", self._open)
-
-    def _tell_of_silence(self, text: str) -> None:
-        self._send(["warning", text])
 
     def _send(self, message: list[Any]) -> None:
         with suppress(ConnectionError):  # the controller is gone, and this process ends next
@@ -178,16 +174,6 @@ class UploaderProcess:
             None if None in wanted else sorted({name for names in wanted for name in names or ()})
         )
         await self._require_uploader().send_artifacts(chosen)
-
-    async def _bring(self, ticket: str, folder: str) -> None:
-        try:
-            await self._require_uploader().bring_artifacts(folder)
-        except Exception as error:
-            # A trial that starts without its artifacts would create new ones, which would replace
-            # those in storage.
-            self._tell_failure(ticket, error)
-        else:
-            self._send(["fetched", ticket, ""])
 
     async def _publish(self) -> None:
         """Publish everything that was ordered so far in one publication: otherwise they would pile
@@ -223,32 +209,37 @@ class UploaderProcess:
             # Reported now, but not listed at the end: storage does not lack it.
             self._send(["failed", what, reason_of(error)])
 
-    async def _fetch(self, ticket: str, folder: str) -> None:
+    async def _fetch(self, ticket: str, folder: str) -> list[Any]:
         try:
             await self._require_uploader().fetch(folder)
         except (NotStored, ManifestMismatch) as error:
-            self._send(["fetched", ticket, str(error)])
-        except Exception as error:
-            # Storage may have it, and without it the trial would repeat epochs unnecessarily.
-            self._tell_failure(ticket, error)
-        else:
-            self._send(["fetched", ticket, ""])
+            return ["fetched", ticket, str(error)]
+        return ["fetched", ticket, ""]
 
-    async def _find(self, ticket: str, trial_id: str, folder: str, first: str) -> None:
+    async def _find(self, ticket: str, trial_id: str, folder: str, first: str) -> list[Any]:
+        return ["found", ticket, await self._require_uploader().find(trial_id, folder, first)]
+
+    async def _bring(self, ticket: str, folder: str) -> list[Any]:
+        await self._require_uploader().bring_artifacts(folder)
+        return ["fetched", ticket, ""]
+
+    def _start_asked(self, ticket: str, folder: str, ask: Callable[[], Awaitable[Any]]) -> None:
+        """Start an order whose answer the start of a trial waits for."""
+        self._lanes.start(ticket, folder, partial(self._answer, ticket, ask))
+
+    async def _answer(self, ticket: str, ask: Callable[[], Awaitable[list[Any]]]) -> None:
+        """Send the answer, or that storage has not answered, or that another incarnation owns it.
+
+        Storage may have a checkpoint, without which the trial would repeat epochs unnecessarily,
+        or artifacts, which the trial would create anew and then replace in storage.
+        """
         try:
-            found = await self._require_uploader().find(trial_id, folder, first)
+            answer = await ask()
         except Exception as error:
-            # Storage may have one, and without it the trial would repeat epochs unnecessarily.
-            self._tell_failure(ticket, error)
-        else:
-            self._send(["found", ticket, found])
-
-    def _tell_failure(self, ticket: str, error: Exception) -> None:
-        """Report that storage has not answered, or that another incarnation owns it."""
-        if isinstance(innermost(error), ClaimLost):
-            self._send(["refused", reason_of(error)])
-        else:
-            self._send(["unanswered", ticket, reason_of(error)])
+            is_lost = isinstance(innermost(error), ClaimLost)
+            answer = ["refused"] if is_lost else ["unanswered", ticket]
+            answer.append(reason_of(error))
+        self._send(answer)
 
     def _told(self, message: list[Any]) -> None:
         """Handle a message of the uploader for the controller."""

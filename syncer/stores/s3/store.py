@@ -75,6 +75,8 @@ class S3Store:
     `options` are those of an S3 URI (`options.py`), including credentials.
     """
 
+    has_folders = False
+
     def __init__(
         self, bucket: str, prefix: str = "", *, options: Mapping[str, str], where: str = ""
     ) -> None:
@@ -82,7 +84,7 @@ class S3Store:
         self._prefix = folder_prefix(prefix)
         self._options = dict(options)
         self._secrets = [options[name] for name in SECRETS if name in options]
-        self._where = where or f"s3://{bucket}/{prefix}"
+        self.where = where or f"s3://{bucket}/{prefix}"
         self._stack = AsyncExitStack()
         self._opening = asyncio.Lock()
         self._client: Any = None
@@ -90,15 +92,7 @@ class S3Store:
         self._budget = BufferBudget(_IN_FLIGHT_BYTES)
         self._buffers = Buffers()
         self._etags = Etags()
-        self._unfinished = UnfinishedUploads(self._prefix, self._where, self._abort)
-
-    @property
-    def where(self) -> str:
-        return self._where
-
-    @property
-    def has_folders(self) -> bool:
-        return False
+        self._unfinished = UnfinishedUploads(self._prefix, self.where, self._abort)
 
     @property
     def conditional_puts(self) -> bool:
@@ -299,7 +293,7 @@ class S3Store:
     async def delete(self, keys: Iterable[str]) -> None:
         deletion = Deletion(call=self._call, bucket=self._bucket, prefix=self._prefix)
         if failures := await deletion.perform([check_key(key) for key in keys]):
-            raise deletion_failure(self._where, failures)
+            raise deletion_failure(self.where, failures)
 
     async def close(self) -> None:
         self._client = None
@@ -342,4 +336,4 @@ class S3Store:
         return call
 
     def _entry(self, item: Mapping[str, Any]) -> ObjectInfo:
-        return entry_of(item, self._prefix, self._where)
+        return entry_of(item, self._prefix, self.where)

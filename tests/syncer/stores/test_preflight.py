@@ -21,7 +21,7 @@ from holdfast.syncer.errors import (
 )
 from holdfast.syncer.stores import preflight as preflights
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.preflight import preflight, preflight_when_ready
+from holdfast.syncer.stores.preflight import preflight, when_ready
 from holdfast.syncer.stores.store import ObjectInfo, PutResult, Store
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import Ill, Some
@@ -238,20 +238,21 @@ class Busy(MemoryStore):
         return await super().put(key, source, **how)
 
 
-async def test_a_storage_that_cannot_now_is_waited_for_and_told_once(
+def test_a_storage_that_cannot_now_is_waited_for_and_told_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(preflights, "_FIRST_PAUSE_S", 0.001)
     told: list[str] = []
-    store = Busy(5)
-    await preflight_when_ready(store, "s3://bucket", timeout_s=60, tell=told.append)
+    store, where = Busy(5), "s3://bucket"
+    when_ready(lambda: asyncio.run(preflight(store, where)), where, timeout_s=60, tell=told.append)
     assert told == ["cannot write to s3://bucket: 503 Slow Down. Waiting for it, 60 s at most"]
     assert store.objects == {}
 
 
-async def test_the_wait_for_a_storage_that_cannot_now_has_an_end() -> None:
+def test_the_wait_for_a_storage_that_cannot_now_has_an_end() -> None:
+    store, where = Busy(5), "s3://bucket"
     with pytest.raises(StorageBusy, match="503 Slow Down"):
-        await preflight_when_ready(Busy(5), "s3://bucket", timeout_s=0, tell=lambda text: None)
+        when_ready(lambda: asyncio.run(preflight(store, where)), where, timeout_s=0, tell=print)
 
 
 @pytest.mark.server
