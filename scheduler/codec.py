@@ -20,18 +20,6 @@ EVENTS: dict[str, type] = {kind.__name__: kind for kind in get_args(Event)}
 DECISIONS: dict[str, type] = {kind.__name__: kind for kind in get_args(Decision)}
 
 
-class UnknownRecord(UnreadableRecord):
-    """A record that this version of holdfast cannot read; the message names what is wrong."""
-
-
-def _build(kind: type, plain: Any) -> Any:
-    """Raises UnknownRecord."""
-    try:
-        return build(kind, plain)
-    except UnreadableRecord as error:
-        raise UnknownRecord(str(error)) from None
-
-
 def encode(event: Event, now: float, answers: Answers = ()) -> list[Any]:
     """The record of an event and of the policy's decisions on it."""
     record = [type(event).__name__, now, to_fields(event)]
@@ -51,23 +39,23 @@ class Record(NamedTuple):
 
 
 def decode(record: Any) -> Record:
-    """Raises UnknownRecord for a record that this version cannot read."""
+    """Raises UnreadableRecord for a record that this version cannot read."""
     if type(record) is not list or not 3 <= len(record) <= 4:
-        raise UnknownRecord(f"not a record of an event: {shown(record)}")
+        raise UnreadableRecord(f"not a record of an event: {shown(record)}")
     name, now, plain = record[:3]
     kind = EVENTS.get(name) if type(name) is str else None
     if kind is None:
-        raise UnknownRecord(f"not an event of this version of holdfast: {shown(name)}")
+        raise UnreadableRecord(f"not an event of this version of holdfast: {shown(name)}")
     if type(now) not in (int, float) or not 0 <= now <= LATEST_S:
-        raise UnknownRecord(f"{name}: its time must be seconds since 1970, not {shown(now)}")
+        raise UnreadableRecord(f"{name}: its time must be seconds since 1970, not {shown(now)}")
     answers = _decode_answers(record[3]) if len(record) > 3 else ()
-    return Record(cast(Event, _build(kind, plain)), now, answers)
+    return Record(cast(Event, build(kind, plain)), now, answers)
 
 
 def _decode_answers(plain: Any) -> Answers:
     try:
-        return [[_build(DECISIONS[name], parts) for name, parts in decided] for decided in plain]
+        return [[build(DECISIONS[name], parts) for name, parts in decided] for decided in plain]
+    except UnreadableRecord:
+        raise
     except (KeyError, TypeError, ValueError) as error:
-        if isinstance(error, UnknownRecord):
-            raise
-        raise UnknownRecord(f"not a scheduler's decisions: {shown(plain)}") from error
+        raise UnreadableRecord(f"not a scheduler's decisions: {shown(plain)}") from error

@@ -186,7 +186,7 @@ class Machine(State):
 
 
 def from_snapshot(plain: Any) -> Machine:
-    """The machine that a snapshot describes, without a policy. Raises UnknownRecord."""
+    """The machine that a snapshot describes, without a policy. Raises UnreadableRecord."""
     machine = Machine()
     restore_state(machine, plain)
     return machine

@@ -182,9 +182,7 @@ def _reply(state: State, trial_id: str) -> Reply:
 def _grow(state: State, trial_id: str) -> list[Effect]:
     """Restart the trial from this report's checkpoint with more workers, if they are free."""
     trial = state.trials[trial_id]
-    newest = trial.newest_checkpoint
-    has_saved = newest is not None and newest.iteration == trial.iteration
-    if trial.status is not Status.RUNNING or not has_saved or not can_grow(state, trial):
+    if trial.status is not Status.RUNNING or not trial.has_saved or not can_grow(state, trial):
         return []
     state.move(PauseOrdered(trial_id=trial_id))
     state.move(Unpaused(trial_id=trial_id))

@@ -10,7 +10,6 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
-from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.events import Recalled
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.kept import NOT_KEPT, Kept, TrialId
@@ -65,23 +64,23 @@ def recalled(machine: State) -> Recalled:
 
 
 def restore_recalled(machine: State, event: Recalled) -> None:
-    """Raises UnknownRecord."""
+    """Raises UnreadableRecord."""
     restore_state(machine, {**event.state, "spec": to_fields(event.spec)})
 
 
 def restore_state(machine: State, plain: Any) -> None:
     """Give the machine the state in a snapshot, which has no policy.
 
-    Raises UnknownRecord if the snapshot is of another version, or is not valid.
+    Raises UnreadableRecord if the snapshot is of another version, or is not valid.
     """
     try:
         _restore(machine, _reader()(plain), has_scored="score_checked" in plain)
-    except UnreadableRecord as error:
-        raise UnknownRecord(str(error)) from None
+    except UnreadableRecord:
+        raise
     except (
         KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError
     ) as error:  # fmt: skip
-        raise UnknownRecord(
+        raise UnreadableRecord(
             f"not a snapshot of this version of holdfast: {error!r:.200}"
         ) from error
 
@@ -104,14 +103,16 @@ def _restore(machine: State, known: Mapping[str, Any], *, has_scored: bool) -> N
 
 
 def _check_references(known: Mapping[str, Any]) -> None:
-    """Raise UnknownRecord if the snapshot refers to a trial that it does not contain."""
+    """Raise UnreadableRecord if the snapshot refers to a trial that it does not contain."""
     trials = {trial.trial_id for trial in known["trials"]}
     several: list[Any] = [known[one.stored_as] for one in _attributes() if one.refers]
     origins = [trial.origin.trial_id for trial in known["trials"] if trial.origin is not None]
     for ids in (*several, known["paused"], origins):
         for trial_id in ids:
             if trial_id not in trials:
-                raise UnknownRecord(f"it names a trial that it does not have: {shown(trial_id)}")
+                raise UnreadableRecord(
+                    f"it names a trial that it does not have: {shown(trial_id)}"
+                )
 
 
 @cache

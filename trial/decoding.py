@@ -38,13 +38,7 @@ def decode(kind: type, plain: Any) -> Any:
 def row_decoder(kind: type) -> Decode:
     """A decoder that makes a `kind` from a list of all its fields, in order. It raises
     UnreadableRecord."""
-    return _compiled(_words(kind), _fields_of(kind), _maker_of(kind), is_row=True)
-
-
-def _words(kind: type) -> str:
-    """The name of the class in errors: `shown_as` if it has one, because users know the file."""
-    words: str = getattr(kind, "shown_as", kind.__name__)
-    return words
+    return _compile(kind, is_row=True)
 
 
 def _of_class(kind: type) -> Decode:
@@ -54,28 +48,23 @@ def _of_class(kind: type) -> Decode:
     return known
 
 
-def _compile(kind: type) -> Decode:
-    return table_decoder(_words(kind), _fields_of(kind), _maker_of(kind))
-
-
-def _fields_of(kind: type) -> Fields:
+def _compile(kind: type, *, is_row: bool = False) -> Decode:
     hints = get_type_hints(kind, include_extras=True)
-    return {field.name: (hints[field.name], field) for field in fields(kind) if field.init}
+    several = {field.name: (hints[field.name], field) for field in fields(kind) if field.init}
+    # Errors name the class, or the file that users know.
+    title = getattr(kind, "shown_as", kind.__name__)
+    make = kind if _checks_itself(kind) else maker(kind)
+    return table_decoder(title, several, make, is_row=is_row)
 
 
-def _maker_of(kind: type) -> Callable[..., Any]:
-    return kind if _checks_itself(kind) else maker(kind)
-
-
-def table_decoder(title: str, several: Fields, make: Callable[..., Any]) -> Decode:
-    """A decoder that checks the fields of a dict against their types and calls `make` with them.
+def table_decoder(
+    title: str, several: Fields, make: Callable[..., Any], *, is_row: bool = False
+) -> Decode:
+    """A decoder that checks the fields of a dict (or a row: a list of all values in order) against
+    their types and calls `make` with them.
 
     It uses only the default of each `Field`. Messages of UnreadableRecord begin with `title`.
     """
-    return _compiled(title, several, make, is_row=False)
-
-
-def _compiled(title: str, several: Fields, make: Callable[..., Any], *, is_row: bool) -> Decode:
     scope: dict[str, Any] = {
         "KIND": title,
         "NAMES": frozenset(several),

@@ -61,41 +61,34 @@ def _launched(trial: Trial, event: Launched) -> Trial:
 
 def _started(trial: Trial, event: Started) -> Trial:
     place = Place(pid=event.pid, hostname=event.hostname, node_ip=event.node_ip)
-    return evolve(trial, status=Status.RUNNING, place=place)
-
-
-def _started_late(trial: Trial, event: Started) -> Trial:
-    return evolve(_started(trial, event), status=Status.STOPPING)
+    status = Status.STOPPING if trial.status is Status.STOPPING else Status.RUNNING
+    return evolve(trial, status=status, place=place)
 
 
 _next_row = evolver(Trial, "iteration", "time_this_iter_s", "time_total_s", "row", "reported_at")
 
 
 def _reported(trial: Trial, event: Reported) -> Trial:
-    checkpoint = event.checkpoint
-    if checkpoint is None:
-        return _next_row(
-            trial,
-            iteration=event.iteration,
-            time_this_iter_s=event.time_this_iter_s,
-            time_total_s=event.time_total_s,
-            row=event.metrics,
-            reported_at=event.timestamp,
-        )
-    return evolve(
+    reported = _next_row(
         trial,
         iteration=event.iteration,
         time_this_iter_s=event.time_this_iter_s,
         time_total_s=event.time_total_s,
         row=event.metrics,
         reported_at=event.timestamp,
+    )
+    checkpoint = event.checkpoint
+    if checkpoint is None:
+        return reported
+    return evolve(
+        reported,
         checkpoints=(*trial.checkpoints, checkpoint),
         next_checkpoint=checkpoint.index + 1,
         has_room=event.has_room,
     )
 
 
-def _saved(trial: Trial, event: Saved) -> Trial:
+def _saved(trial: Trial, event: Saved | Adopted) -> Trial:
     return evolve(
         trial,
         checkpoints=(*trial.checkpoints, event.checkpoint),
@@ -119,12 +112,7 @@ def _found(trial: Trial, event: Saved) -> Trial:
 
 
 def _adopted(trial: Trial, event: Adopted) -> Trial:
-    return evolve(
-        trial,
-        checkpoints=(*trial.checkpoints, event.checkpoint),
-        next_checkpoint=event.checkpoint.index + 1,
-        origin=None,
-    )
+    return evolve(_saved(trial, event), origin=None)
 
 
 def _cloned(trial: Trial, event: Cloned) -> Trial:
@@ -216,7 +204,7 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (_START, Started): _started,
     # The reused worker could not take the trial's config, so a new one replaced it.
     (_RUN, Started): _started,
-    (_STOP, Started): _started_late,
+    (_STOP, Started): _started,
     (_RUN, Reported): _reported,
     (_STOP, Reported): _reported,
     (_START, Saved): _found,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from holdfast.trial.domains import Categorical
@@ -27,29 +27,20 @@ def nesting_fault(value: Any) -> str:
 
     Looks into dicts, lists, tuples, sets and the values of domains and grids.
     """
-    above: list[int] = []
-    path: list[Any] = []
-    left: list[Iterator[tuple[Any, Any]]] = [iter([(None, value)])]
-    while left:
-        for key, inner in left[-1]:
-            parts = _parts(inner)
-            if parts is None:
-                continue
-            where = _named((*path, key))
-            if id(inner) in above:
-                return f"{where}: this {type(inner).__name__} contains itself"
-            if len(above) == DEEPEST:
-                return f"{_named(path[:4])}: nested more than {DEEPEST} levels deep"
-            above.append(id(inner))
-            path.append(key)
-            left.append(iter(parts))
-            break
-        else:
-            left.pop()
-            if above:
-                above.pop()
-                path.pop()
-    return ""
+    return _fault(value, (None,), ())
+
+
+def _fault(value: Any, path: tuple[Any, ...], above: tuple[int, ...]) -> str:
+    parts = _parts(value)
+    if parts is None:
+        return ""
+    if id(value) in above:
+        return f"{_named(path)}: this {type(value).__name__} contains itself"
+    if len(above) == DEEPEST:
+        return f"{_named(path[:4])}: nested more than {DEEPEST} levels deep"
+    above = (*above, id(value))
+    faults = (_fault(inner, (*path, key), above) for key, inner in parts)
+    return next(filter(None, faults), "")
 
 
 def _named(path: Iterable[Any]) -> str:

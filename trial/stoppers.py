@@ -255,7 +255,8 @@ def ends_all(stop: object) -> bool:
 
 def is_users_own(stop: object) -> bool:
     """Whether `stop` contains the user's own code, of which `text_of` shows only the name."""
-    return any(type(one).__module__ != __name__ or _is_function(one) for one in _flat(stop))
+    several = _flat(stop)
+    return any(type(one).__module__ != __name__ or type(one) is FunctionStopper for one in several)
 
 
 def watched_by(stop: object) -> tuple[str, ...]:
@@ -278,10 +279,6 @@ def text_of(stop: object) -> str:
         pairs = (f"{name}={value!r}" for name, value in vars(stop).items() if name[0] != "_")
         return f"{type(stop).__name__}({', '.join(pairs)})"
     return _named(stop)
-
-
-def _is_function(stop: object) -> bool:
-    return type(stop) is FunctionStopper
 
 
 def _named(stop: object) -> str:

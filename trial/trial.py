@@ -164,6 +164,12 @@ class Trial:
         return self.checkpoints[-1] if self.checkpoints else None
 
     @property
+    def has_saved(self) -> bool:
+        """Whether its newest checkpoint is of its newest iteration."""
+        newest = self.newest_checkpoint
+        return newest is not None and newest.iteration == self.iteration
+
+    @property
     def awaited_checkpoint(self) -> CheckpointRecord | None:
         """The newest report's checkpoint, while that report waits for storage to confirm it."""
         newest = self.newest_checkpoint

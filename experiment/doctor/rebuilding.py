@@ -32,7 +32,6 @@ from holdfast.experiment.records.snapshots import (
 )
 from holdfast.experiment.records.unrecorded_files import rows_until
 from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
-from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.events import FORMAT, Begun, Event, Recalled, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import recalled
@@ -124,7 +123,7 @@ def _first(journal: Path, number: int, offset: int) -> Iterator[tuple[bytes, int
 def _is_record(payload: bytes) -> bool:
     try:
         unpack(payload)
-    except (UnknownRecord, ValueError):
+    except (UnreadableRecord, ValueError):
         return False
     return True
 
@@ -144,7 +143,7 @@ def _from_snapshots(layout: Layout) -> Rebuilt | None:
             continue
         try:
             snapshot = read_snapshot(layout, name)
-        except (BadSnapshot, UnknownRecord, OSError, ValueError, KeyError, TypeError):
+        except (BadSnapshot, UnreadableRecord, OSError, ValueError, KeyError, TypeError):
             continue
         for number in reversed(segments(layout.journal)):
             if number <= snapshot.position.segment:
@@ -165,7 +164,7 @@ def _restarted(layout: Layout) -> Rebuilt | None:
     for name in snapshot_names(layout.root):
         try:
             snapshot = read_snapshot(layout, name)
-        except (BadSnapshot, UnknownRecord, OSError, ValueError, KeyError, TypeError):
+        except (BadSnapshot, UnreadableRecord, OSError, ValueError, KeyError, TypeError):
             continue
         number = snapshot.position.segment
         if any(

@@ -16,7 +16,6 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.records.event_codec import replay, unpack
 from holdfast.experiment.records.rows import CONFIG, encode, flatten_row, result_row
 from holdfast.experiment.records.segments import Chapter
-from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.events import Event, Recalled
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import snapshot as plain_machine
@@ -84,7 +83,7 @@ def replay_chapter(
 def _take_in(replayed: ReplayedExperiment, payload: bytes, end: Position) -> bool:
     try:
         record = unpack(payload, end)
-    except UnknownRecord as error:
+    except UnreadableRecord as error:
         replayed.refusal, replayed.is_foreign = str(error), True
         return False
     event = record.event

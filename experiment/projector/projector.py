@@ -129,8 +129,8 @@ class Projector:
     def catch_up(self, stop: Position | None = None) -> None:
         """Process the journal up to `stop` (None: to its end) and write the files.
 
-        Raises OSError if the journal cannot be read, and UnknownRecord or InvalidTransition if it
-        is not valid. Files that cannot be written raise nothing, see `trouble`.
+        Raises OSError if the journal cannot be read, and UnreadableRecord or InvalidTransition if
+        it is not valid. Files that cannot be written raise nothing, see `trouble`.
         """
         if self._beginning is None:
             self._begin(stop)

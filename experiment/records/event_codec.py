@@ -8,7 +8,7 @@ from pathlib import Path
 import msgpack
 
 from holdfast.experiment.folder.layout import JOURNAL
-from holdfast.scheduler.codec import Record, UnknownRecord, decode, encode
+from holdfast.scheduler.codec import Record, decode, encode
 from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Answers
@@ -25,18 +25,18 @@ def pack(event: Event, now: float, answers: Answers = ()) -> bytes:
 
 
 def unpack(payload: bytes, end: Position | None = None) -> Record:
-    """Decode a record. Raises UnknownRecord for a record that this version cannot use.
+    """Decode a record. Raises UnreadableRecord for a record that this version cannot use.
 
     `end` is the record's end position: with it, the error names the record.
     """
     try:
         return decode(msgpack.unpackb(payload, strict_map_key=False))
-    except UnknownRecord as error:
+    except UnreadableRecord as error:
         fault: Exception = error
     except (ValueError, TypeError, OverflowError, RecursionError) as error:
         # MessagePack's own errors, for nesting that is too deep or keys that no dict can have.
-        fault = UnknownRecord(f"not a MessagePack record of holdfast ({error!r:.200})")
-    raise UnknownRecord(f"{place_of(payload, end)}{fault}") from None
+        fault = UnreadableRecord(f"not a MessagePack record of holdfast ({error!r:.200})")
+    raise UnreadableRecord(f"{place_of(payload, end)}{fault}") from None
 
 
 def place_of(payload: bytes, end: Position | None) -> str:
@@ -55,7 +55,7 @@ def first_end(segment: int, payload: bytes) -> Position:
 def read_events(
     journal: Path, start: Position = START, stop: Position | None = None
 ) -> Iterator[tuple[Record, Position]]:
-    """Each record from `start` on, with its end position. Raises UnknownRecord."""
+    """Each record from `start` on, with its end position. Raises UnreadableRecord."""
     for payload, position in read(journal, start, stop):
         yield unpack(payload, position), position
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.records.event_codec import unpack
 from holdfast.experiment.records.journal_start import BEGINS
-from holdfast.scheduler.codec import UnknownRecord
 from holdfast.syncer.journal.journal import MAGIC, Position, read_segment, segment_name, segments
 from holdfast.syncer.journal.reading import begins_at
 from holdfast.syncer.journal.segment import (
@@ -22,6 +21,7 @@ from holdfast.syncer.journal.segment import (
     takeovers,
 )
 from holdfast.syncer.journal.stretches import SegmentFile, segment_size
+from holdfast.trial.errors import UnreadableRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,5 +170,5 @@ def _is_beginning(payload: bytes) -> bool | None:
     """Whether the record begins an experiment; None if this version does not know it."""
     try:
         return isinstance(unpack(payload).event, BEGINS)
-    except UnknownRecord:
+    except UnreadableRecord:
         return None

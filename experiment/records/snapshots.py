@@ -104,7 +104,7 @@ def load_newest_snapshot(
 
     It must fit the journal. Its machine has no policy: a policy with state needs a replay from the
     beginning instead. `within` is the reliable end of the journal: later snapshots are not used.
-    Raises UnknownRecord if the journal begins with a record of another version of holdfast.
+    Raises UnreadableRecord if the journal begins with a record of another version of holdfast.
     """
     beginning = beginning or find_beginning(layout.journal)
     if beginning is None:

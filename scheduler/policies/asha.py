@@ -10,7 +10,7 @@ from typing import Self
 
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
-from holdfast.scheduler.policies.goal import Judging, is_finite_number
+from holdfast.scheduler.policies.goal import Judging, check_count, check_number
 from holdfast.scheduler.policies.quantile import RunningQuantile
 from holdfast.scheduler.policy import (
     Decision,
@@ -29,21 +29,19 @@ class Rung:
 
     def __init__(self, milestone: float, reduction_factor: float) -> None:
         self.milestone = milestone
+        # Its value is what the best 1 / `reduction_factor` reach, interpolated.
         self._quantile = RunningQuantile(1 - 1 / reduction_factor)
         self._judged: set[str] = set()
 
-    def has_judged(self, trial_id: str) -> bool:
-        return trial_id in self._judged
-
-    @property
-    def cutoff(self) -> float | None:
-        """The value that the best 1 / `reduction_factor` reach, interpolated; None before any
-        trial."""
-        return self._quantile.value
-
-    def record(self, trial_id: str, value: float) -> None:
+    def promotes(self, trial_id: str, value: float) -> bool:
+        """Whether a trial with this `value` is among the best so far; it is judged once. One that
+        has diverged continues only if it is the first."""
+        if trial_id in self._judged:
+            return True
+        cutoff = self._quantile.value
         self._quantile.add(value)
         self._judged.add(trial_id)
+        return cutoff is None or (value >= cutoff and value > -math.inf)
 
 
 class AshaBracket:
@@ -64,18 +62,10 @@ class AshaBracket:
     def promotes(self, trial_id: str, time: float, value: float) -> bool:
         """Whether a trial with this `value` at this `time` is among the best so far.
 
-        It is judged once at each rung, the highest that it has reached. A trial that has diverged
-        continues only if it is the first.
+        It is judged at the highest rung that it has reached.
         """
         reached = bisect(self._milestones, time)
-        if not reached:
-            return True
-        rung = self.rungs[reached - 1]
-        if rung.has_judged(trial_id):
-            return True
-        cutoff = rung.cutoff
-        rung.record(trial_id, value)
-        return cutoff is None or (value >= cutoff and value > -math.inf)
+        return not reached or self.rungs[reached - 1].promotes(trial_id, value)
 
 
 class ASHAScheduler(Judging):
@@ -108,11 +98,7 @@ class ASHAScheduler(Judging):
         super().__init__(time_attr, metric, mode)
         check_halving(self, max_t, reduction_factor)
         check_grace(self, grace_period, max_t)
-        name = type(self).__name__
-        require(
-            type(brackets) is int and brackets > 0,
-            f"{name}(brackets={brackets!r}): pass a whole number above 0",
-        )
+        check_count(self, "brackets", brackets)
         self._max_t, self._stops_last = max_t, stop_last_trials
         self._brackets = [
             AshaBracket(
@@ -122,8 +108,8 @@ class ASHAScheduler(Judging):
         ]
         require(
             bool(self._brackets[-1].rungs),
-            f"{name}(brackets={brackets}): between grace_period={grace_period!r} and "
-            f"max_t={max_t!r} there is room for at most {len(self._brackets[0].rungs)}",
+            f"{type(self).__name__}(brackets={brackets}): between grace_period={grace_period!r} "
+            f"and max_t={max_t!r} there is room for at most {len(self._brackets[0].rungs)}",
         )
         self._seed = 0
 
@@ -168,27 +154,17 @@ AsyncHyperBandScheduler = ASHAScheduler
 
 def check_grace(scheduler: TrialScheduler, grace_period: float, max_t: float) -> None:
     """Raise InvalidConfig unless `grace_period` is a number above 0 and at most `max_t`."""
-    name = type(scheduler).__name__
-    require(
-        is_finite_number(grace_period, least=0, above=True),
-        f"{name}(grace_period={grace_period!r}): pass a number above 0",
-    )
+    check_number(scheduler, "grace_period", grace_period, least=0, above=True)
     require(
         grace_period <= max_t,
-        f"{name}(grace_period={grace_period!r}, max_t={max_t!r}): no trial would ever reach "
-        "grace_period, so pass a max_t that is at least as large",
+        f"{type(scheduler).__name__}(grace_period={grace_period!r}, max_t={max_t!r}): no trial "
+        "would ever reach grace_period, so pass a max_t that is at least as large",
     )
 
 
 def check_halving(scheduler: TrialScheduler, max_t: float, reduction_factor: float) -> None:
     """Raise InvalidConfig unless `max_t` is a number above 0 and `reduction_factor` one above
     1."""
-    name = type(scheduler).__name__
-    require(
-        is_finite_number(max_t, least=0, above=True),
-        f"{name}(max_t={max_t!r}): pass the most that a trial may train, a number above 0",
-    )
-    require(
-        is_finite_number(reduction_factor, least=1, above=True),
-        f"{name}(reduction_factor={reduction_factor!r}): pass a number above 1",
-    )
+    what = "the most that a trial may train, a number above 0"
+    check_number(scheduler, "max_t", max_t, least=0, above=True, what=what)
+    check_number(scheduler, "reduction_factor", reduction_factor, least=1, above=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.events import ExperimentSpec
@@ -153,7 +153,35 @@ def timeless(scheduler: TrialScheduler, time_attr: str, row: Mapping[str, Any]) 
     )
 
 
-def is_finite_number(value: object, *, least: float, above: bool = False) -> bool:
+def check_number(
+    owner: object,
+    name: str,
+    value: object,
+    *,
+    least: float,
+    most: float = math.inf,
+    above: bool = False,
+    what: str = "",
+) -> None:
+    """Raise InvalidConfig unless a setting of `owner` is a finite number from `least` to `most`;
+    with `above`, above `least`. `what` is another description of the allowed numbers."""
+    if above:
+        allowed = f"a number above {least}"
+    elif most < math.inf:
+        allowed = f"a number from {least} to {most}"
+    else:
+        allowed = f"a number, {least} or more"
+    fits = is_finite_number(value, least=least, above=above) and value <= most
+    require(fits, f"{type(owner).__name__}({name}={value!r}): pass {what or allowed}")
+
+
+def check_count(owner: object, name: str, value: object) -> None:
+    """Raise InvalidConfig unless a setting of `owner` is a whole number above 0."""
+    fits = type(value) is int and value > 0
+    require(fits, f"{type(owner).__name__}({name}={value!r}): pass a whole number above 0")
+
+
+def is_finite_number(value: object, *, least: float, above: bool = False) -> TypeGuard[float]:
     """Whether a setting is a finite number that is at least `least`, or `above` it."""
     if not is_number(value) or not math.isfinite(value):
         return False

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
 
-from holdfast.scheduler.policies.goal import Judging, is_finite_number
+from holdfast.scheduler.policies.goal import Judging, check_count, check_number
 from holdfast.scheduler.policy import (
     Decision,
     NoMoreTrials,
@@ -20,7 +21,6 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     View,
 )
-from holdfast.trial.errors import require
 from holdfast.trial.trial import Status
 
 
@@ -93,12 +93,6 @@ class Cohort:
                 yield average
 
 
-def median(ranked: Sequence[float]) -> float:
-    """The median of sorted values."""
-    middle = len(ranked) // 2
-    return ranked[middle] if len(ranked) % 2 else (ranked[middle - 1] + ranked[middle]) / 2
-
-
 class MedianStoppingRule(Judging):
     """Stops a trial whose best value is worse than the median of the others' running averages.
 
@@ -130,14 +124,9 @@ class MedianStoppingRule(Judging):
         hard_stop: bool = True,
     ) -> None:
         super().__init__(time_attr, metric, mode)
-        name = type(self).__name__
-        for what, given in (("grace_period", grace_period), ("min_time_slice", min_time_slice)):
-            fits = is_finite_number(given, least=0)
-            require(fits, f"{name}({what}={given!r}): pass a number, 0 or more")
-        require(
-            type(min_samples_required) is int and min_samples_required > 0,
-            f"{name}(min_samples_required={min_samples_required!r}): pass a whole number above 0",
-        )
+        check_number(self, "grace_period", grace_period, least=0)
+        check_number(self, "min_time_slice", min_time_slice, least=0)
+        check_count(self, "min_samples_required", min_samples_required)
         self._grace, self._least = grace_period, min_samples_required
         self._slice, self._hard = min_time_slice, hard_stop
         self.needs_checkpoints = not hard_stop or min_time_slice > 0

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 
 from holdfast.scheduler.policies.asha import check_grace, check_halving
-from holdfast.scheduler.policies.goal import Judging, is_finite_number
+from holdfast.scheduler.policies.goal import Judging, check_number
 from holdfast.scheduler.policy import (
     Decision,
     NoMoreTrials,
@@ -21,7 +21,6 @@ from holdfast.scheduler.policy import (
     UnpauseTrial,
     View,
 )
-from holdfast.trial.errors import require
 from holdfast.trial.trial import Status
 
 
@@ -205,11 +204,7 @@ class PASHAScheduler(Judging):
         super().__init__(time_attr, metric, mode)
         check_halving(self, max_t, reduction_factor)
         check_grace(self, grace_period, max_t)
-        require(
-            is_finite_number(noise_percentile, least=0) and noise_percentile <= 100,
-            f"{type(self).__name__}(noise_percentile={noise_percentile!r}): pass a number from 0 "
-            "to 100",
-        )
+        check_number(self, "noise_percentile", noise_percentile, least=0, most=100)
         milestones = []
         while grace_period < max_t:
             milestones.append(grace_period)

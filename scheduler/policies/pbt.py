@@ -15,7 +15,7 @@ from holdfast.scheduler.policies.exploring import (
     mutations_of,
     put,
 )
-from holdfast.scheduler.policies.goal import is_finite_number
+from holdfast.scheduler.policies.goal import check_number, is_finite_number
 from holdfast.scheduler.policies.population import Population, Proposal
 from holdfast.scheduler.policy import View
 from holdfast.trial.errors import require
@@ -77,10 +77,7 @@ class PopulationBasedTraining(Population):
             synch=synch,
         )
         name = type(self).__name__
-        require(
-            is_finite_number(resample_probability, least=0) and resample_probability <= 1,
-            f"{name}(resample_probability={resample_probability!r}): pass a number from 0 to 1",
-        )
+        check_number(self, "resample_probability", resample_probability, least=0, most=1)
         require(
             isinstance(perturbation_factors, (list, tuple))
             and bool(perturbation_factors)

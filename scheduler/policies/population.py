@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies import members
-from holdfast.scheduler.policies.goal import Judging, is_finite_number
+from holdfast.scheduler.policies.goal import Judging, check_number
 from holdfast.scheduler.policies.members import Member
 from holdfast.scheduler.policy import (
     Abort,
@@ -69,24 +69,16 @@ class Population(Judging):
     ) -> None:
         """Raise InvalidConfig if a setting is not valid."""
         super().__init__(time_attr, metric, mode)
-        name = type(self).__name__
-        require(
-            is_finite_number(perturbation_interval, least=0, above=True),
-            f"{name}(perturbation_interval={perturbation_interval!r}): pass a number above 0",
+        check_number(self, "perturbation_interval", perturbation_interval, least=0, above=True)
+        check_number(self, "burn_in_period", burn_in_period, least=0)
+        what = (
+            "the fraction of the trials that counts as the best, and as the worst: from 0 to 0.5"
         )
-        require(
-            is_finite_number(burn_in_period, least=0),
-            f"{name}(burn_in_period={burn_in_period!r}): pass a number, 0 or more",
-        )
-        require(
-            is_finite_number(quantile_fraction, least=0) and quantile_fraction <= 0.5,
-            f"{name}(quantile_fraction={quantile_fraction!r}): pass the fraction of the trials "
-            "that counts as the best, and as the worst: from 0 to 0.5",
-        )
+        check_number(self, "quantile_fraction", quantile_fraction, least=0, most=0.5, what=what)
         require(
             custom_explore_fn is None or callable(custom_explore_fn),
-            f"{name}(custom_explore_fn={custom_explore_fn!r}): pass a function that takes a "
-            "config and returns one",
+            f"{type(self).__name__}(custom_explore_fn={custom_explore_fn!r}): pass a function "
+            "that takes a config and returns one",
         )
         self._interval, self._burn_in = perturbation_interval, burn_in_period
         self._quantile = quantile_fraction
@@ -272,9 +264,7 @@ class Population(Judging):
 
     def _yield_resources(self, view: View, trial: Trial, member: Member) -> Sequence[Decision]:
         """Make way for waiting trials, once the trial has saved."""
-        newest = trial.newest_checkpoint
-        has_saved = newest is not None and newest.iteration == trial.iteration
-        if not member.is_to_yield or not (has_saved or view.spec.saves_when_told):
+        if not member.is_to_yield or not (trial.has_saved or view.spec.saves_when_told):
             return ()
         member.is_to_yield = False
         if not self._is_crowded(view):

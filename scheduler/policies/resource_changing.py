@@ -218,10 +218,7 @@ def _is_alive(trial: Trial) -> bool:
 
 def _has_saved(view: View, trial_id: str) -> bool:
     """Whether the trial would lose no training if it restarted now."""
-    trial = view.trials[trial_id]
-    newest = trial.newest_checkpoint
-    has_checkpoint = newest is not None and newest.iteration == trial.iteration
-    return view.spec.saves_when_told or has_checkpoint
+    return view.spec.saves_when_told or view.trials[trial_id].has_saved
 
 
 def _plain(resources: PlacementGroupFactory) -> dict[str, Any]:

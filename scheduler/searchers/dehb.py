@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.policies.dehb import KEY
-from holdfast.scheduler.policies.goal import Goal, is_finite_number
+from holdfast.scheduler.policies.goal import Goal, check_number
 from holdfast.scheduler.policies.hyperband import shapes
 from holdfast.scheduler.searchers.cube import assignment_at, vector_of
 from holdfast.scheduler.searchers.evolution import Evolution, Individual, RungJob
@@ -88,13 +88,10 @@ class DEHBSearch(Searcher):
     ) -> None:
         super().__init__(metric=metric, mode=mode)
         seed = unwrap_scalar(seed)
-        _require("max_t", max_t, is_finite_number(max_t, least=1), "a number, 1 or more")
-        fits = is_finite_number(reduction_factor, least=1, above=True)
-        _require("reduction_factor", reduction_factor, fits, "a number above 1")
-        fits = is_finite_number(mutation_factor, least=0, above=True)
-        _require("mutation_factor", mutation_factor, fits, "a number above 0")
-        fits = is_finite_number(crossover_prob, least=0) and crossover_prob <= 1
-        _require("crossover_prob", crossover_prob, fits, "a number from 0 to 1")
+        check_number(self, "max_t", max_t, least=1)
+        check_number(self, "reduction_factor", reduction_factor, least=1, above=True)
+        check_number(self, "mutation_factor", mutation_factor, least=0, above=True)
+        check_number(self, "crossover_prob", crossover_prob, least=0, most=1)
         _require("seed", seed, seed is None or isinstance(seed, int), "a whole number")
         self.seed: int | None = seed
         self._factors = (mutation_factor, crossover_prob)

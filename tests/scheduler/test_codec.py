@@ -12,7 +12,7 @@ import msgpack
 import pytest
 
 from holdfast.scheduler import codec
-from holdfast.scheduler.codec import UnknownRecord, decode, encode
+from holdfast.scheduler.codec import decode, encode
 from holdfast.scheduler.events import Begun, EndOrdered, Event, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.policy import Decision
@@ -72,12 +72,12 @@ def test_a_field_that_was_not_written_yet_takes_its_default() -> None:
 
 
 def test_a_field_that_this_version_does_not_know_is_refused_and_named() -> None:
-    with pytest.raises(UnknownRecord, match=r"EndOrdered has fields .* not know: 'hue'"):
+    with pytest.raises(UnreadableRecord, match=r"EndOrdered has fields .* not know: 'hue'"):
         decode(["EndOrdered", NOW, {"reason": "budget", "hue": "blue"}])
 
 
 def test_a_field_that_is_missing_is_refused_and_named() -> None:
-    with pytest.raises(UnknownRecord, match="CheckpointLost: trial_id is missing"):
+    with pytest.raises(UnreadableRecord, match="CheckpointLost: trial_id is missing"):
         decode(["CheckpointLost", NOW, {"index": 1}])
 
 
@@ -95,7 +95,7 @@ def test_a_field_that_is_missing_is_refused_and_named() -> None:
     ids=str,
 )
 def test_what_is_not_an_event_of_this_version_is_refused(record: list[Any]) -> None:
-    with pytest.raises(UnknownRecord):
+    with pytest.raises(UnreadableRecord):
         decode(record)
 
 
@@ -120,7 +120,7 @@ def test_a_part_that_makes_no_sense_is_refused(name: str, path: list[str], value
     for key in path[:-1]:
         inside = inside[key]
     inside[path[-1]] = value
-    with pytest.raises(UnknownRecord):
+    with pytest.raises(UnreadableRecord):
         decode(record)
 
 
@@ -164,7 +164,7 @@ def test_a_word_outside_of_a_closed_set_is_refused_and_the_words_are_named(
         decode(with_another(record, place, word))
     one = words[0]
     for wrong in (one.swapcase(), f"{one} ", one[:-1], "", one.encode(), 0, True, [one], {one: 1}):
-        with pytest.raises(UnknownRecord) as raised:
+        with pytest.raises(UnreadableRecord) as raised:
             decode(with_another(record, place, wrong))
         told = str(raised.value)
         assert f"{place[-1]} must be one of {', '.join(words)}, not " in told
@@ -200,7 +200,7 @@ def test_whatever_stands_in_any_part_of_a_record_it_is_read_or_refused(sample: A
     record = through_bytes(encode(event, NOW, answers))
     for place in places(record):
         for odd in ODD:
-            with suppress(UnknownRecord):
+            with suppress(UnreadableRecord):
                 decode(with_another(record, place, odd))
 
 
@@ -211,7 +211,7 @@ def test_a_name_that_leads_out_of_the_experiment_is_refused_and_shown(
 ) -> None:
     record = of_kind("Suggested")
     record[2]["spec"][field] = name
-    with pytest.raises(UnknownRecord, match=f"TrialSpec: {field} ") as raised:
+    with pytest.raises(UnreadableRecord, match=f"TrialSpec: {field} ") as raised:
         decode(record)
     assert str(raised.value).isprintable()
 
@@ -235,7 +235,7 @@ def test_a_record_that_cannot_follow_is_one_line() -> None:
 
 @pytest.mark.parametrize("now", [float("nan"), float("inf"), -1, 1e300, "now", None, True])
 def test_a_time_that_no_clock_tells_is_refused(now: object) -> None:
-    with pytest.raises(UnknownRecord, match="its time must be seconds since 1970"):
+    with pytest.raises(UnreadableRecord, match="its time must be seconds since 1970"):
         decode(["SearchEnded", now, {}])
 
 
@@ -326,7 +326,7 @@ NOT_NEEDED = {"score_checked", "paused"}
 def test_a_snapshot_without_one_of_its_parts_is_refused(name: str) -> None:
     plain = snapshot(eventful())
     del plain[name]
-    with pytest.raises(UnknownRecord):
+    with pytest.raises(UnreadableRecord):
         from_snapshot(plain)
 
 
@@ -344,14 +344,14 @@ def test_a_snapshot_without_one_of_its_parts_is_refused(name: str) -> None:
     ids=str,
 )
 def test_a_snapshot_that_makes_no_sense_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(UnknownRecord):
+    with pytest.raises(UnreadableRecord):
         from_snapshot({**snapshot(eventful()), **change})
 
 
 def test_a_status_of_another_version_is_refused() -> None:
     plain = snapshot(eventful())
     plain["trials"][0]["status"] = "DREAMING"
-    with pytest.raises(UnknownRecord, match="DREAMING"):
+    with pytest.raises(UnreadableRecord, match="DREAMING"):
         from_snapshot(plain)
 
 
@@ -369,7 +369,7 @@ def test_a_status_of_another_version_is_refused() -> None:
 )
 def test_a_snapshot_of_wrong_content_is_refused(name: str, value: Any) -> None:
     plain = through_bytes(snapshot(eventful())) | {name: value}
-    with pytest.raises(UnknownRecord):
+    with pytest.raises(UnreadableRecord):
         from_snapshot(plain)
 
 
@@ -377,12 +377,12 @@ def test_whatever_stands_in_any_part_of_a_snapshot_it_is_read_or_refused() -> No
     plain = through_bytes(snapshot(unlike()))
     for place in places(plain):
         for odd in ODD:
-            with suppress(UnknownRecord):
+            with suppress(UnreadableRecord):
                 from_snapshot(with_another(plain, place, odd))
 
 
 def test_a_snapshot_with_two_trials_of_one_folder_is_refused() -> None:
     plain = through_bytes(snapshot(eventful()))
     plain["trials"][1]["spec"]["dirname"] = plain["trials"][0]["spec"]["dirname"]
-    with pytest.raises(UnknownRecord, match="there are two trials"):
+    with pytest.raises(UnreadableRecord, match="there are two trials"):
         from_snapshot(plain)

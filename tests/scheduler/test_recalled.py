@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.records.event_codec import pack, unpack
-from holdfast.scheduler.codec import Record, UnknownRecord
+from holdfast.scheduler.codec import Record
 from holdfast.scheduler.events import Recalled, Resumed, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.snapshot import recalled, snapshot
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
+from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.nesting import DEEPEST
 from holdfast.tune.schedulers import (
     ASHAScheduler,
@@ -93,5 +94,5 @@ def test_a_state_that_no_run_has_written_is_refused() -> None:
     event = recalled(under_way().machine)
     for change in ({"trials": 5}, {"queue": ["nobody"]}, {"now": -1.0}, {"new": 1}):
         other = Recalled(spec=event.spec, state={**event.state, **change})
-        with pytest.raises(UnknownRecord):
+        with pytest.raises(UnreadableRecord):
             Machine().replay(other, now=1.0)

@@ -6,12 +6,12 @@ from typing import Annotated, get_args, get_origin, get_type_hints
 
 import pytest
 
-from holdfast.scheduler.codec import UnknownRecord
 from holdfast.scheduler.kept import NOT_KEPT
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.state import State
 from holdfast.testing.rehearsal import NOT_IN_SNAPSHOTS, Rehearsal
+from holdfast.trial.errors import UnreadableRecord
 
 # Derived while trials are added.
 DERIVED = {"folders", "clones"}
@@ -78,5 +78,5 @@ def test_a_rare_attribute_is_written_only_where_there_is_something() -> None:
 def test_a_trial_that_is_not_there_is_refused_wherever_it_is_named(
     change: dict[str, object],
 ) -> None:
-    with pytest.raises(UnknownRecord, match="it names a trial that it does not have: 't7'"):
+    with pytest.raises(UnreadableRecord, match="it names a trial that it does not have: 't7'"):
         from_snapshot(snapshot(Rehearsal().machine) | change)

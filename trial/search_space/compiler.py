@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from operator import is_
 from typing import Any, NamedTuple
 
 from holdfast.trial.domains import Categorical, Domain, Function, same
@@ -184,7 +185,7 @@ class _Compiler:
         if is_searched(preset):
             raise self._error(spot, "a preset must be a value, not a domain")
         categories = value.categories if isinstance(value, Categorical) else grid_values(value)
-        for match in (_is_identical, same):
+        for match in (is_, same):
             for i, category in enumerate(categories or ()):
                 if match(unwrap_scalar(category), preset):
                     return self.compile(category, spot.category(i))
@@ -202,7 +203,3 @@ class _Compiler:
     def _error(self, spot: _Spot, rule: str) -> InvalidSearchSpace:
         where = dict.fromkeys((self.label, spot.name))  # only once for the space itself
         return InvalidSearchSpace(f"{': '.join(where)}: {rule}")
-
-
-def _is_identical(one: object, other: object) -> bool:
-    return one is other
