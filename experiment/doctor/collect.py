@@ -100,12 +100,7 @@ def _collect_there(target: DoctorTarget, here: Tree | None, *, removes: bool) ->
         return []
     stored = storage.gather(target.remote, target.layout)
     unneeded = persisted.garbage(stored, here)
-    if (
-        removes
-        and unneeded
-        and stored.published is not None
-        and stored.published.replayed is not None
-    ):
+    if removes and unneeded and stored.published.replayed is not None:
         spec = stored.published.replayed.machine.spec
         _remove_there(target.remote, unneeded, spec.experiment_id, known=stored.newest_claim)
     return unneeded

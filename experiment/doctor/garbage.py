@@ -9,12 +9,15 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import checkpoints
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.replayed import ReplayedExperiment, replay_all
+from holdfast.experiment.doctor.replayed import ReplayedExperiment, replay_chapter
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, JOURNAL, PARAMS, STAGING, Layout
 from holdfast.experiment.progress.wording import size
 from holdfast.syncer.files.durable import is_leftover
 from holdfast.syncer.files.tree import bytes_below
+
+_LEFTOVER = "left by a process that died while it wrote, copied or removed it"
+_UNNAMED = "a checkpoint that no record names: superseded, dropped, or never reported"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +44,12 @@ def here(tree: Tree) -> list[Garbage]:
         if tree.is_damaged or replayed.refusal:
             continue
         unnamed += checkpoints.unnamed(replayed, checkpoints.folders(layout, replayed))
-    left = [where for where in _leftovers(layout, folders) if _above(where) not in unnamed]
-    found = [_leftover(layout, where) for where in left]
-    return found + [_unnamed(layout, where) for where in unnamed]
+    found = [
+        _garbage(layout, where, "leftover", _LEFTOVER)
+        for where in _leftovers(layout, folders)
+        if where.rpartition("/")[0] not in unnamed
+    ]
+    return found + [_garbage(layout, where, "checkpoint-unnamed", _UNNAMED) for where in unnamed]
 
 
 def judge(found: Iterable[Garbage]) -> Iterator[Finding]:
@@ -79,9 +85,8 @@ def trial_folders(tree: Tree) -> set[str]:
 
 def _experiments(tree: Tree) -> list[ReplayedExperiment]:
     """All experiments of the directory; the newest is already read."""
-    earlier = replay_all(tree.layout.journal, tree.chapters[:-1])
-    found = [replayed for _, replayed in earlier if replayed is not None]
-    return found if tree.replayed is None else [*found, tree.replayed]
+    earlier = [replay_chapter(tree.layout.journal, chapter) for chapter in tree.chapters[:-1]]
+    return [replayed for replayed in (*earlier, tree.replayed) if replayed is not None]
 
 
 def _leftovers(layout: Layout, trial_folders: Iterable[str]) -> Iterator[str]:
@@ -116,23 +121,6 @@ def _folders(folder: Path) -> list[str]:
         return []
 
 
-def _leftover(layout: Layout, where: str) -> Garbage:
-    return Garbage(
-        where=where,
-        kind="leftover",
-        why="left by a process that died while it wrote, copied or removed it",
-        size_bytes=bytes_below(str(layout.root / where)),
-    )
-
-
-def _unnamed(layout: Layout, where: str) -> Garbage:
-    return Garbage(
-        where=where,
-        kind="checkpoint-unnamed",
-        why="a checkpoint that no record names: superseded, dropped, or never reported",
-        size_bytes=bytes_below(str(layout.root / where)),
-    )
-
-
-def _above(where: str) -> str:
-    return where.rpartition("/")[0]
+def _garbage(layout: Layout, where: str, kind: str, why: str) -> Garbage:
+    size_bytes = bytes_below(str(layout.root / where))
+    return Garbage(where=where, why=why, kind=kind, size_bytes=size_bytes)

@@ -131,8 +131,6 @@ def _judge_segments(stored: StorageTree, tree: Tree | None) -> Iterator[Finding]
             "if its directory still exists",
             remedy=Remedy.SYNC if whole else Remedy.NONE,
         )
-    if stored.published is None:
-        return
     for finding in stored.published.findings:
         is_journals = finding.kind.startswith("journal-")
         if is_journals and stored.head is not None and stored.head["segments"]:
@@ -175,8 +173,8 @@ def _apart(stored: StorageTree, tree: Tree) -> Finding | None:
 def _judge_checkpoints(
     stored: StorageTree, tree: Tree | None, *, in_use: bool
 ) -> Iterator[Finding]:
-    promised = {checkpoint.folder for checkpoint in committed(stored)}
-    for checkpoint in committed(stored):
+    promised = {checkpoint.folder: checkpoint for checkpoint in committed(stored)}
+    for checkpoint in promised.values():
         if fault := stored.fault(checkpoint.folder):
             yield _broken(
                 checkpoint, fault, has_copy=tree is not None and has_whole(tree, checkpoint)
@@ -234,7 +232,7 @@ def _nowhere(checkpoint: checkpoints.NamedCheckpoint) -> Finding:
 
 
 def _judge_files(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Iterator[Finding]:
-    replayed = stored.published.replayed if stored.published is not None else None
+    replayed = stored.published.replayed
     if replayed is None:
         return
     wanted = [
@@ -276,7 +274,7 @@ def garbage(stored: StorageTree, tree: Tree | None) -> list[Garbage]:
     ]
     experiments = [tree.replayed] if tree is not None and tree.replayed is not None else []
     published = stored.published
-    if published is None or published.replayed is None or published.is_damaged:
+    if published.replayed is None or published.is_damaged:
         return unneeded
     if stored.head_fault or (tree is not None and tree.is_damaged):
         return unneeded

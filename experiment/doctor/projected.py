@@ -18,6 +18,7 @@ from holdfast.experiment.doctor.replayed import (
     ReplayedExperiment,
     cells_sum,
     line_sum,
+    same_json,
 )
 from holdfast.experiment.folder.layout import (
     ERROR,
@@ -103,7 +104,8 @@ def examine(
     for trial in replayed.machine.trials.values():
         folder, rows = layout.trial(trial.spec), _rows_of(replayed, trial, snapshot)
         count = len(rows.known) + rows.unknown
-        most = _FREE_BYTES + _PER_BYTE * journal_bytes + 2 * count * _config_bytes(trial)
+        config_bytes = len(encode(shown_config(trial.config)))  # in each row of result.json
+        most = _FREE_BYTES + _PER_BYTE * journal_bytes + 2 * count * config_bytes
         if rows.unknown:  # the journal does not account for them
             most = _MOST_BYTES
         early: list[str] = []
@@ -137,11 +139,6 @@ def _rows_of(replayed: ReplayedExperiment, trial: Trial, snapshot: Snapshot | No
         written=sum(row.iteration <= last for row in known),
         then=then,
     )
-
-
-def _config_bytes(trial: Trial) -> int:
-    """The size of the config in each row of result.json."""
-    return len(encode(shown_config(trial.config)))
 
 
 def _check_size(path: Path, most: int) -> None:
@@ -178,14 +175,8 @@ def _check_params(folder: Path, trial: Trial, expected: Rows) -> None:
     if expected.then is None and not (folder / PARAMS).exists():
         raise _EndsEarly
     shown = json.loads(encode(shown_config(trial.config)))
-    if _same(parse_json(_read(folder / PARAMS)), shown):
-        return
-    raise _Wrong("different parameters")
-
-
-def _same(one: object, other: object) -> bool:
-    """Whether two values are equal; NaN equals NaN here."""
-    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+    if not same_json(parse_json(_read(folder / PARAMS)), shown):
+        raise _Wrong("different parameters")
 
 
 def _check_results(folder: Path, _: Trial, expected: Rows) -> None:

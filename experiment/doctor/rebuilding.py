@@ -10,29 +10,29 @@ records are lost, those alone have what was acknowledged since.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor.findings import Action
+from holdfast.experiment.doctor.replayed import same_json
 from holdfast.experiment.folder.layout import JOURNAL, PROGRESS, RESULTS, Layout
 from holdfast.experiment.records.event_codec import pack, unpack
-from holdfast.experiment.records.journal_start import BEGINS
+from holdfast.experiment.records.journal_start import runs_before
 from holdfast.experiment.records.rows import CONFIG, result_row
 from holdfast.experiment.records.snapshots import (
     BadSnapshot,
     Snapshot,
     check_journal,
-    experiment_named_in,
     read_snapshot,
     snapshot_names,
 )
 from holdfast.experiment.records.unrecorded_files import rows_until
 from holdfast.experiment.uploads.unrecorded_checkpoints import newest_unnamed
-from holdfast.scheduler.events import FORMAT, Begun, Event, Recalled, Suggested
+from holdfast.scheduler.events import FORMAT, Begun, Event, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import recalled
 from holdfast.scheduler.snapshot import snapshot as plain_machine
@@ -137,13 +137,9 @@ def _is_foreign(journal: Path, number: int) -> bool:
 
 
 def _from_snapshots(layout: Layout) -> Rebuilt | None:
-    known = {event.spec.experiment_id for _, event, _ in _beginnings(layout.journal)}
-    for name in snapshot_names(layout.root):
-        if experiment_named_in(layout.root / name) in known:
-            continue
-        try:
-            snapshot = read_snapshot(layout, name)
-        except (BadSnapshot, UnreadableRecord, OSError, ValueError, KeyError, TypeError):
+    known = {start.spec.experiment_id for start in runs_before(layout.journal, None)}
+    for name, snapshot in _snapshots(layout):
+        if snapshot.machine.spec.experiment_id in known:
             continue
         for number in reversed(segments(layout.journal)):
             if number <= snapshot.position.segment:
@@ -160,22 +156,22 @@ def _restarted(layout: Layout) -> Rebuilt | None:
     """
     if layout.mirror_of.exists():
         return None
-    known = list(_beginnings(layout.journal))
+    name, snapshot = next(_snapshots(layout), ("", None))
+    if snapshot is None or any(
+        start.spec.experiment_id == snapshot.machine.spec.experiment_id
+        or snapshot.position.segment <= start.position.segment
+        or snapshot.begun_at < start.began_at
+        for start in runs_before(layout.journal, None)
+    ):
+        return None
+    return _restarted_from(layout, snapshot, name)
+
+
+def _snapshots(layout: Layout) -> Iterator[tuple[str, Snapshot]]:
+    """The snapshots that can be read, newest run first, whatever the journal is."""
     for name in snapshot_names(layout.root):
-        try:
-            snapshot = read_snapshot(layout, name)
-        except (BadSnapshot, UnreadableRecord, OSError, ValueError, KeyError, TypeError):
-            continue
-        number = snapshot.position.segment
-        if any(
-            event.spec.experiment_id == snapshot.machine.spec.experiment_id
-            or number <= segment
-            or snapshot.begun_at < began_at
-            for segment, event, began_at in known
-        ):
-            return None
-        return _restarted_from(layout, snapshot, name)
-    return None
+        with suppress(BadSnapshot, UnreadableRecord, OSError, ValueError, KeyError, TypeError):
+            yield name, read_snapshot(layout, name)
 
 
 def _restarted_from(layout: Layout, snapshot: Snapshot, name: str) -> Rebuilt:
@@ -213,15 +209,6 @@ def _tail(journal: Path, snapshot: Snapshot, first: bytes) -> list[bytes]:
             break
         tail.append(payload)
     return tail
-
-
-def _beginnings(journal: Path) -> Iterator[tuple[int, Begun | Recalled, float]]:
-    """The experiments whose first record can be read, with its segment and time."""
-    for number in segments(journal):
-        for payload, _ in _first(journal, number, 0):
-            event, now, _ = unpack(payload)
-            if isinstance(event, BEGINS):
-                yield number, event, now
 
 
 def _before(journal: Path, number: int, snapshot: Snapshot) -> Rebuilt | None:
@@ -276,11 +263,11 @@ def _suggestions(snapshot: Snapshot, known: set[str]) -> Iterator[Suggested]:
 
 
 def _same(one: Machine, other: Machine) -> bool:
-    texts = []
-    for machine in (one, other):
-        plain = {k: v for k, v in plain_machine(machine).items() if k not in _UNCERTAIN}
-        texts.append(json.dumps(plain, sort_keys=True, default=repr))
-    return texts[0] == texts[1]
+    before, after = (
+        {key: value for key, value in plain_machine(machine).items() if key not in _UNCERTAIN}
+        for machine in (one, other)
+    )
+    return same_json(before, after)
 
 
 def advance(machine: Machine, layout: Layout) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 from holdfast.experiment.doctor import checkpoints, examination, storage
@@ -70,13 +70,7 @@ def repair(
     with locked(target.layout):
         actions = tuple(_mend(target, target.layout, settings, depth))
     after = verify(target, depth=depth)
-    return DoctorReport(
-        path=target.shown,
-        findings=after.findings,
-        actions=actions,
-        looked_at=after.looked_at,
-        seconds=time.monotonic() - began,
-    )
+    return replace(after, actions=actions, seconds=time.monotonic() - began)
 
 
 def _mend(
@@ -88,10 +82,9 @@ def _mend(
         yield from bring_segments(target.remote, layout, stored)
     yield from rebuild(layout, is_mirror=bool(target.kept_in))
     before = read(layout)
-    if before.replayed is not None:
-        check_enclosed_trials(layout, before.replayed.machine)
     if before.replayed is None:
         return  # without a beginning no record has a meaning: leave everything as it is
+    check_enclosed_trials(layout, before.replayed.machine)
     yield from seal(layout.journal, before.chapters)
     tree = examination.examine(
         layout,
@@ -237,13 +230,12 @@ def bring_segments(remote: Location, layout: Layout, stored: StorageTree) -> Ite
     Raises StorageError, OSError.
     """
     for name in _wanted(layout.journal, stored):
-        data = with_store(remote, partial(_read, key=f"{JOURNAL}/{name}"))
-        segment = Rebuilt(number=int(Path(name).stem), data=data, how="from storage")
-        yield put(layout.journal, segment)
+        yield put(layout.journal, _segment_in(remote, name))
 
 
-async def _read(store: Store, key: str) -> bytes:
-    return await store.read(key)
+def _segment_in(remote: Location, name: str) -> Rebuilt:
+    data = with_store(remote, lambda store: store.read(f"{JOURNAL}/{name}"))
+    return Rebuilt(number=int(Path(name).stem), data=data, how="from storage")
 
 
 def _wanted(journal: Path, stored: StorageTree) -> list[str]:

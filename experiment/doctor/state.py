@@ -5,55 +5,20 @@ Nothing of the user's is unpickled: only the frame around the fields is read.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.replayed import ReplayedExperiment
+from holdfast.experiment.doctor.replayed import ReplayedExperiment, same_json
 from holdfast.experiment.folder.layout import CALLBACKS, TUNER, Layout
-from holdfast.experiment.records.snapshots import (
-    BadSnapshot,
-    Snapshot,
-    load_snapshot,
-    snapshots_of,
-)
+from holdfast.experiment.records.snapshots import LoadedSnapshot, Snapshot
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.scheduler.snapshot import snapshot as plain_machine
-from holdfast.syncer.journal.journal import Position
-from holdfast.trial.errors import UnreadableRecord
 
 UNUSABLE = ".unusable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotFile:
-    """A snapshot's file: its content, or the reason why it cannot be used."""
-
-    name: str
-    snapshot: Snapshot | None = None
-    fault: str = ""
-
-
-def snapshots(layout: Layout, experiment_id: str) -> list[SnapshotFile]:
-    """The snapshots of an experiment, and those that do not name one."""
-    return [_taken(layout, name) for name in snapshots_of(layout.root, experiment_id)]
-
-
-def _taken(layout: Layout, name: str) -> SnapshotFile:
-    try:
-        return SnapshotFile(name=name, snapshot=load_snapshot(layout, name))
-    except (BadSnapshot, UnreadableRecord, OSError) as error:
-        return SnapshotFile(name=name, fault=str(error))
-
-
-def moments(snapshots: list[SnapshotFile]) -> set[Position]:
-    """The positions in the journal at which the snapshots were taken."""
-    return {one.snapshot.position for one in snapshots if one.snapshot is not None}
-
-
-def newest(snapshots: list[SnapshotFile], replayed: ReplayedExperiment) -> Snapshot | None:
+def newest(snapshots: list[LoadedSnapshot], replayed: ReplayedExperiment) -> Snapshot | None:
     """The newest snapshot that was taken at a position of this journal."""
     several = [one.snapshot for one in snapshots if one.snapshot is not None]
     ours = [one for one in several if one.position in replayed.machines]
@@ -61,14 +26,14 @@ def newest(snapshots: list[SnapshotFile], replayed: ReplayedExperiment) -> Snaps
 
 
 def judge_snapshots(
-    snapshots: list[SnapshotFile], replayed: ReplayedExperiment
+    snapshots: list[LoadedSnapshot], replayed: ReplayedExperiment
 ) -> Iterator[Finding]:
     """Check the snapshots. A bad one does no harm: a restore takes some seconds longer."""
     for one in snapshots:
         fault = one.fault
         if one.snapshot is not None:
             folded = replayed.machines.get(one.snapshot.position)
-            if folded is not None and not _same(folded, plain_machine(one.snapshot.machine)):
+            if folded is not None and not same_json(folded, plain_machine(one.snapshot.machine)):
                 fault = "it differs from the state that the journal gives at its position"
         if fault:
             yield Finding(
@@ -78,11 +43,6 @@ def judge_snapshots(
                 what=f"a restore reads the journal instead: {fault}",
                 remedy=Remedy.REPAIR,
             )
-
-
-def _same(one: object, other: object) -> bool:
-    texts = [json.dumps(value, sort_keys=True, default=repr) for value in (one, other)]
-    return texts[0] == texts[1]
 
 
 def judge_objects(layout: Layout, replayed: ReplayedExperiment | None) -> Iterator[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import field
@@ -41,13 +40,12 @@ class StorageTree:
     """
 
     entries: dict[str, ObjectInfo]
-    head: Mapping[str, Any] | None
+    published: Tree
+    head: Mapping[str, Any] | None = None
     head_fault: str = ""
     bad_segments: dict[str, str] = field(default_factory=dict)
     broken: dict[str, str] = field(default_factory=dict)
-    published: Tree | None = None
     tuner_fault: str = ""
-    objects: int = 0
 
     @property
     def segments(self) -> dict[str, Mapping[str, Any]]:
@@ -107,8 +105,7 @@ def bytes_of(layout: Layout, segment: Mapping[str, Any]) -> bytes:
 
 async def _read_storage(store: Store, copy: Layout) -> StorageTree:
     listed = await store.list("", leftovers=True)
-    stored = StorageTree(entries={entry.key: entry for entry in listed}, head=None)
-    stored.objects = len(listed)
+    stored = StorageTree({entry.key: entry for entry in listed}, published=Tree(layout=copy))
     await _read_head(store, stored)
     await for_each(
         lambda name: _fetch_segment(store, stored, name, copy), stored.segments, at_once=_AT_ONCE
@@ -180,27 +177,26 @@ def download_all(remote: Location, stored: StorageTree, folders: list[str]) -> i
     """
     size = 0
     for folder in folders:
-        scratch = Path(tempfile.mkdtemp(prefix="holdfast-doctor-"))
         try:
-            size += with_store(remote.child(folder), lambda s, d=scratch: _download(s, d))  # type: ignore[misc]
+            size += with_store(remote.child(folder), _download)
         except (ManifestMismatch, NotStored) as error:
             stored.broken[folder] = error.cause
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
     return size
 
 
-async def _download(store: Store, scratch: Path) -> int:
-    """Download into a new directory below `scratch` and check against the manifest."""
+async def _download(store: Store) -> int:
+    """Download a checkpoint and check it against its manifest."""
     found = await download.look(store)
-    await download.fetch(store, found, scratch / "checkpoint")
+    with tempfile.TemporaryDirectory(
+        prefix="holdfast-doctor-", ignore_cleanup_errors=True
+    ) as scratch:
+        await download.fetch(store, found, Path(scratch) / "checkpoint")
     return sum(entry.size for entry in found.entries)
 
 
 def committed(stored: StorageTree) -> list[checkpoints.NamedCheckpoint]:
     """The checkpoints that a restore from storage would look for there."""
-    replayed = stored.published.replayed if stored.published is not None else None
-    if replayed is None:
+    if stored.published.replayed is None:
         return []
-    named = checkpoints.named(replayed)
+    named = checkpoints.named(stored.published.replayed)
     return [one for one in named if one.record.committed and not one.record.stays_here]

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor import state
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
 from holdfast.experiment.doctor.projected import Habits
 from holdfast.experiment.doctor.rebuilding import rebuilt
@@ -16,6 +15,7 @@ from holdfast.experiment.progress.wording import size
 from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.records.segments import Chapter, JournalDamage, read_segments
 from holdfast.experiment.records.segments import chapters as find_chapters
+from holdfast.experiment.records.snapshots import LoadedSnapshot, load_snapshots
 from holdfast.trial.errors import TuneError
 
 
@@ -28,9 +28,9 @@ class Tree:
     """
 
     layout: Layout
-    chapters: list[Chapter]
-    replayed: ReplayedExperiment | None
-    snapshots: list[state.SnapshotFile] = field(default_factory=list)
+    chapters: list[Chapter] = field(default_factory=list)
+    replayed: ReplayedExperiment | None = None
+    snapshots: list[LoadedSnapshot] = field(default_factory=list)
     habits: Habits = field(default_factory=Habits)
     broken: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Tree:
 def read(layout: Layout, *, in_use: bool = False) -> Tree:
     """Read only the journal and the snapshots. Raises OSError."""
     chapters = find_chapters(read_segments(layout.journal))
-    tree = Tree(layout=layout, chapters=chapters, replayed=None)
+    tree = Tree(layout=layout, chapters=chapters)
     tree.findings += _judge(chapters, in_use=in_use)
     newest = chapters[-1] if chapters else None
     if newest is None or not newest.begins:
@@ -57,8 +57,9 @@ def read(layout: Layout, *, in_use: bool = False) -> Tree:
         return tree
     beginning = find_beginning(layout.journal)
     assert beginning is not None
-    tree.snapshots = state.snapshots(layout, beginning.spec.experiment_id)
-    replayed = replay_chapter(layout.journal, newest, moments=state.moments(tree.snapshots))
+    tree.snapshots = list(load_snapshots(layout, beginning.spec.experiment_id))
+    moments = {one.snapshot.position for one in tree.snapshots if one.snapshot is not None}
+    replayed = replay_chapter(layout.journal, newest, moments=moments)
     if replayed is None:
         return tree
     tree.replayed = replayed
@@ -71,21 +72,14 @@ def read(layout: Layout, *, in_use: bool = False) -> Tree:
 
 
 def _refused(replayed: ReplayedExperiment) -> Finding:
+    record = f"record {replayed.records + 1}"
     if replayed.is_foreign:
-        return Finding(
-            kind="journal-foreign",
-            severity=Severity.ERROR,
-            where=JOURNAL,
-            what=f"record {replayed.records + 1} is of another version of holdfast: "
-            f"{replayed.refusal}",
-            advice="Use the version that wrote it",
-        )
+        return _foreign(f"{record} is of another version of holdfast: {replayed.refusal}")
     return Finding(
         kind="journal-impossible",
         severity=Severity.ERROR,
         where=JOURNAL,
-        what=f"record {replayed.records + 1} cannot follow the records before it: "
-        f"{replayed.refusal}",
+        what=f"{record} cannot follow the records before it: {replayed.refusal}",
         advice="This is a bug in holdfast: please report it with the journal. If a snapshot is "
         "left, tune.ExperimentAnalysis can read what was reported before",
     )
@@ -123,13 +117,7 @@ def _not_begun() -> Finding:
 
 def _unreadable(is_foreign: bool) -> Finding:
     if is_foreign:
-        return Finding(
-            kind="journal-foreign",
-            severity=Severity.ERROR,
-            where=JOURNAL,
-            what="its first record is from another version of holdfast",
-            advice="Use the version that wrote it",
-        )
+        return _foreign("its first record is from another version of holdfast")
     return Finding(
         kind="journal-unreadable",
         severity=Severity.ERROR,
@@ -137,6 +125,16 @@ def _unreadable(is_foreign: bool) -> Finding:
         what="no segment has a readable beginning: the experiment's settings are lost",
         advice="If the experiment was uploaded, doctor repair --storage URI downloads the "
         "damaged segments; otherwise replace the journal with a copy",
+    )
+
+
+def _foreign(what: str) -> Finding:
+    return Finding(
+        kind="journal-foreign",
+        severity=Severity.ERROR,
+        where=JOURNAL,
+        what=what,
+        advice="Use the version that wrote it",
     )
 
 

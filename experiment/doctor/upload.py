@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from holdfast.experiment.doctor import checkpoints, persisted
@@ -81,13 +83,7 @@ def sync(
             check_enclosed_trials(target.layout, examined.tree.replayed.machine)
         actions = _Upload(target, examined, timeout_s, tell, progress).run()
     after = verify(target, depth=Depth.QUICK)
-    return DoctorReport(
-        path=target.shown,
-        findings=after.findings,
-        actions=tuple(actions),
-        looked_at=after.looked_at,
-        seconds=time.monotonic() - began,
-    )
+    return replace(after, actions=tuple(actions), seconds=time.monotonic() - began)
 
 
 class _Upload:
@@ -119,13 +115,13 @@ class _Upload:
     def run(self) -> list[Action]:
         waiting = self._waiting()
         self._total = len(waiting)
-        if waiting or self._is_behind() or self._may_lack_artifacts():
+        if waiting or self._is_behind() or (self._remote and may_be_behind(self._settings())):
             asyncio.run(self._session(waiting))
         return self._actions
 
     def _waiting(self) -> list[checkpoints.NamedCheckpoint]:
-        """Complete checkpoints that are not committed, or that storage does not have
-        completely."""
+        """Complete checkpoints that are not committed, or that storage does not have completely,
+        trial by trial."""
         assert self._tree.replayed is not None
         return [
             checkpoint
@@ -146,9 +142,6 @@ class _Upload:
         findings = persisted.judge(stored, self._tree, in_use=False)
         return any(finding.remedy == "sync" for finding in findings)
 
-    def _may_lack_artifacts(self) -> bool:
-        return self._remote is not None and may_be_behind(self._settings())
-
     async def _session(self, waiting: list[checkpoints.NamedCheckpoint]) -> None:
         is_remote = self._remote is not None
         journal = Journal(self._layout.journal, fresh=is_remote, begins=self._begins)
@@ -157,8 +150,11 @@ class _Upload:
             claimed = await uploader.open()
             if self._remote is not None and self._stored is not None:
                 await self._clear(self._remote, self._stored, claimed, waiting)
+            by_trial = groupby(waiting, key=lambda checkpoint: checkpoint.trial.trial_id)
             await for_each(
-                lambda of_trial: _commit(uploader, of_trial), _by_trial(waiting), at_once=_AT_ONCE
+                lambda of_trial: _commit(uploader, of_trial),
+                [list(of_trial) for _, of_trial in by_trial],
+                at_once=_AT_ONCE,
             )
             await self._send_artifacts(uploader)
             await self._publish(uploader, journal)
@@ -263,16 +259,6 @@ class _Upload:
             artifacts=bool(options.get("sync", {}).get("sync_artifacts", False)),
             timeout_s=self._timeout_s,
         )
-
-
-def _by_trial(
-    waiting: list[checkpoints.NamedCheckpoint],
-) -> list[list[checkpoints.NamedCheckpoint]]:
-    trials = dict.fromkeys(checkpoint.trial.trial_id for checkpoint in waiting)
-    return [
-        [checkpoint for checkpoint in waiting if checkpoint.trial.trial_id == trial_id]
-        for trial_id in trials
-    ]
 
 
 async def _commit(uploader: Uploader, of_trial: list[checkpoints.NamedCheckpoint]) -> None:

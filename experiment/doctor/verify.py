@@ -99,8 +99,8 @@ def _garbage(stored: StorageTree, here: Tree | None) -> list[Finding]:
 
 
 def _counts(stored: StorageTree, *, alone: bool) -> dict[str, int]:
-    counts = {"objects": stored.objects}
-    if alone and stored.published is not None:
+    counts = {"objects": len(stored.entries)}
+    if alone:
         checkpoints = storage.committed(stored)
         counts |= stored.published.looked_at
         counts |= {

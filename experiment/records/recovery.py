@@ -76,7 +76,7 @@ def recover(
     begins = Position(beginning.position.segment)
     within = readable_end(layout.journal, begins) if will_continue else None
     loaded = load_newest_snapshot(layout, within=within, beginning=beginning)
-    notices = [str(skipped) for skipped in loaded.skipped]
+    notices = list(loaded.skipped)
     if beginning.is_anew and will_continue:
         notices.append(_ANEW)
     snapshot = loaded.snapshot

@@ -11,7 +11,7 @@ import base64
 import json
 import os
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -71,26 +71,25 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SkippedSnapshot:
-    """A snapshot that could not be used, for a message."""
+class LoadedSnapshot:
+    """A snapshot's file: its content, or why it cannot be used."""
 
     name: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.name} is not used: {self.reason}"
+    snapshot: Snapshot | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """Where a restore starts: `beginning` is None if there is no journal.
 
-    Without a `snapshot` the replay starts at the beginning.
+    Without a `snapshot` the replay starts at the beginning. `skipped` has a line for each newer
+    snapshot that could not be used.
     """
 
     beginning: JournalStart | None
     snapshot: Snapshot | None = None
-    skipped: tuple[SkippedSnapshot, ...] = ()
+    skipped: tuple[str, ...] = ()
 
 
 class BadSnapshot(ValueError):
@@ -109,20 +108,16 @@ def load_newest_snapshot(
     beginning = beginning or find_beginning(layout.journal)
     if beginning is None:
         return Loaded(beginning=None)
-    skipped = []
-    for name in snapshots_of(layout.root, beginning.spec.experiment_id):
-        try:
-            found = load_snapshot(layout, name)
-        except (BadSnapshot, UnreadableRecord, OSError) as error:
-            skipped.append(SkippedSnapshot(name=name, reason=str(error)))
-            continue
-        if found.position < beginning.position:
-            skipped.append(SkippedSnapshot(name=name, reason="the journal restarts after it"))
-            continue
-        if within is not None and found.position > within:
-            skipped.append(SkippedSnapshot(name=name, reason="the journal before it is damaged"))
-            continue
-        return Loaded(beginning=beginning, snapshot=found, skipped=tuple(skipped))
+    skipped: list[str] = []
+    for loaded in load_snapshots(layout, beginning.spec.experiment_id):
+        found, fault = loaded.snapshot, loaded.fault
+        if found is not None and found.position < beginning.position:
+            fault = "the journal restarts after it"
+        elif found is not None and within is not None and found.position > within:
+            fault = "the journal before it is damaged"
+        if not fault:
+            return Loaded(beginning=beginning, snapshot=found, skipped=tuple(skipped))
+        skipped.append(f"{loaded.name} is not used: {fault}")
     return Loaded(beginning=beginning, skipped=tuple(skipped))
 
 
@@ -154,17 +149,18 @@ def snapshot_names(root: Path) -> list[str]:
     return sorted(known, reverse=True)
 
 
-def snapshots_of(root: Path, experiment_id: str) -> list[str]:
-    """The snapshots that do not name another experiment; a damaged one may be this
-    experiment's."""
-    return [
-        name
-        for name in snapshot_names(root)
-        if experiment_named_in(root / name) in (experiment_id, None)
-    ]
+def load_snapshots(layout: Layout, experiment_id: str) -> Iterator[LoadedSnapshot]:
+    """The snapshots of an experiment, newest run first, and those that do not name one: a damaged
+    one may be this experiment's."""
+    for name in snapshot_names(layout.root):
+        if _experiment_named_in(layout.root / name) in (experiment_id, None):
+            try:
+                yield LoadedSnapshot(name=name, snapshot=load_snapshot(layout, name))
+            except (BadSnapshot, UnreadableRecord, OSError) as error:
+                yield LoadedSnapshot(name=name, fault=str(error))
 
 
-def experiment_named_in(path: Path) -> str | None:
+def _experiment_named_in(path: Path) -> str | None:
     """The experiment that a snapshot names in its head; None if unreadable."""
     try:
         with open_regular(path) as file:
@@ -319,7 +315,7 @@ def _variants(machine: Machine) -> Mapping[str, Any]:
 def _prune(root: Path, experiment_id: str, newest: str) -> None:
     """Keep the new snapshot and the previous one: a script restarted in a loop leaves many."""
     older = [name for name in snapshot_names(root) if name < newest]
-    ours = [name for name in older if experiment_named_in(root / name) == experiment_id]
+    ours = [name for name in older if _experiment_named_in(root / name) == experiment_id]
     for name in ours[1:]:
         (root / name).unlink(missing_ok=True)
         (root / name.replace(SNAPSHOT_PREFIX, VARIANTS_PREFIX)).unlink(missing_ok=True)
