@@ -20,7 +20,7 @@ from benchmarks.rows import Goal, Row
 from holdfast.experiment.folder.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.fold import Fold
-from holdfast.experiment.records.snapshots import LastRecord, Snapshot, write_snapshot
+from holdfast.experiment.records.snapshots import Snapshot, write_snapshot
 from holdfast.scheduler.events import Begun, Event, Exited, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.artifacts.settings import UploaderSettings
@@ -94,20 +94,15 @@ def _events(trials: int, rows: int) -> Iterator[Event]:
 def write_final_snapshot(root: Path) -> float:
     """Write a snapshot as the projector does at the end; return how long the fold took, in
     seconds."""
-    import zlib
-
     layout = Layout(root)
     began = time.monotonic()
     fold = Fold(Machine(), Position())
     for _ in fold.run(layout.journal, None):
         pass
     took_s = time.monotonic() - began
-    last = LastRecord(
-        start=fold.last_start, end=fold.position, crc32=zlib.crc32(fold.last_payload)
-    )
     write_snapshot(
         layout,
-        Snapshot(machine=fold.machine, last=last, begun_at=fold.begun_at, boot_id="boot"),
+        Snapshot(machine=fold.machine, last=fold.last, begun_at=fold.begun_at, boot_id="boot"),
     )
     return took_s
 

@@ -13,9 +13,9 @@ from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
-from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.locate import LocatedExperiment, find, published_as
 from holdfast.experiment.folder.experiment_folders import experiments_in, is_experiment
-from holdfast.experiment.folder.layout import HEAD, Layout
+from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import bucket_of, has_bucket, list_folder
 from holdfast.experiment.progress.finished_stats import value_of
@@ -25,7 +25,6 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import redact
 from holdfast.syncer.files.tree import bytes_below
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.store import Store
 from holdfast.syncer.uploader.lock_holder import current_holder
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Status
@@ -103,15 +102,7 @@ def catalog(
 def _is_experiment(location: Location) -> bool:
     if location.local_path is not None:
         return is_experiment(location.local_path)
-    return with_store(location, _has_records)
-
-
-async def _has_records(store: Store) -> bool:
-    return await store.head(HEAD) is not None
-
-
-def _is_run(folder: str) -> bool:
-    return bool(current_holder(Layout(Path(folder)).lock))
+    return published_as(location) is not None
 
 
 def _inside(text: str, location: Location) -> list[str]:
@@ -156,7 +147,8 @@ def _entry(
         experiment = find(path, settings, environ)
         return _described(experiment, name, now, size_of(experiment) if sizes else None)
     except NeverBegun as error:
-        if location.local_path is not None and _is_run(location.local_path):
+        local = location.local_path
+        if local is not None and current_holder(Layout(Path(local)).lock):
             return CatalogEntry(name=name, path=location.public, state=Condition.LIVE)
         state, problem = Condition.NEVER_BEGUN, str(error)
     except ExperimentNotFound as error:
@@ -180,7 +172,7 @@ def _described(
         state=experiment.condition(now),
         trials=counts(machine),
         not_created=not_created(machine),
-        run=None if experiment.read.runs_before is None else experiment.read.runs_before + 1,
+        run=experiment.read.run,
         best=Best(
             trial_id=best.trial_id, metric=spec.metric or "", mode=spec.mode or "", value=value
         )
@@ -205,8 +197,5 @@ def size_of(experiment: LocatedExperiment) -> int:
     """Bytes of all files of the experiment, where it was read. Raises StorageError."""
     if experiment.read.layout is not None:
         return bytes_below(os.path.realpath(experiment.read.layout.root))
-    return with_store(experiment.read.location, _stored_bytes)
-
-
-async def _stored_bytes(store: Store) -> int:
-    return sum(entry.size for entry in await store.list())
+    listed = with_store(experiment.read.location, lambda store: store.list())
+    return sum(entry.size for entry in listed)

@@ -6,21 +6,20 @@ It may be running, or belong to another user: nothing is locked, written or unpi
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, Signs, condition_of
 from holdfast.experiment.doctor.target import DoctorTarget, find_target
-from holdfast.experiment.folder.layout import HEAD, Layout
+from holdfast.experiment.folder.layout import HEAD
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.published import has_all, read_head
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.outcome import Outcome
-from holdfast.experiment.results.read_experiment import ReadExperiment, read_storage, read_tree
+from holdfast.experiment.results.read_experiment import ReadExperiment, read_records, read_tree
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.store import ObjectInfo, Store
+from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock_holder import current_holder
 
 
@@ -75,25 +74,15 @@ def find(
 
 
 def _in_storage(location: Location, run: int | None) -> LocatedExperiment:
-    storage = location.local_path is None
-    read = read_storage(location, run) if storage else _read_here(location, run)
+    read = read_records(location, run)
     head = published_as(location)
     signs = Signs(heard_at=None if head is None else head.modified)
     return LocatedExperiment(shown=location.public, read=read, signs=signs)
 
 
-def _read_here(location: Location, run: int | None) -> ReadExperiment:
-    """Read storage that is a directory on this machine; no file has to be copied."""
-    return read_tree(Layout(Path(location.path)), location, run)
-
-
 def published_as(location: Location) -> ObjectInfo | None:
     """The head in storage, which changes with each publication. Raises StorageError."""
-    return with_store(location, _head)
-
-
-async def _head(store: Store) -> ObjectInfo | None:
-    return await store.head(HEAD)
+    return with_store(location, lambda store: store.head(HEAD))
 
 
 def _is_newest(target: DoctorTarget) -> bool:

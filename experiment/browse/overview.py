@@ -83,7 +83,7 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
         began_at=experiment.read.began_at,
         updated_at=machine.now,
         active_s=machine.active_s,
-        run=None if experiment.read.runs_before is None else experiment.read.runs_before + 1,
+        run=experiment.read.run,
         restores=machine.epoch - 1,
         ending=machine.ending.message or machine.ending.reason if machine.ending else "",
         counts=counts(machine),

@@ -9,7 +9,6 @@ it rewrites the files of every trial whose state on disk is unknown.
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -25,12 +24,7 @@ from holdfast.experiment.projector.pace import Pace
 from holdfast.experiment.projector.policy_log import PolicyLog
 from holdfast.experiment.projector.trial_files import TrialFiles
 from holdfast.experiment.records.fold import Fold, subject_of
-from holdfast.experiment.records.snapshots import (
-    LastRecord,
-    Snapshot,
-    load_newest_snapshot,
-    write_snapshot,
-)
+from holdfast.experiment.records.snapshots import Snapshot, load_newest_snapshot, write_snapshot
 from holdfast.scheduler.events import Event, Recalled
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.boot import boot_id
@@ -163,9 +157,7 @@ class Projector:
         """The snapshot at the position of `fold`, which has read at least one record."""
         return Snapshot(
             machine=fold.machine,
-            last=LastRecord(
-                start=fold.last_start, end=fold.position, crc32=zlib.crc32(fold.last_payload)
-            ),
+            last=fold.last,
             begun_at=fold.begun_at,
             boot_id=self._boot,
             unwritten=tuple(unwritten),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.experiment.records.event_codec import replay, unpack
 from holdfast.experiment.records.journal_start import BEGINS
+from holdfast.experiment.records.snapshots import LastRecord
 from holdfast.scheduler.events import (
     Event,
     Exited,
@@ -28,8 +30,18 @@ class Fold:
         self.machine = machine
         self.position = position
         self.begun_at = begun_at
-        self.last_start = 0
+        self._last_start = 0
         self.last_payload = b""
+
+    @property
+    def last(self) -> LastRecord:
+        """The newest record, for a snapshot; only after one was read."""
+        return LastRecord(
+            segment=self.position.segment,
+            offset=self.position.offset,
+            record_start=self._last_start,
+            record_crc32=zlib.crc32(self.last_payload),
+        )
 
     def run(
         self, journal: Path, stop: Position | None
@@ -48,7 +60,7 @@ class Fold:
             if isinstance(event, (*BEGINS, Resumed)):
                 self.begun_at = now
             known = self.position
-            self.last_start = known.offset if known.segment == position.segment else 0
+            self._last_start = known.offset if known.segment == position.segment else 0
             self.last_payload, self.position = payload, position
             yield event, now, before
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import PARAMS, SNAPSHOT_PREFIX
 from holdfast.experiment.records.event_codec import first_end, unpack
+from holdfast.scheduler.codec import Record
 from holdfast.scheduler.events import Begun, ExperimentSpec, Recalled
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.journal.journal import MAGIC, Position, read_segment, segment_name, segments
@@ -72,19 +73,13 @@ def find_beginning(journal: Path) -> JournalStart | None:
     known = segments(journal)
     found = ""
     for number in reversed(known):
-        payload = _first_payload(journal, number)
-        if payload is None:
+        record = _first_record(journal, number)
+        if record is not None and isinstance(record.event, BEGINS):
+            return _start(number, record.event, record.now)
+        if record is not None:
+            found = f"{segment_name(number)} is intact, but the segments before it are missing"
+        else:
             found = _fault(journal, number) or found
-            continue
-        event, now, _ = unpack(payload, first_end(number, payload))
-        if isinstance(event, BEGINS):
-            return JournalStart(
-                position=Position(number, 0),
-                spec=event.spec,
-                began_at=now,
-                is_anew=isinstance(event, Recalled),
-            )
-        found = f"{segment_name(number)} is intact, but the segments before it are missing"
     if found:
         raise JournalUnreadable(str(journal.parent), found)
     if traces := traces_in(journal.parent):
@@ -116,13 +111,9 @@ def runs_before(journal: Path, segment: int | None) -> list[JournalStart]:
     for number in segments(journal):
         if segment is not None and number >= segment:
             break
-        payload = _first_payload(journal, number)
-        event, now, _ = (
-            unpack(payload, first_end(number, payload)) if payload is not None else (None, 0.0, ())
-        )
-        if isinstance(event, BEGINS):
-            at = Position(number, 0)
-            known.append(JournalStart(position=at, spec=event.spec, began_at=now))
+        record = _first_record(journal, number)
+        if record is not None and isinstance(record.event, BEGINS):
+            known.append(_start(number, record.event, record.now))
     return known
 
 
@@ -135,11 +126,8 @@ def runs_known_before(journal: Path, segment: int) -> int | None:
     first = next(iter(segments(journal)), segment)
     if first != segment or first == 0:
         return len(runs_before(journal, segment))
-    payload = _first_payload(journal, first)
-    is_rebuilt = payload is not None and isinstance(
-        unpack(payload, first_end(first, payload)).event, Recalled
-    )
-    return 0 if is_rebuilt else None
+    record = _first_record(journal, first)
+    return 0 if record is not None and isinstance(record.event, Recalled) else None
 
 
 def check_nothing_behind(journal: Path, end: Position) -> None:
@@ -163,11 +151,20 @@ def check_nothing_behind(journal: Path, end: Position) -> None:
             )
 
 
-def _first_payload(journal: Path, number: int) -> bytes | None:
+def _start(number: int, event: Begun | Recalled, now: float) -> JournalStart:
+    return JournalStart(
+        position=Position(number, 0),
+        spec=event.spec,
+        began_at=now,
+        is_anew=isinstance(event, Recalled),
+    )
+
+
+def _first_record(journal: Path, number: int) -> Record | None:
     """The first record of a segment. Reads only the start of a large segment."""
     for size in (_HEAD_BYTES, None):
         for payload, _ in read_segment(journal, number, 0, size):
-            return payload
+            return unpack(payload, first_end(number, payload))
     return None
 
 

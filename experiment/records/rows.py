@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -90,19 +90,21 @@ def flatten_row(row: Mapping[str, Any]) -> Mapping[str, Any]:
     """A row for progress.csv: `a/b` for nested dicts, other containers as JSON in a cell."""
     if _NESTED.isdisjoint(map(type, row.values())):
         return row
-    return dict(_cells(row, ""))
+    return {
+        name: encode(value) if isinstance(value, (dict, list, tuple)) else readable(value)
+        for name, value in columns_of(row).items()
+    }
 
 
-def _cells(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+def columns_of(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested dicts as `a/b` keys; lists and empty dicts stay values, as in Ray's tables."""
+    flat: dict[str, Any] = {}
     for key, value in row.items():
         if isinstance(value, Mapping) and value:
-            yield from _cells(value, f"{path}{key}/")
+            flat |= columns_of(value, f"{prefix}{key}/")
         else:
-            yield path + key, _cell(value)
-
-
-def _cell(value: Any) -> Any:
-    return encode(value) if isinstance(value, (dict, list, tuple)) else readable(value)
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _is_ending(status: Status) -> bool:

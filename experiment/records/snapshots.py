@@ -40,20 +40,23 @@ _MARK = "__holdfast_bytes__"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastRecord:
-    """The newest record that a snapshot includes, between `start` and `end`.
+    """The newest record that a snapshot includes, as its file has it: it ends at `offset`.
 
-    `start` is an offset into the segment of `end`. `crc32` is that of the payload, which shows
-    whether a journal is the one that the snapshot was taken of.
+    `record_crc32` is that of the payload, which shows whether a journal is the one that the
+    snapshot was taken of.
     """
 
-    start: int
-    end: Position
-    crc32: int
+    shown_as: ClassVar[str] = "the snapshot's journal"
+
+    segment: Count
+    offset: Count
+    record_start: Count
+    record_crc32: Count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """`machine` is the state after the journal's records up to `last.end`.
+    """`machine` is the state after the journal's records up to `last`.
 
     `begun_at` is when this run of the experiment began (seconds since the epoch) and gives the
     file its name. `unwritten` are trials whose files were behind the journal.
@@ -67,7 +70,7 @@ class Snapshot:
 
     @property
     def position(self) -> Position:
-        return self.last.end
+        return Position(self.last.segment, self.last.offset)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,17 +175,11 @@ def _experiment_named_in(path: Path) -> str | None:
 
 
 def _encode(taken: Snapshot) -> bytes:
-    last = taken.last
     file = SnapshotFile(
         crc32="",
         experiment_id=taken.machine.spec.experiment_id,
         format=FORMAT,
-        journal=_JournalPlace(
-            segment=last.end.segment,
-            offset=last.end.offset,
-            record_start=last.start,
-            record_crc32=last.crc32,
-        ),
+        journal=taken.last,
         begun_at=taken.begun_at,
         boot_id=taken.boot_id,
         unwritten=taken.unwritten,
@@ -190,13 +187,10 @@ def _encode(taken: Snapshot) -> bytes:
     )
     head = to_fields(file)
     del head["crc32"]  # it is in the first line
-    parts = [f"{json.dumps(key)}: {_dumps(value)}" for key, value in head.items()]
+    dumps = json.JSONEncoder(default=_mark_bytes).encode
+    parts = [f"{dumps(key)}: {dumps(value)}" for key, value in head.items()]
     body = (",\n".join(parts) + "}\n").encode()
     return b'{"crc32": "%08x",\n' % zlib.crc32(body) + body
-
-
-def _dumps(value: Any) -> str:
-    return json.dumps(value, default=_mark_bytes)
 
 
 def _mark_bytes(value: Any) -> dict[str, str]:
@@ -235,29 +229,13 @@ def read_snapshot(layout: Layout, name: str) -> Snapshot:
     if written != FORMAT:
         raise BadSnapshot(f"it has format {shown(written)}, but this version reads {FORMAT}")
     file: SnapshotFile = decode(SnapshotFile, plain)
-    journal = file.journal
-    last = LastRecord(
-        start=journal.record_start,
-        end=Position(journal.segment, journal.offset),
-        crc32=journal.record_crc32,
-    )
     return Snapshot(
         machine=from_snapshot(file.machine),
-        last=last,
+        last=file.journal,
         begun_at=file.begun_at,
         boot_id=file.boot_id,
         unwritten=tuple(file.unwritten),
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _JournalPlace:
-    shown_as: ClassVar[str] = "the snapshot's journal"
-
-    segment: Count
-    offset: Count
-    record_start: Count
-    record_crc32: Count
 
 
 def _as_it_is(plain: Any) -> Any:
@@ -275,7 +253,7 @@ class SnapshotFile:
     crc32: str
     experiment_id: str
     format: int
-    journal: _JournalPlace
+    journal: LastRecord
     begun_at: Moment
     boot_id: str
     unwritten: Sequence[str]
@@ -285,18 +263,14 @@ class SnapshotFile:
 def check_journal(journal: Path, last: LastRecord) -> None:
     """Refuse a snapshot whose records the journal has lost or replaced."""
     try:
-        found = [
-            (zlib.crc32(payload), end)
-            for payload, end in read_segment(
-                journal, last.end.segment, last.start, size=last.end.offset
-            )
-        ]
+        records = read_segment(journal, last.segment, last.record_start, size=last.offset)
+        found = [(zlib.crc32(payload), end) for payload, end in records]
     except FileNotFoundError:
         found = []
-    if found != [(last.crc32, last.end.offset)]:
+    if found != [(last.record_crc32, last.offset)]:
         raise BadSnapshot(
             "the journal lacks the record that it was taken after "
-            f"({segment_name(last.end.segment)}, offset {last.end.offset}): the journal was cut"
+            f"({segment_name(last.segment)}, offset {last.offset}): the journal was cut"
         )
 
 

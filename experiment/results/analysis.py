@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Self
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX
 from holdfast.experiment.folder.trial_folder import Row
+from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.results.outcome import Outcome
-from holdfast.experiment.results.ranking import NoBestResult, check_mode, columns_of, dataframe
+from holdfast.experiment.results.ranking import NoBestResult, check_mode, dataframe
 from holdfast.experiment.results.read_experiment import ExperimentNotFound as ExperimentNotFound
 from holdfast.experiment.results.read_experiment import ReadExperiment as ReadExperiment
 from holdfast.experiment.results.read_experiment import load_experiment as load_experiment
@@ -80,8 +81,16 @@ class ExperimentAnalysis:
         return analysis
 
     def _hold(self, outcome: Outcome, trainable: str) -> None:
+        path = outcome.location.path
         self._outcome = outcome
-        self._surroundings = _surroundings(outcome, trainable)
+        self._surroundings = Surroundings(
+            trainable_name=trainable,
+            experiment_path=path,
+            local_experiment_path=path if outcome.layout is None else str(outcome.layout.root),
+            config_of=lambda trial: outcome.resolve_config(trial.config),
+            row_of=lambda trial: outcome.result(trial).metrics or {},
+            checkpoint_of=outcome.checkpoint,
+        )
 
     def __getstate__(self) -> tuple[Outcome, str]:
         """A pickle has the same content as that of a ResultGrid."""
@@ -290,18 +299,6 @@ def _known(trial_id: str, trials: Mapping[str, Trial]) -> Trial:
             f"there is no trial {trial_id!r}; the trials are {', '.join(list(trials)[:20])}"
         )
     return trials[trial_id]
-
-
-def _surroundings(outcome: Outcome, trainable: str) -> Surroundings:
-    path = outcome.location.path
-    return Surroundings(
-        trainable_name=trainable,
-        experiment_path=path,
-        local_experiment_path=path if outcome.layout is None else str(outcome.layout.root),
-        config_of=lambda trial: outcome.resolve_config(trial.config),
-        row_of=lambda trial: outcome.result(trial).metrics or {},
-        checkpoint_of=outcome.checkpoint,
-    )
 
 
 def _by_trial(rows: Mapping[str, Row]) -> pandas.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
+from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.results.ranking import (
     NoBestResult,
     check_mode,
-    columns_of,
     dataframe,
     index_of_best,
     is_better,
@@ -33,7 +34,7 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.trial import Trial, TrialSpec
 
 if TYPE_CHECKING:
     import pandas
@@ -195,17 +196,17 @@ class Outcome:
 
     def _values(self, metric: str, scope: str) -> Iterator[tuple[Trial, list[float]]]:
         """Each trial that reported, with its values of `metric`: one for "last", otherwise all."""
-        trials, recorded = self._reporting(), []
-        if scope == "last":
-            recorded = [(trial, _numbers([recorded_row(trial)], metric)) for trial in trials]
-            recorded = [
-                (t, values) for t, values in recorded if values and has_reported_since_start(t)
-            ]
-            yield from recorded
-        # For "last", files are also read if the newest report may not be the one that counts: it
-        # lacks the metric, or the attempt was rolled back and has not reported again.
-        known = {trial.trial_id for trial, _ in recorded}
-        for trial, rows in self.rows([t for t in trials if t.trial_id not in known]):
+        in_files = []
+        for trial in self._reporting():
+            values = _numbers([recorded_row(trial)], metric) if scope == "last" else []
+            if values and has_reported_since_start(trial):
+                yield trial, values
+            else:
+                # For "last", files are also read if the newest report may not be the one that
+                # counts: it lacks the metric, or the attempt was rolled back and has not reported
+                # again.
+                in_files.append(trial)
+        for trial, rows in self.rows(in_files):
             yield trial, _numbers(rows, metric)
 
     def _no_best(self, metric: str, seen: int) -> NoBestResult:
@@ -226,9 +227,7 @@ class Outcome:
 
     def states(self) -> str:
         """The number of trials by status: "3 TERMINATED, 1 ERROR"."""
-        counts: dict[Status, int] = {}
-        for trial in self.trials.values():
-            counts[trial.status] = counts.get(trial.status, 0) + 1
+        counts = Counter(trial.status for trial in self.trials.values())
         return ", ".join(f"{count} {status}" for status, count in counts.items())
 
     def table(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:

@@ -1,4 +1,4 @@
-"""Compares rows of metrics, flattens them, and makes tables of them."""
+"""Compares rows of metrics, and makes tables of them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.experiment.records.rows import columns_of
 from holdfast.lazy import PANDAS
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.plain import is_number
@@ -80,17 +81,6 @@ def index_of_best(rows: Sequence[Mapping[str, Any]], metric: str, mode: str) -> 
         if value is not None and math.isfinite(value) and is_better(value, best, mode):
             best, at = value, index
     return at
-
-
-def columns_of(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested dicts as `a/b` keys; lists and empty dicts stay values, as in Ray's tables."""
-    flat: dict[str, Any] = {}
-    for key, value in row.items():
-        if isinstance(value, Mapping) and value:
-            flat |= columns_of(value, f"{prefix}{key}/")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def reported_names(rows: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -80,6 +80,11 @@ class ReadExperiment:
     runs_before: int | None = 0
     is_followed: bool = False
 
+    @property
+    def run(self) -> int | None:
+        """Its number among the runs of its folder, from 1; None if it is not known."""
+        return None if self.runs_before is None else self.runs_before + 1
+
 
 def load_experiment(
     path: str | os.PathLike[str],
@@ -99,15 +104,12 @@ def read_experiment(location: Location, run: int | None = None) -> ReadExperimen
     Nothing is locked or written there, so it may be running. Records in remote storage are
     downloaded to a temporary directory first. Raises ExperimentNotFound, StorageError.
     """
-    if location.local_path is not None:
-        read = read_tree(Layout(Path(location.local_path)), location, run)
-    else:
-        read = read_storage(location, run)
-    warn_of(location, read.notices)
+    read = read_records(location, run)
+    _warn_of(location, read.notices)
     return read
 
 
-def warn_of(location: Location, notices: Iterable[str]) -> None:
+def _warn_of(location: Location, notices: Iterable[str]) -> None:
     """Log what could not be read; a script without logging sees it on stderr."""
     for notice in notices:
         _log.warning("%s", printable(f"{location}: {notice}"))
@@ -132,10 +134,8 @@ def records_of(
         except JournalUnreadable as error:
             raise error.at(location.public) from error
         if beginning is None:
-            if segments(Layout(root).journal):
-                raise NeverBegun.at(location.public)
-            raise ExperimentNotFound(not_found(location), location.public)
-        warn_of(location, damages(Layout(root), beginning.position.segment))
+            raise _no_experiment(Layout(root), location)
+        _warn_of(location, damages(Layout(root), beginning.position.segment))
         yield Layout(root)
 
 
@@ -147,11 +147,14 @@ def read_tree(layout: Layout, location: Location, run: int | None = None) -> Rea
     return _folded(layout, location, here=layout, run=run)
 
 
-def read_storage(location: Location, run: int | None = None) -> ReadExperiment:
-    """Read what is published at `location`, by way of a temporary directory.
+def read_records(location: Location, run: int | None = None) -> ReadExperiment:
+    """Read the experiment at `location`; what is in remote storage, by way of a temporary
+    directory.
 
-    Raises ExperimentNotFound, StorageError.
+    Raises ExperimentNotFound, StorageError, OSError.
     """
+    if location.local_path is not None:
+        return read_tree(Layout(Path(location.local_path)), location, run)
     with _fetched(location, with_earlier=run is not None) as root:
         return _folded(Layout(root), location, here=None, run=run)
 
@@ -162,9 +165,7 @@ def _folded(
     try:
         recovered = recover(layout, run=run)
     except NothingToRestore as error:
-        if segments(layout.journal):
-            raise NeverBegun.at(location.public) from error
-        raise ExperimentNotFound(not_found(location), location.public) from error
+        raise _no_experiment(layout, location) from error
     except JournalUnreadable as error:
         raise error.at(location.public) from error
     notices = (*recovered.notices, *damages(layout, recovered.begins, recovered.end))
@@ -177,6 +178,12 @@ def _folded(
         runs_before=runs_known_before(layout.journal, recovered.begins),
         is_followed=recovered.is_followed,
     )
+
+
+def _no_experiment(layout: Layout, location: Location) -> ExperimentNotFound:
+    if segments(layout.journal):
+        return NeverBegun.at(location.public)
+    return ExperimentNotFound(not_found(location), location.public)
 
 
 def not_found(location: Location) -> str:

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment.folder.layout import ERROR, PARAMS, RESULTS, Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder
+from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.results.ranking import (
     AUTOMATIC,
     NoBestResult,
     check_mode,
-    columns_of,
     dataframe,
     index_of_best,
     numeric,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from holdfast.experiment.progress.text_width import aligned
 from holdfast.experiment.progress.wording import format_cell
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.fs
 
+    from holdfast.experiment.results.analysis import ExperimentAnalysis
     from holdfast.experiment.results.exporting.optuna_study import Exported
     from holdfast.experiment.results.importance import Importances
     from holdfast.experiment.results.plots import GridPlots
@@ -29,17 +30,10 @@ _TABLE_ROWS = 20
 _TABLE_METRICS = 4
 
 
-class HasOutcome(Protocol):
-    """An object from which a ResultGrid can be made, such as an ExperimentAnalysis."""
-
-    @property
-    def outcome(self) -> Outcome: ...
-
-
 class ResultGrid(Sequence[Result]):
     """The results of `fit()`: one Result for each trial, in the order of their numbers."""
 
-    def __init__(self, experiment_analysis: HasOutcome) -> None:
+    def __init__(self, experiment_analysis: ExperimentAnalysis) -> None:
         self._outcome = experiment_analysis.outcome
         self._trials = tuple(self._outcome.trials.values())
 

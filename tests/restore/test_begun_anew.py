@@ -116,7 +116,7 @@ def lose_the_start(root: Path, behind: int) -> None:
     projector.catch_up(places[-1 - behind])
     projector.snapshot()
     projector.catch_up()
-    start = read_snapshot(layout, snapshot_names(root)[0]).last.start
+    start = read_snapshot(layout, snapshot_names(root)[0]).last.record_start
     path = layout.journal / segment_name(0)
     lost = min(4096, start)
     path.write_bytes(bytes(lost) + path.read_bytes()[lost:])

@@ -68,7 +68,7 @@ def test_no_acknowledged_epoch_runs_again_and_each_row_stays(
     projector.catch_up()
     rows = {path: path.read_bytes() for path in killed.root.glob("*/result.json")}
     assert len(rows) == 2
-    damage(layout.journal, read_snapshot(layout, snapshot_names(killed.root)[0]).last.start)
+    damage(layout.journal, read_snapshot(layout, snapshot_names(killed.root)[0]).last.record_start)
     refused = killed.restore()
     assert refused.ends() == 1
     assert main(["doctor", "repair", str(killed.root)]) == 0

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.trial_folder import Row
 from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.results.exporting.distributions import (
     Categories,
     Distribution,
@@ -25,7 +26,7 @@ from holdfast.experiment.results.exporting.distributions import (
 )
 from holdfast.experiment.results.importance import ImportanceMissing
 from holdfast.experiment.results.outcome import Outcome
-from holdfast.experiment.results.ranking import columns_of, numeric, reported_names
+from holdfast.experiment.results.ranking import numeric, reported_names
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.lazy import OPTUNA
 from holdfast.syncer.errors import redact
@@ -157,10 +158,8 @@ class _Export:
         self._exported = {trial.user_attrs.get(TRIAL_ID): trial for trial in exported}
         configs = [params_of(trial) for trial in self._trials]
         names = varied_names(outcome.spec, self._trials)
-        made = distributions(outcome.spec, names, configs)
-        self._distributions = self._compatible(
-            {name: _distribution(library, found) for name, found in made.items()}, exported
-        )
+        made = _distributions(library, outcome, names, configs)
+        self._distributions = self._compatible(made, exported)
 
     def _compatible(
         self, candidates: Mapping[str, Any], exported: Sequence[Any]
@@ -220,12 +219,12 @@ class _Export:
     def _frozen(self, trial: Trial, rows: Sequence[Row]) -> Any:
         state = self._state(trial)
         params = params_of(trial)
-        kept = {name: params[name] for name in self._distributions if name in params}
+        kept = {name: kind for name, kind in self._distributions.items() if name in params}
         frozen = self._optuna.trial.create_trial(
             state=state,
             value=value_of(trial, self._metric) if state.name == "COMPLETE" else None,
-            params={name: self._value(name, value) for name, value in kept.items()},
-            distributions={name: self._distributions[name] for name in kept},
+            params=_values(self._optuna, params, kept),
+            distributions=kept,
             user_attrs=self._attributes(trial, params, kept),
             intermediate_values=self._steps(rows),
         )
@@ -234,12 +233,6 @@ class _Export:
             if state.is_finished():
                 frozen.datetime_complete = _local(trial.reported_at)
         return frozen
-
-    def _value(self, name: str, value: Any) -> Any:
-        is_category = isinstance(
-            self._distributions[name], self._optuna.distributions.CategoricalDistribution
-        )
-        return simple(value) if is_category else value
 
     def _state(self, trial: Trial) -> Any:
         """The state in Optuna: a trial that finished without a finite value counts as failed
@@ -296,6 +289,23 @@ def _began_at(first: Row, trial: Trial) -> float:
     return float(first.get("timestamp", trial.reported_at) - first.get("time_this_iter_s", 0.0))
 
 
+def _values(library: Any, config: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of parameters in the form that their distributions have."""
+    categorical = library.distributions.CategoricalDistribution
+    return {
+        name: simple(config[name]) if isinstance(kind, categorical) else config[name]
+        for name, kind in kinds.items()
+    }
+
+
+def _distributions(
+    library: Any, outcome: Outcome, names: Sequence[str], configs: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Optuna's distribution of each parameter that has one."""
+    made = distributions(outcome.spec, names, configs)
+    return {name: _distribution(library, found) for name, found in made.items()}
+
+
 def _distribution(library: Any, found: Distribution) -> Any:
     kinds = library.distributions
     if isinstance(found, Categories):
@@ -316,16 +326,9 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
     trials = [t for t in outcome.trials.values() if value_of(t, metric) is not None]
     configs = [params_of(trial) for trial in trials]
     everywhere = [name for name in names if all(name in config for config in configs)]
-    made = {
-        name: _distribution(optuna, found)
-        for name, found in distributions(outcome.spec, everywhere, configs).items()
-    }
+    made = _distributions(optuna, outcome, everywhere, configs)
     for trial, config in zip(trials, configs, strict=True):
-        categorical = optuna.distributions.CategoricalDistribution
-        params = {
-            name: simple(config[name]) if isinstance(kind, categorical) else config[name]
-            for name, kind in made.items()
-        }
+        params = _values(optuna, config, made)
         study.add_trial(
             optuna.trial.create_trial(
                 value=value_of(trial, metric), params=params, distributions=made
