@@ -8,17 +8,13 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.messages import Tell
-from holdfast.experiment.callbacks.thread import CallbackThread
-from holdfast.experiment.control.controller import Controller
+from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.projector.incomplete import lacking
-from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.uploads import Uploads
-from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.process_exits import still_there, survives
 from holdfast.runtime.stopped import Watched
-from holdfast.runtime.tasks import RunTasks
 from holdfast.syncer.files import threads
 
 _FLUSH_AFTER_FAULT_S = 5.0
@@ -31,19 +27,16 @@ _DISK_S = 0.4
 class Working:
     """The parts of a run that must be ended. Its uploads are the controller's."""
 
-    tasks: RunTasks
-    launcher: Launcher
-    journal_writer: JournalWriter
+    parts: ControllerParts
     controller: Controller
-    callbacks: CallbackThread
     tracker_processes: TrackerProcesses
 
     def processes(self) -> list[Watched]:
         """The known processes that are alive."""
         uploads = self.controller.uploads
         return [
-            *self.launcher.processes(),
-            *self.journal_writer.processes(),
+            *self.parts.launcher.processes(),
+            *self.parts.journal_writer.processes(),
             *self.tracker_processes.processes(),
             *([] if uploads is None else uploads.processes()),
         ]
@@ -59,9 +52,9 @@ class Ending:
         tell: Tell,
         show_phase: Callable[[str], None],
     ) -> None:
-        self._plan, self._working = plan, working
+        self._plan, self._working, self._parts = plan, working, working.parts
         self._tell, self._show_phase = tell, show_phase
-        self._steps = working.tasks.scope()
+        self._steps = self._parts.tasks.scope()
         fault, ending = working.controller.fault, working.controller.machine.ending
         # After a fault, do not wait for storage: everything is on this disk, and a restore uploads
         # it.
@@ -74,18 +67,18 @@ class Ending:
 
     async def finish(self) -> list[str]:
         """End every process, then flush. Returns the files that are not in storage."""
-        working, settings = self._working, self._plan.settings
-        controller, journal_writer = working.controller, working.journal_writer
+        working, parts, settings = self._working, self._parts, self._plan.settings
+        controller, journal_writer = working.controller, parts.journal_writer
         if not self._is_patient:
             journal_writer.hurry(self._flush_s)
         self._show_phase("ending the worker processes")
         controller.close()
-        if left := await working.launcher.close():
+        if left := await parts.launcher.close():
             self._tell(left, "warning")
         controller.pool.close()
         self._show_phase("writing the remaining files")
         deadline_s = settings.callback_deadline_s
-        called = self._steps.start(threads.call(lambda: working.callbacks.close(deadline_s)))
+        called = self._steps.start(threads.call(lambda: parts.callbacks.close(deadline_s)))
         trials = controller.machine.trials.values()
         position = journal_writer.position
         tracked = self._steps.start(
@@ -102,22 +95,22 @@ class Ending:
 
         The journal keeps its records, and a restore uploads the rest.
         """
-        working = self._working
+        working, parts = self._working, self._parts
         uploads = working.controller.uploads
         unsaved = [] if uploads is None else uploads.waiting()
         self._show_phase("killing all processes")
         self._steps.cancel()
         working.controller.close()
-        working.launcher.kill()
-        working.journal_writer.hurry(_DISK_S)
-        last = working.tasks.scope()
+        parts.launcher.kill()
+        parts.journal_writer.hurry(_DISK_S)
+        last = parts.tasks.scope()
         steps = [
-            working.journal_writer.close(),
-            working.journal_writer.abandon_projector(),
+            parts.journal_writer.close(),
+            parts.journal_writer.abandon_projector(),
             working.tracker_processes.abandon(),
-            working.launcher.close(),
+            parts.launcher.close(),
             working.controller.finish_search(0.0),
-            threads.call(lambda: working.callbacks.close(0.0)),
+            threads.call(lambda: parts.callbacks.close(0.0)),
             *([] if uploads is None else [uploads.abandon()]),
         ]
         await asyncio.wait([last.start(step) for step in steps], timeout=_KILLED_WITHIN_S)
@@ -133,7 +126,7 @@ class Ending:
 
         So none of them names something that another one lacks.
         """
-        journal_writer, uploads = self._working.journal_writer, await self._own_uploads()
+        journal_writer, uploads = self._parts.journal_writer, await self._own_uploads()
         is_remote, loop = self._plan.remote is not None, asyncio.get_running_loop()
         flush_by = loop.time() + self._flush_s
         if uploads is not None:

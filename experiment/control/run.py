@@ -216,32 +216,24 @@ class Run:
             learns=plan.settings.preload,
             workers_move=plan.job.chdir,
         )
-        controller = Controller(
-            plan,
-            ControllerParts(
-                tasks=tasks,
-                launcher=launcher,
-                journal_writer=journal_writer,
-                callbacks=callbacks,
-                open_uploads=partial(open_uploads, plan, tell=self.tell, tasks=tasks),
-                tell=self.tell,
-                show_line=self._show_line,
-                on_retry=self._on_retry,
-            ),
-        )
-        return Working(
+        parts = ControllerParts(
             tasks=tasks,
             launcher=launcher,
             journal_writer=journal_writer,
-            controller=controller,
             callbacks=callbacks,
-            tracker_processes=tracker_processes_of(plan, controller, self.tell, tasks),
+            open_uploads=partial(open_uploads, plan, tell=self.tell, tasks=tasks),
+            tell=self.tell,
+            show_line=self._show_line,
+            on_retry=self._on_retry,
         )
+        controller = Controller(plan, parts)
+        trackers = tracker_processes_of(plan, controller, self.tell, tasks)
+        return Working(parts=parts, controller=controller, tracker_processes=trackers)
 
     async def _work(self, working: Working, job: bytes) -> None:
         """Start the processes and run the trials. Returns when none is left to run."""
-        plan, tasks, controller = self.plan, working.tasks, working.controller
-        loading = tasks.start(working.launcher.open(ENTRY, job))
+        plan, tasks, controller = self.plan, working.parts.tasks, working.controller
+        loading = tasks.start(working.parts.launcher.open(ENTRY, job))
         working.tracker_processes.open()
         if plan.remote is not None:
             self._phase = f"opening {plan.location.public}"

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TextIO
 
 from holdfast.experiment.callbacks.messages import Level
-from holdfast.experiment.progress.error_log import pointer
 from holdfast.experiment.progress.plain_tables import text_table
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
@@ -19,6 +18,7 @@ from holdfast.experiment.progress.wording import (
     duration,
     failure_lines,
     failure_text,
+    pointer,
     printed,
     skipped_text,
     storage_text,

@@ -54,16 +54,18 @@ class ResultLines(Callback):
         result: dict[str, Any],
         **info: Any,
     ) -> None:
+        step = result.get("training_iteration", trial.iteration)
         if self._verbose >= _DETAILED:
-            self._tell("\n".join([_headline(trial, result), *_details(result)]), "info")
+            lines = [f"{trial} {_headline(result, step)}", *_details(result)]
+            self._tell("\n".join(lines), "info")
         elif self._verbose >= _BRIEF and self._is_due(trial.trial_id):
-            self._tell(_brief(trial, result), "info")
+            self._tell(f"{trial} {_brief(result, step)}", "info")
 
     def on_trial_complete(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
         self._told_at.pop(trial.trial_id, None)
-        self._tell(f"{trial} finished at {_of(trial.last_result, trial.iteration)}", "info")
+        self._tell(f"{trial} finished at {_brief(trial.last_result, trial.iteration)}", "info")
 
     def on_trial_error(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
@@ -79,20 +81,13 @@ class ResultLines(Callback):
         return True
 
 
-def _headline(trial: TrialView, row: Mapping[str, Any]) -> str:
-    elapsed = duration(row.get("time_total_s", 0.0))
-    return f"{trial} iteration {row.get('training_iteration', trial.iteration)} after {elapsed}"
+def _headline(row: Mapping[str, Any], iteration: int) -> str:
+    return f"iteration {iteration} after {duration(row.get('time_total_s', 0.0))}"
 
 
-def _brief(trial: TrialView, row: Mapping[str, Any]) -> str:
+def _brief(row: Mapping[str, Any], iteration: int) -> str:
     numbers = {name: value for name, value in row.items() if is_telling(name, value)}
-    return f"{_headline(trial, row)} {values_text(numbers)}".rstrip()
-
-
-def _of(row: Mapping[str, Any], iteration: int) -> str:
-    numbers = {name: value for name, value in row.items() if is_telling(name, value)}
-    elapsed = duration(row.get("time_total_s", 0.0))
-    return f"iteration {iteration} after {elapsed} {values_text(numbers)}".rstrip()
+    return f"{_headline(row, iteration)} {values_text(numbers)}".rstrip()
 
 
 def _details(row: Mapping[str, Any]) -> Iterator[str]:

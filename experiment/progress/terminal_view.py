@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
 from holdfast.experiment.callbacks.messages import Level
-from holdfast.experiment.progress.error_log import pointer
 from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.stdout_above import Prints
 from holdfast.experiment.progress.summary import Summary
@@ -17,6 +16,7 @@ from holdfast.experiment.progress.wording import (
     closing_lines,
     failure_text,
     first_failures,
+    pointer,
     printed,
     skipped_text,
 )
@@ -133,11 +133,12 @@ class TerminalView:
         if console is None:
             return
         if summary.rows:
-            console.print(_Lines(table_lines(summary, summary.rows, console.width)), end="")
-        lines = closing_lines(summary)
-        for line in filter(None, lines[:-1]):
-            console.print(Text(printable(line)), soft_wrap=True)
-        console.print(Text(printable(lines[-1]), style="bold"), soft_wrap=True)
+            lines = table_lines(summary, summary.rows, console.width)
+            console.print(_Shown(lines, console.width), end="")
+        *notes, last = closing_lines(summary)
+        for note in filter(None, notes):
+            console.print(Text(printable(note)), soft_wrap=True)
+        console.print(Text(printable(last), style="bold"), soft_wrap=True)
 
     def abandon(self) -> None:
         live, self._live = self._live, None
@@ -193,35 +194,23 @@ class TerminalView:
 
 
 class _Shown:
-    """What rich draws below all printed lines: the current `lines`."""
+    """Lines of a `width` that rich draws."""
 
-    def __init__(self) -> None:
-        self.lines: list[Line] = []
-        self.width = 0
+    def __init__(self, lines: Sequence[Line] = (), width: int = 0) -> None:
+        self.lines = lines
+        self.width = width
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.segment import Segment
+        from rich.style import Style
+
         lines, width = self.lines, options.max_width
         if width < self.width:  # the terminal has become narrower meanwhile
             lines = [cut_line(line, width) for line in lines]
-        yield from _segments(lines)
-
-
-class _Lines:
-    def __init__(self, lines: Sequence[Line]) -> None:
-        self._lines = lines
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _segments(self._lines)
-
-
-def _segments(lines: Iterable[Line]) -> RenderResult:
-    from rich.segment import Segment
-    from rich.style import Style
-
-    for line in lines:
-        for text, style in line:
-            yield Segment(printable(text), Style.parse(style) if style else None)
-        yield Segment.line()
+        for line in lines:
+            for text, style in line:
+                yield Segment(printable(text), Style.parse(style) if style else None)
+            yield Segment.line()
 
 
 class _Printed:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.experiment.progress.error_log import pointer
 from holdfast.experiment.progress.failure_text import cause
 from holdfast.experiment.progress.retry_messages import Retry
 from holdfast.experiment.progress.summary import FailedTrial, RankWait, StorageAge, Summary
@@ -297,3 +297,24 @@ def _has_unsaved(summary: Summary) -> bool:
 
 def _times(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
+
+
+def pointer(log: str, other: str = "") -> str:
+    """`see LOG`; if that file is empty, the trial's `other` output, or a note that there is none.
+
+    The stderr of a process that was killed is often empty.
+    """
+    if not _is_empty(log):
+        return f"see {log}"
+    name = os.path.basename(log)
+    if other and not _is_empty(other):
+        return f"its {name} is empty, see {other}"
+    return f"it printed nothing to {name}" + (f" and {os.path.basename(other)}" if other else "")
+
+
+def _is_empty(path: str) -> bool:
+    """False for a file that is not on this machine."""
+    try:
+        return os.stat(path).st_size == 0
+    except OSError:
+        return False

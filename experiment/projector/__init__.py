@@ -2,5 +2,5 @@
 
 The projector is a separate process. If it is slow or dies, nothing is lost, because the journal
 has everything. Start reading at `projector.py`; `trial_files.py` has the files of one trial, and
-`file_changes.py` the change for each event.
+the change for each event.
 """

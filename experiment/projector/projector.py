@@ -18,11 +18,10 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.projector import tensorboard
-from holdfast.experiment.projector.file_changes import INVISIBLE, apply, close_ended
 from holdfast.experiment.projector.leftovers import remove_unrecorded_checkpoints
 from holdfast.experiment.projector.pace import Pace
 from holdfast.experiment.projector.policy_log import PolicyLog
-from holdfast.experiment.projector.trial_files import TrialFiles
+from holdfast.experiment.projector.trial_files import INVISIBLE, TrialFiles
 from holdfast.experiment.records.fold import Fold, subject_of
 from holdfast.experiment.records.snapshots import Snapshot, load_newest_snapshot, write_snapshot
 from holdfast.scheduler.events import Event, Recalled
@@ -170,7 +169,7 @@ class Projector:
     def _save_appended(self, fold: Fold) -> None:
         """Save while catching up, so that readers of the experiment, or the next projector, start
         here."""
-        close_ended(self._files, fold.machine)
+        self._files.close_ended(fold.machine)
         self._save(self._taken(fold, self._files.behind))
 
     def _save_rewritten(self, fold: Fold) -> None:
@@ -179,7 +178,7 @@ class Projector:
         The files of final trials are put in place. Later records make the files of their trials
         stale again.
         """
-        close_ended(self._files, fold.machine, forget=False)
+        self._files.close_ended(fold.machine, forget=False)
         self._files.settle_ended()
         self._save(self._taken(fold, self._files.behind))
 
@@ -189,7 +188,7 @@ class Projector:
         The state at the `end` is already known. The snapshot lists the trials whose files are not
         yet as at the end.
         """
-        close_ended(self._files, fold.machine, forget=False)
+        self._files.close_ended(fold.machine, forget=False)
         done = {
             trial_id
             for trial_id in self._files.settle_ended()
@@ -259,10 +258,10 @@ class Projector:
         fold = self._fold
         for event, now, before in self._records(fold, stop, self._save_appended):
             if (trial_id := subject_of(event)) is not None:
-                apply(self._files, event, now, before, fold.machine.trials[trial_id], anew=False)
+                self._files.apply(event, now, before, fold.machine.trials[trial_id], anew=False)
         self._files.flush()
         self._write_log(self._log.flush)
-        close_ended(self._files, fold.machine)
+        self._files.close_ended(fold.machine)
 
     def _rewrite(
         self,
@@ -280,11 +279,11 @@ class Projector:
                 self._adopt(fold.machine, trial_ids)
             trial_id = subject_of(event)
             if trial_id is not None and trial_id in trial_ids:
-                apply(self._files, event, now, before, fold.machine.trials[trial_id], anew=True)
+                self._files.apply(event, now, before, fold.machine.trials[trial_id], anew=True)
         self._files.flush()
         self._files.settle()
         self._write_log(self._log.settle)
-        close_ended(self._files, fold.machine)
+        self._files.close_ended(fold.machine)
         return fold
 
     def _records(

@@ -13,17 +13,17 @@ import json
 import os
 import shutil
 from collections.abc import Callable
-from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import (
     ERROR,
-    EVENTS_PREFIX,
-    EVENTS_SUFFIX,
     PARAMS,
     PROGRESS,
     RESULTS,
+    STDERR,
+    STDOUT,
     Layout,
+    is_trial_record,
 )
 from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.append_files import (
@@ -33,13 +33,18 @@ from holdfast.experiment.projector.append_files import (
     ProgressTable,
     Row,
 )
+from holdfast.experiment.records.fold import failure_of
 from holdfast.experiment.records.rows import CONFIG, encode, error_entry, result_row, shown_config
 from holdfast.experiment.records.unrecorded_files import errors_until, rows_until
+from holdfast.scheduler.events import CheckpointLost, Event, Suggested
+from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
 from holdfast.trial.encoding import Config
-from holdfast.trial.errors import Failure
-from holdfast.trial.events import Reported
+from holdfast.trial.events import Committed, Reported, Saved, Started
 from holdfast.trial.trial import Status, Trial, TrialSpec
+
+# Events that do not change a trial's files.
+INVISIBLE = (Committed, CheckpointLost)
 
 
 class TrialFiles:
@@ -62,6 +67,34 @@ class TrialFiles:
         """The trials that were created and have not ended."""
         return tuple(self._records)
 
+    def apply(
+        self, event: Event, now: float, before: Trial | None, after: Trial, *, anew: bool
+    ) -> None:
+        """Update a trial's files after an event; `flush` writes rows. `anew`: they are rewritten from
+        the beginning."""
+        if isinstance(event, Suggested):
+            self.create(after.spec, anew=anew)
+        if before is None or after is before:  # of an older attempt: the machine ignored it
+            return
+        if isinstance(event, Reported):
+            self._add_row(after, event)
+        elif isinstance(event, Saved):
+            self._mark(after, event.checkpoint.iteration)
+        elif isinstance(event, Started):
+            self._with(after.trial_id, lambda record: record.roll_back(after, now))
+        elif after.setbacks > before.setbacks or after.shrunk_until > before.shrunk_until:
+            text = error_entry(before.attempt, failure_of(event, before, after), now)
+            self._with(after.trial_id, lambda record: record.fail(text))
+        if after.status.is_final and not before.status.is_final:
+            self._end(after, now, forget=not anew)
+
+    def close_ended(self, machine: Machine, *, forget: bool = True) -> None:
+        """Close files of trials that ended without an event, as waiting ones do when stopped."""
+        for trial_id in self.alive:
+            trial = machine.trials[trial_id]
+            if trial.status.is_final:
+                self._end(trial, machine.now, forget=forget)
+
     def create(self, spec: TrialSpec, *, anew: bool = False) -> None:
         """Create the directory and params.json.
 
@@ -82,12 +115,7 @@ class TrialFiles:
         lost."""
         self._with(trial.trial_id, lambda record: record.adopt(trial))
 
-    def begin_attempt(self, trial: Trial, now: float) -> None:
-        """An attempt has started: remove the rows after the iteration that it resumes from."""
-        self._with(trial.trial_id, lambda record: record.roll_back(trial, now))
-
-    def add_row(self, trial: Trial, event: Reported) -> None:
-        """Add an accepted report; `trial` is the trial after it. Written by `flush`."""
+    def _add_row(self, trial: Trial, event: Reported) -> None:
         record = self._records.get(trial.trial_id)
         if record is None:
             self._miss(trial.trial_id)
@@ -95,18 +123,13 @@ class TrialFiles:
         record.add(trial, event)
         self._unwritten[trial.trial_id] = record
         if event.checkpoint is not None:
-            self.mark(trial, event.checkpoint.iteration)
+            self._mark(trial, event.checkpoint.iteration)
 
-    def mark(self, trial: Trial, iteration: int) -> None:
+    def _mark(self, trial: Trial, iteration: int) -> None:
         """The trial has a checkpoint of this iteration and may be rolled back to it."""
         self._with(trial.trial_id, lambda record: record.mark(trial, iteration))
 
-    def fail(self, trial: Trial, failure: Failure, now: float) -> None:
-        """An attempt of the trial failed; `trial` is the trial before that."""
-        text = error_entry(trial.attempt, failure, now)
-        self._with(trial.trial_id, lambda record: record.fail(text))
-
-    def end(self, trial: Trial, now: float, *, forget: bool = True) -> None:
+    def _end(self, trial: Trial, now: float, *, forget: bool) -> None:
         """The trial is final: write the rest.
 
         With `forget=False` the trial can still be resumed, by later records of the journal.
@@ -207,8 +230,9 @@ class _TrialRecord:
             return
         lines, rows = rows_until(f"{self.folder}/{RESULTS}", trial.iteration)
         self._results.append(b"".join(lines))
-        has_config = CONFIG in (trial.row or {})
-        self._progress.add([r if has_config else _without_config(r) for r in rows])
+        if CONFIG not in (trial.row or {}):  # then it is not a metric of the user's
+            rows = [{key: row[key] for key in row if key != CONFIG} for row in rows]
+        self._progress.add(rows)
         self._errors.append(errors_until(f"{self.folder}/{ERROR}", trial))
         if self._curves:
             self._curves.adopt(self.folder, trial.iteration)
@@ -263,6 +287,7 @@ class _TrialRecord:
             self._marks = {at: mark for at, mark in self._marks.items() if at in kept}
 
     def roll_back(self, trial: Trial, now: float) -> None:
+        """An attempt has started: remove the rows after the iteration that it resumes from."""
         self.has_ended = False
         self.flush()
         self._marks = {at: m for at, m in self._marks.items() if at <= trial.resumed_from}
@@ -320,10 +345,5 @@ class _TrialRecord:
         return encode(row.values)[:-1] + self._line_end
 
 
-def _without_config(row: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != CONFIG}
-
-
 def _is_projection(name: str) -> bool:
-    events = name.startswith(EVENTS_PREFIX) and name.endswith(EVENTS_SUFFIX)
-    return events or name in (PARAMS, RESULTS, PROGRESS, ERROR)
+    return is_trial_record(name) and name not in (STDOUT, STDERR)

@@ -7,19 +7,20 @@ from collections.abc import Callable
 
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.uploads.schedule import ArtifactRounds
 from holdfast.runtime.wire import Message
 from holdfast.syncer.journal.journal import MAGIC, START, Position
+from holdfast.trial.config import SyncConfig
 
 # The records that name a committed checkpoint are published this soon, at the latest.
 _SOON_S = 10.0
+# A timer may fire a moment early.
+_NEARLY_S = 0.05
 
 
 class Publishing:
-    """Publishes every `period_s`, soon after a commit, and on demand.
+    """Publishes every `sync_period`, soon after a commit, and on demand.
 
-    `begins` is the journal's segment in which the experiment begins. `rounds` is None if no
-    artifacts are sent.
+    `begins` is the journal's segment in which the experiment begins.
     """
 
     def __init__(
@@ -28,23 +29,26 @@ class Publishing:
         *,
         send: Callable[[Message], None],
         begins: int,
-        period_s: float,
-        rounds: ArtifactRounds | None,
+        sync: SyncConfig,
         is_timed: bool,
     ) -> None:
         """`is_timed` is False if storage is local: then it publishes only on demand."""
         self._journal_writer = journal_writer
         self._send = send
         self._begins = begins
-        self._period_s = period_s
-        self._rounds = rounds
+        self._period_s = sync.sync_period
+        self._rounds: ArtifactRounds | None = None
+        if sync.sync_artifacts and is_timed:
+            self._rounds = ArtifactRounds(
+                period_s=sync.sync_period, with_checkpoints=sync.sync_artifacts_on_checkpoint
+            )
         self._is_timed = is_timed
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._asked_at: dict[Position, float] = {}
         self._ordered = self._published = START
         self.published_at = wall_time()
-        self._within(period_s)
+        self._within(sync.sync_period)
 
     def committed(self, trial_folder: str | None) -> None:
         """Publish soon: another machine can use a checkpoint once the published records name
@@ -109,3 +113,35 @@ class Publishing:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+
+class ArtifactRounds:
+    """Sends the artifacts of all trials once in `period_s`.
+
+    With `with_checkpoints`, a publication in between sends those of trials that have committed a
+    checkpoint. Times are in seconds from any fixed start.
+    """
+
+    def __init__(self, *, period_s: float, with_checkpoints: bool) -> None:
+        self._period_s = period_s
+        self._with_checkpoints = with_checkpoints
+        self._committed: set[str] = set()
+        self._whole_at: float | None = None
+
+    def committed(self, folder: str) -> None:
+        """Note that the trial in this folder has a new checkpoint in storage."""
+        if self._with_checkpoints:
+            self._committed.add(folder)
+
+    def due_in_s(self, now: float) -> float:
+        """Seconds until it is the turn of all trials."""
+        begun = now if self._whole_at is None else self._whole_at
+        return max(0.0, begun + self._period_s - now)
+
+    def take(self, now: float, *, whole: bool) -> list[str] | None:
+        """The folders of the trials whose turn it is now; None for all."""
+        committed, self._committed = sorted(self._committed), set()
+        if whole or self._whole_at is None or self.due_in_s(now) < _NEARLY_S:
+            self._whole_at = now
+            return None
+        return committed

@@ -15,7 +15,6 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.host import UploadsHost
 from holdfast.experiment.uploads.publishing import Publishing
 from holdfast.experiment.uploads.questions import StorageQuestions
-from holdfast.experiment.uploads.schedule import rounds_of
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
@@ -77,7 +76,8 @@ class Uploads:
         self._uploader = uploader
         self._journal_writer = journal_writer
         self._host = host
-        self._is_remote = is_remote
+        # Whether storage is elsewhere, and may have files that are lost here.
+        self.is_remote = is_remote
         self._sync_period_s = sync.sync_period
         self._loop = asyncio.get_running_loop()
         self._waiting: dict[tuple[str, int], WaitingCheckpoint] = {}
@@ -88,8 +88,7 @@ class Uploads:
             journal_writer,
             send=uploader.send,
             begins=begins,
-            period_s=sync.sync_period,
-            rounds=rounds_of(sync) if is_remote else None,
+            sync=sync,
             is_timed=is_remote,
         )
         self.brings_artifacts = sync.restore_artifacts and is_remote
@@ -103,11 +102,6 @@ class Uploads:
         self._idle: asyncio.Future[None] = self._loop.create_future()
         self._idle.set_result(None)
         self._told_backlog = False
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether storage is elsewhere, and may have files that are lost here."""
-        return self._is_remote
 
     @property
     def has_backlog(self) -> bool:
@@ -136,7 +130,7 @@ class Uploads:
     def age(self, now: float) -> StorageAge | None:
         """The data that is not in storage yet; None if nothing waits, as always with local
         storage."""
-        if not self._is_remote:
+        if not self.is_remote:
             return StorageAge(trouble=self._trouble) if self._trouble else None
         waiting = list(self._waiting.values())  # in one step, because another thread may call this
         oldest = min((item.since for item in waiting), default=now)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import changed_checkpoint
-from holdfast.experiment.uploads.clone_checkpoints import copy_checkpoint, put_in_place, record_of
 from holdfast.experiment.uploads.unrecorded_checkpoints import lacks_newest, newest_beyond
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.scheduler.effects import Launch
 from holdfast.scheduler.events import Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import restarts
+from holdfast.syncer.checkpoint.staging import Staged, copy_tree
 from holdfast.syncer.files import threads
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
+from holdfast.syncer.files.durable import remove_tree, unique
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
 from holdfast.trial.trial import Origin, Trial, TrialSpec
 
 
@@ -108,10 +112,10 @@ class StartCheckpoints:
         index = trial.next_checkpoint
         original = self._layout.checkpoint(source, origin.checkpoint)
         staging = self._layout.staging(trial.spec)
-        copy, staged = await threads.call(lambda: copy_checkpoint(original, staging))
-        put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))
+        copy, staged = await threads.call(lambda: _copy_checkpoint(original, staging))
+        _put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))
         await self._bring_what_is_missing(trial)
-        return record_of(origin.checkpoint, staged, index=index, attempt=attempt)
+        return _record_of(origin.checkpoint, staged, index=index, attempt=attempt)
 
     def _to_read(self, effect: Launch, trial: Trial) -> CheckpointRecord | None:
         """The checkpoint that must be checked, or None.
@@ -171,3 +175,40 @@ def _naming(what: str) -> Iterator[None]:
         yield
     except Exception as error:  # only this trial is concerned
         raise CannotPrepare(what, error) from error
+
+
+def _copy_checkpoint(source: Path, staging_root: Path) -> tuple[Path, Staged]:
+    """Copy a checkpoint's files to a new directory; they share blocks if the file system can.
+
+    Raises StorageError or OSError, and then leaves nothing.
+    """
+    copy = staging_root / unique()
+    staging_root.mkdir(parents=True, exist_ok=True)
+    try:
+        return copy, copy_tree(source, copy)
+    except BaseException:
+        remove_tree(copy)
+        raise
+
+
+def _put_in_place(copy: Path, target: Path) -> None:
+    """Move the copy to `target`, replacing what an attempt left there without a report. Raises
+    OSError."""
+    remove_tree(target)
+    os.rename(copy, target)
+
+
+def _record_of(
+    known: CheckpointRecord, staged: Staged, *, index: int, attempt: int
+) -> CheckpointRecord:
+    """The record of the copy: like that of the original, but not committed yet."""
+    stays = CheckpointUploadMode.NO_UPLOAD if known.stays_here else CheckpointUploadMode.ASYNC
+    return replace(
+        known,
+        index=index,
+        attempt=attempt,
+        files=staged.files,
+        size_bytes=staged.bytes,
+        committed=False,
+        upload=stays,
+    )

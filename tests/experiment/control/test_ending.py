@@ -50,13 +50,14 @@ async def test_the_end_shows_how_much_of_the_journal_the_trials_files_have() -> 
         finish_search=nothing,
         machine=SimpleNamespace(ending=None, trials={}),
     )
-    working: Any = SimpleNamespace(
+    parts = SimpleNamespace(
         tasks=free_tasks(),
         launcher=SimpleNamespace(close=nothing),
         journal_writer=Writer((0, 8_000_000), (2_000_000, 8_000_000), (8_000_000, 8_000_000)),
-        controller=controller,
         callbacks=nowhere,
-        tracker_processes=SimpleNamespace(close=nothing),
+    )
+    working: Any = SimpleNamespace(
+        parts=parts, controller=controller, tracker_processes=SimpleNamespace(close=nothing)
     )
     settings = SimpleNamespace(
         flush_deadline_s=60.0, tracker_deadline_s=30.0, callback_deadline_s=10.0
@@ -99,12 +100,16 @@ async def test_what_is_still_there_after_everything_was_killed_is_named(
         await hangs
 
     nowhere = SimpleNamespace(close=lambda *_: None)
-    working: Any = SimpleNamespace(
+    parts = SimpleNamespace(
         tasks=free_tasks(),
         launcher=SimpleNamespace(close=never, kill=lambda: None),
         journal_writer=SimpleNamespace(
             hurry=lambda _: None, close=nothing, abandon_projector=never
         ),
+        callbacks=nowhere,
+    )
+    working: Any = SimpleNamespace(
+        parts=parts,
         controller=SimpleNamespace(
             fault=None,
             uploads=None,
@@ -113,7 +118,6 @@ async def test_what_is_still_there_after_everything_was_killed_is_named(
             finish_search=nothing,
             machine=SimpleNamespace(ending=None, trials={}),
         ),
-        callbacks=nowhere,
         tracker_processes=SimpleNamespace(abandon=nothing),
         processes=lambda: [
             Watched(here.pid, "the projector", print),

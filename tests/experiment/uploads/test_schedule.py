@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.uploads.schedule import ArtifactRounds
+from holdfast.experiment.uploads.publishing import ArtifactRounds
 
 
 def test_all_trials_have_their_turn_once_in_a_period() -> None:
