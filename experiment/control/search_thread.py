@@ -230,13 +230,8 @@ def pausing_of(before: Trial, after: Trial) -> str:
 
 
 def _stays_ended(trial: Trial, resumed: Resumed) -> bool:
-    match trial.status:
-        case Status.TERMINATED:
-            return resumed.finished == "skip"
-        case Status.ERROR:
-            return resumed.errored == "skip"
-        case _:
-            return False
+    treated = {Status.TERMINATED: resumed.finished, Status.ERROR: resumed.errored}
+    return treated.get(trial.status) == "skip"
 
 
 def _is_abandoned(trial: Trial, resumed: Resumed) -> bool:

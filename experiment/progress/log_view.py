@@ -30,7 +30,7 @@ from holdfast.names import printable
 
 # Long runs log less often than short ones: after 50 minutes, once a minute.
 _PART_OF_ELAPSED = 0.02
-_MOST_S = 120.0
+_EVERY_S, _MOST_S = 10.0, 120.0
 # If nothing changes, a line still shows that the run is alive, and what it waits for.
 _QUIET_S = 300.0
 _WORDS = {"loss": "warning"}
@@ -40,19 +40,12 @@ _LONG_PHASE_S = 3.0
 class LogView:
     """Lines for a log file: events at once, and the state of the run from time to time.
 
-    Trials that start and end are logged at most every `every_s`. If only iterations advance, the
+    Trials that start and end are logged at most every ten seconds. If only iterations advance, the
     time between two lines grows to two minutes; if nothing changes, to five.
     """
 
-    def __init__(
-        self,
-        stream: TextIO,
-        *,
-        every_s: float = 10.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
-        self._every_s = every_s
         self._clock = clock
         self._told_at: float | None = None
         self._told: tuple[object, object] = (None, None)
@@ -78,10 +71,10 @@ class LogView:
     def _pause_s(self, summary: Summary, news: object, steps: object) -> float:
         """Seconds between the last line and the next one."""
         if news != self._told[0]:
-            return self._every_s
+            return _EVERY_S
         if steps != self._told[1]:
-            return max(self._every_s, min(_MOST_S, _PART_OF_ELAPSED * summary.elapsed_s))
-        return max(self._every_s, _QUIET_S)
+            return max(_EVERY_S, min(_MOST_S, _PART_OF_ELAPSED * summary.elapsed_s))
+        return _QUIET_S
 
     def _tell_failures(self, summary: Summary) -> None:
         """Log final failures; a message reports each retry."""

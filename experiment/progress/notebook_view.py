@@ -29,27 +29,21 @@ from holdfast.experiment.progress.wording import (
 )
 from holdfast.names import printable
 
+_EVERY_S = 1.0
 _SHOWN_LINES = 12
 _RED, _AMBER = "color:#c62828", "color:#b26a00"
 _BOX = "overflow:auto;margin:0;font-size:90%"
 
 
 class NotebookView:
-    """One output below the cell, updated at most once per `every_s`.
+    """One output below the cell, updated at most once a second.
 
     The newest lines of the workers are part of it: as output of the cell they would push the table
     away. Messages are output of the cell, because each should be read.
     """
 
-    def __init__(
-        self,
-        stream: TextIO,
-        *,
-        every_s: float = 1.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._plain = LogView(stream)
-        self._every_s = every_s
         self._clock = clock
         self._next_at = 0.0
         self._lines: deque[str] = deque(maxlen=_SHOWN_LINES)
@@ -61,7 +55,7 @@ class NotebookView:
     def update(self, summary: Summary) -> None:
         now = self._clock()
         if now >= self._next_at:
-            self._next_at = now + self._every_s
+            self._next_at = now + _EVERY_S
             self._show(summary)
 
     def log(self, prefix: str, text: str) -> None:

@@ -13,6 +13,8 @@ from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import closing_lines, storage_text
 from holdfast.trial.trial import Trial
 
+_EVERY_S = 1.0
+
 
 class ReporterView:
     """Asks a user's ProgressReporter once a second whether it wants to report."""
@@ -24,14 +26,12 @@ class ReporterView:
         trials: Callable[[], Iterable[Trial]],
         lines: ProgressView,
         *,
-        every_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._reporter = reporter
         self._views = views
         self._trials = trials
         self._lines = lines
-        self._every_s = every_s
         self._clock = clock
         self._next_at = 0.0
 
@@ -42,7 +42,7 @@ class ReporterView:
         now = self._clock()
         if now < self._next_at:
             return
-        self._next_at = now + self._every_s
+        self._next_at = now + _EVERY_S
         trials = self._shown()
         if self._reporter.should_report(trials, done=False):
             self._reporter.report(trials, False, *self._info(summary))

@@ -23,7 +23,7 @@ _SAID = frozenset({"trial_id", "training_iteration", "time_total_s", "done", "sh
 class ResultLines(Callback):
     """For `verbose` 2 and 3: a line for each trial that starts or ends, and for its results.
 
-    2: the numbers of the newest result, at most once per `every_s` and trial. 3: all values of
+    2: the numbers of the newest result, at most once a second and trial. 3: all values of
     every result, one per line.
     """
 
@@ -32,12 +32,10 @@ class ResultLines(Callback):
         verbose: int,
         tell: Tell,
         *,
-        every_s: float = _EVERY_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._verbose = verbose
         self._tell = tell
-        self._every_s = every_s
         self._clock = clock
         self._told_at: dict[str, float] = {}
 
@@ -75,7 +73,7 @@ class ResultLines(Callback):
 
     def _is_due(self, trial_id: str) -> bool:
         now = self._clock()
-        if now - self._told_at.get(trial_id, -self._every_s) < self._every_s:
+        if now - self._told_at.get(trial_id, -_EVERY_S) < _EVERY_S:
             return False
         self._told_at[trial_id] = now
         return True

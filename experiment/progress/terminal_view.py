@@ -31,13 +31,15 @@ _LEVEL_STYLES = {"warning": "yellow", "loss": "yellow", "error": "bold red"}
 _MOST_LINES = 1_000
 # Seconds after which an unchanged picture is drawn again: other programs may have written.
 _AGAIN_S = 5.0
+# The part of a core that lines above the table may take.
+_LINES_SHARE = 0.05
 
 
 class TerminalView:
     """A table that stays at the bottom of the terminal while lines scroll by above it.
 
-    Drawing it takes at most `share` of a core, lines above it at most `lines_share` more: after
-    each drawing it pauses on the `clock` in proportion to the CPU seconds that it `spent`.
+    Drawing it takes at most `share` of a core, lines above it at most 5% more: after each drawing
+    it pauses on the `clock` in proportion to the CPU seconds that it `spent`.
     """
 
     def __init__(
@@ -45,13 +47,11 @@ class TerminalView:
         stream: TextIO,
         *,
         share: float = 0.003,
-        lines_share: float = 0.05,
         clock: Callable[[], float] = time.monotonic,
         spent: Callable[[], float] = time.thread_time,
     ) -> None:
         self._stream = stream
         self._share = share
-        self._lines_share = lines_share
         self._clock = clock
         self._spent = spent
         self._next_at = self._drawn_at = 0.0
@@ -98,7 +98,7 @@ class TerminalView:
             if self._draw(summary, console, now):
                 live.refresh()
             self._drawing_s = self._spent() - spent
-        self._next_at = now + self._drawing_s / self._share + lines_s / self._lines_share
+        self._next_at = now + self._drawing_s / self._share + lines_s / _LINES_SHARE
 
     def _tell_failures(self, summary: Summary) -> None:
         """Print the first failure of each cause above the table, where its log's path can be

@@ -70,8 +70,8 @@ class TrialFiles:
     def apply(
         self, event: Event, now: float, before: Trial | None, after: Trial, *, anew: bool
     ) -> None:
-        """Update a trial's files after an event; `flush` writes rows. `anew`: they are rewritten from
-        the beginning."""
+        """Update a trial's files after an event; `flush` writes rows. `anew`: they are rewritten
+        from the beginning."""
         if isinstance(event, Suggested):
             self.create(after.spec, anew=anew)
         if before is None or after is before:  # of an older attempt: the machine ignored it

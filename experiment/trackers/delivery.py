@@ -257,9 +257,19 @@ def decode_accounts(data: Any, experiment_id: str) -> dict[str, Account]:
     """The accounts in the data; empty for another experiment. Raises ValueError for invalid
     data."""
     try:
-        return _decoded(data, experiment_id)
+        if data["format"] not in (_FORMAT_2, FORMAT):
+            raise ValueError(f"its format is {shown_value(data['format'])}, not {FORMAT}")
+        if data["format"] == FORMAT and data["crc32"] != _checksum(data["trials"]):
+            raise ValueError("its checksum is wrong")
+        if data["experiment"] != experiment_id:
+            return {}
+        kept = {name: decode(_Kept, one) for name, one in data["trials"].items()}
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(str(error)) from error
+    return {
+        name: Account(delivered=one.delivered, refused=tuple(one.refused))
+        for name, one in kept.items()
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,19 +278,6 @@ class _Kept:
 
     delivered: Mark
     refused: Sequence[Span]
-
-
-def _decoded(data: Any, experiment_id: str) -> dict[str, Account]:
-    if data["format"] not in (_FORMAT_2, FORMAT):
-        raise ValueError(f"its format is {shown_value(data['format'])}, not {FORMAT}")
-    if data["format"] == FORMAT and data["crc32"] != _checksum(data["trials"]):
-        raise ValueError("its checksum is wrong")
-    if data["experiment"] != experiment_id:
-        return {}
-    return {
-        name: Account(delivered=one.delivered, refused=tuple(one.refused))
-        for name, one in ((name, decode(_Kept, kept)) for name, kept in data["trials"].items())
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

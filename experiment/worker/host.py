@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, replace
+from functools import lru_cache
 from numbers import Number
 from typing import Any
 
@@ -39,7 +40,6 @@ class TrialHost:
     def __init__(self) -> None:
         self._job: Job | None = None
         self._place = ("", "")
-        self._threads = _ThreadLimits()
 
     def prepare(self, payload: bytes) -> None:
         import cloudpickle
@@ -55,7 +55,7 @@ class TrialHost:
         self.take(job)
         # Nearly every trial has one CPU, so the limits are usually set already. Saves 0.2 ms of
         # its start.
-        self._threads.release(1)
+        _release_limits(1)
 
     def take(self, job: Job) -> None:
         self._job = job
@@ -84,7 +84,7 @@ class TrialHost:
         attempt = assignment.attempt
         try:
             prepare_directory(session)
-            with trial_environment(session, self._threads) as capture:
+            with trial_environment(session) as capture:
                 channel.send(["started", attempt, os.getpid(), *self._place])
                 sessions.enter(session)
                 try:
@@ -206,12 +206,12 @@ def _print_failure(session: Session, failure: Failure) -> None:
 
 
 @contextmanager
-def trial_environment(session: Session, limits: _ThreadLimits) -> Iterator[OutputCapture]:
+def trial_environment(session: Session) -> Iterator[OutputCapture]:
     """Set the working directory, environment and output of the trial."""
     job, assignment = session.job, session.assignment
     capture = OutputCapture(session)
     if job.capture:
-        threads.widen_loaded_pools(limits.release(assignment.cpus))
+        threads.widen_loaded_pools(_release_limits(assignment.cpus))
         if assignment.sets_gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(assignment.gpus)
         threads.reseed_libraries()
@@ -225,19 +225,11 @@ def trial_environment(session: Session, limits: _ThreadLimits) -> Iterator[Outpu
             os.chdir(job.working_dir)
 
 
-class _ThreadLimits:
-    """The limits of thread pools in the environment of this process."""
-
-    def __init__(self) -> None:
-        self._cpus: float | None = None
-        self._threads = 1
-
-    def release(self, cpus: float) -> int:
-        """Set the limits for this many CPUs. Returns the number of threads for loaded
-        libraries."""
-        if cpus != self._cpus:
-            self._cpus, self._threads = cpus, threads.release_limits(os.environ, cpus)
-        return self._threads
+@lru_cache(maxsize=1)
+def _release_limits(cpus: float) -> int:
+    """Set the limits of thread pools in the environment of this process for this many CPUs, unless
+    they are those already. Returns the number of threads for loaded libraries."""
+    return threads.release_limits(os.environ, cpus)
 
 
 def node_ip() -> str:

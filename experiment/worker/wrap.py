@@ -113,7 +113,8 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
         return trainable(config, **kwargs)
 
     del bound.__wrapped__
-    _copy_resources(trainable, bound)
+    if hasattr(trainable, _RESOURCES):
+        setattr(bound, _RESOURCES, getattr(trainable, _RESOURCES))
     return bound
 
 
@@ -133,7 +134,10 @@ def with_resources(
     if not callable(resources) or isinstance(resources, PlacementGroupFactory):
         resources = request(resources)
     if isinstance(trainable, type):
-        return type(trainable.__name__, (trainable,), {_RESOURCES: staticmethod_or(resources)})
+        given: Any = resources
+        if inspect.isfunction(given):  # in a class body, it would become a method
+            given = staticmethod(given)
+        return type(trainable.__name__, (trainable,), {_RESOURCES: given})
 
     @functools.wraps(trainable, updated=())
     def bound(config: dict[str, Any], **kwargs: Any) -> Any:
@@ -144,16 +148,6 @@ def with_resources(
         bound.__signature__ = inspect.signature(trainable)  # type: ignore[attr-defined]
     setattr(bound, _RESOURCES, resources)
     return bound
-
-
-def staticmethod_or(resources: Any) -> Any:
-    """Wrap a function in a class body, so that it does not become a method."""
-    return staticmethod(resources) if inspect.isfunction(resources) else resources
-
-
-def _copy_resources(source: Any, target: Any) -> None:
-    if hasattr(source, _RESOURCES):
-        setattr(target, _RESOURCES, getattr(source, _RESOURCES))
 
 
 def resources_of(

@@ -244,17 +244,17 @@ class WarmParent:
         """Fork a successor. Raises OSError like `_start_worker`, and if workers are not forked."""
         if fd == _NO_FD or self._entry is None or self._fresh is not None:
             raise OSError("workers are not forked here")
-        return self._fork(functools.partial(self._become_successor, fd, self._entry))
+        return self._fork(functools.partial(self._become_successor, fd, self._entry, os.getpid()))
 
-    def _fork(self, become: Callable[[int], NoReturn]) -> int:
-        """Fork a child that calls `become` with the parent's pid."""
+    def _fork(self, become: Callable[[], None]) -> int:
+        """Fork a child that calls `become`, and ends with it."""
         parent = os.getpid()
         # Until the child has its own handlers, SIGTERM would run this process's handler there.
         process_control.set_blocked(signal.SIGTERM, True)
         try:
             pid = os.fork()
             if pid == 0:
-                become(parent)
+                self._begin_child(parent, become)
         finally:
             process_control.set_blocked(signal.SIGTERM, False)
         # Both processes set the group: either may be the first to use it.
@@ -262,48 +262,37 @@ class WarmParent:
             os.setpgid(pid, pid)
         return pid
 
-    def _become_worker(self, fd: int, entry: WorkerEntry, parent: int) -> NoReturn:
-        try:
-            os.setpgid(0, 0)
-            process_control.die_with_parent(parent)
-            hold(self._held)
-            process_control.adopt_orphans()
-            signal.set_wakeup_fd(-1)
-            for signum in (signal.SIGCHLD, signal.SIGTERM):
-                process_control.set_handler(signum, process_control.DEFAULT)
-            process_control.set_blocked(signal.SIGTERM, False)
-            self._close()
-            be_worker(entry, fd, self._open_files, self._exit_functions)
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            os._exit(FAULT)
-
-    def _become_successor(self, fd: int, entry: WorkerEntry, parent: int) -> NoReturn:
-        """The kernel kills the successor with this process, and its workers with it. This process
-        adopts the orphans that they leave."""
+    def _begin_child(self, parent: int, become: Callable[[], None]) -> NoReturn:
         status = FAULT
         try:
             os.setpgid(0, 0)
-            signal.set_wakeup_fd(-1)
-            self._close()
-            successor = WarmParent(socket.socket(fileno=fd), parent, self._inherited, self._held)
-            signal.signal(signal.SIGTERM, successor._on_sigterm)
-            process_control.set_blocked(signal.SIGTERM, False)
             process_control.die_with_parent(parent)
             hold(self._held)
             process_control.adopt_orphans()
-            successor._entry = entry
-            successor.serve()
+            signal.set_wakeup_fd(-1)
+            self._socket.close()
+            self.children.close()
+            become()
             status = 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(status)
 
-    def _close(self) -> None:
-        self._socket.close()
-        self.children.close()
+    def _become_worker(self, fd: int, entry: WorkerEntry) -> NoReturn:
+        for signum in (signal.SIGCHLD, signal.SIGTERM):
+            process_control.set_handler(signum, process_control.DEFAULT)
+        process_control.set_blocked(signal.SIGTERM, False)
+        be_worker(entry, fd, self._open_files, self._exit_functions)
+
+    def _become_successor(self, fd: int, entry: WorkerEntry, parent: int) -> None:
+        """The kernel kills the successor with this process, and its workers with it. This process
+        adopts the orphans that they leave."""
+        successor = WarmParent(socket.socket(fileno=fd), parent, self._inherited, self._held)
+        signal.signal(signal.SIGTERM, successor._on_sigterm)
+        process_control.set_blocked(signal.SIGTERM, False)
+        successor._entry = entry
+        successor.serve()
 
     def _tell_exit(self, worker: str, status: int) -> None:
         self._tell(["exited", worker, status])

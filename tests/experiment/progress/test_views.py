@@ -184,7 +184,7 @@ def plain_lines(stream: io.StringIO) -> list[str]:
 
 def test_a_log_file_gets_a_line_when_something_changed_but_not_too_often() -> None:
     stream, clock = io.StringIO(), Clock()
-    view = LogView(stream, every_s=10, clock=clock)
+    view = LogView(stream, clock=clock)
     first = replace(SUMMARY, failures=(), storage=None)
     further = replace(first, rows=(replace(row(1, Status.RUNNING), iteration=4),))
     for now, summary in ((0, first), (5, further), (11, further), (60, further), (70, first)):
@@ -261,7 +261,7 @@ def test_a_resumed_run_does_not_repeat_its_earlier_failures() -> None:
 def told_at(stream: io.StringIO, summaries: Iterator[tuple[float, Summary]]) -> list[float]:
     """The seconds at which a line was written, after the first."""
     clock = Clock()
-    view, told = LogView(stream, every_s=10, clock=clock), []
+    view, told = LogView(stream, clock=clock), []
     for now, summary in summaries:
         clock.now, before = now, len(plain_lines(stream))
         view.update(summary)
