@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
-from holdfast.experiment.doctor import checkpoints, garbage, projected, state
+from holdfast.experiment.callbacks import callback_states
+from holdfast.experiment.doctor import checkpoints, garbage, projected
 from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
-from holdfast.experiment.doctor.replayed import ReplayedExperiment
+from holdfast.experiment.doctor.replayed import ReplayedExperiment, same_json
 from holdfast.experiment.doctor.tree import Tree, read
 from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
-from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.layout import CALLBACKS, TUNER, Layout
+from holdfast.experiment.records.snapshots import LoadedSnapshot, Snapshot
+from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.scheduler.snapshot import snapshot as plain_machine
 
 
 def examine(
@@ -23,17 +28,17 @@ def examine(
     """Check everything. `is_mirror`: missing checkpoints may be in storage. Raises OSError."""
     tree = read(layout, in_use=in_use)
     replayed = tree.replayed
-    tree.findings += state.judge_objects(layout, replayed)
+    tree.findings += _judge_objects(layout, replayed)
     if replayed is None:
         return tree
     try:
         check_enclosed_trials(layout, replayed.machine)
     except LeadsElsewhere as error:
         tree.findings.append(_elsewhere(layout, error))
-    tree.findings += state.judge_snapshots(tree.snapshots, replayed)
+    tree.findings += _judge_snapshots(tree.snapshots, replayed)
     tree.habits = projected.habits(layout, replayed)
     if not in_use and not replayed.refusal:
-        snapshot = state.newest(tree.snapshots, replayed)
+        snapshot = _newest(tree.snapshots, replayed)
         charts = tree.habits.charts is True
         tree.findings += projected.examine(layout, replayed, snapshot, charts=charts)
     _examine_checkpoints(tree, replayed, with_checksums=with_checksums, is_mirror=is_mirror)
@@ -112,3 +117,57 @@ def _drop_outdated(tree: Tree) -> None:
         if not finding.kind.startswith("checkpoint-")
         or (finding.where in still and finding.kind != "checkpoint-staged")
     ]
+
+
+def _newest(snapshots: list[LoadedSnapshot], replayed: ReplayedExperiment) -> Snapshot | None:
+    """The newest snapshot that was taken at a position of this journal."""
+    several = [one.snapshot for one in snapshots if one.snapshot is not None]
+    ours = [one for one in several if one.position in replayed.machines]
+    return max(ours, key=lambda one: one.position, default=None)
+
+
+def _judge_snapshots(
+    snapshots: list[LoadedSnapshot], replayed: ReplayedExperiment
+) -> Iterator[Finding]:
+    """Check the snapshots. A bad one does no harm: a restore takes some seconds longer."""
+    for one in snapshots:
+        fault = one.fault
+        if one.snapshot is not None:
+            folded = replayed.machines.get(one.snapshot.position)
+            if folded is not None and not same_json(folded, plain_machine(one.snapshot.machine)):
+                fault = "it differs from the state that the journal gives at its position"
+        if fault:
+            yield Finding(
+                kind="snapshot-unusable",
+                severity=Severity.WARNING,
+                where=one.name,
+                what=f"a restore reads the journal instead: {fault}",
+                remedy=Remedy.REPAIR,
+            )
+
+
+def _judge_objects(layout: Layout, replayed: ReplayedExperiment | None) -> Iterator[Finding]:
+    """Check tuner.pkl and callbacks.msgpack, which a restore needs unless it is passed their
+    content."""
+    fault = TunerFile(layout.tuner).fault
+    if fault:
+        kept = replayed.machine.spec.options.get("objects", ()) if replayed is not None else ()
+        needed = ", ".join(["the trainable", "param_space", *kept])
+        yield Finding(
+            kind="tuner-file",
+            severity=Severity.WARNING,
+            where=TUNER,
+            what=fault,
+            advice=f"Pass a restore what the experiment was started with ({needed}); or replace "
+            "the file with a copy: remote storage has one next to the journal",
+        )
+    try:
+        callback_states.read(layout.callbacks)
+    except (OSError, ValueError, KeyError) as error:
+        yield Finding(
+            kind="callback-states",
+            severity=Severity.WARNING,
+            where=CALLBACKS,
+            what=f"it cannot be read ({error}): callbacks will start without their saved states",
+            advice="Remove the file, or replace it with an older copy",
+        )

@@ -15,7 +15,6 @@ from pathlib import Path
 from holdfast.experiment.doctor import checkpoints, examination, storage
 from holdfast.experiment.doctor.findings import Action, DoctorReport, Remedy
 from holdfast.experiment.doctor.rebuilding import Rebuilt, put, rebuild
-from holdfast.experiment.doctor.state import UNUSABLE
 from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.tree import Tree, read
@@ -41,6 +40,8 @@ from holdfast.syncer.stores.store import Store, check_key, for_each
 from holdfast.trial.errors import TuneError
 
 _AT_ONCE = 16
+# The end of the name of a snapshot that is kept, but not read.
+_UNUSABLE = ".unusable"
 
 
 class NothingHere(TuneError):
@@ -165,9 +166,9 @@ def _put_snapshots_aside(tree: Tree) -> Iterator[Action]:
     for finding in tree.findings:
         if finding.kind == "snapshot-unusable":
             path = tree.layout.root / finding.where
-            os.replace(path, path.with_name(f"{path.name}{UNUSABLE}"))
+            os.replace(path, path.with_name(f"{path.name}{_UNUSABLE}"))
             fsync_dir(tree.layout.root)
-            yield Action(what=f"renamed to {path.name}{UNUSABLE}", where=finding.where)
+            yield Action(what=f"renamed to {path.name}{_UNUSABLE}", where=finding.where)
 
 
 def _write_files(tree: Tree, settings: Settings) -> Iterator[Action]:

@@ -112,7 +112,7 @@ class ResultGrid(Sequence[Result]):
         Containers are JSON text, and a column with values of several types has them as text.
         Raises NoBestResult.
         """
-        from holdfast.experiment.results.exporting.arrow_table import arrow_table
+        from holdfast.experiment.results.exporting.tables import arrow_table
 
         return arrow_table(self._outcome.lines(filter_metric, filter_mode))
 

@@ -25,11 +25,16 @@ from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.views import ProgressView, UnfailingView, choose_view
 from holdfast.experiment.projector.logger_callbacks import as_asked
 from holdfast.experiment.records.opened import OpenedExperiment, locked
-from holdfast.experiment.records.place import check_local, check_remote, claim, find_place
+from holdfast.experiment.records.place import (
+    check_local,
+    check_remote,
+    claim,
+    find_place,
+    restore_call,
+)
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
-from holdfast.experiment.start.fit_errors import check_outcome, explained, unsaved
 from holdfast.experiment.start.planning import given_callbacks, plan_run
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.trackers.supervisor import check_callbacks
@@ -37,9 +42,11 @@ from holdfast.experiment.user_objects.placeholders import UsersValues
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.objects import remove_abandoned as remove_abandoned_objects
 from holdfast.forked import children_end_here
+from holdfast.runtime.errors import LaunchFailed
+from holdfast.scheduler.effects import Finish
 from holdfast.syncer.files.disk_deadline import waiting_at_most
 from holdfast.syncer.uploader.lock import Locked
-from holdfast.trial.errors import ExperimentInUse, InvalidConfig
+from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TrialError, TuneError
 from holdfast.trial.trial import Status, Trial
 
 
@@ -112,12 +119,12 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
     inline = plan.launcher if isinstance(plan.launcher, InlineLauncher) else None
     watch(run, view, facts, inline=inline)
     if run.fault is not None:
-        error = explained(run.fault, plan)
+        error = _explained(run.fault, plan)
         raise error from (run.fault if error is not run.fault else None)
     if run.unsaved:
-        raise unsaved(run, plan)
+        raise _unsaved(run, plan)
     assert run.outcome is not None
-    check_outcome(request, run.outcome, plan)
+    _check_outcome(request, run.outcome, plan)
     return ResultGrid(
         ExperimentAnalysis.of(
             ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
@@ -125,6 +132,36 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
                 request.values(plan.spec.space_number), unpickles=request.trusted
             ),
         )
+    )
+
+
+def _explained(fault: BaseException, plan: RunPlan) -> BaseException:
+    """The user's error behind an error of a run."""
+    if isinstance(fault, LaunchFailed):
+        return TuneError(
+            f"the trainable cannot be loaded in a worker process: {fault.type_name}: "
+            f"{fault.message}\n\n{fault.traceback}"
+        )
+    return fault
+
+
+def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
+    if outcome.reason == "abort":
+        raise TuneError(outcome.message)
+    if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
+        failed = [t for t in plan.machine.trials.values() if t.status is Status.ERROR]
+        assert failed[0].error is not None
+        raise TrialError(
+            failed[0].trial_id, failed[0].error, str(plan.layout.trial(failed[0].spec))
+        )
+
+
+def _unsaved(run: Run, plan: RunPlan) -> TuneError:
+    listed = "\n  ".join(run.unsaved)
+    return TuneError(
+        f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
+        f"Everything is kept in {plan.layout.root}. When the storage answers again, "
+        f"{restore_call(plan.location.public, plan.machine.spec)} uploads it"
     )
 
 

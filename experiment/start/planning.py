@@ -21,7 +21,6 @@ from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.results.trial_count import planned
 from holdfast.experiment.start.extension import check_enough, extended, extension_notice
-from holdfast.experiment.start.fit_errors import check_resources
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.spec_builder import job_of, spec_of
 from holdfast.experiment.start.untrusted_restore import check_recorded
@@ -32,6 +31,7 @@ from holdfast.experiment.user_objects.tuner_file import write as write_tuner_fil
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
@@ -39,7 +39,8 @@ from holdfast.scheduler.resuming import has_work
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import ImpossibleResources, InvalidConfig
+from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import ResumeConfig, ResumeType
 
@@ -74,7 +75,7 @@ def plan_run(
     Raises what `Tuner.fit` documents.
     """
     resources = wrap.resources_of(request.trainable)
-    check_resources(request.trainable, resources, host_resources)
+    _check_resources(request.trainable, resources, host_resources)
     environment = request.environment(host_resources)
     policy = _policy(request)
     if request.resume is None:
@@ -140,6 +141,37 @@ def given_callbacks(request: Request) -> tuple[Callback, ...]:
         if not isinstance(callback, Callback):
             raise InvalidConfig(f"callbacks must be tune.Callback objects, not {callback!r:.100}")
     return given
+
+
+def _check_resources(
+    trainable: object, resources: object, host_resources: MachineResources
+) -> None:
+    """Refuse resources that this machine does not have: no trial would ever start.
+
+    Raises ImpossibleResources.
+    """
+    if not isinstance(resources, PlacementGroupFactory):
+        return
+    wanted, total = resources.least_resources, dict(host_resources.total)
+    if Capacity(total).ever_fits(wanted):
+        return
+    who, where = "each trial asks", "tune.with_resources()"
+    if isinstance(trainable, TrainLoop):
+        workers = resources.least_bundles - 1
+        who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
+    near = [name for key in wanted for name in total if _resembles(key, name)]
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise ImpossibleResources(
+        f"{who} for {wanted}, this machine has {total}: no trial could ever start.{hint} "
+        f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
+        wanted,
+        total,
+    )
+
+
+def _resembles(key: str, name: str) -> bool:
+    """Whether the user may have meant `name`: `cpus` for `CPU`."""
+    return key != name and key.lower().removesuffix("s") == name.lower()
 
 
 def _new(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast.described import Described, state_of
 from holdfast.experiment.folder.persisted_files import log_names_of
 from holdfast.experiment.start.extension import SETTINGS, difference, stop_text
-from holdfast.experiment.start.same_arguments import differing_arguments
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from holdfast.experiment.start.request import Request
 
 _RESUMES = ("never", "auto", "must")
+# Arguments of schedulers and searches that are compared elsewhere, or may change.
+_COMPARED_APART = frozenset({"metric", "mode", "max_concurrent"})
 
 
 def check_resume(resume: object, *, extend: bool, resume_config: ResumeConfig | None) -> bool:
@@ -102,6 +105,48 @@ def ignored_arguments(kept: TuneConfig, script: TuneConfig) -> Iterator[str]:
                 f"A restore cannot change it: the earlier {type(begun_with).__name__} is used. "
                 f"To use the new one, start a new run under another RunConfig(name=...)"
             )
+
+
+def differing_arguments(kept: object, script: object) -> list[str]:
+    """The names of the arguments in which the two differ.
+
+    Empty for objects of two classes, and for classes that are not holdfast's: their attributes
+    may hold anything.
+    """
+    if type(kept) is not type(script) or not _is_ours(kept):
+        return []
+    before, after = _parts(kept), _parts(script)
+    shared = [name for name in before if name in after and name not in _COMPARED_APART]
+    return [name.lstrip("_") for name in shared if not _alike(before[name], after[name])]
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Whether they are equal, or cannot be compared."""
+    if isinstance(one, (int, float)) and isinstance(other, (int, float)):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, (str, bytes)):
+        return bool(one == other)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(_alike, one, other))
+    if isinstance(one, Mapping):
+        return one.keys() == other.keys() and all(_alike(one[key], other[key]) for key in one)
+    if _is_ours(one):
+        return _alike(_parts(one), _parts(other))
+    return getattr(one, "__qualname__", "") == getattr(other, "__qualname__", "")
+
+
+def _is_ours(value: object) -> bool:
+    return type(value).__module__.partition(".")[0] == __name__.partition(".")[0]
+
+
+def _parts(value: Any) -> dict[str, Any]:
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, Described):
+        return state_of(value)
+    return dict(getattr(value, "__dict__", {}))
 
 
 def fixed_differences(spec: ExperimentSpec, script: Request) -> Iterator[str]:

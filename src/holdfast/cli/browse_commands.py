@@ -117,7 +117,7 @@ def _best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
 
 
 def _export(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
-    from holdfast.experiment.results.exporting.files import FORMATS, format_of, write_table
+    from holdfast.experiment.results.exporting.tables import FORMATS, format_of, write_table
 
     if given.optuna:
         return _to_optuna(given, experiment)

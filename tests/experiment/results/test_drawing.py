@@ -11,8 +11,8 @@ import pytest
 from holdfast import tune
 from holdfast.experiment.results.drawing.coordinates import scale_of
 from holdfast.experiment.results.drawing.curves import points
-from holdfast.experiment.results.exporting.arrow_table import arrow_table
 from holdfast.experiment.results.exporting.distributions import Categories, Numbers, distributions
+from holdfast.experiment.results.exporting.tables import arrow_table
 from holdfast.experiment.results.importance import by_rank
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.search_space.description import describe

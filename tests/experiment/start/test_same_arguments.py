@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.start.resume_checks import ignored_arguments
-from holdfast.experiment.start.same_arguments import differing_arguments
+from holdfast.experiment.start.resume_checks import differing_arguments, ignored_arguments
 from holdfast.tune.schedulers import (
     PB2,
     ASHAScheduler,

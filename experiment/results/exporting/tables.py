@@ -1,4 +1,4 @@
-"""Writes lines of results to a file: CSV, Parquet or JSON."""
+"""Converts lines of results to an Arrow table, and writes them to a file: CSV, Parquet or JSON."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import io
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
-from holdfast.experiment.records.rows import encode
-from holdfast.experiment.results.exporting.arrow_table import arrow_table
+from holdfast.experiment.records.rows import encode, flatten_row
 from holdfast.names import printable
 from holdfast.syncer.files.durable import unique
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.readable import finite
+
+if TYPE_CHECKING:
+    import pyarrow
 
 FORMATS = ("csv", "parquet", "json")
 
@@ -74,3 +76,31 @@ def _write(lines: Sequence[Mapping[str, Any]], file: IO[bytes], form: str) -> No
         from pyarrow import csv
 
         csv.write_csv(table, file)
+
+
+def arrow_table(lines: Sequence[Mapping[str, Any]]) -> pyarrow.Table:
+    """A table with a row for each of `lines`, and a column for each name in the order of
+    appearance.
+
+    Nested dicts are columns `a/b`, other containers JSON text, missing values null. A column with
+    values of several types (other than whole and other numbers) has them as text.
+    """
+    import pyarrow
+
+    flat = [flatten_row(line) for line in lines]
+    names = dict.fromkeys(name for line in flat for name in line)
+    columns = {name: _column([line.get(name) for line in flat]) for name in names}
+    return pyarrow.table(columns)
+
+
+def _column(values: list[Any]) -> pyarrow.Array:
+    import pyarrow
+
+    try:
+        return pyarrow.array(values)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError):
+        return pyarrow.array([_text(value) for value in values], pyarrow.string())
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else encode(value)
