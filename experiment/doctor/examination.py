@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.doctor import checkpoints, garbage, projected
-from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.doctor.findings import Finding, Remedy, note, problem, warning
 from holdfast.experiment.doctor.replayed import ReplayedExperiment, same_json
 from holdfast.experiment.doctor.tree import Tree, read
 from holdfast.experiment.folder.containment import LeadsElsewhere, check_enclosed_trials
@@ -71,12 +71,10 @@ def _examine_checkpoints(
 
 
 def _lost(checkpoint: checkpoints.NamedCheckpoint, reason: str) -> Finding:
-    return Finding(
-        kind="checkpoint-broken",
-        severity=Severity.ERROR,
-        where=checkpoint.folder,
-        what=f"{checkpoint.title} (iteration {checkpoint.record.iteration}) cannot be used: "
-        f"{reason}",
+    return problem(
+        "checkpoint-broken",
+        checkpoint.folder,
+        f"{checkpoint.title} (iteration {checkpoint.record.iteration}) cannot be used: {reason}",
         advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
         "this one from the records, or downloads it if storage has it complete",
         remedy=Remedy.REPAIR,
@@ -84,22 +82,20 @@ def _lost(checkpoint: checkpoints.NamedCheckpoint, reason: str) -> Finding:
 
 
 def _staged(checkpoint: checkpoints.NamedCheckpoint) -> Finding:
-    return Finding(
-        kind="checkpoint-staged",
-        severity=Severity.NOTE,
-        where=checkpoint.folder,
-        what=f"{checkpoint.title} is here but not committed yet: it has no checksums, and a "
+    return note(
+        "checkpoint-staged",
+        checkpoint.folder,
+        f"{checkpoint.title} is here but not committed yet: it has no checksums, and a "
         "power cut may destroy it",
         remedy=Remedy.SYNC,
     )
 
 
 def _elsewhere(layout: Layout, error: LeadsElsewhere) -> Finding:
-    return Finding(
-        kind="leads-elsewhere",
-        severity=Severity.ERROR,
-        where=os.path.relpath(error.path, layout.root),
-        what=f"{error}",
+    return problem(
+        "leads-elsewhere",
+        os.path.relpath(error.path, layout.root),
+        f"{error}",
         advice="Until this is fixed, nothing is resumed, repaired, removed or uploaded",
     )
 
@@ -137,11 +133,10 @@ def _judge_snapshots(
             if folded is not None and not same_json(folded, plain_machine(one.snapshot.machine)):
                 fault = "it differs from the state that the journal gives at its position"
         if fault:
-            yield Finding(
-                kind="snapshot-unusable",
-                severity=Severity.WARNING,
-                where=one.name,
-                what=f"a restore reads the journal instead: {fault}",
+            yield warning(
+                "snapshot-unusable",
+                one.name,
+                f"a restore reads the journal instead: {fault}",
                 remedy=Remedy.REPAIR,
             )
 
@@ -153,21 +148,19 @@ def _judge_objects(layout: Layout, replayed: ReplayedExperiment | None) -> Itera
     if fault:
         kept = replayed.machine.spec.options.get("objects", ()) if replayed is not None else ()
         needed = ", ".join(["the trainable", "param_space", *kept])
-        yield Finding(
-            kind="tuner-file",
-            severity=Severity.WARNING,
-            where=TUNER,
-            what=fault,
+        yield warning(
+            "tuner-file",
+            TUNER,
+            fault,
             advice=f"Pass a restore what the experiment was started with ({needed}); or replace "
             "the file with a copy: remote storage has one next to the journal",
         )
     try:
         callback_states.read(layout.callbacks)
     except (OSError, ValueError, KeyError) as error:
-        yield Finding(
-            kind="callback-states",
-            severity=Severity.WARNING,
-            where=CALLBACKS,
-            what=f"it cannot be read ({error}): callbacks will start without their saved states",
+        yield warning(
+            "callback-states",
+            CALLBACKS,
+            f"it cannot be read ({error}): callbacks will start without their saved states",
             advice="Remove the file, or replace it with an older copy",
         )

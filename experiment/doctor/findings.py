@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -45,6 +46,26 @@ class Finding:
     @property
     def is_wrong(self) -> bool:
         return self.severity is not Severity.NOTE
+
+
+def _finding(
+    severity: Severity,
+    kind: str,
+    where: str,
+    what: str,
+    *,
+    advice: str = "",
+    remedy: Remedy = Remedy.NONE,
+) -> Finding:
+    return Finding(
+        kind=kind, severity=severity, where=where, what=what, advice=advice, remedy=remedy
+    )
+
+
+# `problem("journal-torn", where, what)`: a Finding of this severity.
+problem = partial(_finding, Severity.ERROR)
+warning = partial(_finding, Severity.WARNING)
+note = partial(_finding, Severity.NOTE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import checkpoints
-from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.doctor.findings import Finding, Remedy, note
 from holdfast.experiment.doctor.replayed import ReplayedExperiment, replay_chapter
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.folder.layout import CHECKPOINT_PREFIX, JOURNAL, PARAMS, STAGING, Layout
@@ -54,13 +54,7 @@ def here(tree: Tree) -> list[Garbage]:
 
 def judge(found: Iterable[Garbage]) -> Iterator[Finding]:
     for one in found:
-        yield Finding(
-            kind=one.kind,
-            severity=Severity.NOTE,
-            where=one.where,
-            what=f"{one.why} ({size(one.size_bytes)})",
-            remedy=Remedy.GC,
-        )
+        yield note(one.kind, one.where, f"{one.why} ({size(one.size_bytes)})", remedy=Remedy.GC)
 
 
 def strangers(tree: Tree) -> Iterator[Finding]:
@@ -68,11 +62,10 @@ def strangers(tree: Tree) -> Iterator[Finding]:
     known = trial_folders(tree)
     for name in _folders(tree.layout.root):
         if name not in known and (tree.layout.root / name / PARAMS).is_file():
-            yield Finding(
-                kind="folder-unknown",
-                severity=Severity.NOTE,
-                where=name,
-                what="it looks like a trial's folder, but no record names it: it is yours, or "
+            yield note(
+                "folder-unknown",
+                name,
+                "it looks like a trial's folder, but no record names it: it is yours, or "
                 "its records are lost",
                 advice="It is left untouched",
             )

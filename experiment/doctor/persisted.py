@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from holdfast.experiment.doctor import checkpoints
-from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.doctor.findings import Finding, Remedy, note, problem, warning
 from holdfast.experiment.doctor.garbage import Garbage
 from holdfast.experiment.doctor.storage import StorageTree, committed
 from holdfast.experiment.doctor.tree import Tree
@@ -40,11 +40,10 @@ def judge(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Iterator[F
     yield from _judge_checkpoints(stored, tree, in_use=in_use)
     yield from _judge_files(stored, tree, in_use=in_use)
     if tree is not None and (behind := records_ahead(stored, tree)):
-        yield _finding(
+        yield (note if in_use else warning)(
             "records-not-published",
-            JOURNAL,
+            f"{PREFIX}{JOURNAL}",
             f"{behind} bytes of records are on this machine only",
-            severity=_unless(in_use),
             remedy=Remedy.SYNC,
         )
 
@@ -54,51 +53,29 @@ def in_storage(finding: Finding) -> Finding:
     return replace(finding, where=f"{PREFIX}{finding.where}")
 
 
-def _finding(
-    kind: str,
-    where: str,
-    what: str,
-    *,
-    severity: Severity = Severity.ERROR,
-    advice: str = "",
-    remedy: Remedy = Remedy.NONE,
-) -> Finding:
-    return Finding(
-        kind=kind,
-        severity=severity,
-        where=f"{PREFIX}{where}",
-        what=what,
-        advice=advice,
-        remedy=remedy,
-    )
-
-
-def _unless(in_use: bool) -> Severity:
-    return Severity.NOTE if in_use else Severity.WARNING
-
-
 def _judge_head(stored: StorageTree, tree: Tree | None) -> Iterator[Finding]:
     remedy = Remedy.NONE if tree is None else Remedy.SYNC
     head = stored.head
     if stored.head_fault:
         advice = "A restore uses the segments that are there. To rewrite the head, run sync "
         advice += "on the machine with the run's directory"
-        yield _finding("storage-head", HEAD, stored.head_fault, advice=advice, remedy=remedy)
+        yield problem(
+            "storage-head", f"{PREFIX}{HEAD}", stored.head_fault, advice=advice, remedy=remedy
+        )
     elif head is None:
-        yield _finding(
+        yield problem(
             "storage-empty",
-            HEAD,
+            f"{PREFIX}{HEAD}",
             "nothing of the experiment was published: there is no head and no journal",
             advice="Run sync on the machine that ran the experiment",
             remedy=remedy,
         )
     elif head["epoch"] and head["epoch"] not in stored.entries:
-        yield _finding(
+        yield warning(
             "storage-claim",
-            head["epoch"],
+            f"{PREFIX}{head['epoch']}",
             "the claim of the run that published last is gone: objects may be missing from this "
             "storage",
-            severity=Severity.WARNING,
         )
 
 
@@ -109,21 +86,20 @@ def _claimed_since(stored: StorageTree) -> Iterator[Finding]:
     if published is not None and newest is not None and newest.number > published.number:
         at = stored.entries[newest.key].modified
         when = "" if at is None else f" at {datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S} UTC"
-        yield _finding(
+        yield note(
             "storage-claimed",
-            newest.key,
+            f"{PREFIX}{newest.key}",
             f"it was claimed{when}, after the run that published last: another machine may be "
             "running it, or died before it published anything",
-            severity=Severity.NOTE,
         )
 
 
 def _judge_segments(stored: StorageTree, tree: Tree | None) -> Iterator[Finding]:
     for name, reason in sorted(stored.bad_segments.items()):
         whole = tree is not None and _has(tree, stored.segments[name])
-        yield _finding(
+        yield problem(
             "storage-segment",
-            f"{JOURNAL}/{name}",
+            f"{PREFIX}{JOURNAL}/{name}",
             f"a restore from storage fails: {reason}",
             advice=""
             if whole
@@ -152,20 +128,18 @@ def _apart(stored: StorageTree, tree: Tree) -> Finding | None:
     if head is None or replayed is None or not head["epoch"]:
         return None
     if head["experiment_id"] != replayed.machine.spec.experiment_id:
-        return _finding(
+        return warning(
             "storage-other",
-            HEAD,
+            f"{PREFIX}{HEAD}",
             "storage and this machine hold different experiments of this name",
-            severity=Severity.WARNING,
             advice="Move away the one that you do not want",
         )
     if all(_has(tree, part) for part in stored.segments.values()):
         return None
-    return _finding(
+    return note(
         "storage-ahead",
-        HEAD,
+        f"{PREFIX}{HEAD}",
         "another machine has continued the experiment beyond the tree on this machine",
-        severity=Severity.NOTE,
         advice="A restore downloads the newer state and moves this tree aside",
     )
 
@@ -189,7 +163,7 @@ def _judge_checkpoints(
         ):
             continue
         if has_whole(tree, checkpoint):
-            yield _not_uploaded(checkpoint, severity=_unless(in_use))
+            yield _not_uploaded(checkpoint, in_use=in_use)
         elif not (tree.layout.root / checkpoint.folder).is_dir():
             yield _nowhere(checkpoint)
 
@@ -200,31 +174,29 @@ def has_whole(tree: Tree, checkpoint: checkpoints.NamedCheckpoint) -> bool:
 
 
 def _broken(checkpoint: checkpoints.NamedCheckpoint, fault: str, *, has_copy: bool) -> Finding:
-    return _finding(
+    return problem(
         "storage-checkpoint",
-        checkpoint.folder,
+        f"{PREFIX}{checkpoint.folder}",
         f"{checkpoint.title} cannot be read from storage: {fault}",
         advice="A restore from storage uses the one before it",
         remedy=Remedy.SYNC if has_copy else Remedy.NONE,
     )
 
 
-def _not_uploaded(checkpoint: checkpoints.NamedCheckpoint, *, severity: Severity) -> Finding:
-    return _finding(
+def _not_uploaded(checkpoint: checkpoints.NamedCheckpoint, *, in_use: bool) -> Finding:
+    return (note if in_use else warning)(
         "not-uploaded",
-        checkpoint.folder,
+        f"{PREFIX}{checkpoint.folder}",
         f"{checkpoint.title} ({size(checkpoint.record.size_bytes)}) is on this machine only",
-        severity=severity,
         remedy=Remedy.SYNC,
     )
 
 
 def _nowhere(checkpoint: checkpoints.NamedCheckpoint) -> Finding:
-    return Finding(
-        kind="checkpoint-broken",
-        severity=Severity.ERROR,
-        where=checkpoint.folder,
-        what=f"{checkpoint.title} is neither on this machine nor complete in storage",
+    return problem(
+        "checkpoint-broken",
+        checkpoint.folder,
+        f"{checkpoint.title} is neither on this machine nor complete in storage",
         advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
         "this one",
         remedy=Remedy.REPAIR,
@@ -243,15 +215,15 @@ def _judge_files(stored: StorageTree, tree: Tree | None, *, in_use: bool) -> Ite
     remedy = Remedy.NONE if tree is None else Remedy.SYNC
     if stored.tuner_fault:
         advice = "A restore from there needs the trainable and param_space"
-        yield _finding(
-            "tuner-file", TUNER, stored.tuner_fault, severity=Severity.WARNING, advice=advice
-        )
+        yield warning("tuner-file", f"{PREFIX}{TUNER}", stored.tuner_fault, advice=advice)
     for key in [TUNER, *wanted]:
         if key not in stored.entries:
             what = "it is missing: the journal in storage has its content"
             if key == TUNER:
                 what = "it is missing: a restore from there needs the trainable"
-            yield _finding("storage-file", key, what, severity=_unless(in_use), remedy=remedy)
+            yield (note if in_use else warning)(
+                "storage-file", f"{PREFIX}{key}", what, remedy=remedy
+            )
 
 
 def records_ahead(stored: StorageTree, tree: Tree) -> int:

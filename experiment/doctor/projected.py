@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.doctor.findings import Finding, Remedy, note, warning
 from holdfast.experiment.doctor.replayed import (
     ExpectedRow,
     ReplayedExperiment,
@@ -150,11 +150,10 @@ def _check_size(path: Path, most: int) -> None:
 
 def _behind(trial: Trial, names: Sequence[str]) -> Finding:
     files = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-    return Finding(
-        kind="rows-behind",
-        severity=Severity.NOTE,
-        where=trial.spec.dirname,
-        what=f"{files}: the end is missing, as after a kill. The journal has it, up to iteration "
+    return note(
+        "rows-behind",
+        trial.spec.dirname,
+        f"{files}: the end is missing, as after a kill. The journal has it, up to iteration "
         f"{trial.iteration}",
         advice="A restore writes the rest, too",
         remedy=Remedy.REPAIR,
@@ -162,12 +161,8 @@ def _behind(trial: Trial, names: Sequence[str]) -> Finding:
 
 
 def _different(where: str, what: str) -> Finding:
-    return Finding(
-        kind="rows-behind",
-        severity=Severity.WARNING,
-        where=where,
-        what=f"it differs from the journal: {what}",
-        remedy=Remedy.REPAIR,
+    return warning(
+        "rows-behind", where, f"it differs from the journal: {what}", remedy=Remedy.REPAIR
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import field, replace
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.doctor.findings import Finding, Remedy, Severity
+from holdfast.experiment.doctor.findings import Finding, Remedy, note, problem, warning
 from holdfast.experiment.doctor.projected import Habits
 from holdfast.experiment.doctor.rebuilding import rebuilt
 from holdfast.experiment.doctor.replayed import ReplayedExperiment, replay_chapter
@@ -75,11 +75,10 @@ def _refused(replayed: ReplayedExperiment) -> Finding:
     record = f"record {replayed.records + 1}"
     if replayed.is_foreign:
         return _foreign(f"{record} is of another version of holdfast: {replayed.refusal}")
-    return Finding(
-        kind="journal-impossible",
-        severity=Severity.ERROR,
-        where=JOURNAL,
-        what=f"{record} cannot follow the records before it: {replayed.refusal}",
+    return problem(
+        "journal-impossible",
+        JOURNAL,
+        f"{record} cannot follow the records before it: {replayed.refusal}",
         advice="This is a bug in holdfast: please report it with the journal. If a snapshot is "
         "left, tune.ExperimentAnalysis can read what was reported before",
     )
@@ -106,11 +105,10 @@ def _has_not_begun(layout: Layout) -> bool:
 
 
 def _not_begun() -> Finding:
-    return Finding(
-        kind="journal-empty",
-        severity=Severity.NOTE,
-        where=JOURNAL,
-        what="it has no record: the run ended before its first one. No trial had begun",
+    return note(
+        "journal-empty",
+        JOURNAL,
+        "it has no record: the run ended before its first one. No trial had begun",
         advice="Start the run again under the same name",
     )
 
@@ -118,24 +116,17 @@ def _not_begun() -> Finding:
 def _unreadable(is_foreign: bool) -> Finding:
     if is_foreign:
         return _foreign("its first record is from another version of holdfast")
-    return Finding(
-        kind="journal-unreadable",
-        severity=Severity.ERROR,
-        where=JOURNAL,
-        what="no segment has a readable beginning: the experiment's settings are lost",
+    return problem(
+        "journal-unreadable",
+        JOURNAL,
+        "no segment has a readable beginning: the experiment's settings are lost",
         advice="If the experiment was uploaded, doctor repair --storage URI downloads the "
         "damaged segments; otherwise replace the journal with a copy",
     )
 
 
 def _foreign(what: str) -> Finding:
-    return Finding(
-        kind="journal-foreign",
-        severity=Severity.ERROR,
-        where=JOURNAL,
-        what=what,
-        advice="Use the version that wrote it",
-    )
+    return problem("journal-foreign", JOURNAL, what, advice="Use the version that wrote it")
 
 
 def _rebuildable(finding: Finding) -> Finding:
@@ -152,11 +143,10 @@ def _damaged(damage: JournalDamage, *, is_newest: bool) -> Finding:
     where = f"{JOURNAL}/{damage.at.name}"
     later = f", and {len(damage.later)} segments after it" if damage.later else ""
     if damage.is_torn:
-        return Finding(
-            kind="journal-torn",
-            severity=Severity.WARNING,
-            where=where,
-            what=f"its last record is cut off at offset {damage.offset}, as after a crash during "
+        return warning(
+            "journal-torn",
+            where,
+            f"its last record is cut off at offset {damage.offset}, as after a crash during "
             f"a write: no acknowledged record follows it{of_earlier}",
             advice="If nothing crashed, the file was truncated, and the rest is lost unless "
             "remote storage has a copy",
@@ -164,11 +154,10 @@ def _damaged(damage: JournalDamage, *, is_newest: bool) -> Finding:
         )
     missing = "a segment before it is missing" if damage.is_gap else "no valid records"
     start = "it" if damage.offset == 0 else f"what follows offset {damage.offset}"
-    return Finding(
-        kind="journal-gap" if damage.is_gap else "journal-damaged",
-        severity=Severity.ERROR,
-        where=where,
-        what=f"{start} cannot be used: {missing} ({size(damage.size_bytes)}{later}){of_earlier}",
+    return problem(
+        "journal-gap" if damage.is_gap else "journal-damaged",
+        where,
+        f"{start} cannot be used: {missing} ({size(damage.size_bytes)}{later}){of_earlier}",
         advice="The records after it are lost, unless remote storage has a copy; repair moves "
         "the bytes aside and keeps the records before them",
         remedy=Remedy.REPAIR,

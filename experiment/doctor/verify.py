@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.doctor import examination, garbage, persisted, storage
-from holdfast.experiment.doctor.findings import DoctorReport, Finding, Severity, ordered
+from holdfast.experiment.doctor.findings import DoctorReport, Finding, note, ordered
 from holdfast.experiment.doctor.storage import StorageTree
 from holdfast.experiment.doctor.target import DoctorTarget
 from holdfast.experiment.doctor.tree import Tree
@@ -111,20 +111,18 @@ def _counts(stored: StorageTree, *, alone: bool) -> dict[str, int]:
 
 
 def _in_use(user: str) -> Finding:
-    return Finding(
-        kind="in-use",
-        severity=Severity.NOTE,
-        where=LOCK,
-        what=f"{user} is running it now: files that are being written (row files, the newest "
+    return note(
+        "in-use",
+        LOCK,
+        f"{user} is running it now: files that are being written (row files, the newest "
         "checkpoints) are not checked",
     )
 
 
 def _not_named(kept_in: str) -> Finding:
-    return Finding(
-        kind="storage-not-named",
-        severity=Severity.NOTE,
-        where=MIRROR_OF,
-        what=f"it is also stored in {kept_in}, which was not checked",
+    return note(
+        "storage-not-named",
+        MIRROR_OF,
+        f"it is also stored in {kept_in}, which was not checked",
         advice="Pass the URI of the experiment there as PATH, or as --storage",
     )
