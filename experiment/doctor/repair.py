@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from holdfast.experiment.doctor import checkpoints, examination, storage
@@ -33,8 +34,10 @@ from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
+from holdfast.syncer.files.regular import read_regular
 from holdfast.syncer.journal.cutting import cut_off
 from holdfast.syncer.journal.journal import Journal, segment_name, segments
+from holdfast.syncer.journal.stretches import Stretch, stretch_of
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store, check_key, for_each
 from holdfast.trial.errors import TuneError
@@ -224,30 +227,38 @@ async def _download(store: Store, target: Path) -> None:
 
 
 def bring_segments(remote: Location, layout: Layout, stored: StorageTree) -> Iterator[Action]:
-    """Replace damaged and missing segments of the journal by those in storage.
+    """Replace damaged and missing segments of the journal, as far as storage has them.
 
-    Only sealed segments are published, so that the bytes there are the bytes that were here.
+    The newest one is published while it grows: the bytes here after what is published stay.
 
     Raises StorageError, OSError.
     """
-    for name in _wanted(layout.journal, stored):
-        yield put(layout.journal, _segment_in(remote, name))
+    for number, stretches in list(_wanted(layout.journal, stored)):
+        data = with_store(remote, partial(_read, stretches=stretches))
+        path = layout.journal / segment_name(number)
+        rest = read_regular(path)[len(data) :] if path.exists() else b""
+        yield put(layout.journal, Rebuilt(number=number, data=data + rest, how="from storage"))
 
 
-def _segment_in(remote: Location, name: str) -> Rebuilt:
-    data = with_store(remote, lambda store: store.read(f"{JOURNAL}/{name}"))
-    return Rebuilt(number=int(Path(name).stem), data=data, how="from storage")
+async def _read(store: Store, stretches: list[Stretch]) -> bytes:
+    parts = [(await store.read(f"{JOURNAL}/{one.name}"))[: one.size] for one in stretches]
+    return b"".join(parts)
 
 
-def _wanted(journal: Path, stored: StorageTree) -> list[str]:
-    """Segments that are whole in storage, and here damaged, or missing below the newest one."""
-    here = {segment_name(number) for number in segments(journal)}
-    damaged = {segment.name for segment in read_segments(journal) if not segment.is_whole}
-    newest = max(here, default="")
-    published = set(stored.segments) - set(stored.bad_segments)
-    return sorted(
-        name for name in published if name in damaged or (name not in here and name < newest)
-    )
+def _wanted(journal: Path, stored: StorageTree) -> Iterator[tuple[int, list[Stretch]]]:
+    """The segments of which storage has more than can be read here, and those that are missing
+    here below the newest one."""
+    here = segments(journal)
+    readable = {part.number: part.end for part in read_segments(journal) if not part.is_whole}
+    known = sorted(map(stretch_of, stored.segments.values()), key=lambda one: one.end)
+    for number in {stretch.segment for stretch in known}:
+        stretches = [stretch for stretch in known if stretch.segment == number]
+        ends = [stretch.end for stretch in stretches]
+        is_whole = [stretch.start for stretch in stretches] == [0, *ends[:-1]]
+        is_sound = stored.bad_segments.keys().isdisjoint(stretch.name for stretch in stretches)
+        is_missing = number not in here and number < max(here, default=0)
+        if is_whole and is_sound and (is_missing or readable.get(number, ends[-1]) < ends[-1]):
+            yield number, stretches
 
 
 def seal(journal: Path, parts: Sequence[Chapter]) -> Iterator[Action]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,7 +24,9 @@ from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.events import CheckpointLost
 from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.journal.journal import Journal
+from holdfast.syncer.journal.head import encode_head, parse_head
+from holdfast.syncer.journal.journal import Journal, read_segment
+from holdfast.syncer.journal.stretches import Stretch
 from holdfast.syncer.stores.location import Location
 from tests.rig import checker
 from tests.rig.patient import TEMPORARY, healthy
@@ -346,6 +349,60 @@ def test_a_journal_whose_start_is_unreadable_is_taken_from_there(
     assert path.read_bytes() == sound
     assert (here / "journal" / "000001.log").read_bytes() == newest_segment
     assert bool(list((here / "journal").glob("000000.cut-0"))) is (damage != "missing")
+
+
+def publish_in_two_stretches(there: Path, *, without: int) -> None:
+    """As storage has a segment that still grows; its last `without` records are not published."""
+    path = there / "journal" / "000000.log"
+    data, head = path.read_bytes(), parse_head((there / "head.json").read_bytes())
+    ends = [end for _, end in read_segment(path.parent, 0)]
+    stretches = []
+    for start, end in ((0, ends[1]), (ends[1], ends[-1 - without])):
+        part = data[start:end]
+        stretch = Stretch(segment=0, start=start, size=len(part), crc32=zlib.crc32(part))
+        (path.parent / stretch.name).write_bytes(part)
+        stretches.append(stretch)
+    kept = {name: head[name] for name in ("experiment_id", "epoch")}
+    (there / "head.json").write_bytes(encode_head(**kept, stretches=stretches))
+
+
+@pytest.mark.parametrize("at", [100, 4000])
+def test_a_segment_that_is_stored_in_stretches_is_taken_from_there(
+    case: DoctorTarget, here: Path, there: Path, at: int
+) -> None:
+    """The records that were written after the publication stay."""
+    publish_in_two_stretches(there, without=2)
+    path = here / "journal" / "000000.log"
+    sound = path.read_bytes()
+    path.write_bytes(sound[:at] + b"?" + sound[at + 1 :])
+    report = repair(case, SETTINGS)
+    assert "from storage" in report.actions[0].what
+    assert not [f for f in report.findings if f.kind.startswith("journal")]
+    assert path.read_bytes() == sound
+
+
+def test_a_torn_segment_keeps_what_is_not_published(
+    case: DoctorTarget, here: Path, there: Path
+) -> None:
+    publish_in_two_stretches(there, without=2)
+    path = sorted((here / "journal").glob("*.log"))[0]
+    sound = path.read_bytes()
+    path.write_bytes(sound + bytes(3))
+    report = repair(case, SETTINGS)
+    assert not [action for action in report.actions if "from storage" in action.what]
+    assert path.read_bytes() == sound
+
+
+def test_a_segment_that_is_missing_here_is_joined_from_its_stretches(
+    case: DoctorTarget, here: Path, there: Path
+) -> None:
+    publish_in_two_stretches(there, without=0)
+    path = here / "journal" / "000000.log"
+    sound = path.read_bytes()
+    Journal(here / "journal", fresh=True).close()
+    path.unlink()
+    assert "from storage" in repair(case, SETTINGS).actions[0].what
+    assert path.read_bytes() == sound
 
 
 def test_a_checkpoint_comes_with_its_empty_folders(tmp_path: Path) -> None:

@@ -169,8 +169,8 @@ def test_each_domain_has_its_distribution() -> None:
     ("domain", "advice"),
     [
         (tune.randn(), "bounds"),
-        (tune.qloguniform(0.1, 1, 0.1), "leave out its q"),
-        (tune.qlograndint(1, 9, 2), "leave out its q"),
+        (tune.qloguniform(0.1, 1, 0.1), "omit q"),
+        (tune.qlograndint(1, 9, 2), "omit q"),
     ],
 )
 def test_what_optuna_has_no_distribution_for_is_named(domain: Any, advice: str) -> None:
