@@ -37,7 +37,7 @@ _unforced = Unforced()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileFact:
-    """Size in bytes, and the hexadecimal checksum; None after a mere scan."""
+    """Size in bytes, and the hexadecimal checksum; None if a manifest does not have it."""
 
     size: int
     checksum: str | None
@@ -156,46 +156,33 @@ def _of_other_version(version: object) -> str:
     )
 
 
-def scan(directory: str | os.PathLike[str]) -> Manifest:
-    """The files and sizes of a directory, without reading them (`checksum` is None)."""
-    return _build(
-        directory, lambda found: FileFact(size=os.stat(found.path).st_size, checksum=None)
-    )
-
-
 def hash_directory(
-    directory: str | os.PathLike[str],
-    *,
-    durable: bool = False,
-    on_file: Callable[[int], None] = lambda count: None,
+    directory: str | os.PathLike[str], *, on_file: Callable[[int], None] = lambda count: None
 ) -> Manifest:
-    """Read and hash every file; with `durable` also fsync each one and every folder.
+    """Read and hash every file, and force each one and every folder to the disk.
 
     `on_file` is called after each file with the number of files so far. Raises StorageError naming
     a file that cannot be read, DirectoryMissing, UnusableFile, and BytesLost for a file that the
     disk refused and that memory no longer has.
     """
-    done = 0
-
-    def fact_of(found: TreeEntry) -> FileFact:
-        nonlocal done
-        fact = _hash_file(found.path, durable=durable)
-        done += 1
-        on_file(done)
-        return fact
-
-    manifest = _build(directory, fact_of)
-    if durable:
-        for found in walk(directory, "fsync"):
-            if found.is_dir:
-                _force_folder(found.path)
-        _force_folder(os.fspath(directory))
-    return manifest
-
-
-def _force_folder(path: str) -> None:
-    with os_errors("force to the disk", path):
-        fsync_dir(path)
+    files: dict[str, FileFact] = {}
+    folders: dict[str, str] = {}
+    for found in walk(directory, "read"):
+        if found.is_dir:
+            folders[found.name] = found.path
+            continue
+        with os_errors("read", found.path):
+            try:
+                files[found.name] = _hash_file(found.path, durable=True)
+            except PermissionError as error:
+                cause = "this file cannot be read (permission denied)"
+                raise UnusableFile("read", found.path, cause) from error
+        on_file(len(files))
+    for path in (*folders.values(), os.fspath(directory)):
+        with os_errors("force to the disk", path):
+            fsync_dir(path)
+    holding = {name.rpartition("/")[0] for name in files.keys() | folders.keys()}
+    return Manifest(files=files, empty_folders=tuple(sorted(folders.keys() - holding)))
 
 
 def write(
@@ -205,7 +192,7 @@ def write(
     progress: TrialProgress | None = None,
 ) -> Manifest:
     """Hash the directory durably (unless its manifest is given) and write its manifest last."""
-    hashed = manifest if manifest is not None else hash_directory(directory, durable=True)
+    hashed = manifest if manifest is not None else hash_directory(directory)
     made = replace(hashed, progress=progress)
     with os_errors("write the manifest of", os.fspath(directory)):
         write_atomic(os.path.join(directory, MANIFEST_NAME), made.to_bytes())
@@ -253,25 +240,6 @@ def _changed(found: Mapping[str, TreeEntry], manifest: Manifest) -> Iterator[str
             continue
         if _hash_file(found[name].path, algorithm=manifest.algorithm).checksum != fact.checksum:
             yield f"{name} has a different {manifest.algorithm} checksum: its bytes changed"
-
-
-def _build(
-    directory: str | os.PathLike[str], fact_of: Callable[[TreeEntry], FileFact]
-) -> Manifest:
-    files: dict[str, FileFact] = {}
-    folders: set[str] = set()
-    for found in walk(directory, "read"):
-        if found.is_dir:
-            folders.add(found.name)
-        else:
-            with os_errors("read", found.path):
-                try:
-                    files[found.name] = fact_of(found)
-                except PermissionError as error:
-                    cause = "this file cannot be read (permission denied)"
-                    raise UnusableFile("read", found.path, cause) from error
-    holding = {name.rpartition("/")[0] for name in files.keys() | folders}
-    return Manifest(files=files, empty_folders=tuple(sorted(folders - holding)))
 
 
 def _hash_file(path: str, *, durable: bool = False, algorithm: str = ALGORITHM) -> FileFact:

@@ -21,8 +21,13 @@ from holdfast.syncer.checkpoint.reading import LOCK_WORKERS
 from holdfast.syncer.errors import StorageError, StorageRefused
 from holdfast.syncer.files.durable import opened
 from holdfast.syncer.files.regular import regular_descriptor
-from holdfast.syncer.uploader.lock_copies import original_of
-from holdfast.syncer.uploader.lock_holder import Holder, holder_of, is_alive, kernels_holder_of
+from holdfast.syncer.uploader.lock_holder import (
+    Holder,
+    holder_of,
+    is_alive,
+    kernels_holder_of,
+    original_of,
+)
 
 __all__ = ["ExperimentLock", "LockLost", "Locked", "check_ownership", "is_alive"]
 

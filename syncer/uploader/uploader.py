@@ -159,7 +159,7 @@ class Uploader:
         with os_errors("commit", str(directory)):
             for above in (directory.parent, self._settings.root):
                 fsync_dir(above)
-        made = manifest.hash_directory(directory, durable=True, on_file=furthest.reached)
+        made = manifest.hash_directory(directory, on_file=furthest.reached)
         return manifest.write(directory, made, progress=progress)
 
     async def _look_for(self, folder: str) -> None:

@@ -17,15 +17,15 @@ from holdfast.syncer.errors import (
     StorageUnavailable,
 )
 from holdfast.syncer.files.durable import is_leftover
-from holdfast.syncer.stores.s3.body import Body, from_source, read_body, read_source
+from holdfast.syncer.stores.s3.body import Body, download, from_source, read_body, read_source
 from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket, open_direct
 from holdfast.syncer.stores.s3.delete import Deletion
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translated
-from holdfast.syncer.stores.s3.get import download
 from holdfast.syncer.stores.s3.multipart import (
     MULTIPART_FROM_BYTES,
     Multipart,
     PartRequest,
+    UnfinishedUploads,
     abort,
     part_bytes,
 )
@@ -49,7 +49,6 @@ from holdfast.syncer.stores.s3.put import (
     is_etag_of,
     put_whole,
 )
-from holdfast.syncer.stores.s3.unfinished import UnfinishedUploads
 from holdfast.syncer.stores.store import (
     DOWNLOAD_ATTEMPTS,
     LOOKUP_S,

@@ -7,7 +7,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.scheduler.policies.quantile import RunningQuantile
+from holdfast.scheduler.policies.asha import RunningQuantile
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.just(-math.inf)
 

@@ -44,12 +44,6 @@ def test_a_written_manifest_verifies_and_reads_back(checkpoint: Path) -> None:
     }
 
 
-def test_a_scan_knows_the_sizes_without_reading(checkpoint: Path) -> None:
-    scanned = manifest.scan(checkpoint)
-    assert scanned.total_bytes == 70_003
-    assert {fact.checksum for fact in scanned.files.values()} == {None}
-
-
 def test_the_manifest_is_not_a_part_of_what_it_describes(checkpoint: Path) -> None:
     assert manifest.write(checkpoint) == manifest.write(checkpoint)
     (checkpoint / ".tmp-0123456789abcdef").write_bytes(b"what a crash left")
@@ -189,7 +183,7 @@ def test_a_symlink_counts_as_what_it_leads_to(checkpoint: Path, tmp_path: Path) 
 def test_a_symlink_that_leads_back_is_named(checkpoint: Path, target: str) -> None:
     (checkpoint / "nested" / "deeper" / "loop").symlink_to(checkpoint / target)
     with pytest.raises(UnusableFile, match="nested/deeper/loop: this symlink leads to a folder"):
-        manifest.scan(checkpoint)
+        manifest.hash_directory(checkpoint)
 
 
 def test_two_folders_that_link_to_each_other_are_a_loop(tmp_path: Path) -> None:
@@ -197,7 +191,7 @@ def test_two_folders_that_link_to_each_other_are_a_loop(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         (tmp_path / name / "link").symlink_to(tmp_path / other)
     with pytest.raises(UnusableFile, match="this symlink leads to a folder that it is in"):
-        manifest.scan(tmp_path / "a")
+        manifest.hash_directory(tmp_path / "a")
 
 
 def test_two_links_to_one_folder_are_no_loop(tmp_path: Path) -> None:
@@ -206,13 +200,13 @@ def test_two_links_to_one_folder_are_no_loop(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     for name in ["one", "two"]:
         (tmp_path / "a" / name).symlink_to(tmp_path / "shared")
-    assert set(manifest.scan(tmp_path / "a").files) == {"one/x", "two/x"}
+    assert set(manifest.hash_directory(tmp_path / "a").files) == {"one/x", "two/x"}
 
 
 def test_a_dangling_symlink_is_named(checkpoint: Path) -> None:
     (checkpoint / "gone").symlink_to("no such file")
     with pytest.raises(UnusableFile, match="gone: this symlink points to 'no such file'"):
-        manifest.scan(checkpoint)
+        manifest.hash_directory(checkpoint)
 
 
 def test_a_pipe_is_named_and_not_waited_for(checkpoint: Path) -> None:
@@ -224,7 +218,7 @@ def test_a_pipe_is_named_and_not_waited_for(checkpoint: Path) -> None:
 def test_a_name_that_is_not_utf8_is_shown(checkpoint: Path) -> None:
     os.close(os.open(os.fsencode(checkpoint) + b"/caf\xe9", os.O_CREAT | os.O_WRONLY))
     with pytest.raises(UnusableFile, match=r"b'caf\\xe9' is not UTF-8"):
-        manifest.scan(checkpoint)
+        manifest.hash_directory(checkpoint)
 
 
 def test_an_unreadable_file_is_named(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,10 +239,10 @@ def test_an_unreadable_file_is_named(checkpoint: Path, monkeypatch: pytest.Monke
 
 def test_what_is_not_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DirectoryMissing, match="nowhere"):
-        manifest.scan(tmp_path / "nowhere")
+        manifest.hash_directory(tmp_path / "nowhere")
     (tmp_path / "file").write_bytes(b"x")
     with pytest.raises(UnusableFile, match="not a directory"):
-        manifest.scan(tmp_path / "file")
+        manifest.hash_directory(tmp_path / "file")
 
 
 def test_an_empty_directory_is_a_whole_checkpoint(tmp_path: Path) -> None:

@@ -61,9 +61,9 @@ def test_a_file_for_which_no_answer_came_is_rewritten_too(folder: Path, disk: Di
     before = inodes(folder)
     disk.refuses, disk.refusal = 1, NoAnswer(errno.ETIMEDOUT, "the disk has not answered")
     with pytest.raises(DiskSilent):
-        manifest.hash_directory(folder, durable=True)
+        manifest.hash_directory(folder)
     assert inodes(folder) == before
-    manifest.hash_directory(folder, durable=True)
+    manifest.hash_directory(folder)
     assert len(inodes(folder) & before) == 1
 
 
