@@ -310,8 +310,8 @@ def _require(condition: bool, name: str, what: str, given: object) -> None:
 
 
 def _count(name: str, value: object, least: int) -> int:
-    is_count = isinstance(value, int) and not isinstance(value, bool)
-    _require(is_count and value >= least, name, f"a whole number, {least} or more", value)  # type: ignore[operator]
+    fits = isinstance(value, int) and not isinstance(value, bool) and value >= least
+    _require(fits, name, f"a whole number, {least} or more", value)
     assert isinstance(value, int)
     return value
 

@@ -24,14 +24,6 @@ class DEHBScheduler(Judging):
     Raises InvalidConfig.
     """
 
-    def __init__(
-        self,
-        time_attr: str = "training_iteration",
-        metric: str | None = None,
-        mode: str | None = None,
-    ) -> None:
-        super().__init__(time_attr, metric, mode)
-
     def judge(
         self, view: View, event: TrialReported, time: float, value: float
     ) -> Sequence[Decision]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
@@ -95,12 +96,11 @@ class Mutation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explored:
-    """A new config; `asked` lists the parameters for which the user's function must still be
-    called."""
+class Proposal:
+    """A new config; with `asked`, `Population.completed` must complete it."""
 
-    config: dict[str, Any]
-    asked: tuple[Path, ...] = ()
+    config: Mapping[str, Any]
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 def mutations_of(given: Any) -> tuple[Mutation, ...]:
@@ -112,17 +112,17 @@ def mutations_of(given: Any) -> tuple[Mutation, ...]:
     return tuple(_mutations(given, ()))
 
 
-def fill(config: Mapping[str, Any], mutations: Sequence[Mutation], chance: Chance) -> Explored:
+def fill(config: Mapping[str, Any], mutations: Sequence[Mutation], chance: Chance) -> Proposal:
     """Draw values for the parameters that `config` lacks and has a place for."""
-    filled, asked = dict(config), list[Path]()
+    filled, functions = dict(config), list[str]()
     for mutation in mutations:
         if not is_lacking(config, mutation.path):
             continue
         if mutation.function is not None:
-            asked.append(mutation.path)
+            functions.append(mutation.name)
         else:
             filled = put(filled, mutation.path, mutation.draw(chance))
-    return Explored(config=filled, asked=tuple(asked))
+    return _proposal(filled, functions)
 
 
 def explore(
@@ -132,14 +132,14 @@ def explore(
     *,
     resample_probability: float,
     factors: Sequence[float],
-) -> Explored:
+) -> Proposal:
     """Return a neighbour of `config`: each parameter is resampled with that probability, else
     moved.
 
     A parameter that the config lacks, or that has no neighbours, is resampled; one that has no
     place in this config stays out.
     """
-    explored, asked = dict(config), list[Path]()
+    explored, functions = dict(config), list[str]()
     for mutation in mutations:
         if not has_room(config, mutation.path):
             continue
@@ -148,10 +148,15 @@ def explore(
         if mutation.knows(value) and not resamples:
             explored = put(explored, mutation.path, mutation.moved(value, chance, factors))
         elif mutation.function is not None:
-            asked.append(mutation.path)
+            functions.append(mutation.name)
         else:
             explored = put(explored, mutation.path, mutation.draw(chance))
-    return Explored(config=explored, asked=tuple(asked))
+    return _proposal(explored, functions)
+
+
+def _proposal(config: dict[str, Any], functions: Sequence[str]) -> Proposal:
+    """`functions` are the parameters for which the user's function must still be called."""
+    return Proposal(config=config, asked={"functions": functions} if functions else {})
 
 
 def get(config: Any, path: Path) -> Any:

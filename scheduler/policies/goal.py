@@ -63,7 +63,12 @@ class Judging(TrialScheduler):
     goal: Goal
     _has_told_oddity = False
 
-    def __init__(self, time_attr: str, metric: str | None, mode: str | None) -> None:
+    def __init__(
+        self,
+        time_attr: str = "training_iteration",
+        metric: str | None = None,
+        mode: str | None = None,
+    ) -> None:
         """Raise InvalidConfig if a setting is not valid."""
         name = type(self).__name__
         require(mode is None or mode in MODES, f"{name}(mode={mode!r}): pass 'min' or 'max'")

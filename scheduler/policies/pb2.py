@@ -9,9 +9,9 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.policies.bandit import Measurement, most_promising
-from holdfast.scheduler.policies.exploring import Path, get, has_room, is_lacking, put
+from holdfast.scheduler.policies.exploring import Path, Proposal, get, has_room, is_lacking, put
 from holdfast.scheduler.policies.goal import is_finite_number
-from holdfast.scheduler.policies.population import Population, Proposal
+from holdfast.scheduler.policies.population import Population
 from holdfast.scheduler.policy import View
 from holdfast.trial.errors import require
 from holdfast.trial.trial import Trial
@@ -114,7 +114,7 @@ class PB2(Population):
         lacking = [bound for bound in self._bounds if is_lacking(config, bound.path)]
         for bound in lacking:
             config = bound.put(config, chance.random())
-        return Proposal(config=config, asked={}) if lacking else None
+        return Proposal(config=config) if lacking else None
 
     def note(self, trial: Trial, time: float, score: float) -> None:
         then, before = self._known.pop(trial.trial_id, (time, score))

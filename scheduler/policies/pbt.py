@@ -8,18 +8,17 @@ from typing import Any, Self
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.exploring import (
-    Explored,
     Mutation,
+    Proposal,
     explore,
     fill,
     mutations_of,
     put,
 )
 from holdfast.scheduler.policies.goal import check_number, is_finite_number
-from holdfast.scheduler.policies.population import Population, Proposal
+from holdfast.scheduler.policies.population import Population
 from holdfast.scheduler.policy import View
 from holdfast.trial.errors import require
-from holdfast.trial.values import key_name
 
 
 class PopulationBasedTraining(Population):
@@ -104,17 +103,15 @@ class PopulationBasedTraining(Population):
 
     def first(self, config: Mapping[str, Any], chance: Chance) -> Proposal | None:
         filled = fill(config, self._mutations, chance)
-        return None if filled == Explored(config=dict(config)) else _proposal(filled)
+        return None if filled == Proposal(config=dict(config)) else filled
 
     def next(self, view: View, trial_id: str, source: str, chance: Chance) -> Proposal:
-        return _proposal(
-            explore(
-                view.trials[source].config,
-                self._mutations,
-                chance,
-                resample_probability=self._resample_probability,
-                factors=self._factors,
-            )
+        return explore(
+            view.trials[source].config,
+            self._mutations,
+            chance,
+            resample_probability=self._resample_probability,
+            factors=self._factors,
         )
 
     def completed(self, config: dict[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,8 +120,3 @@ class PopulationBasedTraining(Population):
             if mutation.name in wanted:
                 config = put(config, mutation.path, mutation.ask(config))
         return config
-
-
-def _proposal(explored: Explored) -> Proposal:
-    names = [key_name(path) for path in explored.asked]
-    return Proposal(config=explored.config, asked={"functions": names} if names else {})

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-from holdfast.dataclass import dataclass
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies import members
+from holdfast.scheduler.policies.exploring import Proposal
 from holdfast.scheduler.policies.goal import Judging, check_number
 from holdfast.scheduler.policies.members import Member
 from holdfast.scheduler.policy import (
@@ -35,14 +35,6 @@ from holdfast.trial.absent import names_text, near_text
 from holdfast.trial.domains import below
 from holdfast.trial.errors import require
 from holdfast.trial.trial import Status, Trial
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
-    """A new config; with `asked`, `Population.completed` must complete it."""
-
-    config: Mapping[str, Any]
-    asked: Mapping[str, Any]
 
 
 class Population(Judging):

@@ -51,8 +51,8 @@ def unread(directory: str | os.PathLike[str]) -> Iterator[None]:
     readers."""
     descriptor = _open_directory(directory)
     try:
-        if descriptor is not None:
-            _exclude(descriptor, directory)
+        if descriptor is not None and not _locks(descriptor, fcntl.LOCK_EX):
+            raise BeingRead("remove", os.fspath(directory), "it is being read")
         yield
     finally:
         _leave(descriptor, os.getpid())
@@ -84,7 +84,8 @@ def _enter(directory: str, operation: str) -> int | None:
     """A descriptor with a shared lock on the directory; None if it cannot be locked."""
     while (descriptor := _open_directory(directory)) is not None:
         try:
-            _share(descriptor, directory, operation)
+            if not _locks(descriptor, fcntl.LOCK_SH):
+                raise missing(directory, operation, "it is being removed")
             if _is_still(descriptor, directory, operation):
                 _check_whole(directory, operation)
                 return descriptor
@@ -102,22 +103,15 @@ def _enter(directory: str, operation: str) -> int | None:
     return None
 
 
-def _share(descriptor: int, directory: str, operation: str) -> None:
+def _locks(descriptor: int, how: int) -> bool:
+    """Take a lock without waiting; return False if another process holds one."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise missing(directory, operation, "it is being removed") from error
+        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     except OSError:
-        return  # this file system has no locks
-
-
-def _exclude(descriptor: int, directory: str | os.PathLike[str]) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BeingRead("remove", os.fspath(directory), "it is being read") from error
-    except OSError:
-        return  # this file system has no locks
+        pass  # this file system has no locks
+    return True
 
 
 def _is_still(descriptor: int, directory: str, operation: str) -> bool:

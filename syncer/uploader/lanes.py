@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
-from types import TracebackType
 from typing import Any, Self
 
 from holdfast.syncer.errors import StorageError, innermost
@@ -31,15 +30,10 @@ class Lanes:
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         for task in list(self._under_way):
             task.cancel()
-        await self._group.__aexit__(None, None, None)  # without `error`, it does not wrap it
+        await self._group.__aexit__(None, None, None)  # without the error, it does not wrap it
 
     @property
     def under_way(self) -> Collection[asyncio.Task[None]]:

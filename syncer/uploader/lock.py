@@ -115,18 +115,18 @@ class ExperimentLock:
 
     def _take(self, deadline_s: float) -> None:
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_taken = _locks(self._fd)
         except OSError as error:
-            if not isinstance(error, BlockingIOError):
-                raise StorageRefused(
-                    "lock",
-                    str(self._path),
-                    error.strerror or str(error),
-                    "This file system has no locks: set RAY_AIR_LOCAL_CACHE_DIR to a directory on "
-                    "a local disk",
-                ) from error
-            if self._is_run() or not _wait_for(self._fd, fcntl.LOCK_EX, deadline_s):
-                raise self._locked(f"{holder_of(self._path, self._fd)} is using it") from None
+            raise StorageRefused(
+                "lock",
+                str(self._path),
+                error.strerror or str(error),
+                "This file system has no locks: set RAY_AIR_LOCAL_CACHE_DIR to a directory on a "
+                "local disk",
+            ) from error
+        if is_taken or (not self._is_run() and _wait_for(self._fd, fcntl.LOCK_EX, deadline_s)):
+            return
+        raise self._locked(f"{holder_of(self._path, self._fd)} is using it")
 
     def _is_run(self) -> bool:
         """Whether a live controller holds the lock. The file may also name a live process that
@@ -218,11 +218,7 @@ def _open(path: Path) -> int:
 
 def _wait_for(fd: int, how: int, deadline_s: float) -> bool:
     """Wait for the lock. A thread waits in `flock`, which has no deadline."""
-    try:
-        fcntl.flock(fd, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pass
-    else:
+    if _locks(fd, how):
         return True
     waiting = os.dup(fd)
     taken = threading.Event()

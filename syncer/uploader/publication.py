@@ -111,11 +111,9 @@ class Publication:
 
     async def _extend_segment(self, number: int, upto: int | None) -> None:
         """Upload the segment up to an offset; None if it is complete: all of it."""
-        is_complete = upto is None
-        if upto is None:
+        is_complete, size = upto is None, upto
+        if size is None:
             size = await threads.call(partial(segment_size, self._journal, number))
-        else:
-            size = upto
         self._published.setdefault(number, [])
         while (start := self._next_start(number, size, is_complete=is_complete)) is not None:
             end = min(size, start + LARGEST_PUT)

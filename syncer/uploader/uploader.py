@@ -261,11 +261,8 @@ class Uploader:
         sizes: dict[str, dict[str, int]] = {}
         for entry in await storage.list(folder):
             name, _, inside = entry.key.removeprefix(f"{folder}/").partition("/")
-            if (
-                inside
-                and self._settings.is_checkpoint(name)
-                and _in_order(name) >= _in_order(first)
-            ):
+            is_wanted = self._settings.is_checkpoint(name) and _in_order(name) >= _in_order(first)
+            if inside and is_wanted:
                 sizes.setdefault(name, {})[inside] = entry.size
         if not sizes:
             await storage.check(at_once=True)  # it may be an empty mount point

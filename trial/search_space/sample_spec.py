@@ -74,11 +74,9 @@ class Spec(ConfigView):
         return ConfigView(self._values, self._missed)
 
     def __getitem__(self, key: str) -> Any:
-        return (
-            self.config
-            if key == "config" and key not in self._values
-            else super().__getitem__(key)
-        )
+        if key == "config" and key not in self._values:
+            return self.config
+        return super().__getitem__(key)
 
 
 def detach(value: Any) -> Any:

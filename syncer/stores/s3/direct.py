@@ -150,18 +150,13 @@ def _way(request: Any, bucket: str) -> _Way | None:
     given = request.headers.get("Authorization", "")
     scope = _SCOPE.match(given.decode() if isinstance(given, bytes) else given)
     parts = urlsplit(request.url)
-    base = next(
-        (
-            base
-            for base, is_it in (
-                ("/", parts.netloc.startswith(f"{bucket}.")),
-                (f"/{bucket}/", parts.path.startswith(f"/{bucket}/")),
-            )
-            if is_it
-        ),
-        None,
-    )
-    if scope is None or base is None or get_environ_proxies(request.url):
+    if parts.netloc.startswith(f"{bucket}."):
+        base = "/"
+    elif parts.path.startswith(f"/{bucket}/"):
+        base = f"/{bucket}/"
+    else:
+        return None
+    if scope is None or get_environ_proxies(request.url):
         return None
     return _Way(scheme=parts.scheme, host=parts.netloc, base=base, region=scope[1])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -235,16 +235,17 @@ class S3Store:
 
     async def get(self, key: str, target: Path) -> int:
         bucket_key = self._bucket_key(key)
-        for attempt in range(1, DOWNLOAD_ATTEMPTS + 1):
-            try:
-                # botocore retries requests, but not bodies that end early.
-                return await self._call(
-                    "get", key, lambda s3: download(s3, bucket_key, target), _OWN_DEADLINE
-                )
-            except StorageUnavailable:
-                if attempt == DOWNLOAD_ATTEMPTS:
-                    raise
-        raise AssertionError("the loop above returns or raises")
+
+        async def attempt() -> int:
+            return await self._call(
+                "get", key, lambda s3: download(s3, bucket_key, target), _OWN_DEADLINE
+            )
+
+        for _ in range(DOWNLOAD_ATTEMPTS - 1):
+            # botocore retries requests, but not bodies that end early.
+            with suppress(StorageUnavailable):
+                return await attempt()
+        return await attempt()
 
     async def read(self, key: str) -> bytes:
         bucket_key = self._bucket_key(key)

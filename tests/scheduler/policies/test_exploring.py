@@ -1,12 +1,13 @@
 """The new value of a parameter: a neighbour of the old one, or a new draw."""
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from holdfast.scheduler.chance import Chance
-from holdfast.scheduler.policies.exploring import Explored, explore, fill, mutations_of
+from holdfast.scheduler.policies.exploring import Proposal, explore, fill, mutations_of
 from holdfast.scheduler.policies.pbt import PopulationBasedTraining
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.space import (
@@ -22,7 +23,7 @@ from holdfast.trial.space import (
 
 def explored(
     mutations: dict[str, Any], config: dict[str, Any], *, resample: float, times: int = 40
-) -> list[dict[str, Any]]:
+) -> list[Mapping[str, Any]]:
     made = mutations_of(mutations)
     return [
         explore(
@@ -94,7 +95,7 @@ def test_what_a_config_lacks_is_filled_and_the_users_functions_are_left_to_be_as
     mutations = mutations_of({"lr": uniform(0, 1), "net": {"width": lambda: 3, "act": ["a"]}})
     filled = fill({"lr": 5.0}, mutations, Chance("0"))
     assert filled.config == {"lr": 5.0, "net": {"act": "a"}}
-    assert filled.asked == (("net", "width"),)
+    assert filled.asked == {"functions": ["net/width"]}
 
 
 @pytest.mark.parametrize("config", [{"net": "none"}, {"net": None}, {"net": {"cell": 3}}])
@@ -102,9 +103,9 @@ def test_what_stands_inside_of_a_choice_is_given_only_to_a_config_that_has_chose
     config: dict[str, Any],
 ) -> None:
     mutations = mutations_of({"net": {"cell": {"width": [4, 8], "act": lambda: "relu"}}})
-    assert fill(config, mutations, Chance("0")) == Explored(config=config)
+    assert fill(config, mutations, Chance("0")) == Proposal(config=config)
     moved = explore(config, mutations, Chance("0"), resample_probability=0.5, factors=(1.2,))
-    assert moved == Explored(config=config)
+    assert moved == Proposal(config=config)
 
 
 @pytest.mark.parametrize(

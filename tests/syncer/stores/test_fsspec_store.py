@@ -192,13 +192,13 @@ async def test_after_a_batch_that_was_given_up_no_put_of_its_files_overtakes_it(
     store = there.store()
     there.stalls_at = "bucket/0001"
     ends: list[Callable[[], None]] = []
-    put_each = store._calls.put_each
+    put_each = store._put_each
 
     async def slow_to_end(contents: Any, for_s: float, answered: Any, ended: Any) -> None:
         ends.append(ended)
         await put_each(contents, for_s, answered, lambda: None)
 
-    monkeypatch.setattr(store._calls, "put_each", slow_to_end)
+    monkeypatch.setattr(store, "_put_each", slow_to_end)
     sources = files(tmp_path, 3)
     batch = asyncio.create_task(store.put_batch(sources, for_s=60, stored=lambda *_: None))
     await asyncio.to_thread(there.stalled.wait)
