@@ -7,9 +7,7 @@ reports this as soon as it is certain, and names the rank.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.checkpoint import CheckpointUploadMode
@@ -23,61 +21,28 @@ _STRICTEST_FIRST = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankReport:
-    """One rank's `report()`.
-
-    `has_files`: it has staged its part of a checkpoint; `upload` is the mode that it asked for.
-    Times are as in `Reported`.
-    """
-
-    rank: int
-    iteration: int
-    metrics: Mapping[str, Any]
-    timestamp: float
-    time_this_iter_s: float
-    time_total_s: float
-    has_files: bool = False
-    upload: CheckpointUploadMode = CheckpointUploadMode.ASYNC
-
-    @classmethod
-    def of(cls, rank: int, event: Reported) -> RankReport:
-        """The report of a rank whose worker posted `event`."""
-        checkpoint = event.checkpoint
-        return cls(
-            rank=rank,
-            iteration=event.iteration,
-            metrics=event.metrics,
-            timestamp=event.timestamp,
-            time_this_iter_s=event.time_this_iter_s,
-            time_total_s=event.time_total_s,
-            has_files=checkpoint is not None,
-            upload=checkpoint.upload if checkpoint else CheckpointUploadMode.ASYNC,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Met:
-    """All ranks have reported; `reports` are in the order of ranks."""
+    """All ranks have reported; `reports` has one of each rank, in order."""
 
-    reports: tuple[RankReport, ...]
+    reports: tuple[Reported, ...]
 
     @property
     def parts(self) -> tuple[int, ...]:
         """The ranks with files of the checkpoint; empty if there is no checkpoint."""
-        return tuple(report.rank for report in self.reports if report.has_files)
+        return tuple(rank for rank, one in enumerate(self.reports) if one.checkpoint is not None)
 
     @property
     def upload(self) -> CheckpointUploadMode:
         """The upload mode of the checkpoint: the strongest that a rank asked for."""
-        asked = {report.upload for report in self.reports if report.has_files}
+        asked = {one.checkpoint.upload for one in self.reports if one.checkpoint is not None}
         return next(mode for mode in _STRICTEST_FIRST if mode in asked)
 
     @property
     def other_keys(self) -> dict[int, tuple[str, ...]]:
         """By rank: the metrics that only it or only rank 0 has reported."""
         first = self.reports[0].metrics.keys()
-        differing = {r.rank: tuple(sorted(first ^ r.metrics.keys())) for r in self.reports}
-        return {rank: keys for rank, keys in differing.items() if keys}
+        differing = [tuple(sorted(first ^ one.metrics.keys())) for one in self.reports]
+        return {rank: keys for rank, keys in enumerate(differing) if keys}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +73,7 @@ class Barrier:
     def __init__(self, ranks: int, iteration: int) -> None:
         self.iteration = iteration
         self._at = [_At.WORK] * ranks
-        self._reports: dict[int, RankReport] = {}
+        self._reports: dict[int, Reported] = {}
 
     @property
     def missing(self) -> tuple[int, ...]:
@@ -117,16 +82,16 @@ class Barrier:
             return ()
         return tuple(rank for rank, at in enumerate(self._at) if at is _At.WORK)
 
-    def reported(self, report: RankReport) -> Outcome | None:
-        """Record a rank's report.
+    def reported(self, rank: int, report: Reported) -> Outcome | None:
+        """Record a rank's report; with a `checkpoint`, it has staged its part of one.
 
         Raises ValueError if it is impossible: a rank that waits or has returned cannot report, and
         each rank counts its reports.
         """
-        if self._at[report.rank] is not _At.WORK or report.iteration != self.iteration + 1:
-            raise ValueError(f"rank {report.rank} must report iteration {self.iteration + 1}")
-        self._at[report.rank] = _At.BARRIER
-        self._reports[report.rank] = report
+        if self._at[rank] is not _At.WORK or report.iteration != self.iteration + 1:
+            raise ValueError(f"rank {rank} must report iteration {self.iteration + 1}")
+        self._at[rank] = _At.BARRIER
+        self._reports[rank] = report
         return self._outcome()
 
     def returned(self, rank: int) -> Outcome | None:

@@ -114,11 +114,9 @@ def _get(at: int, name: str, field: Field[Any], scope: dict[str, Any], body: lis
     `elif`, that the field's check begins with."""
     body.append(f"  v{at} = get({name!r}, MISSING)")
     default = _default(at, field, scope)
-    if default is None:
-        body.append(f"  if v{at} is MISSING: raise KeyError(ABSENT)")
-        return "if"
-    body.append(f"  if v{at} is MISSING: v{at} = {default}")
-    return "elif"
+    absent = "raise KeyError(ABSENT)" if default is None else f"v{at} = {default}"
+    body.append(f"  if v{at} is MISSING: {absent}")
+    return "if" if default is None else "elif"
 
 
 def _check(at: int, name: str, hint: Any, step: str, scope: dict[str, Any]) -> list[str]:

@@ -94,8 +94,7 @@ class Float(Domain):
         if self.q is None:
             return _between(self.lower, self.upper, rng, log=self.log)
         first, last = self._multiples(self.q)
-        drawn = _between(first * self.q, last * self.q, rng, log=self.log)
-        return min(max(_nearest(drawn, self.q), self.lower), self.upper)
+        return self.nearest(_between(first * self.q, last * self.q, rng, log=self.log))
 
     def nearest(self, value: float) -> float:
         """The value closest to `value` that `draw` could return."""

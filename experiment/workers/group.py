@@ -9,6 +9,7 @@ consequences.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import RankWait
@@ -22,7 +23,7 @@ from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, RankFailures
 from holdfast.experiment.workers.rank_warnings import RankWarnings
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep, RankReport
+from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
@@ -191,7 +192,7 @@ class WorkerGroup:
 
     def _on_report(self, rank: int, event: Reported) -> None:
         if not self._is_ending and not self._failures.ranks:
-            self._follow(self._barrier.reported(RankReport.of(rank, event)))
+            self._follow(self._barrier.reported(rank, event))
 
     def _on_return(self, rank: int) -> None:
         self._ended.add(rank)
@@ -258,21 +259,10 @@ class WorkerGroup:
         first = met.reports[0]
         metrics = first.metrics
         if self._terms.keeps_all_metrics:
-            every = {str(report.rank): report.metrics for report in met.reports}
+            every = {str(rank): report.metrics for rank, report in enumerate(met.reports)}
             metrics = {**metrics, "ranks": every}
-        self.host.post(
-            Reported(
-                trial_id=self.assignment.trial_id,
-                attempt=self.assignment.attempt,
-                iteration=first.iteration,
-                metrics=metrics,
-                timestamp=first.timestamp,
-                time_this_iter_s=first.time_this_iter_s,
-                time_total_s=first.time_total_s,
-                checkpoint=record,
-                has_room=record is not None and self.host.has_room(self.assignment.trial_id),
-            )
-        )
+        has_room = record is not None and self.host.has_room(self.assignment.trial_id)
+        self.host.post(replace(first, metrics=metrics, checkpoint=record, has_room=has_room))
 
     def _post_return(self) -> None:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt

@@ -12,9 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import mul
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from holdfast.dataclass import dataclass
+from holdfast.trial.domains import Random
 
 Vector = Sequence[float]
 
@@ -25,10 +26,6 @@ _NOISE = 0.01
 # The paper's exploration weight beta = _C1 + log(_C2 * n), at least _C1.
 _C1, _C2 = 0.2, 0.4
 _STARTS, _STEPS = 60, 60
-
-
-class Random(Protocol):
-    def random(self) -> float: ...
 
 
 class Measurement(NamedTuple):

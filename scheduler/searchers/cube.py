@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.scheduler.searchers import axes
 from holdfast.trial.domains import Float, Normal, Random
 from holdfast.trial.search_space.parameters import Assignment, Parameter
 
@@ -18,27 +17,20 @@ Vector = tuple[float, ...]
 # The resolution of an axis.
 _PLACES: Final = range(2**40)
 _LAST: Final = 1 - 2**-53
-_TAIL: Final = 1e-9  # cut the normal distribution off at six sigma
 
 
 def value_at(parameter: Parameter, place: float) -> Any:
     """The value of the parameter at `place`; it increases with `place`."""
     if isinstance(parameter.domain, Normal):
-        domain = parameter.domain
-        inside = min(max(place, _TAIL), 1 - _TAIL)
-        return parameter.fit(NormalDist(domain.mean, domain.sd).inv_cdf(inside))
+        return axes.value_at(parameter, place)
     return parameter.draw(_Fixed(place))
 
 
 def place_of(parameter: Parameter, value: Any, rng: Random) -> float:
     """The place of `value`; if several places have that value, a random one."""
     match parameter.domain:
-        case Float(q=None, lower=lower, upper=upper, log=log):
-            ends = (value, lower, upper)
-            place, low, high = map(math.log, ends) if log else ends
-            return min(max((place - low) / (high - low), 0), _LAST)
-        case Normal(q=None, mean=mean, sd=sd):
-            return min(NormalDist(mean, sd).cdf(value), _LAST)
+        case Float(q=None) | Normal(q=None):
+            return min(axes.place(parameter, value), _LAST)
         case _:
             return _step_of(parameter, value, rng)
 

@@ -120,11 +120,6 @@ def _above(
 
 
 def _why_unusable(entry: os.DirEntry[str]) -> str:
-    if entry.is_symlink():
-        target = os.readlink(entry.path)
-        return (
-            "this is not a regular file (a pipe, socket or device)"
-            if os.path.exists(entry.path)
-            else f"this symlink points to {target!r}, which does not exist"
-        )
+    if entry.is_symlink() and not os.path.exists(entry.path):
+        return f"this symlink points to {os.readlink(entry.path)!r}, which does not exist"
     return "this is not a regular file (a pipe, socket or device)"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, ClassVar, ParamSpec, TypeVar
+from typing import BinaryIO, ClassVar, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import (
@@ -43,7 +43,6 @@ from holdfast.syncer.stores.store import (
     prune,
 )
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK}
@@ -69,46 +68,40 @@ class LocalStore(PutsAtOnce):
         create_only: bool = False,
         resumable: bool = False,
     ) -> PutResult:
-        return await self._call("put", key, self._put, check_key(key), source, create_only)
+        return await self._call("put", key, lambda: self._put(check_key(key), source, create_only))
 
     async def copy(self, source: ObjectInfo, key: str) -> PutResult:
         """Copy inside the kernel, by sharing blocks if the file system can. Not by a hard link:
         a change of one checkpoint in place must not change another."""
         original = check_key(source.key)
-        return await self._call("copy", key, self._copy, original, check_key(key))
+        return await self._call("copy", key, lambda: self._copy(original, check_key(key)))
 
     async def get(self, key: str, target: Path) -> int:
-        return await self._call("get", key, self._get, check_key(key), target)
+        return await self._call("get", key, lambda: self._get(check_key(key), target))
 
     async def read(self, key: str) -> bytes:
-        return await self._call("read", key, self._read, check_key(key))
+        return await self._call("read", key, lambda: self._read(check_key(key)))
 
     async def list(self, prefix: str = "", *, leftovers: bool = False) -> list[ObjectInfo]:
-        found = await self._call("list", prefix, self._list, folder_prefix(prefix))
+        found = await self._call("list", prefix, lambda: self._list(folder_prefix(prefix)))
         return [entry for entry in found if leftovers or not is_leftover(entry.name)]
 
     async def head(self, key: str) -> ObjectInfo | None:
-        return await self._call("head", key, self._head, check_key(key))
+        return await self._call("head", key, lambda: self._head(check_key(key)))
 
     async def delete(self, keys: Iterable[str]) -> None:
-        await self._call("delete", "", self._delete, [check_key(key) for key in keys])
+        wanted = [check_key(key) for key in keys]
+        await self._call("delete", "", lambda: self._delete(wanted))
 
     async def close(self) -> None:
         """Does nothing: the store keeps nothing open."""
 
-    async def _call(
-        self,
-        operation: str,
-        key: str,
-        perform: Callable[P, R],
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
+    async def _call(self, operation: str, key: str, perform: Callable[[], R]) -> R:
         import anyio.to_thread
 
         where = f"{self.root}/{key}" if key else str(self.root)
         try:
-            return await anyio.to_thread.run_sync(lambda: perform(*args, **kwargs))
+            return await anyio.to_thread.run_sync(perform)
         except StorageError as error:
             raise error.during(operation, where) from error
         except OSError as error:
