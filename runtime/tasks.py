@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from types import TracebackType
 from typing import Any, Self, TypeVar
 
 R = TypeVar("R")
@@ -101,14 +100,9 @@ class RunTasks(TaskScope):
         await self._group.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self.cancel()
-        # Without `error`, the group does not wrap it in an exception group.
+        # Without the error, the group does not wrap it in an exception group.
         await self._group.__aexit__(None, None, None)
 
 

@@ -6,6 +6,7 @@ import math
 from bisect import insort
 from collections import Counter, deque
 from operator import itemgetter
+from typing import Any
 
 from holdfast.experiment.progress.eta import Past
 from holdfast.experiment.progress.failure_text import cause, user_frame
@@ -96,6 +97,11 @@ def value_of(trial: Trial, metric: str | None) -> float | None:
     value = trial.row.get(metric)
     if value is None:
         value = lookup({**trial.row, **_counted(trial)}, metric)
+    return finite(value)
+
+
+def finite(value: Any) -> float | None:
+    """The value as a number; None if it is missing, not a number, NaN or infinite."""
     if type(value) not in (int, float) or not math.isfinite(value):
         return None
     return float(value)

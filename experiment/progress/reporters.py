@@ -16,6 +16,7 @@ from typing import Any
 
 from holdfast.described import Call, Construction, Described
 from holdfast.experiment.callbacks.trial_view import TrialView
+from holdfast.experiment.progress.finished_stats import finite
 from holdfast.experiment.progress.plain_tables import html_table, text_table
 from holdfast.experiment.progress.text_width import cut_apart
 from holdfast.experiment.progress.wording import duration, format_cell, format_value
@@ -312,10 +313,7 @@ def is_telling(name: str, value: object) -> bool:
 
 def _number(trial: TrialView, metric: str | None) -> float | None:
     """The value as a number; None if it is missing, NaN or infinite."""
-    value: Any = lookup(trial.last_result, metric) if metric else None
-    if type(value) not in (int, float) or not math.isfinite(value):
-        return None
-    return float(value)
+    return finite(lookup(trial.last_result, metric)) if metric else None
 
 
 def _parameter(trial: TrialView, name: str) -> Any:

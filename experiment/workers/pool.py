@@ -65,6 +65,7 @@ class WorkerPool:
         group: GroupTerms | None,
     ) -> None:
         self.launcher = host.launcher
+        self.show_line = host.show_line
         self._host = host
         self._settings = settings
         self._capacity = capacity
@@ -74,7 +75,9 @@ class WorkerPool:
         self._actors: dict[str, TrialActor | WorkerGroup] = {}
         self._held: dict[str, Allocation] = {}
         self._waiting: dict[str, tuple[Launch, CapacityRequest]] = {}
-        self._verifying: dict[str, tuple[asyncio.Task[Any], TrialActor | None]] = {}
+        self._verifying: dict[str, asyncio.Task[Any]] = {}
+        # Idle workers, by the trial whose attempt they will run.
+        self._reused: dict[str, TrialActor] = {}
         self._checkpoints = StartCheckpoints(host, layout)
         self._has_told = False
 
@@ -94,9 +97,6 @@ class WorkerPool:
         if isinstance(event, Exited):
             self._give_back(event.trial_id)
         self._host.post(event)
-
-    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
-        self._host.show_line(trial_name, pid, stream, text)
 
     def hear(self, message: Message) -> None:
         raise ValueError("only a rank sends this")
@@ -140,7 +140,8 @@ class WorkerPool:
             self._held[effect.trial_id] = self._held.pop(effect.reuse)
             reused = self._actors.pop(effect.reuse)
             assert isinstance(reused, TrialActor)  # groups are not reused
-            self._prepare(effect, reused)
+            self._reused[effect.trial_id] = reused
+            self._prepare(effect)
             return
 
         def granted(allocation: Allocation) -> None:
@@ -155,7 +156,7 @@ class WorkerPool:
             self._tell_that_it_waits(taken)
         else:
             self._held[effect.trial_id] = taken
-            self._prepare(effect, None)
+            self._prepare(effect)
 
     def halt(self, effect: Halt) -> None:
         """End an attempt, also one that waits for resources or whose checkpoint is being read."""
@@ -164,11 +165,10 @@ class WorkerPool:
         verifying = self._verifying.pop(trial_id, None)
         if waiting is not None:
             self._capacity.cancel(waiting[1])
-            self._give_up(trial_id, effect.attempt, None)
+            self._give_up(trial_id, effect.attempt)
         elif verifying is not None:
-            task, reused = verifying
-            task.cancel()
-            self._give_up(trial_id, effect.attempt, reused)
+            verifying.cancel()
+            self._give_up(trial_id, effect.attempt)
         elif trial_id in self._actors:
             self._actors[trial_id].halt(after_step=effect.after_step)
 
@@ -200,28 +200,26 @@ class WorkerPool:
             return
         del self._waiting[effect.trial_id]
         self._held[effect.trial_id] = allocation
-        self._prepare(effect, None)
+        self._prepare(effect)
 
     def _give_back(self, trial_id: str) -> None:
         held = self._held.pop(trial_id, None)
         if held is not None:
             self._capacity.give_back(held)
 
-    def _prepare(self, effect: Launch, reused: TrialActor | None) -> None:
+    def _prepare(self, effect: Launch) -> None:
         """Start the attempt, or first a task that gets its checkpoint."""
         trial = self._host.machine.trials[effect.trial_id]
         if effect.origin is not None:
-            work = self._adopt_and_start(effect, effect.origin, trial, reused)
+            work = self._adopt_and_start(effect, effect.origin, trial)
         elif self._checkpoints.has_to_look(effect, trial):
-            work = self._verify_and_start(effect, trial, reused)
+            work = self._verify_and_start(effect, trial)
         else:
-            self._start(effect, trial, reused)
+            self._start(effect, trial)
             return
-        self._verifying[effect.trial_id] = (self._host.tasks.start(work), reused)
+        self._verifying[effect.trial_id] = self._host.tasks.start(work)
 
-    async def _adopt_and_start(
-        self, effect: Launch, origin: Origin, trial: Trial, reused: TrialActor | None
-    ) -> None:
+    async def _adopt_and_start(self, effect: Launch, origin: Origin, trial: Trial) -> None:
         """Start a clone from its copy of another trial's checkpoint, or from its own if that
         fails."""
         record, problem = None, ""
@@ -238,22 +236,20 @@ class WorkerPool:
                 f"{trial.spec.name} cannot resume from checkpoint {origin.checkpoint.index} of "
                 f"{source.name} and uses its own instead: {problem}"
             )
-            self._fail_to_start(effect, problem, reused)
+            self._fail_to_start(effect, problem)
             return
         self.post(Adopted(trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=record))
         effect = replace(effect, checkpoint=record, origin=None)
-        self._start(effect, self._host.machine.trials[trial.trial_id], reused)
+        self._start(effect, self._host.machine.trials[trial.trial_id])
 
-    async def _verify_and_start(
-        self, effect: Launch, trial: Trial, reused: TrialActor | None
-    ) -> None:
+    async def _verify_and_start(self, effect: Launch, trial: Trial) -> None:
         """Drop a checkpoint that is lost: the trial resumes from a newer one that no record names,
         or from the one before."""
         try:
             verified = await self._checkpoints.verify(effect, trial)
         except CannotPrepare as failed:
             del self._verifying[trial.trial_id]
-            self._fail_setup(effect, failed.what, failed.cause, reused)
+            self._fail_setup(effect, failed.what, failed.cause)
             return
         del self._verifying[trial.trial_id]
         if verified.lost and effect.checkpoint is not None:
@@ -266,48 +262,47 @@ class WorkerPool:
             self.post(saved)
             effect = replace(effect, checkpoint=verified.found)
         elif verified.lost:
-            self._fail_to_start(effect, verified.lost, reused)
+            self._fail_to_start(effect, verified.lost)
             return
-        self._start(effect, self._host.machine.trials[trial.trial_id], reused)
+        self._start(effect, self._host.machine.trials[trial.trial_id])
 
-    def _fail_to_start(self, effect: Launch, problem: str, reused: TrialActor | None) -> None:
+    def _fail_to_start(self, effect: Launch, problem: str) -> None:
         """Fail an attempt whose checkpoint cannot be used. The next attempt looks for another
         one."""
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
-        self._end_unstarted(effect, failure, reused)
+        self._end_unstarted(effect, failure)
 
-    def _fail_setup(
-        self, effect: Launch, what: str, error: Exception, reused: TrialActor | None
-    ) -> None:
+    def _fail_setup(self, effect: Launch, what: str, error: Exception) -> None:
         """Fail only this trial. Its checkpoint is not at fault, and stays."""
         message = f"{what}: {message_of(error)}"
         failure = Failure(kind="setup", type_name=type_name(error), message=message)
-        self._end_unstarted(effect, failure, reused)
+        self._end_unstarted(effect, failure)
 
-    def _end_unstarted(self, effect: Launch, failure: Failure, reused: TrialActor | None) -> None:
+    def _end_unstarted(self, effect: Launch, failure: Failure) -> None:
         self.post(Raised(trial_id=effect.trial_id, attempt=effect.attempt, failure=failure))
-        self._give_up(effect.trial_id, effect.attempt, reused)
+        self._give_up(effect.trial_id, effect.attempt)
 
-    def _give_up(self, trial_id: str, attempt: int, reused: TrialActor | None) -> None:
+    def _give_up(self, trial_id: str, attempt: int) -> None:
         """End an attempt that no worker has got, and the worker that it would reuse."""
+        reused = self._reused.pop(trial_id, None)
         if reused is None:
             self.post(Exited(trial_id=trial_id, attempt=attempt, cause="never started"))
         else:
             self._actors[trial_id] = reused
             reused.dismiss(trial_id, attempt)
 
-    def _start(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
+    def _start(self, effect: Launch, trial: Trial) -> None:
         try:
-            self._create_actor(effect, trial, reused)
+            self._create_actor(effect, trial)
         except Exception as error:  # as above; a bug in holdfast fails each trial with its text
-            self._fail_setup(effect, "its worker cannot be started", error, reused)
+            self._fail_setup(effect, "its worker cannot be started", error)
 
-    def _create_actor(self, effect: Launch, trial: Trial, reused: TrialActor | None) -> None:
-        """Let a new actor or group run the attempt, or the idle one that is `reused`."""
+    def _create_actor(self, effect: Launch, trial: Trial) -> None:
+        """Let a new actor or group run the attempt, or the idle one that is reused."""
         assignment = self._assignment(effect, trial)
-        if reused is not None:
-            reused.assign(assignment)
-            self._actors[trial.trial_id] = reused
+        if trial.trial_id in self._reused:
+            self._reused[trial.trial_id].assign(assignment)
+            self._actors[trial.trial_id] = self._reused.pop(trial.trial_id)
             return
         if self._group is not None:
             self._actors[trial.trial_id] = WorkerGroup(
