@@ -54,18 +54,17 @@ def excerpt(value: object, longest: int = 80) -> str:
 
 def traceback_of(error: BaseException, begin: TracebackType | None) -> str:
     """The traceback from `begin` on, with its causes, shortened."""
-    failed: list[str] = []
 
     def whole() -> str:
         lines = traceback.format_exception(type(error), error.with_traceback(begin), begin)
         return "".join(lines)
 
-    text = _made(whole, "", is_ours=_is_plain(error), failed=failed)
-    if failed:
+    text, fault = _attempt(whole, is_ours=_is_plain(error))
+    if fault:
         # The chain of errors is too deep, an attribute raises, or a `__str__` does not end: show
         # only the error's own frames.
-        why = f"(the rest cannot be shown: {failed[0]})\n"
-        what = type_name(error) if failed[0] == _endless() else named(error)
+        why = f"(the rest cannot be shown: {fault})\n"
+        what = type_name(error) if fault == _endless() else named(error)
         text = "".join([*traceback.format_tb(begin), why, f"{what}\n"])
     return shortened(text)
 
@@ -90,22 +89,25 @@ def _is_plain(error: BaseException) -> bool:
     return True
 
 
-def _made(
-    make: Callable[[], str], how: str, *, is_ours: bool, failed: list[str] | None = None
-) -> str:
-    """The result of `make`; if it fails, the reason, which is also added to `failed`.
+def _made(make: Callable[[], str], how: str, *, is_ours: bool) -> str:
+    """The result of `make`; if it fails, the reason."""
+    text, fault = _attempt(make, is_ours=is_ours)
+    return f"(its {how} {fault})" if fault else text
+
+
+def _attempt(make: Callable[[], str], *, is_ours: bool) -> tuple[str, str]:
+    """The result of `make`, and why it has failed; "" if it has not.
 
     Unless `is_ours`, it may run user code, so it runs in a thread that is abandoned after a while:
     a signal could not interrupt a lock that is never released.
     """
-    made: list[str] = []
-    faults: list[str] = []
+    made: list[tuple[str, str]] = []
 
     def attempt() -> None:
         try:
-            made.append(make())
+            made.append((make(), ""))
         except BaseException as broken:  # a broken __str__ must not hide the error
-            faults.append(f"raised {type_name(broken)}")
+            made.append(("", f"raised {type_name(broken)}"))
 
     if is_ours:
         attempt()
@@ -117,9 +119,4 @@ def _made(
             attempt()
         else:
             thread.join(TEXT_DEADLINE_S)
-    if made:
-        return made[0]
-    fault = faults[0] if faults else _endless()
-    if failed is not None:
-        failed.append(fault)
-    return f"(its {how} {fault})"
+    return made[0] if made else ("", _endless())

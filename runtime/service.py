@@ -76,10 +76,6 @@ class Service:
         return self._process.pid
 
     @property
-    def is_alive(self) -> bool:
-        return self._connection.is_open
-
-    @property
     def is_gone(self) -> bool:
         return self._process.poll() is not None
 

@@ -78,7 +78,8 @@ class Proposer:
         self._dirnames = {trial.dirname for trial in made}
         self._root = root
         self._stamp = stamp
-        self._total: int | None = spec.num_samples if spec.num_samples > 0 else None
+        # The number of trials; None for no limit.
+        self.total: int | None = spec.num_samples if spec.num_samples > 0 else None
         self._newest: Mapping[str, Any] | None = None
         self._alike = 0
         # Trials of a former search space: the searcher does not get their results.
@@ -90,18 +91,13 @@ class Proposer:
                 points_to_evaluate=() if spec.space_number else search.points_to_evaluate,
                 constant_grid_search=search.constant_grid_search,
             )
-            self._total = self._space.total(spec.num_samples)
+            self.total = self._space.total(spec.num_samples)
         self._continued: Continued | None = None
         if self._space is not None and spec.space_number:
             configs = [trial.config for trial in made[: spec.space_from]]
             self._continued = Continued(param_space, self._space.grid_size, configs)
             left = self._continued.total(spec.num_samples)
-            self._total = None if left is None else spec.space_from + left
-
-    @property
-    def total(self) -> int | None:
-        """The number of trials; None for no limit."""
-        return self._total
+            self.total = None if left is None else spec.space_from + left
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -159,10 +155,10 @@ class Proposer:
 
         Raises InvalidSearchSpace or whatever the user's code raises.
         """
-        if self._total is not None and index >= self._total:
+        if self.total is not None and index >= self.total:
             return SearchEnded()
         trial_id = f"{self._spec.run}_{index:05d}"
-        is_last = index + 1 == self._total
+        is_last = index + 1 == self.total
         if self._space is not None:
             return Suggested(spec=self._make(trial_id, self._draw(index)), is_last=is_last)
         assert isinstance(self._search, Searcher)

@@ -26,7 +26,6 @@ class Retry:
     if that is empty ("" for nowhere); both are relative to the experiment's folder.
     """
 
-    trial_id: str
     name: str
     headline: str
     where: str
@@ -64,7 +63,6 @@ def retry_of(
     log, other = logs_of(failure, log_names_of(spec.options.get("log_to_file", False)))
     folder = after.spec.dirname
     return Retry(
-        trial_id=after.trial_id,
         name=after.spec.name,
         headline=failure.headline,
         where=user_frame(failure),

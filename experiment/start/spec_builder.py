@@ -85,7 +85,6 @@ def job_of(
         storage=place.location.public,
         # In debug mode the script returns to its own directory.
         working_dir=(None if debug else environment.working_dir) or os.getcwd(),
-        run=spec.run,
         chdir=settings.chdir_to_trial_dir,
         log_names=log_names_of(request.run.log_to_file),
         echo=verbose is None or verbose > 0,

@@ -39,7 +39,6 @@ class Job:
     experiment_dir: str
     storage: str
     working_dir: str
-    run: str
     chdir: bool = True
     log_names: tuple[str, str] = ("stdout", "stderr")
     echo: bool = True
@@ -68,7 +67,6 @@ class Assignment(NamedTuple):
     dirname: str
     attempt: int
     config: Any
-    tag: str
     iteration: int
     time_total_s: float
     next_checkpoint: int

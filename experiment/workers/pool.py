@@ -328,7 +328,6 @@ class WorkerPool:
             dirname=trial.spec.dirname,
             attempt=effect.attempt,
             config=to_plain(trial.config),
-            tag=trial.spec.tag,
             iteration=trial.iteration,
             time_total_s=trial.time_total_s,
             next_checkpoint=trial.next_checkpoint,

@@ -112,10 +112,10 @@ class StartCheckpoints:
         index = trial.next_checkpoint
         original = self._layout.checkpoint(source, origin.checkpoint)
         staging = self._layout.staging(trial.spec)
-        copy, staged = await threads.call(lambda: _copy_checkpoint(original, staging))
-        _put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))
+        copy, staged = await threads.call(lambda: copy_checkpoint(original, staging))
+        put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))
         await self._bring_what_is_missing(trial)
-        return _record_of(origin.checkpoint, staged, index=index, attempt=attempt)
+        return record_of(origin.checkpoint, staged, index=index, attempt=attempt)
 
     def _to_read(self, effect: Launch, trial: Trial) -> CheckpointRecord | None:
         """The checkpoint that must be checked, or None.
@@ -177,7 +177,7 @@ def _naming(what: str) -> Iterator[None]:
         raise CannotPrepare(what, error) from error
 
 
-def _copy_checkpoint(source: Path, staging_root: Path) -> tuple[Path, Staged]:
+def copy_checkpoint(source: Path, staging_root: Path) -> tuple[Path, Staged]:
     """Copy a checkpoint's files to a new directory; they share blocks if the file system can.
 
     Raises StorageError or OSError, and then leaves nothing.
@@ -191,14 +191,14 @@ def _copy_checkpoint(source: Path, staging_root: Path) -> tuple[Path, Staged]:
         raise
 
 
-def _put_in_place(copy: Path, target: Path) -> None:
+def put_in_place(copy: Path, target: Path) -> None:
     """Move the copy to `target`, replacing what an attempt left there without a report. Raises
     OSError."""
     remove_tree(target)
     os.rename(copy, target)
 
 
-def _record_of(
+def record_of(
     known: CheckpointRecord, staged: Staged, *, index: int, attempt: int
 ) -> CheckpointRecord:
     """The record of the copy: like that of the original, but not committed yet."""

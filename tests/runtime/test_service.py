@@ -48,7 +48,7 @@ async def test_it_answers(service: Service, heard: Heard) -> None:
     facts = (await heard.message())[1]
     assert facts["pid"] == service.pid
     assert facts["parent"] == os.getpid()
-    assert service.is_alive
+    assert not service.is_gone
 
 
 async def test_what_it_is_sent_at_once_waits_until_it_is_up(
@@ -70,7 +70,7 @@ async def test_closing_waits_until_it_is_gone(service: Service, heard: Heard) ->
     await heard.message()
     await service.close()
     wait_for_end(service.pid)
-    assert not service.is_alive
+    assert service.is_gone
 
 
 async def test_a_service_that_was_killed_is_reported(service: Service) -> None:

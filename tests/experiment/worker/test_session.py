@@ -16,7 +16,7 @@ from holdfast.experiment.worker.session import NotInTrial, Session, TrialStopped
 from holdfast.experiment.worker.trial_directory import prepare_directory
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
-NOBODY = Assignment("t0", "t0", "t0", 1, {}, "", 0, 0.0, 0, None, [{"CPU": 1}], "PACK", 1)
+NOBODY = Assignment("t0", "t0", "t0", 1, {}, 0, 0.0, 0, None, [{"CPU": 1}], "PACK", 1)
 
 
 class Interrupting:
@@ -52,7 +52,6 @@ def session(connection: Interrupting, tmp_path: Path) -> Session:
         experiment_dir=place,
         storage=place,
         working_dir=place,
-        run="run",
     )
     return Session(job, NOBODY, connection)
 

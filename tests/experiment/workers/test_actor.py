@@ -33,7 +33,6 @@ def assignment(trial_id: str = "t0", **fields: Any) -> Assignment:
         "dirname": trial_id,
         "attempt": 1,
         "config": {},
-        "tag": "",
         "iteration": 0,
         "time_total_s": 0.0,
         "next_checkpoint": 0,

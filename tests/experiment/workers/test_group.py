@@ -134,7 +134,6 @@ def assignment(**fields: Any) -> Assignment:
         "dirname": "t0",
         "attempt": 1,
         "config": {},
-        "tag": "",
         "iteration": 0,
         "time_total_s": 0.0,
         "next_checkpoint": 0,
