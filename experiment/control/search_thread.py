@@ -94,7 +94,7 @@ class SearchThread:
         for event, before, after in history:
             if self._closed:
                 return
-            pending_calls.extend(self._calls_for(event, before, after, final_attempts))
+            pending_calls.extend(calls_for(self._proposer, event, before, after, final_attempts))
             if isinstance(event, Suggested):
                 _call_all_but(pending_calls, event.unheard)
                 self._proposer.replay_suggestion(event)
@@ -103,7 +103,7 @@ class SearchThread:
         _call_all_but(pending_calls, 0)
         for trial in abandoned:
             if trial.trial_id not in self._proposer.skipped:
-                self._completion_of(trial, failed=True)()
+                _completion_of(self._proposer, trial, failed=True)()
 
     def ask(self, index: int) -> None:
         """Ask for trial number `index` and post the answer: a trial, or the end of the search."""
@@ -118,7 +118,7 @@ class SearchThread:
             return
         if before is None or before is after:
             return
-        for call in self._calls_for(event, before, after):
+        for call in calls_for(self._proposer, event, before, after):
             self._calls_made += 1
             self._tell(call)
         self._changes_seen += 1
@@ -168,35 +168,6 @@ class SearchThread:
             self._warn(self._proposer.ended_because)
         self._post(answer)
 
-    def _calls_for(
-        self,
-        event: Event | None,
-        before: Trial | None,
-        after: Trial | None,
-        final_attempts: Mapping[str, int] | None = None,
-    ) -> Iterator[Callable[[], Any]]:
-        """The calls that a change leads to; with `final_attempts`, only the ends that it lists."""
-        searcher = self._proposer.searcher
-        if searcher is None or before is None or after is None or before is after:
-            return
-        if after.trial_id in self._proposer.skipped:
-            return
-        if isinstance(event, Reported):
-            yield partial(searcher.on_trial_result, after.trial_id, newest_row(after))
-        if pausing := pausing_of(before, after):
-            yield partial(getattr(searcher, pausing), after.trial_id)
-        if after.status.is_final and not before.status.is_final:
-            stands = final_attempts is None or final_attempts.get(after.trial_id) == after.attempt
-            is_failed = after.error is not None
-            yield self._completion_of(after, failed=is_failed) if stands else _no_call
-
-    def _completion_of(self, trial: Trial, *, failed: bool) -> Callable[[], Any]:
-        searcher = self._proposer.searcher
-        assert searcher is not None
-        row = None if trial.row is None else newest_row(trial)
-        # By name: Ray documents (trial_id, result=None, **kwargs) for searchers of the user's.
-        return partial(searcher.on_trial_complete, trial.trial_id, result=row, error=failed)
-
     def _tell(self, call: Callable[[], Any]) -> None:
         self._watch(self._user_thread.tell(call))
 
@@ -209,6 +180,38 @@ class SearchThread:
         error = None if call.cancelled() else call.exception()
         if error is not None:
             self._fail(error)
+
+
+def calls_for(
+    proposer: Proposer,
+    event: Event | None,
+    before: Trial | None,
+    after: Trial | None,
+    final_attempts: Mapping[str, int] | None = None,
+) -> Iterator[Callable[[], Any]]:
+    """The calls of the searcher that a change leads to; with `final_attempts`, only the ends that
+    it lists."""
+    searcher = proposer.searcher
+    if searcher is None or before is None or after is None or before is after:
+        return
+    if after.trial_id in proposer.skipped:
+        return
+    if isinstance(event, Reported):
+        yield partial(searcher.on_trial_result, after.trial_id, newest_row(after))
+    if pausing := pausing_of(before, after):
+        yield partial(getattr(searcher, pausing), after.trial_id)
+    if after.status.is_final and not before.status.is_final:
+        stands = final_attempts is None or final_attempts.get(after.trial_id) == after.attempt
+        is_failed = after.error is not None
+        yield _completion_of(proposer, after, failed=is_failed) if stands else _no_call
+
+
+def _completion_of(proposer: Proposer, trial: Trial, *, failed: bool) -> Callable[[], Any]:
+    assert proposer.searcher is not None
+    row = None if trial.row is None else newest_row(trial)
+    # By name: Ray documents (trial_id, result=None, **kwargs) for searchers of the user's.
+    complete = proposer.searcher.on_trial_complete
+    return partial(complete, trial.trial_id, result=row, error=failed)
 
 
 def _call_all_but(pending_calls: deque[Callable[[], Any]], count: int) -> None:

@@ -33,7 +33,7 @@ class StopperThread:
         row = newest_row(trial)
         try:
             stop, stop_all = await self._user_thread.ask(
-                partial(self._verdict, trial.trial_id, row)
+                partial(_verdict, self._stopper, trial.trial_id, row)
             )
         except Exception as error:  # it becomes the failure of the trial that reported
             return _answer(effect, failure=failure_of(error, "stopper"))
@@ -68,21 +68,27 @@ class StopperThread:
                 due.pop(event.trial_id, None)
             elif isinstance(event, Reported) and is_asked and after is not before:
                 assert after is not None
-                due[event.trial_id] = self._answered_again(event, after)
+                due[event.trial_id] = answer_of(self._stopper, event, after)
             yield
 
-    def _answered_again(self, event: Reported, trial: Trial) -> StopperAnswered:
-        try:
-            stop, stop_all = self._verdict(trial.trial_id, newest_row(trial))
-        except Exception as error:  # it counts only if `history` lacks the answer
-            return _answer(event, failure=failure_of(error, "stopper"))
-        return _answer(event, stop=stop, stop_all=stop_all)
 
-    def _verdict(self, trial_id: str, row: dict[str, Any]) -> tuple[bool, bool]:
-        stopper = self._stopper
-        assert stopper is not None
-        stop = bool(stopper(trial_id, row))
-        return stop, isinstance(stopper, Stopper) and bool(stopper.stop_all())
+def answer_of(
+    stopper: StopFunction | None, asked: AskStopper | Reported, trial: Trial
+) -> StopperAnswered:
+    """Call the stopper here with the trial's newest report."""
+    try:
+        stop, stop_all = _verdict(stopper, trial.trial_id, newest_row(trial))
+    except Exception as error:  # a failure of the trial; in a replay only if its answer is missing
+        return _answer(asked, failure=failure_of(error, "stopper"))
+    return _answer(asked, stop=stop, stop_all=stop_all)
+
+
+def _verdict(
+    stopper: StopFunction | None, trial_id: str, row: dict[str, Any]
+) -> tuple[bool, bool]:
+    assert stopper is not None
+    stop = bool(stopper(trial_id, row))
+    return stop, isinstance(stopper, Stopper) and bool(stopper.stop_all())
 
 
 def _answer(asked: AskStopper | Reported, **answer: Any) -> StopperAnswered:

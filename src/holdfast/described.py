@@ -275,17 +275,10 @@ def alike(one: Any, other: Any) -> bool:
 # -- rebuilding it --------------------------------------------------------------------------------
 
 
-def rebuilt(
-    name: str,
-    version: int,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    calls: tuple[Call, ...] = (),
-) -> Any:
-    """Make the described object, without its state. Raises UnknownDescription, and what the
-    class's constructor raises."""
-    kind = class_named(name, version)
-    return rebuilt_part(kind, name, version, args, kwargs, calls)
+def rebuilt(name: str, version: int, *made: Any) -> Any:
+    """Make the described object, without its state. `made` are the parts of its construction, as
+    for `rebuilt_part`. Raises UnknownDescription, and what the class's constructor raises."""
+    return rebuilt_part(class_named(name, version), name, version, *made)
 
 
 def rebuilt_part(

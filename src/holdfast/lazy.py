@@ -14,12 +14,12 @@ from holdfast.exports import EXPORTS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
-    """An optional library, in the packages of `extra`. `minimum` is the oldest supported version;
-    `distributions` are the names of its packages."""
+    """An optional library. `minimum` is the oldest supported version. `extra` (its packages) and
+    `distributions` (the names of those that provide it) default to the name of its module."""
 
     title: str
     module: str
-    extra: str
+    extra: str = ""
     minimum: str = ""
     distributions: tuple[str, ...] = ()
 
@@ -27,7 +27,7 @@ class Framework:
         """Raise ImportError, naming the extra or the required version. Imports nothing."""
         if find_spec(self.module) is None:
             raise ImportError(self.missing(), name=self.module)
-        found = self._installed()
+        found = self._installed() if self.minimum else None
         if found is not None and _numbers(found) < _numbers(self.minimum):
             raise ImportError(
                 f"{self.title} {found} is too old: {self.minimum} or newer is needed: "
@@ -52,7 +52,8 @@ class Framework:
             lines = [line.partition(";") for line in requires("holdfast") or ()]
         except PackageNotFoundError:  # a tree that is not installed
             lines = []
-        quotes = (f'extra == "{self.extra}"', f"extra == '{self.extra}'")
+        extra = self.extra or self.module
+        quotes = (f'extra == "{extra}"', f"extra == '{extra}'")
         several = [name.strip() for name, _, mark in lines if mark.strip().endswith(quotes)]
         return " ".join(map(quote, several or [self.module]))
 
@@ -60,7 +61,7 @@ class Framework:
         """The installed version; None if no package provides it."""
         from importlib.metadata import PackageNotFoundError, version
 
-        for name in self.distributions:
+        for name in self.distributions or (self.module,):
             try:
                 return version(name)
             except PackageNotFoundError:
@@ -69,19 +70,16 @@ class Framework:
 
 
 MATPLOTLIB = Framework(title="matplotlib", module="matplotlib", extra="plots")
-OPTUNA = Framework(title="Optuna", module="optuna", extra="optuna")
-PANDAS = Framework(title="pandas", module="pandas", extra="pandas")
+OPTUNA = Framework(title="Optuna", module="optuna")
+PANDAS = Framework(title="pandas", module="pandas")
 TENSORBOARD = Framework(title="tensorboardX", module="tensorboardX", extra="tensorboard")
 TENSORFLOW = Framework(
     title="TensorFlow",
     module="tensorflow",
-    extra="tensorflow",
     minimum="2.16",  # Keras 3, whose files are the checkpoints
     distributions=("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
 )
-TORCH = Framework(
-    title="PyTorch", module="torch", extra="torch", minimum="2.4", distributions=("torch",)
-)
+TORCH = Framework(title="PyTorch", module="torch", minimum="2.4")
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -95,12 +93,12 @@ def lazy(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """`__getattr__`, `__dir__` and `__all__` for `package`, whose names are in `EXPORTS`.
 
-    An entry `other.module:name` there is that module's object `name`, and an entry `package.name`
-    is a submodule. Reading a name raises ImportError if the framework in `needs` is not installed
-    or too old.
+    A home `other.module:name` there is that module's object `name`, and a home `package.name` is
+    a submodule. Reading a name raises ImportError if the framework in `needs` is not installed or
+    too old.
     """
-    homes = EXPORTS[package]
-    public = [name for name, home in homes.items() if home != f"{package}.{name}"]
+    homes = {name: home for home, listed in EXPORTS[package].items() for name in listed.split()}
+    public = sorted(name for name, home in homes.items() if home != f"{package}.{name}")
 
     def get(name: str) -> Any:
         home = homes.get(name)

@@ -9,6 +9,7 @@ from holdfast.cli.common_arguments import (
     TRIAL,
     add_command,
     add_experiment,
+    add_flag,
     add_goal,
     bound,
     number,
@@ -65,6 +66,8 @@ def add_browsing(commands: Any) -> None:
 
 
 def _add_run(command: argparse.ArgumentParser) -> None:
+    """The experiment, and which of its runs."""
+    add_experiment(command)
     command.add_argument(
         "--run",
         type=number,
@@ -83,12 +86,11 @@ def _add_ls(commands: Any) -> None:
         "RAY_AIR_LOCAL_CACHE_DIR or ~/ray_results)",
     )
     path.completer = complete_place  # type: ignore[attr-defined]
-    command.add_argument("--quick", action="store_true", help="leave the sizes out")
+    add_flag(command, "--quick", "leave the sizes out")
 
 
 def _add_show(commands: Any) -> None:
     command = add_command(commands, "show", _SHOW, json_help="one JSON object, with every trial")
-    add_experiment(command)
     _add_run(command)
     command.add_argument(
         "-n", "--rows", type=number, default=20, metavar="N", help="trials in the table (0: all)"
@@ -98,23 +100,18 @@ def _add_show(commands: Any) -> None:
 def _add_logs(commands: Any) -> None:
     json_help = "one JSON object with the text; with --follow one for each line"
     command = add_command(commands, "logs", _LOGS, json_help=json_help)
-    add_experiment(command)
     _add_run(command)
     trial = command.add_argument("trial", metavar="TRIAL", help=TRIAL)
     trial.completer = complete_trial  # type: ignore[attr-defined]
     which = command.add_mutually_exclusive_group()
-    which.add_argument("--stderr", action="store_true", help="stderr instead of stdout")
-    which.add_argument(
-        "--error", action="store_true", help="error.txt: the traceback of each attempt"
-    )
+    add_flag(which, "--stderr", "stderr instead of stdout")
+    add_flag(which, "--error", "error.txt: the traceback of each attempt")
     command.add_argument(
         "--rank", type=int, default=0, metavar="R", help="the output of this rank"
     )
     command.add_argument("-n", "--tail", type=number, metavar="N", help="only the last N lines")
     how = command.add_mutually_exclusive_group()
-    how.add_argument(
-        "-f", "--follow", action="store_true", help="keep printing until the trial has ended"
-    )
+    add_flag(how, "-f --follow", "keep printing until the trial has ended")
     how.add_argument(
         "--path", dest="only_path", action="store_true", help="print only the path of the file"
     )
@@ -134,7 +131,6 @@ def _add_best(commands: Any) -> None:
         _BEST,
         json_help="one JSON object with the trial, its value and the config",
     )
-    add_experiment(command)
     _add_run(command)
     add_goal(command)
     command.add_argument(
@@ -147,7 +143,6 @@ def _add_best(commands: Any) -> None:
 
 def _add_export(commands: Any) -> None:
     command = add_command(commands, "export", _EXPORT, json_help="one JSON object with the result")
-    add_experiment(command)
     _add_run(command)
     command.add_argument(
         "-o",
@@ -158,8 +153,8 @@ def _add_export(commands: Any) -> None:
     command.add_argument(
         "--format", choices=("csv", "parquet", "json"), help="default: from the ending of FILE"
     )
-    command.add_argument("--rows", action="store_true", help="one line for each report")
-    command.add_argument("--force", action="store_true", help="replace an existing FILE")
+    add_flag(command, "--rows", "one line for each report")
+    add_flag(command, "--force", "replace an existing FILE")
     command.add_argument(
         "--optuna", metavar="URL", help="an Optuna storage instead, such as sqlite:///trials.db"
     )
@@ -177,35 +172,27 @@ def _add_resume(commands: Any) -> None:
         metavar="MODULE:NAME",
         help="the trainable, if the stored one cannot be used",
     )
-    command.add_argument(
+    add_flag(
+        command,
         "--untrusted",
-        action="store_true",
-        help="unpickle nothing from the experiment; needs --trainable. If more is needed, the "
+        "unpickle nothing from the experiment; needs --trainable. If more is needed, the "
         "error says what to pass to Tuner.restore(trusted=False)",
     )
     errored = command.add_mutually_exclusive_group()
-    errored.add_argument(
-        "--resume-errored", action="store_true", help="resume failed trials from their checkpoints"
-    )
-    errored.add_argument(
-        "--restart-errored", action="store_true", help="start failed trials again"
-    )
-    command.add_argument(
-        "--skip-unfinished", action="store_true", help="do not resume unfinished trials"
-    )
+    add_flag(errored, "--resume-errored", "resume failed trials from their checkpoints")
+    add_flag(errored, "--restart-errored", "start failed trials again")
+    add_flag(command, "--skip-unfinished", "do not resume unfinished trials")
     finished = command.add_mutually_exclusive_group()
-    finished.add_argument(
+    add_flag(
+        finished,
         "--resume-finished",
-        action="store_true",
-        help="resume finished trials from their checkpoints, up to --stop",
+        "resume finished trials from their checkpoints, up to --stop",
     )
-    finished.add_argument(
-        "--restart-finished", action="store_true", help="start finished trials again"
-    )
-    command.add_argument(
+    add_flag(finished, "--restart-finished", "start finished trials again")
+    add_flag(
+        command,
         "--extend",
-        action="store_true",
-        help="allow --num-samples, --stop and --time-budget to change the experiment; existing "
+        "allow --num-samples, --stop and --time-budget to change the experiment; existing "
         "trials are kept",
     )
     command.add_argument(

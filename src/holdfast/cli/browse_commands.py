@@ -19,19 +19,13 @@ from holdfast.trial.errors import InvalidConfig
 def perform(given: argparse.Namespace, settings: Settings) -> int:
     """Returns the exit code. Raises ExperimentNotFound, InvalidLocation, InvalidConfig,
     TuneError, StorageError, OSError."""
-    match given.command:
-        case "ls":
-            return _ls(given, settings)
-        case "show":
-            return _show(given, _find(given, settings))
-        case "logs":
-            return _logs(given, settings, _find(given, settings))
-        case "best":
-            return _best(given, _find(given, settings))
-        case "export":
-            return _export(given, _find(given, settings))
-        case _:
-            raise AssertionError(given.command)
+    if given.command == "ls":
+        return _ls(given, settings)
+    experiment = _find(given, settings)
+    if given.command == "logs":
+        return _logs(given, settings, experiment)
+    of_experiment = {"show": _show, "best": _best, "export": _export}
+    return of_experiment[given.command](given, experiment)
 
 
 def _find(given: argparse.Namespace, settings: Settings) -> LocatedExperiment:

@@ -25,8 +25,13 @@ def add_command(
     command: argparse.ArgumentParser = commands.add_parser(
         name, help=short[0].lower() + short[1:], description=description, epilog=CODES
     )
-    command.add_argument("--json", action="store_true", help=json_help)
+    add_flag(command, "--json", json_help)
     return command
+
+
+def add_flag(command: Any, names: str, text: str) -> None:
+    """An option without a value, of a command or a group, with its help text."""
+    command.add_argument(*names.split(), action="store_true", help=text)
 
 
 def add_experiment(command: argparse.ArgumentParser) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from holdfast.cli.common_arguments import CODES, EXPERIMENT, add_command
+from holdfast.cli.common_arguments import CODES, EXPERIMENT, add_command, add_flag
 
 COMMANDS = ("verify", "repair", "sync", "gc", "preflight")
 _VERIFY = (
@@ -79,23 +79,15 @@ def _add_place(command: argparse.ArgumentParser) -> None:
 
 def _add_depth(command: argparse.ArgumentParser) -> None:
     depth = command.add_mutually_exclusive_group()
-    depth.add_argument(
-        "--quick",
-        action="store_true",
-        help="check only names and sizes of checkpoints, no checksums",
-    )
-    depth.add_argument(
-        "--deep", action="store_true", help="also download every checkpoint from storage"
-    )
+    add_flag(depth, "--quick", "check only names and sizes of checkpoints, no checksums")
+    add_flag(depth, "--deep", "also download every checkpoint from storage")
 
 
 def _add_sync(commands: Any) -> None:
     command = add_command(commands, "sync", _SYNC)
     _add_place(command)
-    command.add_argument(
-        "--deep",
-        action="store_true",
-        help="also download every checkpoint from storage, and replace changed ones",
+    add_flag(
+        command, "--deep", "also download every checkpoint from storage, and replace changed ones"
     )
     command.add_argument(
         "--timeout",
@@ -109,7 +101,7 @@ def _add_sync(commands: Any) -> None:
 def _add_gc(commands: Any) -> None:
     command = add_command(commands, "gc", _GC)
     _add_place(command)
-    command.add_argument("--yes", action="store_true", help="remove them")
+    add_flag(command, "--yes", "remove them")
 
 
 def _add_preflight(commands: Any) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.data.batches import pieces
 from holdfast.data.errors import check_batch_size
-from holdfast.data.formats import Mapped, as_arrow, format_of
-from holdfast.data.iterating import Iterating, PassPlan, mapped
+from holdfast.data.formats import Mapped, as_arrow, format_of, mapped
+from holdfast.data.iterating import Iterating, PassPlan
 from holdfast.data.iterator import DataIterator
 from holdfast.data.order import Order, Shuffle, permutation
 from holdfast.data.sources import Source, TableSource

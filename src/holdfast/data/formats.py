@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
-from holdfast.data.batches import arrays, as_table, count_of
+from holdfast.data.batches import Rows, arrays, as_table, count_of
 from holdfast.data.columns import array_of, table_of
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
@@ -62,6 +62,14 @@ class Mapped:
                 f"a rank has got. Remove rows before you create the dataset"
             )
         return made
+
+
+def mapped(maps: Sequence[Mapped], rows: Rows) -> Any:
+    """The rows after all functions, applied one after the other."""
+    batch: Any = rows
+    for function in maps:
+        batch = function(batch)
+    return batch
 
 
 def formatted(batch: Any, wanted: str) -> Any:

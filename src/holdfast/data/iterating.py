@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.data.batches import Rows
 from holdfast.data.errors import check_batch_size
-from holdfast.data.formats import NUMPY, Mapped, format_of, formatted
+from holdfast.data.formats import NUMPY, Mapped, format_of, formatted, mapped
 from holdfast.data.order import Shuffle
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
@@ -198,14 +198,6 @@ class Iterating(ABC):
             local_shuffle_seed=local_shuffle_seed,
         )
         return to_tf(batches, self.schema(), feature_columns, label_columns, additional_columns)
-
-
-def mapped(maps: Sequence[Mapped], rows: Rows) -> Any:
-    """The rows after all functions, applied one after the other."""
-    batch: Any = rows
-    for function in maps:
-        batch = function(batch)
-    return batch
 
 
 def _formatted(maps: Sequence[Mapped], wanted: str, rows: Rows) -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 from holdfast.data.batches import Rows
 from holdfast.data.errors import unknown_column
-from holdfast.data.formats import Mapped, as_arrays
+from holdfast.data.formats import Mapped, as_arrays, mapped
 from holdfast.lazy import TORCH
 from holdfast.trial.errors import InvalidConfig
 
@@ -29,10 +29,7 @@ def to_tensors(
     pins: bool,
 ) -> Any:
     """A batch as tensors. Raises InvalidConfig for a column that cannot be a tensor."""
-    batch: Any = rows
-    for function in maps:
-        batch = function(batch)
-    arrays = as_arrays(batch)
+    arrays = as_arrays(mapped(maps, rows))
     where = _device(device)
     if collate is not None:
         return _moved(collate(arrays), where)

@@ -7,6 +7,8 @@ from heapq import heappop, heappush
 from typing import Any
 
 Action = Callable[[Any], None]
+# The clock of a simulation starts at this time: seconds since 1970, in September 2001.
+BEGAN_AT = 1_000_000_000.0
 
 
 class Agenda:
@@ -18,6 +20,11 @@ class Agenda:
         """The number of pending events that the run waits for."""
         self._entries: list[tuple[float, int, bool, Action, Any]] = []
         self._count = 0
+
+    @property
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return BEGAN_AT + self.elapsed_s
 
     def after(self, seconds: float, action: Action, subject: Any, *, awaited: bool = True) -> None:
         """Call `action(subject)` after `seconds`.

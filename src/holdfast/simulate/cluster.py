@@ -18,7 +18,6 @@ class Cluster:
         self._faults = faults
         self._luck = luck
         self._free = list(range(places))
-        heapify(self._free)
         self._down: set[int] = set()
         self._slowness: dict[int, float] = {}
 

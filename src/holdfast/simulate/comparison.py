@@ -28,59 +28,52 @@ class Replay:
     approximated: int
 
     def __str__(self) -> str:
-        return _table(self)
+        """A table of the recorded and the simulated run, and the limits of the latter."""
+        was, would = self.recorded, self.simulated
+        metric = would.metric or "value"
+        rows = [("", "as it was", f"under {self.scheduler}")]
+        rows.append(("workers", f"{was.workers:,}", f"{would.workers:,}"))
+        rows.append(("time to finish", duration(was.duration_s), duration(would.duration_s)))
+        rows.append(("worker-hours", hours(was.busy_s), hours(would.busy_s)))
+        rows.append(("iterations", f"{was.reports:,}", f"{would.reports:,}"))
+        rows.append((f"best {metric}", _best(was.incumbents), _best(would.incumbents)))
+        rows.append(("found after", _found(was.incumbents), _found(would.incumbents)))
+        if was.incumbents:
+            reached = would.reached_s(was.incumbents[-1].value)
+            text = "never" if reached is None else duration(reached)
+            rows.append(("as good as it was after", _found(was.incumbents), text))
+        widths = [max(len(row[column]) for row in rows) for column in range(3)]
+        lines = [
+            "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows
+        ]
+        return "\n".join([*lines, *_reservations(self)])
 
     def plain(self) -> dict[str, Any]:
         """The figures of both as plain data; times are in seconds."""
-        return _figures(self)
-
-
-def _table(both: Replay) -> str:
-    """A table of the recorded and the simulated run, and the limits of the latter."""
-    was, would = both.recorded, both.simulated
-    metric = would.metric or "value"
-    rows = [("", "as it was", f"under {both.scheduler}")]
-    rows.append(("workers", f"{was.workers:,}", f"{would.workers:,}"))
-    rows.append(("time to finish", duration(was.duration_s), duration(would.duration_s)))
-    rows.append(("worker-hours", hours(was.busy_s), hours(would.busy_s)))
-    rows.append(("iterations", f"{was.reports:,}", f"{would.reports:,}"))
-    rows.append((f"best {metric}", _best(was.incumbents), _best(would.incumbents)))
-    rows.append(("found after", _found(was.incumbents), _found(would.incumbents)))
-    if was.incumbents:
-        reached = would.reached_s(was.incumbents[-1].value)
-        text = "never" if reached is None else duration(reached)
-        rows.append(("as good as it was after", _found(was.incumbents), text))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = ["  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows]
-    return "\n".join([*lines, *_reservations(both)])
-
-
-def _figures(both: Replay) -> dict[str, Any]:
-    """Both as plain data."""
-    was, would = both.recorded, both.simulated
-    return {
-        "metric": would.metric,
-        "mode": would.mode,
-        "recorded": {
-            "workers": was.workers,
-            "duration_s": was.duration_s,
-            "busy_s": was.busy_s,
-            "reports": was.reports,
-            **_best_figures(was.incumbents),
-        },
-        "simulated": {
-            "scheduler": both.scheduler,
-            "workers": would.workers,
-            "duration_s": would.duration_s,
-            "busy_s": would.busy_s,
-            "reports": would.reports,
-            "endings": would.endings,
-            **_best_figures(would.incumbents),
-        },
-        "cut_short": both.cut_short,
-        "approximated": both.approximated,
-        "digest": would.digest,
-    }
+        was, would = self.recorded, self.simulated
+        return {
+            "metric": would.metric,
+            "mode": would.mode,
+            "recorded": {
+                "workers": was.workers,
+                "duration_s": was.duration_s,
+                "busy_s": was.busy_s,
+                "reports": was.reports,
+                **_best_figures(was.incumbents),
+            },
+            "simulated": {
+                "scheduler": self.scheduler,
+                "workers": would.workers,
+                "duration_s": would.duration_s,
+                "busy_s": would.busy_s,
+                "reports": would.reports,
+                "endings": would.endings,
+                **_best_figures(would.incumbents),
+            },
+            "cut_short": self.cut_short,
+            "approximated": self.approximated,
+            "digest": would.digest,
+        }
 
 
 def _best_figures(incumbents: Sequence[Incumbent]) -> dict[str, Any]:

@@ -99,19 +99,14 @@ def _arguments(function: Callable[..., float]) -> int:
     )
 
 
-def _checked(seconds: float) -> float:
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not seconds > 0:
-        seconds = _as_float(seconds)
-    if not 0 < seconds < math.inf:
-        raise InvalidConfig(f"seconds_per_iteration must be above 0, not {seconds!r}")
-    return float(seconds)
-
-
-def _as_float(value: Any) -> float:
-    """Convert a number, such as one of NumPy."""
+def _checked(seconds: Any) -> float:
+    """A number, also one of NumPy, as a float."""
     try:
-        return float(value)
+        number = float(seconds)
     except (TypeError, ValueError):
         raise InvalidConfig(
-            f"seconds_per_iteration must be a number of seconds, not {value!r:.100}"
+            f"seconds_per_iteration must be a number of seconds, not {seconds!r:.100}"
         ) from None
+    if not 0 < number < math.inf:
+        raise InvalidConfig(f"seconds_per_iteration must be above 0, not {number!r}")
+    return number

@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from holdfast.scheduler.effects import Discard, Halt, Launch, Preempt, Release, Reply
 from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.verdict import Verdict
 from holdfast.simulate.agenda import Agenda
 from holdfast.simulate.cluster import Cluster
 from holdfast.simulate.curves import CurveFailed, metrics_of
-from holdfast.simulate.faults import Faults, Luck
-from holdfast.simulate.worker import SimulatedWorker, Training, curve_failed
+from holdfast.simulate.faults import Luck
+from holdfast.simulate.tally import Tally
+from holdfast.simulate.worker import Scene, SimulatedWorker, curve_failed
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind
 from holdfast.trial.events import Adopted, Reported, Returned, Saved, Started
-from holdfast.trial.trial import Origin, Trial
+from holdfast.trial.trial import Origin
 
 # A training without an end would simulate forever.
 MOST_ITERATIONS = 1_000_000
-
-
-class SimulatedPoolHost(Protocol):
-    """The interface of the world to its worker pool."""
-
-    agenda: Agenda
-
-    @property
-    def trials(self) -> Mapping[str, Trial]: ...
-
-    def post(self, event: Event) -> None: ...
-
-    def clock(self) -> float: ...
-
-    def config_of(self, trial: Trial) -> dict[str, Any]: ...
-
-    def count_fault(self, kind: str) -> None: ...
-
-    def add_busy(self, seconds: float) -> None: ...
 
 
 class SimulatedPool:
@@ -47,20 +30,23 @@ class SimulatedPool:
 
     def __init__(
         self,
-        host: SimulatedPoolHost,
-        training: Training,
-        cluster: Cluster,
-        faults: Faults,
-        luck: Luck,
-        *,
-        reuses: bool,
+        machine: Machine,
+        scene: Scene,
+        agenda: Agenda,
+        tally: Tally,
+        post: Callable[[Event], None],
     ) -> None:
-        self._host = host
-        self._training = training
-        self._cluster = cluster
-        self._faults = faults
-        self._luck = luck
-        self._reuses = reuses
+        spec = scene.begun.spec
+        self._machine = machine
+        self._config_of = scene.config_of
+        self._agenda = agenda
+        self._tally = tally
+        self._post = post
+        self._training = scene.training
+        self._faults = scene.faults
+        self._luck = Luck(spec.seed)
+        self._cluster = Cluster(scene.places, scene.faults, self._luck)
+        self._reuses = spec.reuse_actors
         self._workers: dict[str, SimulatedWorker] = {}
         self._at: dict[int, SimulatedWorker] = {}
         self._waiting: deque[Launch] = deque()
@@ -76,7 +62,7 @@ class SimulatedPool:
             place = self._cluster.take()
         else:
             idle.is_gone, place = True, idle.place
-            self._host.add_busy(self._host.agenda.elapsed_s - idle.since_s)
+            self._tally.busy_s += self._agenda.elapsed_s - idle.since_s
         if place is None:
             self._waiting.append(effect)
         else:
@@ -113,7 +99,7 @@ class SimulatedPool:
         """End an idle worker."""
         idle = self._workers.get(effect.trial_id)
         if idle is not None:
-            self._host.agenda.after(self._training.stop_s, self._exit, idle)
+            self._agenda.after(self._training.stop_s, self._exit, idle)
 
     def discard(self, effect: Discard) -> None:
         """Drop a checkpoint that is not needed any more."""
@@ -129,9 +115,16 @@ class SimulatedPool:
     # -- an attempt -----------------------------------------------------------------------------
 
     def _begin(self, effect: Launch, place: int) -> None:
-        host = self._host
+        trial = self._machine.trials[effect.trial_id]
         worker = SimulatedWorker(
-            effect, host.trials[effect.trial_id], place, host.agenda.elapsed_s
+            trial_id=effect.trial_id,
+            attempt=effect.attempt,
+            index=trial.spec.index,
+            held=effect.allocation.amounts,
+            iteration=trial.iteration,
+            total_s=trial.time_total_s,
+            place=place,
+            since_s=self._agenda.elapsed_s,
         )
         if effect.origin is not None:
             worker.state = self._adopted(worker, effect.origin)
@@ -140,31 +133,29 @@ class SimulatedPool:
         else:
             worker.is_new = True
         self._workers[effect.trial_id] = self._at[place] = worker
-        host.agenda.after(self._training.start_s, self._start, worker)
+        self._agenda.after(self._training.start_s, self._start, worker)
 
     def _adopted(self, worker: SimulatedWorker, origin: Origin) -> Any:
         """Make another trial's checkpoint one of the clone's own."""
         state = self._states[origin.trial_id][origin.checkpoint.index]
-        index = self._host.trials[worker.trial_id].next_checkpoint
+        index = self._machine.trials[worker.trial_id].next_checkpoint
         self._states.setdefault(worker.trial_id, {})[index] = state
         record = evolve_record(
             origin.checkpoint, index=index, attempt=worker.attempt, committed=False
         )
-        self._host.post(
-            Adopted(trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=record)
-        )
+        self._post(Adopted(trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=record))
         return state
 
     def _start(self, worker: SimulatedWorker) -> None:
         if not worker.trains:
             return
-        trial = self._host.trials[worker.trial_id]
-        worker.config = self._host.config_of(trial)
+        trial = self._machine.trials[worker.trial_id]
+        worker.config = self._config_of(trial)
         if worker.is_new:
             worker.state = self._begun(worker)
         worker.has_started = True
         node = self._cluster.node_of(worker.place)
-        self._host.post(
+        self._post(
             Started(
                 trial_id=worker.trial_id,
                 attempt=worker.attempt,
@@ -188,9 +179,9 @@ class SimulatedPool:
         seconds = training.cost(worker.config, worker.iteration + 1, worker.held)
         worker.seconds = seconds * self._cluster.slowness(worker.place)
         if self._faults.has_bad_iterations:
-            self._host.agenda.after(*self._fate(worker), worker)
+            self._agenda.after(*self._fate(worker), worker)
         else:
-            self._host.agenda.after(worker.seconds, self._report, worker)
+            self._agenda.after(worker.seconds, self._report, worker)
 
     def _fate(self, worker: SimulatedWorker) -> tuple[float, Callable[[SimulatedWorker], None]]:
         """The time and kind of the iteration's end."""
@@ -218,13 +209,13 @@ class SimulatedPool:
         worker.total_s += worker.seconds
         every = training.checkpoint_every
         saves = every > 0 and worker.iteration % every == 0
-        self._host.post(
+        self._post(
             Reported(
                 trial_id=worker.trial_id,
                 attempt=worker.attempt,
                 iteration=worker.iteration,
                 metrics=metrics,
-                timestamp=self._host.clock(),
+                timestamp=self._agenda.now,
                 time_this_iter_s=worker.seconds,
                 time_total_s=worker.total_s,
                 checkpoint=self._saved(worker) if saves else None,
@@ -237,11 +228,11 @@ class SimulatedPool:
             saved = Saved(
                 trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=self._saved(worker)
             )
-            self._host.post(saved)
+            self._post(saved)
 
     def _saved(self, worker: SimulatedWorker) -> CheckpointRecord:
         worker.saved_at = worker.iteration
-        index = self._host.trials[worker.trial_id].next_checkpoint
+        index = self._machine.trials[worker.trial_id].next_checkpoint
         self._states.setdefault(worker.trial_id, {})[index] = worker.state
         return CheckpointRecord(
             index=index,
@@ -258,9 +249,9 @@ class SimulatedPool:
         """The function returns; the process exits or becomes idle."""
         worker.trains = False
         if worker.has_started:
-            self._host.post(Returned(trial_id=worker.trial_id, attempt=worker.attempt))
+            self._post(Returned(trial_id=worker.trial_id, attempt=worker.attempt))
         if not self._reuses or not worker.has_started:
-            self._host.agenda.after(self._training.stop_s, self._exit, worker)
+            self._agenda.after(self._training.stop_s, self._exit, worker)
 
     def _fail(self, worker: SimulatedWorker) -> None:
         if worker.trains:
@@ -279,12 +270,12 @@ class SimulatedPool:
     ) -> None:
         worker.trains = False
         failure = Failure(kind=kind, type_name=type_name, message=message)
-        self._host.post(Raised(trial_id=worker.trial_id, attempt=worker.attempt, failure=failure))
-        self._host.agenda.after(self._training.stop_s, self._exit, worker)
+        self._post(Raised(trial_id=worker.trial_id, attempt=worker.attempt, failure=failure))
+        self._agenda.after(self._training.stop_s, self._exit, worker)
 
     def _count_fault(self, worker: SimulatedWorker, kind: str) -> None:
         self._fault_counts[worker.trial_id] = self._fault_counts.get(worker.trial_id, 0) + 1
-        self._host.count_fault(kind)
+        self._tally.faults[kind] += 1
 
     def _exit(
         self,
@@ -297,14 +288,14 @@ class SimulatedPool:
         worker.trains, worker.is_gone = False, True
         del self._workers[worker.trial_id], self._at[worker.place]
         self._cluster.give_back(worker.place)
-        self._host.add_busy(self._host.agenda.elapsed_s - worker.since_s)
+        self._tally.busy_s += self._agenda.elapsed_s - worker.since_s
         self._post_exit(worker.trial_id, worker.attempt, cause, kind)
         self._serve_waiting()
 
     def _post_exit(
         self, trial_id: str, attempt: int, cause: str, kind: ProcessFailureKind = "lost"
     ) -> None:
-        self._host.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
+        self._post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
 
     def _serve_waiting(self) -> None:
         while self._waiting and (place := self._cluster.take()) is not None:
@@ -321,18 +312,18 @@ class SimulatedPool:
     def _expect_loss(self, which: tuple[int, int]) -> None:
         assert self._faults.node_life_s is not None
         seconds = self._luck.wait_s(self._faults.node_life_s, "node", *which)
-        self._host.agenda.after(seconds, self._lose, which, awaited=False)
+        self._agenda.after(seconds, self._lose, which, awaited=False)
 
     def _lose(self, which: tuple[int, int]) -> None:
         node, _ = which
         self._cluster.lose(node)
-        self._host.count_fault("node")
+        self._tally.faults["node"] += 1
         kind: ProcessFailureKind = "preempted" if self._faults.preempts else "lost"
         for place in self._cluster.places_of(node):
             worker = self._at.get(place)
             if worker is not None:
                 self._exit(worker, cause=f"was lost with node-{node}", kind=kind)
-        self._host.agenda.after(self._faults.node_absence_s, self._restore, which)
+        self._agenda.after(self._faults.node_absence_s, self._restore, which)
 
     def _restore(self, which: tuple[int, int]) -> None:
         node, times = which

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from holdfast.experiment.user_objects.placeholders import config_without_code
 from holdfast.simulate.recording import RecordedTrial
+from holdfast.trial.plain import is_number
 
 _WIDE = 100.0
 
@@ -59,7 +60,7 @@ class RecordedCurve:
                 self.cut_short.add(source)
             return state, None
         target = trial.reports[done].metrics
-        self.approximated += not _is_own(config)
+        self.approximated += not _recorded_id(config)
         if state.metrics is None and (state.source == source or not done):
             return CurvePoint(source, done + 1), target
         former = state.metrics
@@ -103,13 +104,11 @@ class RecordedCurve:
 
     def _source(self, config: dict[str, Any]) -> str:
         """The trial whose curve a config follows."""
-        if isinstance(config, OwnConfig) and config.trial_id:
-            return config.trial_id
-        return self._nearest.find(config)
+        return _recorded_id(config) or self._nearest.find(config)
 
 
-def _is_own(config: dict[str, Any]) -> bool:
-    return isinstance(config, OwnConfig) and config.trial_id != ""
+def _recorded_id(config: dict[str, Any]) -> str:
+    return config.trial_id if isinstance(config, OwnConfig) else ""
 
 
 class Nearest:
@@ -170,6 +169,4 @@ def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any
 
 def number(value: object) -> float | None:
     """A finite number, else None."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(value)
+    return float(value) if is_number(value) and math.isfinite(value) else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,14 @@ from holdfast.experiment.control.naming import Naming
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.user_objects.placeholders import config_without_code
 from holdfast.scheduler.events import Begun, ExperimentSpec, SearchEnded, Suggested
-from holdfast.scheduler.searchers.searcher import Searcher
-from holdfast.simulate.advice import Proposes
+from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.simulate.comparison import Replay
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.recorded_curve import OwnConfig, RecordedCurve
-from holdfast.simulate.recording import Recording, read_recording
+from holdfast.simulate.recording import RecordedTrial, Recording, read_recording
 from holdfast.simulate.study import NO_FAULTS, keeping_little, play, policy_of
 from holdfast.simulate.trace import Sink, tracing
-from holdfast.simulate.worker import Training
-from holdfast.simulate.world import Scene
+from holdfast.simulate.worker import Scene, Training
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from holdfast.trial.trial import Trial
@@ -87,7 +85,7 @@ def replay(
         metric=spec.metric,
         start_s=recording.overhead_s if start_s is None else start_s,
     )
-    proposer: Proposes = _Recorded(recording)
+    proposer: Proposer = _Recorded(spec, recording.trials)
     if search_alg is not None:
         count = len(recording.trials) if num_samples is None else num_samples
         spec = replace(spec, num_samples=count, run=f"{spec.run[:4]}s")
@@ -112,18 +110,12 @@ def replay(
     )
 
 
-class _Recorded:
+class _Recorded(Proposer):
     """Proposes the trials of the run again, with their ids and configs."""
 
-    searcher = None
-    nothing_to_wait_for = ""
-    ended_because = ""
-
-    def __init__(self, recording: Recording) -> None:
-        self._trials = recording.trials
-
-    def open(self) -> None:
-        """Does nothing: a recording has no search algorithm."""
+    def __init__(self, spec: ExperimentSpec, trials: Sequence[RecordedTrial]) -> None:
+        super().__init__(spec, {}, BasicVariantGenerator(), ONE_CPU, Naming(), root=Path())
+        self._trials = trials
 
     def propose(self, index: int) -> Suggested | SearchEnded:
         if index >= len(self._trials):
@@ -135,8 +127,9 @@ class _Recorded:
         self,
         question: Mapping[str, Any],
         ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
-    ) -> Mapping[str, Any]:
-        return ask(question)
+    ) -> dict[str, Any]:
+        """Leaves out the user's objects, which no code can use here."""
+        return dict(ask(question))
 
 
 def _configs(recording: Recording) -> Callable[[Trial], OwnConfig]:

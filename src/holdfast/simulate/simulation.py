@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -110,35 +111,28 @@ class Simulation:
     @property
     def endings(self) -> dict[str, int]:
         """The number of trials by how they ended."""
-        counts: dict[str, int] = {}
-        for trial in self.trials:
-            counts[trial.ending] = counts.get(trial.ending, 0) + 1
-        return counts
+        return dict(Counter(trial.ending for trial in self.trials))
 
     def __str__(self) -> str:
-        return _text(self)
-
-
-def _text(found: Simulation) -> str:
-    """A few lines: duration, cost and best value."""
-    ended = ", ".join(f"{count:,} {_ENDINGS[how]}" for how, count in found.endings.items())
-    lines = [
-        f"{len(found.trials):,} trials on {found.workers:,} workers: {ended}",
-        f"time          {duration(found.duration_s)}",
-        f"worker-hours  {hours(found.busy_s)} used, {hours(found.idle_s)} idle",
-        f"reports       {found.reports:,}{_repeats(found.repeated)}",
-    ]
-    if found.failures:
-        lines.append(f"faults        {_fault_counts(found.failures)}")
-    if found.incumbents:
-        last = found.incumbents[-1]
-        lines.append(
-            f"best          {found.metric} = {last.value:.6g} after {duration(last.elapsed_s)} "
-            f"(trial {last.trial_id}, iteration {last.iteration})"
-        )
-    if found.message:
-        lines.append(f"ended         {found.reason}: {found.message}")
-    return "\n".join(lines)
+        """A few lines: duration, cost and best value."""
+        ended = ", ".join(f"{count:,} {_ENDINGS[how]}" for how, count in self.endings.items())
+        lines = [
+            f"{len(self.trials):,} trials on {self.workers:,} workers: {ended}",
+            f"time          {duration(self.duration_s)}",
+            f"worker-hours  {hours(self.busy_s)} used, {hours(self.idle_s)} idle",
+            f"reports       {self.reports:,}{_repeats(self.repeated)}",
+        ]
+        if self.failures:
+            lines.append(f"faults        {_fault_counts(self.failures)}")
+        if self.incumbents:
+            last = self.incumbents[-1]
+            lines.append(
+                f"best          {self.metric} = {last.value:.6g} after {duration(last.elapsed_s)} "
+                f"(trial {last.trial_id}, iteration {last.iteration})"
+            )
+        if self.message:
+            lines.append(f"ended         {self.reason}: {self.message}")
+        return "\n".join(lines)
 
 
 def hours(seconds: float) -> str:

@@ -22,8 +22,8 @@ from holdfast.simulate.faults import Faults
 from holdfast.simulate.simulation import SimulatedTrial, Simulation
 from holdfast.simulate.tally import Tally, ending_of
 from holdfast.simulate.trace import Sink, Trace, tracing
-from holdfast.simulate.worker import Training
-from holdfast.simulate.world import Scene, World
+from holdfast.simulate.worker import Scene, Training
+from holdfast.simulate.world import World
 from holdfast.trial.config import CheckpointConfig, RunConfig
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.resources import PlacementGroupFactory, request, validated
@@ -109,9 +109,12 @@ def simulate(
         start_s=start_s,
         stop_s=stop_s,
     )
+    naming = Naming(trial=tune.trial_name_creator, directory=tune.trial_dirname_creator)
     scene = Scene(
         begun=Begun(spec=spec, capacity=_capacity(capacity, workers, for_each)),
-        proposer=_proposer(asked, spec, for_each),
+        proposer=Proposer(
+            spec, space, asked.search, for_each, naming, root=Path(), stamp=lambda: ""
+        ),
         training=training,
         config_of=lambda trial: users_config(trial.config, space),
         places=workers,
@@ -130,7 +133,7 @@ def play(scene: Scene, policy: TrialScheduler, trace: Trace) -> Simulation:
     tally = Tally(spec.metric, spec.mode)
     world = World(Machine(policy), scene, trace, tally)
     outcome = world.run()
-    trials = [_ended(world, trial, tally) for trial in world.trials.values()]
+    trials = [_ended(scene, trial, tally) for trial in world.machine.trials.values()]
     return Simulation(
         metric=spec.metric,
         mode=spec.mode,
@@ -234,31 +237,12 @@ def _capacity(
     return {key: workers * amount for key, amount in resources.required_resources.items()}
 
 
-def _proposer(
-    asked: Request,
-    spec: ExperimentSpec,
-    resources: PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory],
-) -> Proposer:
-    naming = Naming(
-        trial=asked.tune.trial_name_creator, directory=asked.tune.trial_dirname_creator
-    )
-    return Proposer(
-        spec,
-        asked.param_space,
-        asked.search,
-        resources,
-        naming,
-        root=Path(),
-        stamp=lambda: "",
-    )
-
-
-def _ended(world: World, trial: Trial, tally: Tally) -> SimulatedTrial:
+def _ended(scene: Scene, trial: Trial, tally: Tally) -> SimulatedTrial:
     return SimulatedTrial(
         trial_id=trial.trial_id,
-        config=world.config_of(trial),
+        config=scene.config_of(trial),
         status=trial.status,
-        ending=ending_of(trial, world.machine.spec.stop, tally),
+        ending=ending_of(trial, scene.begun.spec.stop, tally),
         iteration=trial.iteration,
         attempts=trial.attempt,
         metrics=trial.row,

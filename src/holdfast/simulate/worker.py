@@ -1,13 +1,17 @@
-"""A simulated worker, and the training that all of them run."""
+"""A simulated worker, the training that all of them run, and what surrounds them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import field
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.effects import Launch
+from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.stopper_thread import StopFunction
+from holdfast.scheduler.events import Begun
 from holdfast.simulate.curves import Curve, CurveFailed
+from holdfast.simulate.faults import Faults
 from holdfast.trial.trial import Trial
 
 Cost = Callable[[dict[str, Any], int, Mapping[str, float]], float]
@@ -32,44 +36,44 @@ class Training:
     stop_s: float = 0.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """The surroundings of the machine: the source of trials, their training, the `places`.
+
+    `config_of` returns the config that the curve gets. A checkpoint is committed `commit_s`
+    seconds after its report.
+    """
+
+    begun: Begun
+    proposer: Proposer
+    training: Training
+    config_of: Callable[[Trial], dict[str, Any]]
+    places: int
+    faults: Faults
+    stopper: StopFunction | None = None
+    commit_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
 class SimulatedWorker:
     """One attempt of a trial, in its place. `trains` until its function has returned."""
 
-    __slots__ = (
-        "attempt",
-        "config",
-        "has_started",
-        "held",
-        "index",
-        "is_gone",
-        "is_new",
-        "iteration",
-        "place",
-        "saved_at",
-        "seconds",
-        "since_s",
-        "state",
-        "total_s",
-        "trains",
-        "trial_id",
-    )  # fmt: skip
-
-    def __init__(self, effect: Launch, trial: Trial, place: int, since_s: float) -> None:
-        self.trial_id = effect.trial_id
-        self.attempt = effect.attempt
-        self.index = trial.spec.index
-        self.held = effect.allocation.amounts
-        self.iteration = trial.iteration
-        self.total_s = trial.time_total_s
-        self.place = place
-        self.saved_at = 0
-        self.since_s = since_s
-        self.seconds = 0.0
-        self.config: dict[str, Any] = {}
-        self.state: Any = None
-        self.has_started = self.is_new = False
-        self.trains = True
-        self.is_gone = False
+    trial_id: str
+    attempt: int
+    index: int
+    held: Mapping[str, float]
+    iteration: int
+    total_s: float
+    place: int
+    since_s: float
+    saved_at: int = 0
+    seconds: float = 0.0
+    config: dict[str, Any] = field(default_factory=dict)
+    state: Any = None
+    has_started: bool = False
+    is_new: bool = False
+    trains: bool = True
+    is_gone: bool = False
 
 
 def curve_failed(worker: SimulatedWorker, error: Exception) -> CurveFailed:

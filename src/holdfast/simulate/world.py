@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, assert_never
+from typing import assert_never
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.control.replay import others_moved
-from holdfast.experiment.control.stopper_thread import StopFunction
+from holdfast.experiment.control.stopper_thread import answer_of
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,
@@ -25,42 +23,19 @@ from holdfast.scheduler.effects import (
     Wait,
     Warn,
 )
-from holdfast.scheduler.events import Begun, Event, SchedulerAnswered, WaitEnded
+from holdfast.scheduler.events import Event, SchedulerAnswered, WaitEnded
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
-from holdfast.simulate.advice import Proposes, Search, ask_stopper
+from holdfast.simulate.advice import Search
 from holdfast.simulate.agenda import Agenda
-from holdfast.simulate.cluster import Cluster
-from holdfast.simulate.faults import Faults, Luck
 from holdfast.simulate.pool import SimulatedPool
 from holdfast.simulate.tally import Tally
 from holdfast.simulate.trace import Trace
-from holdfast.simulate.worker import Training
+from holdfast.simulate.worker import Scene
 from holdfast.trial.errors import TuneError
 from holdfast.trial.events import Committed, Reported
 from holdfast.trial.trial import Trial
-
-# The clock of a simulation starts at this time: seconds since 1970, in September 2001.
-BEGAN_AT = 1_000_000_000.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """The surroundings of the machine: the source of trials, their training, the `places`.
-
-    `config_of` returns the config that the curve gets. A checkpoint is committed `commit_s`
-    seconds after its report.
-    """
-
-    begun: Begun
-    proposer: Proposes
-    training: Training
-    config_of: Callable[[Trial], dict[str, Any]]
-    places: int
-    faults: Faults
-    stopper: StopFunction | None = None
-    commit_s: float = 0.0
 
 
 class World:
@@ -76,12 +51,7 @@ class World:
         self._tally = tally
         self._inbox: deque[Event] = deque()
         self._search = Search(scene.proposer, machine, post=self.post, warn=self.warnings.append)
-        spec = scene.begun.spec
-        luck = Luck(spec.seed)
-        cluster = Cluster(scene.places, scene.faults, luck)
-        self._pool = SimulatedPool(
-            self, scene.training, cluster, scene.faults, luck, reuses=spec.reuse_actors
-        )
+        self._pool = SimulatedPool(machine, scene, self.agenda, tally, self.post)
 
     def run(self) -> Finish:
         """Simulate from the first event to the last effect.
@@ -104,7 +74,7 @@ class World:
 
     def _turn(self, event: Event) -> None:
         """Decide, record, pass on, perform: like a turn of the controller."""
-        machine, now = self.machine, self.clock()
+        machine, now = self.machine, self.agenda.now
         trial_id = getattr(event, "trial_id", "")
         before = machine.trials.get(trial_id)
         effects = machine.handle(event, now=now)
@@ -138,9 +108,8 @@ class World:
             case Suggest():
                 self._search.ask(effect.index)
             case AskStopper():
-                assert self._scene.stopper is not None
-                trial = self.trials[effect.trial_id]
-                self.post(ask_stopper(self._scene.stopper, effect, trial))
+                trial = self.machine.trials[effect.trial_id]
+                self.post(answer_of(self._scene.stopper, effect, trial))
             case AskScheduler():
                 self.post(self._asked(effect))
             case Wait():
@@ -172,27 +141,9 @@ class World:
             self.post(event)
 
     def _story(self) -> str:
-        return "; ".join(t.story() for t in self.trials.values() if not t.status.is_final)[:1000]
-
-    # -- the interface to the worker pool ---------------------------------------------------------
-
-    @property
-    def trials(self) -> Mapping[str, Trial]:
-        return self.machine.trials
+        trials = self.machine.trials.values()
+        return "; ".join(t.story() for t in trials if not t.status.is_final)[:1000]
 
     def post(self, event: Event) -> None:
         """Add an event that happens now."""
         self._inbox.append(event)
-
-    def clock(self) -> float:
-        return BEGAN_AT + self.agenda.elapsed_s
-
-    def config_of(self, trial: Trial) -> dict[str, Any]:
-        """A trial's config as the user's code gets it."""
-        return self._scene.config_of(trial)
-
-    def count_fault(self, kind: str) -> None:
-        self._tally.faults[kind] += 1
-
-    def add_busy(self, seconds: float) -> None:
-        self._tally.busy_s += seconds

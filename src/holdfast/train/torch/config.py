@@ -57,17 +57,13 @@ def _store(rank: Rank, timeout: timedelta) -> Any:
     """Rank 0's store, on a port that the kernel chose, so that no other process can have it."""
     from torch.distributed import TCPStore
 
-    host = "127.0.0.1"
-    if rank.rank == 0:
-        store = TCPStore(
-            host, 0, rank.world_size, is_master=True, timeout=timeout, wait_for_workers=False
-        )
+    is_first = rank.rank == 0
+    host, _, port = ("127.0.0.1:0" if is_first else rank.meet("")).rpartition(":")
+    terms = {"is_master": is_first, "timeout": timeout, "wait_for_workers": False}
+    store = TCPStore(host, int(port), rank.world_size, **terms)
+    if is_first:
         rank.meet(f"{host}:{store.port}")
-        return store
-    host, _, port = rank.meet("").rpartition(":")
-    return TCPStore(
-        host, int(port), rank.world_size, is_master=False, timeout=timeout, wait_for_workers=False
-    )
+    return store
 
 
 def _tell_libraries(rank: Rank, store: Any) -> None:

@@ -84,8 +84,7 @@ class DealingSampler(DistributedSampler[Any]):
         if not self.shuffle:
             return list(range(self._count))
         generator = torch.Generator().manual_seed(self.seed + self.epoch)
-        order: list[int] = torch.randperm(self._count, generator=generator).tolist()
-        return order
+        return torch.randperm(self._count, generator=generator).tolist()
 
 
 class DealtLoader(DataLoader[Any]):

@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.lazy import Framework
-from holdfast.scheduler.searchers.axes import bounds, varied
+from holdfast.scheduler.searchers.axes import bounds
 from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidSearchSpace
@@ -17,7 +18,6 @@ from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import RebuiltStudy, one_thread, one_torch_thread
 from holdfast.tune.search.study import Query, SearchGoal
 
-_AX = Framework(title="Ax", module="ax", extra="ax", minimum="1", distributions=("ax-platform",))
 _LOSS: Final = "loss"
 
 
@@ -35,7 +35,7 @@ class AxSearch(LibrarySearch):
     parameters.
     """
 
-    library = _AX
+    library = Framework(title="Ax", module="ax", minimum="1", distributions=("ax-platform",))
 
     def __init__(
         self,
@@ -63,29 +63,25 @@ class AxSearch(LibrarySearch):
         return _Study(parameters, self._constraints, self._initial, self._more)
 
 
+@dataclass(slots=True)
 class _Study(RebuiltStudy):
     """Describes a choice by the numbers of its categories, and parameters inside it as dependent
     on that number."""
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        constraints: list[str],
-        initial: int,
-        more: Mapping[str, Any],
-    ) -> None:
-        searched = varied(parameters.all)
-        super().__init__(parameters=parameters, searched=searched, who="AxSearch")
-        self._axes = [_axis(one, searched) for one in searched]
-        self._names = {one.name for one in searched}
-        self._points = math.prod(map(_points, searched))
-        self._constraints = constraints
-        self._initial = initial
-        self._more = more
+    who = "AxSearch"
+    nests = True
+
+    constraints: list[str]
+    initial: int
+    more: Mapping[str, Any]
+
+    def axis(self, parameter: Parameter) -> Any:
+        return _axis(parameter, self.searched)
 
     def answer(self, query: Query) -> Assignment | str:
         # The library itself would search for minutes before it reports this.
-        if len({tuple(one.assignment.values()) for one in self.tried}) >= self._points:
+        points = math.prod(map(_points, self.searched))
+        if len({tuple(one.assignment.values()) for one in self.tried}) >= points:
             return FINISHED
         with one_thread(), one_torch_thread():
             return self._answer(query)
@@ -94,9 +90,9 @@ class _Study(RebuiltStudy):
         from ax.exceptions.core import SearchSpaceExhausted
 
         client = self._client(query.seed)
-        is_model = query.number >= self._initial and self.measured()
+        is_model = query.number >= self.initial and self.measured()
         client.configure_generation_strategy(
-            **self._more,
+            **self.more,
             **({} if is_model else {"method": "random_search"}),
             initialization_budget=0,
             initialization_random_seed=query.seed,
@@ -112,10 +108,11 @@ class _Study(RebuiltStudy):
         from ax.api.client import Client
 
         client = Client(random_seed=seed)
-        client.configure_experiment(parameters=self._axes, parameter_constraints=self._constraints)
+        client.configure_experiment(parameters=self.axes, parameter_constraints=self.constraints)
         client.configure_optimization(objective=f"-{_LOSS}")
+        names = {one.name for one in self.searched}
         for one in self.tried:
-            known = {k: value for k, value in one.assignment.items() if k in self._names}
+            known = {k: value for k, value in one.assignment.items() if k in names}
             index = client.attach_trial(parameters=known)
             if one.loss is not None:
                 client.complete_trial(index, raw_data={_LOSS: one.loss})

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.described import Construction
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import place, value_at
@@ -15,16 +16,9 @@ from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.rebuilt_study import RebuiltStudy, check_flat, one_thread
+from holdfast.tune.search.rebuilt_study import RebuiltStudy, one_thread
 from holdfast.tune.search.study import Query, SearchGoal
 
-_BAYESOPT = Framework(
-    title="bayesian-optimization",
-    module="bayes_opt",
-    extra="bayesopt",
-    minimum="2",
-    distributions=("bayesian-optimization",),
-)
 _KINDS = ("ucb", "ei", "poi")
 
 
@@ -43,7 +37,13 @@ class BayesOptSearch(LibrarySearch):
     a choice.
     """
 
-    library = _BAYESOPT
+    library = Framework(
+        title="bayesian-optimization",
+        module="bayes_opt",
+        extra="bayesopt",
+        minimum="2",
+        distributions=("bayesian-optimization",),
+    )
 
     def __init__(
         self,
@@ -82,71 +82,59 @@ class BayesOptSearch(LibrarySearch):
         return super().construction().without("analysis")
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
-        searched = check_flat(parameters, "BayesOptSearch")
-        return _Study(
-            parameters, searched, self._utility, self._random_steps, self._patience, self._verbose
-        )
+        # A warning about each space with a choice; holdfast's tests cover choices.
+        warnings.filterwarnings("ignore", "Non-float parameters are experimental")
+        return _Study(parameters, self._utility, self._random_steps, self._patience, self._verbose)
 
 
+@dataclass(slots=True)
 class _Study(RebuiltStudy):
     """Each number is one axis from 0 to 1. The library maximizes, so losses are negated."""
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        searched: tuple[Parameter, ...],
-        utility: Mapping[str, Any],
-        random_steps: int,
-        patience: int,
-        verbose: int,
-    ) -> None:
-        super().__init__(parameters=parameters, searched=searched, who="BayesOptSearch")
-        self._utility = utility
-        self._random_steps = random_steps
-        self._patience = patience
-        self._verbose = verbose
-        # A warning about each space with a choice; holdfast's tests cover choices.
-        warnings.filterwarnings("ignore", "Non-float parameters are experimental")
+    who = "BayesOptSearch"
+
+    utility: Mapping[str, Any]
+    random_steps: int
+    patience: int
+    verbose: int
+
+    def axis(self, parameter: Parameter) -> tuple[Any, ...]:
+        """Categories are words, because two numbers would be bounds."""
+        if isinstance(parameter.domain, Categorical):
+            return tuple(map(str, range(parameter.count)))
+        return (0.0, 1.0)
 
     def answer(self, query: Query) -> Assignment | str:
         points = self.by_point(_placed, with_running=True)
-        if query.number < self._random_steps or not points:
+        if query.number < self.random_steps or not points:
             found = self.at_random(query.seed)
         else:
             found = self._suggested(points, query.seed)
-        if not self._patience:
+        if not self.patience:
             return found
         known = [one.assignment for one in self.tried]
         rng = random.Random(f"{query.seed}/again")
-        others = (self.parameters.complete({}, rng) for _ in range(self._patience))
+        others = (self.parameters.complete({}, rng) for _ in range(self.patience))
         fresh = (one for one in (found, *others) if one not in known)
         return next(fresh, FINISHED)
 
     def _suggested(self, points: Mapping[tuple[Any, ...], float], seed: int) -> Assignment:
         from bayes_opt import BayesianOptimization
 
+        names = [one.name for one in self.searched]
         optimizer = BayesianOptimization(
             f=None,
-            pbounds={parameter.name: _axis(parameter) for parameter in self.searched},
-            acquisition_function=_acquisition(self._utility),
+            pbounds=dict(zip(names, self.axes, strict=True)),
+            acquisition_function=_acquisition(self.utility),
             random_state=seed,
-            verbose=self._verbose,
+            verbose=self.verbose,
         )
-        names = [one.name for one in self.searched]
         for point, loss in points.items():
             optimizer.register(dict(zip(names, point, strict=True)), -loss)
         with one_thread():
             found = optimizer.suggest()
         answer = {one.name: value_at(one, float(found[one.name])) for one in self.searched}
         return self.whole(answer, seed)
-
-
-def _axis(parameter: Parameter) -> tuple[Any, ...]:
-    """The library's form of a parameter. Categories are words, because two numbers would be
-    bounds."""
-    if isinstance(parameter.domain, Categorical):
-        return tuple(map(str, range(parameter.count)))
-    return (0.0, 1.0)
 
 
 def _placed(parameter: Parameter, value: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.dataclass import dataclass
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import bounds
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
@@ -13,16 +14,11 @@ from holdfast.trial.search_space.parameters import Assignment, Parameter, Parame
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import (
     RebuiltStudy,
-    check_flat,
     one_thread,
     one_torch_thread,
     seeded_globals,
 )
 from holdfast.tune.search.study import Query, SearchGoal
-
-_HEBO = Framework(
-    title="HEBO", module="hebo", extra="hebo", minimum="0.3", distributions=("HEBO",)
-)
 
 
 class HEBOSearch(LibrarySearch):
@@ -37,7 +33,7 @@ class HEBOSearch(LibrarySearch):
     inside a choice and for normally distributed ones.
     """
 
-    library = _HEBO
+    library = Framework(title="HEBO", module="hebo", minimum="0.3")
 
     def __init__(
         self,
@@ -58,29 +54,37 @@ class HEBOSearch(LibrarySearch):
         self._more = more
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
-        searched = check_flat(parameters, "HEBOSearch")
-        return _Study(parameters, searched, seed, self._most, self._more)
+        return _Study(parameters, seed, self._most, self._more)
 
 
+@dataclass(slots=True)
 class _Study(RebuiltStudy):
-    def __init__(
-        self,
-        parameters: Parameters,
-        searched: tuple[Parameter, ...],
-        seed: int,
-        most: int,
-        more: Mapping[str, Any],
-    ) -> None:
-        super().__init__(parameters=parameters, searched=searched, who="HEBOSearch")
-        self._axes = [_axis(one) for one in searched]
-        self._seed = seed
-        self._most = most
-        self._more = more
+    who = "HEBOSearch"
+
+    seed: int
+    most: int
+    more: Mapping[str, Any]
+
+    def axis(self, parameter: Parameter) -> dict[str, Any]:
+        name = parameter.name
+        match parameter.domain:
+            case Categorical():
+                return {"name": name, "type": "cat", "categories": list(range(parameter.count))}
+            case Normal():
+                raise InvalidSearchSpace(
+                    f"{name}: HEBOSearch has no normal distribution: search it uniformly "
+                    f"between bounds"
+                )
+            case Float(log=log) | Integer(log=log) as domain:
+                low, high = bounds(domain)
+                is_whole = isinstance(domain, Integer) and (domain.q or 1) == 1
+                kind = ("pow_int" if log else "int") if is_whole else ("pow" if log else "num")
+                return {"name": name, "type": kind, "lb": low, "ub": high, "base": 10}
 
     def answer(self, query: Query) -> Assignment | None:
         import torch
 
-        if len(self.running) >= self._most:
+        if len(self.running) >= self.most:
             return None
         # The library uses the global random numbers of NumPy and torch.
         with (
@@ -99,8 +103,8 @@ class _Study(RebuiltStudy):
         from hebo.design_space.design_space import DesignSpace
         from hebo.optimizers.hebo import HEBO
 
-        space = DesignSpace().parse(self._axes)
-        optimizer = HEBO(space, scramble_seed=self._seed, **self._more)
+        space = DesignSpace().parse(self.axes)
+        optimizer = HEBO(space, scramble_seed=self.seed, **self.more)
         if query.number:
             optimizer.sobol.fast_forward(query.number)  # to this query's one of the first configs
         measured = self.measured()
@@ -109,20 +113,3 @@ class _Study(RebuiltStudy):
             configs = pd.DataFrame(rows, columns=[one.name for one in self.searched])
             optimizer.observe(configs, np.array([[loss] for _, loss in measured]))
         return optimizer
-
-
-def _axis(parameter: Parameter) -> dict[str, Any]:
-    name = parameter.name
-    match parameter.domain:
-        case Categorical():
-            return {"name": name, "type": "cat", "categories": list(range(parameter.count))}
-        case Normal():
-            raise InvalidSearchSpace(
-                f"{name}: HEBOSearch has no normal distribution: search it uniformly "
-                f"between bounds"
-            )
-        case Float(log=log) | Integer(log=log) as domain:
-            low, high = bounds(domain)
-            is_whole = isinstance(domain, Integer) and (domain.q or 1) == 1
-            kind = ("pow_int" if log else "int") if is_whole else ("pow" if log else "num")
-            return {"name": name, "type": kind, "lb": low, "ub": high, "base": 10}

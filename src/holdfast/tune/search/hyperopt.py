@@ -14,15 +14,8 @@ from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Losses, Query, SearchGoal
+from holdfast.tune.search.study import Losses, Query, SearchGoal, Study
 
-_HYPEROPT = Framework(
-    title="HyperOpt",
-    module="hyperopt",
-    extra="hyperopt",
-    minimum="0.2.7",
-    distributions=("hyperopt",),
-)
 Conditions = tuple[tuple[str, int], ...]
 
 
@@ -37,7 +30,7 @@ class HyperOptSearch(LibrarySearch):
     (2011). Raises ImportError, InvalidConfig.
     """
 
-    library = _HYPEROPT
+    library = Framework(title="HyperOpt", module="hyperopt", minimum="0.2.7")
 
     def __init__(
         self,
@@ -62,8 +55,9 @@ class HyperOptSearch(LibrarySearch):
         return _Study(parameters, self._initial, self._gamma)
 
 
-class _Study:
-    """A study that keeps trials by number, so that the order of their ends has no effect."""
+class _Study(Study):
+    """A study that keeps trials by number, so that the order of their ends has no effect. The
+    algorithm ignores running trials."""
 
     def __init__(self, parameters: Parameters, initial: int, gamma: float) -> None:
         from hyperopt import Trials, tpe
@@ -80,12 +74,6 @@ class _Study:
         chosen = document["misc"]["vals"]
         answer = {name: values[0] for name, values in chosen.items() if len(values)}
         return self._parameters.complete(answer, random.Random(query.seed))
-
-    def take(self, query: Query, assignment: Assignment) -> None:
-        """Does nothing: the algorithm ignores running trials."""
-
-    def saw(self, query: Query, step: int, losses: Losses) -> None:
-        """Does nothing: only the end of a trial counts."""
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         from hyperopt import JOB_STATE_DONE, STATUS_FAIL, STATUS_OK

@@ -12,15 +12,8 @@ from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Losses, Query, SearchGoal
+from holdfast.tune.search.study import Losses, Query, SearchGoal, Study
 
-_NEVERGRAD = Framework(
-    title="Nevergrad",
-    module="nevergrad",
-    extra="nevergrad",
-    minimum="1.0",
-    distributions=("nevergrad",),
-)
 _NUMBER = "number"
 _BUDGET = 100
 Conditions = tuple[tuple[str, int], ...]
@@ -39,7 +32,7 @@ class NevergradSearch(LibrarySearch):
     Raises ImportError, InvalidConfig.
     """
 
-    library = _NEVERGRAD
+    library = Framework(title="Nevergrad", module="nevergrad", minimum="1.0")
 
     def __init__(
         self,
@@ -77,7 +70,7 @@ class NevergradSearch(LibrarySearch):
         return _Study(parameters, chosen(parametrization=parametrization, **self._kwargs))
 
 
-class _Study:
+class _Study(Study):
     """A study whose optimizer has a state that changes only when it is asked.
 
     So each answered question is asked again, only for that state. If the answer is the same, as
@@ -102,9 +95,6 @@ class _Study:
             value = _value(self._searched, (), assignment)
             candidate = self._optimizer.parametrization.spawn_child(new_value=value)
         self._candidates[query.number] = candidate
-
-    def saw(self, query: Query, step: int, losses: Losses) -> None:
-        """Does nothing: only the end of a trial counts."""
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         """Pass on the end of a trial; a failure counts as the worst result so far."""

@@ -9,11 +9,11 @@ from __future__ import annotations
 import random
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from statistics import fmean
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from threadpoolctl import threadpool_limits
 
@@ -21,7 +21,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.searchers.axes import varied
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
-from holdfast.tune.search.study import Losses, Query
+from holdfast.tune.search.study import Losses, Query, Study
 
 _GLOBAL_NUMBERS: Final = threading.Lock()
 
@@ -35,15 +35,32 @@ class TriedConfig:
     is_failed: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class RebuiltStudy(ABC):
-    """Keeps the results; a subclass asks its library."""
+@dataclass(slots=True)
+class RebuiltStudy(Study, ABC):
+    """Keeps the results; a subclass asks its library.
+
+    `searched` are the parameters with more than one value, `axes` their forms in the library.
+    """
+
+    who: ClassVar[str]
+    """The name of the search."""
+    nests: ClassVar[bool] = False
+    """Whether the library knows parameters that exist only inside a choice."""
 
     parameters: Parameters
-    searched: tuple[Parameter, ...]
-    """The parameters with more than one value."""
-    who: str
-    _known: dict[int, TriedConfig] = field(default_factory=dict)
+    searched: tuple[Parameter, ...] = field(init=False)
+    axes: list[Any] = field(init=False)
+    _known: dict[int, TriedConfig] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.searched = varied(self.parameters.all)
+        if not self.nests:
+            _check_flat(self.searched, self.who)
+        self.axes = [self.axis(one) for one in self.searched]
+
+    @abstractmethod
+    def axis(self, parameter: Parameter) -> Any:
+        """A parameter in the library's form. Raises InvalidSearchSpace if it has none."""
 
     @abstractmethod
     def answer(self, query: Query) -> Assignment | str | None:
@@ -59,9 +76,6 @@ class RebuiltStudy(ABC):
 
     def take(self, query: Query, assignment: Assignment) -> None:
         self._known[query.number] = TriedConfig(assignment=assignment)
-
-    def saw(self, query: Query, step: int, losses: Losses) -> None:  # noqa: B027
-        """Does nothing: only the end of a trial counts."""
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         loss = None if losses is None else losses[0]
@@ -119,9 +133,8 @@ class RebuiltStudy(ABC):
         return self.parameters.complete({}, random.Random(seed))
 
 
-def check_flat(parameters: Parameters, who: str) -> tuple[Parameter, ...]:
-    """The parameters to search. Raises InvalidSearchSpace for one that does not always exist."""
-    searched = varied(parameters.all)
+def _check_flat(searched: Sequence[Parameter], who: str) -> None:
+    """Raises InvalidSearchSpace for a parameter that does not always exist."""
     for parameter in searched:
         if parameter.conditions:
             name, number = parameter.conditions[-1]
@@ -130,7 +143,6 @@ def check_flat(parameters: Parameters, who: str) -> tuple[Parameter, ...]:
                 f"which {who} does not support: move it out of the choice, or search with "
                 f"HyperOptSearch, AxSearch, NevergradSearch, OptunaSearch or TuneBOHB"
             )
-    return searched
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from holdfast.dataclass import dataclass
+from holdfast.trial.plain import is_number
 from holdfast.trial.search_space.parameters import Assignment, Same
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
@@ -34,7 +35,8 @@ class Query:
 
 
 class Study(Protocol):
-    """A library's part of one search. All calls come from one thread.
+    """A library's part of one search. All calls come from one thread. A class that derives from it
+    ignores `take` and `saw` unless it defines them.
 
     Values of an assignment are those of `Parameter.domain`, category numbers for choices. Smaller
     losses are better; there is one for each metric.
@@ -51,9 +53,11 @@ class Study(Protocol):
 
         Returns another answer to use instead, or None.
         """
+        return None
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
         """A trial has reported `losses` at the `training_iteration` `step`."""
+        return None
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         """A trial has ended with `losses` in its last report; None for a failure."""
@@ -90,5 +94,4 @@ class SearchGoal:
 
 def _is_finite(value: Any) -> bool:
     value = unwrap_scalar(value)
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value)
+    return is_number(value) and math.isfinite(value)

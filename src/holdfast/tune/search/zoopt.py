@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from holdfast.dataclass import dataclass
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import place, value_at
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.rebuilt_study import RebuiltStudy, check_flat, seeded_globals
+from holdfast.tune.search.rebuilt_study import RebuiltStudy, seeded_globals
 from holdfast.tune.search.study import Query, SearchGoal
 
-_ZOOPT = Framework(
-    title="ZOOpt", module="zoopt", extra="zoopt", minimum="0.4.1", distributions=("zoopt",)
-)
 _DIGITS: Final = 10
 # How often it may draw a known config, as in the library's own loop.
 _TRIES: Final = 100
@@ -35,7 +33,7 @@ class ZOOptSearch(LibrarySearch):
     a choice.
     """
 
-    library = _ZOOPT
+    library = Framework(title="ZOOpt", module="zoopt", minimum="0.4.1")
 
     def __init__(
         self,
@@ -64,26 +62,27 @@ class ZOOptSearch(LibrarySearch):
         self._more = {"budget": budget, **more}
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
-        searched = check_flat(parameters, "ZOOptSearch")
-        return _Study(parameters, searched, self._parallel, self._more)
+        return _Study(parameters, self._parallel, self._more)
 
 
+@dataclass(slots=True)
 class _Study(RebuiltStudy):
     """Each number is one axis from 0 to 1, each choice one of unordered numbers."""
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        searched: tuple[Parameter, ...],
-        parallel: int,
-        more: Mapping[str, Any],
-    ) -> None:
-        super().__init__(parameters=parameters, searched=searched, who="ZOOptSearch")
-        self._parallel = parallel
-        self._more = more
+    who = "ZOOptSearch"
+
+    parallel: int
+    more: Mapping[str, Any]
+
+    def axis(self, parameter: Parameter) -> tuple[Any, ...]:
+        from zoopt import ValueType
+
+        if isinstance(parameter.domain, Categorical):
+            return (ValueType.DISCRETE, [0, parameter.count - 1], False)
+        return (ValueType.CONTINUOUS, [0.0, 1.0], 10**-_DIGITS)
 
     def answer(self, query: Query) -> Assignment | None:
-        if len(self.running) >= self._parallel:
+        if len(self.running) >= self.parallel:
             return None
         with seeded_globals(query.seed):
             found = self._suggested()
@@ -97,12 +96,12 @@ class _Study(RebuiltStudy):
         import zoopt
         from zoopt.algos.opt_algorithms.racos.sracos import SRacosTune
 
-        terms = zoopt.Parameter(algorithm="racos", **self._more)
+        terms = zoopt.Parameter(algorithm="racos", **self.more)
         points = self.by_point(_placed)
         if len(points) < terms.get_train_size():
             return None
-        space = zoopt.Dimension2([_dimension(one) for one in self.searched])
-        optimizer = SRacosTune(dimension=space, parameter=terms, parallel_num=self._parallel)
+        space = zoopt.Dimension2(self.axes)
+        optimizer = SRacosTune(dimension=space, parameter=terms, parallel_num=self.parallel)
         for point, loss in points.items():
             solution = optimizer.get_objective().construct_solution(list(point))
             optimizer.complete(solution, loss)
@@ -112,14 +111,6 @@ class _Study(RebuiltStudy):
                 found: list[float] = solution.get_x()
                 return found
         return None
-
-
-def _dimension(parameter: Parameter) -> tuple[Any, ...]:
-    from zoopt import ValueType
-
-    if isinstance(parameter.domain, Categorical):
-        return (ValueType.DISCRETE, [0, parameter.count - 1], False)
-    return (ValueType.CONTINUOUS, [0.0, 1.0], 10**-_DIGITS)
 
 
 def _placed(parameter: Parameter, value: Any) -> float:
