@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.runtime import local_launcher, process_exits, service
+from holdfast.runtime import interpreter, local_launcher, process_exits, service
 from holdfast.runtime.warm import awaited_exit, client, pending_launches
 from holdfast.runtime.wire import Message
 from tests.rig.fake_tracker import FakeTracker
@@ -36,22 +37,19 @@ def staying(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
     wanted: dict[str, int] = {}
     silent = os.pipe()
 
-    def noticing(start: Any) -> Any:
-        def started(*args: Any) -> subprocess.Popen[bytes]:
-            process: subprocess.Popen[bytes] = start(*args)
-            for name in wanted:
-                if name in " ".join(map(str, process.args)):  # type: ignore[arg-type]
-                    process.__class__ = Staying
-                    wanted[name] = process.pid
-            return process
-
-        return started
+    def started(*args: Any, **options: Any) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        process, ours = interpreter.start_child(*args, **options)
+        for name in wanted:
+            if name in " ".join(map(str, process.args)):  # type: ignore[arg-type]
+                process.__class__ = Staying
+                wanted[name] = process.pid
+        return process, ours
 
     def pidfd(pid: int) -> int:
         return os.dup(silent[0]) if pid in wanted.values() else os.pidfd_open(pid)
 
     for module in (service, client):
-        monkeypatch.setattr(module, "_start", noticing(module._start))
+        monkeypatch.setattr(module, "start_child", started)
     for module in (process_exits, local_launcher, client, awaited_exit):
         monkeypatch.setattr(module, "EXIT_DEADLINE_S", PATIENCE_S)
     monkeypatch.setattr(process_exits, "_pidfd", pidfd)
