@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from holdfast.experiment.callbacks import callback_states
 from holdfast.experiment.doctor import checkpoints, garbage, projected
@@ -103,7 +102,7 @@ def _elsewhere(layout: Layout, error: LeadsElsewhere) -> Finding:
 def _drop_outdated(tree: Tree) -> None:
     """Drop findings about checkpoints that the running experiment has removed meanwhile."""
     replayed = tree.replayed
-    latest = read(Layout(Path(tree.layout.root)), in_use=True).replayed
+    latest = read(tree.layout, in_use=True).replayed
     if replayed is None or latest is None:
         return
     still = {checkpoint.folder for checkpoint in checkpoints.named(latest)}

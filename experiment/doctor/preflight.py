@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,19 +59,17 @@ def preflight(uri: str, settings: Settings, *, large_bytes: int = LARGE_BYTES) -
     finally:
         if local is not None and not existed:
             _remove_if_empty(Path(local))
-    return PreflightReport(path=location.public, steps=(*steps, *_try_machine(work)))
+    # The directory in which a run writes its journal and checkpoints first.
+    folder = next(path for path in (work, *work.parents) if path.is_dir())
+    return PreflightReport(
+        path=location.public, steps=(*steps, _try_lock(folder), _look_at_space(folder))
+    )
 
 
 def _remove_if_empty(folder: Path) -> None:
     """Remove the folder that the test created, unless it has files."""
     if folder.is_dir() and not any(folder.iterdir()):
         folder.rmdir()
-
-
-def _try_machine(work: Path) -> Sequence[Step]:
-    """Test the directory in which a run writes its journal and checkpoints first."""
-    folder = next(path for path in (work, *work.parents) if path.is_dir())
-    return [_try_lock(folder), _look_at_space(folder)]
 
 
 def _try_lock(folder: Path) -> Step:

@@ -114,31 +114,18 @@ def _mend_checkpoints(
         if reason is None:
             continue
         is_here = (tree.layout.root / checkpoint.folder).is_dir()
-        if (
-            stored is not None
-            and target.remote is not None
-            and not stored.fault(checkpoint.folder)
-        ):
-            if is_here:
-                yield from _bring(target, tree.layout, checkpoint, lost)
-        elif is_here or not target.kept_in:
-            lost.append(_lost(checkpoint, reason))
+        if target.remote is None or stored is None or stored.fault(checkpoint.folder):
+            if is_here or not target.kept_in:
+                lost.append(_lost(checkpoint, reason))
+        elif is_here:
+            try:
+                bring_checkpoint(target.remote, tree.layout, checkpoint.folder)
+            except StorageError as error:
+                lost.append(_lost(checkpoint, f"broken here, and in storage: {error}"))
+            else:
+                what = "downloaded from storage, which has it complete"
+                yield Action(what=what, where=checkpoint.folder)
     yield from _drop(tree, lost)
-
-
-def _bring(
-    target: DoctorTarget,
-    layout: Layout,
-    checkpoint: checkpoints.NamedCheckpoint,
-    lost: list[CheckpointLost],
-) -> Iterator[Action]:
-    assert target.remote is not None
-    try:
-        bring_checkpoint(target.remote, layout, checkpoint.folder)
-    except StorageError as error:
-        lost.append(_lost(checkpoint, f"broken here, and in storage: {error}"))
-        return
-    yield Action(what="downloaded from storage, which has it complete", where=checkpoint.folder)
 
 
 def _lost(checkpoint: checkpoints.NamedCheckpoint, reason: str) -> CheckpointLost:

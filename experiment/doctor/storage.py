@@ -13,14 +13,14 @@ from holdfast.experiment.doctor import checkpoints
 from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.tree import read as read_tree
 from holdfast.experiment.folder.layout import HEAD, JOURNAL, TRAINER, TUNER, Layout
-from holdfast.experiment.records.published import has_all, read_head
+from holdfast.experiment.records.published import has_all, listed_head
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.syncer.checkpoint import download
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.checkpoint.manifest import Manifest
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageRefused
 from holdfast.syncer.files.tree import MANIFEST_NAME
-from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head
+from holdfast.syncer.journal.head import HEAD_BYTES, parse_head
 from holdfast.syncer.journal.stretches import join_stretches, read_stretch, stretch_of
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
@@ -125,18 +125,8 @@ async def _read_head(store: Store, stored: StorageTree) -> None:
             stored.head = parse_head(await read_object(store, HEAD, HEAD_BYTES))
         except (ValueError, StorageRefused) as error:
             stored.head_fault = f"it cannot be read ({error})"
-    if stored.head is None:
-        stored.head = await read_head(store) if not stored.head_fault else _of_listing(stored)
-
-
-def _of_listing(stored: StorageTree) -> Mapping[str, Any]:
-    """A head with all segments in storage, as a restore uses them if the head is damaged."""
-    parts = [
-        {"name": entry.name, "size": entry.size}
-        for key, entry in stored.entries.items()
-        if key == f"{JOURNAL}/{entry.name}" and is_segment(entry.name)
-    ]
-    return {"epoch": "", "segments": parts}
+    if stored.head is None:  # as a restore uses the segments that are there
+        stored.head = listed_head(stored.entries.values())
 
 
 async def _fetch_segment(store: Store, stored: StorageTree, name: str, copy: Layout) -> None:

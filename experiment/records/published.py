@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.journal.stretches import Stretch, is_here, join_stretches, parse_stretch_name
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import read_note, read_object
-from holdfast.syncer.stores.store import Store, for_each
+from holdfast.syncer.stores.store import ObjectInfo, Store, for_each
 from holdfast.syncer.uploader.lock import is_alive
 
 _AT_ONCE = 16
@@ -156,9 +156,17 @@ async def read_head(store: Store) -> dict[str, Any] | None:
     try:
         return parse_head(await read_object(store, HEAD, HEAD_BYTES))
     except (NotStored, ValueError):
-        listed = [entry for entry in await store.list(JOURNAL) if is_segment(entry.name)]
-        found = [{"name": entry.name, "size": entry.size} for entry in listed]
-        return {"epoch": "", "segments": found} if found else None
+        return listed_head(await store.list(JOURNAL))
+
+
+def listed_head(entries: Iterable[ObjectInfo]) -> dict[str, Any] | None:
+    """A head with all segments in storage; None if there are none."""
+    found = [
+        {"name": entry.name, "size": entry.size}
+        for entry in entries
+        if entry.key == f"{JOURNAL}/{entry.name}" and is_segment(entry.name)
+    ]
+    return {"epoch": "", "segments": found} if found else None
 
 
 async def fetch_journal(store: Store, journal: Path) -> bool:

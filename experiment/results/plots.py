@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.progress.finished_stats import rank, value_of
@@ -131,9 +132,26 @@ class GridPlots:
     def weighed(
         self, metric: str | None, *, params: Sequence[str] | None, algorithm: str
     ) -> Importances:
-        """The numbers of `importance`."""
+        """The numbers of `importance`, from trials with a finite last `metric`. No scores for
+        fewer than 3 trials.
+
+        Raises InvalidConfig, also for an unknown algorithm, ImportanceMissing, OptunaMissing.
+        """
         metric, _ = self._goal(metric, "max")
-        return weigh(self._outcome, metric, params=params, algorithm=algorithm)
+        found = [(trial, value_of(trial, metric)) for trial in self._trials]
+        reported = [(trial, value) for trial, value in found if value is not None]
+        trials, values = [trial for trial, _ in reported], [value for _, value in reported]
+        made = Importances(
+            algorithm=choose(algorithm, len(trials)), metric=metric, trials=len(trials)
+        )
+        configs = [params_of(trial) for trial in trials]
+        names = varied_names(self._outcome.spec, trials) if params is None else list(params)
+        columns = {name: [config.get(name) for config in configs] for name in names}
+        if len(trials) < FEWEST or not columns:
+            return made
+        scores, spread = _weighed(self._outcome, made, columns, values)
+        ordered = sorted(scores, key=lambda name: -scores[name])
+        return replace(made, scores={name: scores[name] for name in ordered}, spread=spread)
 
     @property
     def _trials(self) -> list[Trial]:
@@ -175,45 +193,16 @@ def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:
     return made
 
 
-def weigh(
-    outcome: Outcome, metric: str, *, params: Sequence[str] | None, algorithm: str
-) -> Importances:
-    """Weigh the parameters, using trials with a finite last `metric`. No scores for fewer than 3
-    trials.
-
-    Raises InvalidConfig for an unknown algorithm, ImportanceMissing, OptunaMissing.
-    """
-    found = [(trial, value_of(trial, metric)) for trial in outcome.trials.values()]
-    reported = [(trial, value) for trial, value in found if value is not None]
-    trials, values = [trial for trial, _ in reported], [value for _, value in reported]
-    chosen = choose(algorithm, len(trials))
-    configs = [params_of(trial) for trial in trials]
-    names = varied_names(outcome.spec, trials) if params is None else list(params)
-    columns = {name: [config.get(name) for config in configs] for name in names}
-    if len(trials) < FEWEST or not columns:
-        return Importances(algorithm=chosen, metric=metric, trials=len(trials))
-    scores, spread = _weighed(outcome, metric, chosen, columns, values)
-    ordered = sorted(scores, key=lambda name: -scores[name])
-    return Importances(
-        algorithm=chosen,
-        metric=metric,
-        trials=len(trials),
-        scores={name: scores[name] for name in ordered},
-        spread=spread,
-    )
-
-
 def _weighed(
     outcome: Outcome,
-    metric: str,
-    algorithm: str,
+    made: Importances,
     columns: Mapping[str, Sequence[Any]],
     values: Sequence[float],
 ) -> tuple[dict[str, float], dict[str, float]]:
-    if algorithm == "rank":
+    if made.algorithm == "rank":
         return by_rank(columns, values), {}
-    if algorithm == "forest":
+    if made.algorithm == "forest":
         return by_forest(columns, values)
     from holdfast.experiment.results.exporting.optuna_study import fanova
 
-    return fanova(outcome, metric, list(columns)), {}
+    return fanova(outcome, made.metric, list(columns)), {}

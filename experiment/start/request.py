@@ -227,17 +227,17 @@ class Request:
         for name, value in decisive.items():
             if value is not None:
                 try:
-                    fields[name] = stored(value, _IN_MESSAGES.get(name, name))
+                    fields[name] = stored(value, "the trainable" if name == "trainable" else name)
                 except NotPicklable:
                     if travels:
                         raise
                     missing.append(name)
-        callbacks = [one for one in self.run.callbacks or () if pickles(one)]
-        missing += [
-            f"callback {type(one).__name__}"
-            for one in self.run.callbacks or ()
-            if not any(one is kept for kept in callbacks)
-        ]
+        callbacks = []
+        for one in self.run.callbacks or ():
+            if pickles(one):
+                callbacks.append(one)
+            else:
+                missing.append(f"callback {type(one).__name__}")
         fields["callbacks"] = stored(callbacks, "callbacks")
         if self.run.progress_reporter is not None:
             if pickles(self.run.progress_reporter):
@@ -250,7 +250,6 @@ class Request:
 # Settings that do not change what a run computes. A notice of an object that is missing in
 # tuner.pkl begins with its name here, or with "callback X" for one of several.
 _RUN_SETTINGS = ("callbacks", "progress_reporter", "verbose", "sync_config")
-_IN_MESSAGES = {"trainable": "the trainable"}
 
 
 def _named(scheduler: Any, what: str) -> str | None:

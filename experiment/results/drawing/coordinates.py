@@ -73,7 +73,7 @@ def _numeric(numbers: Sequence[float], finite: Sequence[float]) -> Scale:
     is_log = low > 0 and high / low >= _LOG_SPAN
     if low == high:
         ticks = [(0.5, format_label(_whole(low)))]
-        return Scale(positions=[_flat(n) for n in numbers], ticks=ticks)
+        return Scale(positions=[0.5 if math.isfinite(n) else n for n in numbers], ticks=ticks)
     to = math.log if is_log else float
     start, span = to(low), to(high) - to(low)
     shown = _decades(low, high) if is_log else _round(low, high)
@@ -82,10 +82,6 @@ def _numeric(numbers: Sequence[float], finite: Sequence[float]) -> Scale:
         ticks=[((to(tick) - start) / span, format_label(_whole(tick))) for tick in shown],
         is_log=is_log,
     )
-
-
-def _flat(number: float) -> float:
-    return 0.5 if math.isfinite(number) else number
 
 
 def _whole(number: float) -> float | int:

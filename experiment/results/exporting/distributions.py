@@ -54,7 +54,8 @@ def distributions(
     for name in names:
         values = [config[name] for config in configs if name in config]
         declared = _parsed(texts.get(name, ""))
-        made = declared if declared and _holds_all(declared, values) else _range(values)
+        fits = declared is not None and all(holds(declared, value) for value in values)
+        made = declared if fits else _range(values)
         if made is not None:
             found[name] = made
     return found
@@ -63,10 +64,6 @@ def distributions(
 def simple(value: Any) -> Any:
     """A value in the form of a category."""
     return value if type(value) in SIMPLE else str(value)
-
-
-def _holds_all(made: Distribution, values: Sequence[Any]) -> bool:
-    return all(holds(made, value) for value in values)
 
 
 def holds(made: Distribution, value: Any) -> bool:
