@@ -52,7 +52,6 @@ class _Observed(NamedTuple):
     event: Event | None
     before: Trial | None
     after: Trial | None
-    iteration: int
 
 
 class CallbackThread:
@@ -129,9 +128,7 @@ class CallbackThread:
         if self._setup_error is not None:
             raise self._setup_error
 
-    def observe(
-        self, event: Event | None, before: Trial | None, after: Trial | None, iteration: int
-    ) -> None:
+    def observe(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
         """Called by the control loop after each journalled event: 0.1 µs without callbacks.
 
         `event` is None for a trial that an event of another one has ended.
@@ -139,7 +136,7 @@ class CallbackThread:
         if not self._callbacks or (before is after and not isinstance(event, Suggested)):
             return
         self._observed += 1
-        self._queue.put(_Observed(event, before, after, iteration))
+        self._queue.put(_Observed(event, before, after))
         if not self._told_slow and self._queue.qsize() > self._long_queue:
             self._told_slow = True
             self._tell(
@@ -228,13 +225,13 @@ class CallbackThread:
         self._call_all("on_step_end", iteration=step, trials=trials)
 
     def _deliver(self, item: _Observed) -> None:
-        event, before, after, iteration = item
+        event, before, after = item
         if isinstance(event, Suggested):
             self._views.show(after or Trial(spec=event.spec))
         if after is None:
             return
         trial = self._views.show(after)
-        about = {"iteration": iteration, "trials": self._views.trials, "trial": trial}
+        about = {"iteration": after.iteration, "trials": self._views.trials, "trial": trial}
         for hook in hooks_for(event, before, after):
             if hook == "on_trial_result":
                 for name, callback in self._callbacks:

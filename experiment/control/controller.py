@@ -211,9 +211,8 @@ class Controller:
             changes += others_moved(machine, trial_id)
         self.journal_writer.append(records)
         for event_or_none, before, after in changes:
-            iteration = after.iteration if after else 0
             if event_or_none is not None or (after and after.status.is_final):
-                self._parts.callbacks.observe(event_or_none, before, after, iteration)
+                self._parts.callbacks.observe(event_or_none, before, after)
             self._search.observe(event_or_none, before, after)
             if retry := retry_of(event_or_none, before, after, machine.spec):
                 self._parts.on_retry(retry)

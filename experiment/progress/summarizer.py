@@ -88,8 +88,6 @@ class Summarizer:
             hidden=_hidden(counts, shown),
             metrics=columns,
             params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
-            metric=metric,
-            mode=mode,
             best=_best([*alive, *ended.leaders()], metric, mode, self._params),
             failures=_failures(
                 [*ended.failed, *(trial for trial in alive if _waits(trial))],

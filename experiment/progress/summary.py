@@ -36,8 +36,6 @@ class Summary:
     hidden: Mapping[Status, int] = field(default_factory=dict)
     metrics: tuple[str, ...] = ()
     params: tuple[str, ...] = ()
-    metric: str | None = None
-    mode: str | None = None
     best: BestTrial | None = None
     failures: tuple[FailedTrial, ...] = ()
     elapsed_s: float = 0.0
@@ -136,7 +134,7 @@ class StorageAge:
     files: int = 0
     pending_bytes: int = 0
     period_s: float = 300.0
-    uploads: tuple[UploadProgress, ...] = ()
+    upload: UploadProgress | None = None
     trouble: str = ""
 
     @property
@@ -151,11 +149,11 @@ class StorageAge:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadProgress:
-    """An upload in progress; `total_bytes` is None if not known yet."""
+    """An upload in progress."""
 
     name: str
     done_bytes: int
-    total_bytes: int | None = None
+    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

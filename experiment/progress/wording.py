@@ -25,7 +25,6 @@ _WORDS = {
     Status.PENDING: "queued",
 }
 _SHOWN_FAILURES = 3
-_SHOWN_UPLOADS = 2
 _SHOWN_WAITS = 2
 _SHOWN_RANKS = 5
 # Ranks wait for each other in every report: only waits that last longer are shown.
@@ -228,18 +227,14 @@ def _grouped(failures: Sequence[FailedTrial]) -> list[tuple[FailedTrial, int]]:
 
 
 def storage_text(summary: Summary) -> str:
-    """The uploads in progress and the age of the oldest; empty if storage has everything."""
+    """The age of what waits, and the upload in progress; empty if storage has everything."""
     storage = summary.storage
     if storage is None:
         return ""
-    uploads = [
-        f"{upload.name} {size(upload.done_bytes)}"
-        + (f" of {size(upload.total_bytes)}" if upload.total_bytes is not None else "")
-        for upload in storage.uploads[:_SHOWN_UPLOADS]
-    ]
-    more = len(storage.uploads) - len(uploads)
-    uploads += [f"{more} more uploads"] if more else []
-    return "; ".join(filter(None, [_age_text(storage), *uploads, storage.trouble]))
+    parts, upload = [_age_text(storage)], storage.upload
+    if upload is not None:
+        parts += [f"{upload.name} {size(upload.done_bytes)} of {size(upload.total_bytes)}"]
+    return "; ".join(filter(None, [*parts, storage.trouble]))
 
 
 def _age_text(storage: StorageAge) -> str:
@@ -292,7 +287,7 @@ def silent_text(count: int) -> str:
 
 def _has_unsaved(summary: Summary) -> bool:
     storage = summary.storage
-    return storage is not None and bool(storage.checkpoints or storage.uploads or storage.trouble)
+    return storage is not None and bool(storage.checkpoints or storage.upload or storage.trouble)
 
 
 def _times(number: int, one: str, many: str) -> str:

@@ -143,7 +143,7 @@ class Uploads:
             files=sum(item.files for item in waiting),
             pending_bytes=sum(item.size_bytes for item in waiting),
             period_s=self._sync_period_s,
-            uploads=() if self._upload is None else (self._upload,),
+            upload=self._upload,
             trouble=self._trouble,
         )
 

@@ -90,10 +90,6 @@ class Session:
         """The folder for staged checkpoints, on the file system of the trial's directory."""
         return self.trial_dir / STAGING
 
-    @property
-    def time_total_s(self) -> float:
-        return self._clock.total_s
-
     def stop(self) -> None:
         """Called by the handler of the order to stop: unwind user code, but cut no message."""
         self.stopping = True

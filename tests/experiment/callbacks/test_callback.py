@@ -144,7 +144,7 @@ class Run:
             self.machine.handle(event, now=2.0)
             after = self.machine.trials.get(trial_id)
             for thread in self.threads:
-                thread.observe(event, before, after, after.iteration if after else 0)
+                thread.observe(event, before, after)
 
 
 class Recorder(Callback):
@@ -236,7 +236,7 @@ def test_a_trial_that_something_else_has_ended_completes(run: Run) -> None:
     thread = run.started(recorder)
     run.feed(suggestion())
     before = run.machine.trials["aaaaa_00000"]
-    thread.observe(None, before, replace(before, status=Status.TERMINATED), 0)
+    thread.observe(None, before, replace(before, status=Status.TERMINATED))
     thread.close(DEADLINE_S)
     assert recorder.hooks == ["complete", "end"]
 

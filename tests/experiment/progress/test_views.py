@@ -71,8 +71,6 @@ SUMMARY = Summary(
     hidden={Status.ERROR: 1},
     metrics=("acc", "loss"),
     params=("lr", "net/width"),
-    metric="acc",
-    mode="max",
     best=BestTrial(
         trial_id="aaaaa_00000",
         name="train_aaaaa_00000",
@@ -90,8 +88,8 @@ SUMMARY = Summary(
         checkpoints=3,
         files=7,
         pending_bytes=12_300_000,
-        uploads=(
-            UploadProgress(name="4 of 9 artifacts", done_bytes=3_400_000, total_bytes=50_000_000),
+        upload=UploadProgress(
+            name="4 of 9 artifacts", done_bytes=3_400_000, total_bytes=50_000_000
         ),
     ),
 )

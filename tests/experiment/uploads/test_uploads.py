@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.experiment.progress.summary import StorageAge
+from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.uploads.uploads import BACKLOG, Uploads
 from holdfast.runtime.restarting_service import RestartingService
@@ -242,13 +242,13 @@ async def test_a_uploader_that_took_the_place_of_another_looks_at_all_artifacts(
     desk.uploads.on_uploader(["progress", 10, 500, 1000, 5000])
     age = desk.uploads.age(time.time())
     assert age is not None
-    assert [(one.name, one.done_bytes, one.total_bytes) for one in age.uploads] == [
-        ("10 of 500 artifacts", 1000, 5000)
-    ]
+    assert age.upload == UploadProgress(
+        name="10 of 500 artifacts", done_bytes=1000, total_bytes=5000
+    )
     desk.uploads.resend_state()
     assert desk.sent("artifacts") == [None]
     age = desk.uploads.age(time.time())
-    assert age is None or age.uploads == ()
+    assert age is None or age.upload is None
 
 
 @timed
