@@ -107,8 +107,7 @@ class LogView:
 
     def finish(self, summary: Summary) -> None:
         if summary.rows:
-            headers, cells, _ = table_of(summary)
-            _write(self._stream, text_table(headers, cells))
+            _write(self._stream, text_table(*table_of(summary)))
         for line in filter(None, closing_lines(summary)):
             _write(self._stream, line)
 

@@ -90,12 +90,11 @@ def html_of(summary: Summary, lines: Sequence[str] = ()) -> str:
     """The run as an HTML fragment; `lines` are the newest lines of its workers."""
     bar = f'<progress value="{summary.share or 0:.3f}" max="1"></progress> '
     has_bar = summary.share is not None and (summary.total != 1 or summary.share > 0)
-    headers, cells, _ = table_of(summary)
     head = f"<b>{escape(printable(summary.name))}</b> {escape(time_text(summary))}"
     parts = [
         f"<div>{head}</div>",
         f"<div>{bar if has_bar else ''}{escape(counts_text(summary))}</div>",
-        html_table(headers, cells) if cells else "",
+        html_table(*table_of(summary)) if summary.rows else "",
         *(f'<div style="{style}">{escape(text)}</div>' for text, style in _notes(summary)),
         f'<pre style="{_BOX}">{escape(chr(10).join(lines))}</pre>' if lines else "",
     ]
@@ -104,11 +103,10 @@ def html_of(summary: Summary, lines: Sequence[str] = ()) -> str:
 
 def text_of(summary: Summary, lines: Sequence[str] = ()) -> str:
     """The run as plain text."""
-    headers, cells, _ = table_of(summary)
     parts = [
         f"{printable(summary.name)}  {time_text(summary)}",
         counts_text(summary),
-        text_table(headers, cells) if cells else "",
+        text_table(*table_of(summary)) if summary.rows else "",
         *(text for text, _ in _notes(summary)),
         *lines,
     ]

@@ -63,7 +63,7 @@ def picture(summary: Summary, *, width: int, height: int) -> list[Line]:
 
 def table_lines(summary: Summary, rows: Sequence[TrialRow], width: int) -> list[Line]:
     """Headers and one line for each of the `rows`, with as many columns as fit into `width`."""
-    headers, cells, _ = table_of(summary, width=width, rows=rows)
+    headers, cells = table_of(summary, width=width, rows=rows)
     widths = [max(map(width_of, column)) for column in zip(headers, *cells, strict=True)]
     best = summary.best.trial_id if summary.best else None
     lines: list[Line] = [((_joined(headers, widths), "bold dim"),)]

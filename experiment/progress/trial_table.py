@@ -41,13 +41,13 @@ def table_of(
     width: int = 0,
     rows: Sequence[TrialRow] | None = None,
     is_live: bool = True,
-) -> tuple[list[str], list[list[str]], list[TrialRow]]:
-    """Headers, cells and trials of the table; with a `width`, only as many columns as fit.
+) -> tuple[list[str], list[list[str]]]:
+    """Headers and cells of the table; with a `width`, only as many columns as fit.
 
     `rows` are the summary's by default. Unless the run `is_live`, no trial has a worker: one that
     had was running.
     """
-    shown = list(summary.rows if rows is None else rows)
+    shown = summary.rows if rows is None else rows
     by_name = not width or width >= _WIDE_COLUMNS
     goal, others = summary.metrics[:1], summary.metrics[1:]
     # As in a DataFrame of results; needed if a metric has the same name.
@@ -70,7 +70,7 @@ def table_of(
         for row in shown
     ]
     fitting = _fitting(headers, cells, width) if width else len(headers)
-    return headers[:fitting], [line[:fitting] for line in cells], shown
+    return headers[:fitting], [line[:fitting] for line in cells]
 
 
 def _status(row: TrialRow, *, is_live: bool) -> str:

@@ -110,9 +110,9 @@ def show_overview(
     for notice in overview.notices:
         say(f"  {notice}", "yellow")
     is_live = state is Condition.LIVE
-    headers, cells, trials = table_of(summary, width=_terminal_width(), is_live=is_live)
-    styles = [_TRIAL_STYLES.get(trial.status.value, "") for trial in trials]
-    if trials:
+    headers, cells = table_of(summary, width=_terminal_width(), is_live=is_live)
+    styles = [_TRIAL_STYLES.get(trial.status.value, "") for trial in summary.rows]
+    if summary.rows:
         say("")
         _print_table([headers, *cells], styles)
     if hidden := hidden_text(summary.hidden):

@@ -352,7 +352,7 @@ def test_a_log_file_ends_with_the_table_the_causes_and_where_the_results_lie() -
 
 def test_columns_whose_names_end_alike_can_be_distinguished() -> None:
     alike = replace(DONE, metrics=("val/loss", "train/loss", "lr"), params=("net/lr", "opt/lr"))
-    headers, _, _ = table_of(replace(alike, params=(*alike.params, "lr", "opt/beta")))
+    headers, _ = table_of(replace(alike, params=(*alike.params, "lr", "opt/beta")))
     assert headers[4:] == [
         *("val/loss", "net/lr", "opt/lr", "config/lr", "beta", "train/loss", "lr"),
     ]
