@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.user_objects.placeholders import config_without_code
 from holdfast.simulate.recording import RecordedTrial
 from holdfast.trial.plain import is_number
@@ -120,14 +121,14 @@ class Nearest:
     """
 
     def __init__(self, known: Sequence[tuple[Mapping[str, Any], str]]) -> None:
-        self._known = [(dict(_flat(config)), name) for config, name in known]
+        self._known = [(_flat(config), name) for config, name in known]
         keys = {key for config, _ in self._known for key in config}
         self._scales = {key: self._scale(key) for key in sorted(keys)}
         self._found: dict[str, str] = {}
 
     def find(self, config: Mapping[str, Any]) -> str:
         """The name of the nearest; of several the first. Raises ValueError if there is none."""
-        flat = dict(_flat(config))
+        flat = _flat(config)
         text = repr(sorted(flat.items()))
         if text not in self._found:
             self._found[text] = min(self._known, key=lambda one: self._distance(flat, one[0]))[1]
@@ -159,12 +160,10 @@ class Nearest:
         return (here - there) / span
 
 
-def _flat(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{above}{key}/")
-        else:
-            yield f"{above}{key}", value
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config without empty dicts, with names such as `net/width`."""
+    columns = columns_of(config)
+    return {name: value for name, value in columns.items() if not isinstance(value, Mapping)}
 
 
 def number(value: object) -> float | None:

@@ -18,7 +18,7 @@ from holdfast.simulate.faults import Faults
 from holdfast.simulate.recorded_curve import OwnConfig, RecordedCurve
 from holdfast.simulate.recording import RecordedTrial, Recording, read_recording
 from holdfast.simulate.study import NO_FAULTS, keeping_little, play, policy_of
-from holdfast.simulate.trace import Sink, tracing
+from holdfast.simulate.trace import Sink
 from holdfast.simulate.worker import Scene, Training
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
@@ -99,8 +99,7 @@ def replay(
         faults=faults,
     )
     policy = policy_of(scheduler, training)
-    with tracing(trace) as records:
-        simulated = play(scene, policy, records)
+    simulated = play(scene, policy, trace)
     return Replay(
         recorded=recording,
         simulated=simulated,

@@ -21,7 +21,7 @@ from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, cur
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.simulation import SimulatedTrial, Simulation
 from holdfast.simulate.tally import Tally, ending_of
-from holdfast.simulate.trace import Sink, Trace, tracing
+from holdfast.simulate.trace import Sink, tracing
 from holdfast.simulate.worker import Scene, Training
 from holdfast.simulate.world import World
 from holdfast.trial.config import CheckpointConfig, RunConfig
@@ -122,17 +122,16 @@ def simulate(
         faults=faults,
         commit_s=commit_s,
     )
-    policy = policy_of(tune.scheduler, training)
-    with tracing(trace) as records:
-        return play(scene, policy, records)
+    return play(scene, policy_of(tune.scheduler, training), trace)
 
 
-def play(scene: Scene, policy: TrialScheduler, trace: Trace) -> Simulation:
+def play(scene: Scene, policy: TrialScheduler, sink: Sink) -> Simulation:
     """Simulate a scene to its end. Raises CurveFailed, and the search algorithm's exceptions."""
     spec = scene.begun.spec
     tally = Tally(spec.metric, spec.mode)
-    world = World(Machine(policy), scene, trace, tally)
-    outcome = world.run()
+    with tracing(sink) as trace:
+        world = World(Machine(policy), scene, trace, tally)
+        outcome = world.run()
     trials = [_ended(scene, trial, tally) for trial in world.machine.trials.values()]
     return Simulation(
         metric=spec.metric,
