@@ -97,8 +97,7 @@ def as_frame(shard: Any) -> pd.DataFrame:
         return shard
     whole = shard.materialize() if hasattr(shard, "materialize") else shard
     if hasattr(whole, "to_pandas"):
-        frame: pd.DataFrame = whole.to_pandas()
-        return frame
+        return whole.to_pandas()
     return pd.DataFrame(list(whole))
 
 
@@ -142,8 +141,8 @@ class BoostingTrainer(DataParallelTrainer):
             run_config = replace(run_config, checkpoint_config=kept)
             dataset_config = dataset_config or DataConfig(self._boosting.splits)
         else:
-            self._refuse([name for name, value in own.items() if value is not None])
-            self._refuse(list(train_arguments))
+            given = [name for name, value in own.items() if value is not None]
+            self._refuse([*given, *train_arguments])
         super().__init__(
             train_loop_per_worker,
             train_loop_config=train_loop_config,

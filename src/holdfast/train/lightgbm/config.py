@@ -12,13 +12,7 @@ from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import Framework
 from holdfast.train.ports import port_of_each
 
-LIGHTGBM = Framework(
-    title="LightGBM",
-    module="lightgbm",
-    extra="lightgbm",
-    minimum="4",
-    distributions=("lightgbm",),
-)
+LIGHTGBM = Framework(title="LightGBM", module="lightgbm", minimum="4")
 
 # Where LightGBM in this process, which is one rank, finds the others.
 _network: dict[str, Any] = {}

@@ -28,8 +28,7 @@ class _Rounds(Boosting):
 
     @staticmethod
     def rounds_of(model: Any) -> int:
-        rounds: int = model.current_iteration()
-        return rounds
+        return model.current_iteration()
 
     def train(self, config: dict[str, Any], model: Any, rounds: int) -> None:
         import lightgbm

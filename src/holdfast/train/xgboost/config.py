@@ -15,7 +15,6 @@ from holdfast.trial.errors import InvalidConfig
 XGBOOST = Framework(
     title="XGBoost",
     module="xgboost",
-    extra="xgboost",
     minimum="2.1",  # older trackers take other arguments
     distributions=("xgboost", "xgboost-cpu"),
 )

@@ -25,8 +25,7 @@ class _Rounds(Boosting):
 
     @staticmethod
     def rounds_of(model: Any) -> int:
-        rounds: int = model.num_boosted_rounds()
-        return rounds
+        return model.num_boosted_rounds()
 
     def train(self, config: dict[str, Any], model: Any, rounds: int) -> None:
         import xgboost
