@@ -200,7 +200,7 @@ def test_a_hung_trial_shows_where_it_stands_and_is_retried(fit: Any, trainable: 
             trainable(config)
         tune.report({"attempt": 2})
 
-    failures = tune.FailureConfig(max_failures=1, hang_timeout_s=0.5)
+    failures = tune.FailureConfig(max_failures=1, hang_timeout_s=1)
     (result,) = fit(train, failure_config=failures)
     assert result.error is None
     assert result.metrics["attempt"] == 2

@@ -474,7 +474,7 @@ async def test_storage_that_is_gone_fails_the_sync_and_the_next_sends_what_is_le
 ) -> None:
     for number in range(40):
         machine.write(f"trial/{number:02}")
-    uploader = await machine.open(timeout_s=0.05)
+    uploader = await machine.open(timeout_s=2)
     machine.store.disturb(at=20, fault=Fault.FAIL, lasting=True)
     with pytest.raises(StorageUnavailable, match="no progress within"):
         await uploader.send_artifacts(None)

@@ -47,7 +47,7 @@ class Run:
             is_record=lambda key: False,
             is_checkpoint=lambda name: False,
             private=("journal",),
-            timeout_s=0.05,
+            timeout_s=60,
         )
         uploader = Uploader(settings, lambda message: None)
         await uploader.open()
@@ -144,7 +144,8 @@ async def test_cut_off_at_any_operation_a_reader_finds_this_set_or_the_one_befor
     assert any("+" in key for what, key in smooth.log if what == "delete")
     for at in range(3, smooth.operations + 1):
         memory = MemoryStore()
-        store = FaultyStore(memory, at=at, fault=Fault.FAIL, lasting=True)
+        cut = StorageRefused("put", "faulty", "cut off")
+        store = FaultyStore(memory, at=at, fault=Fault.FAIL, error=cut, lasting=True)
         run = Run(tmp_path / f"cut-{at}", segment_bytes=5_000)
         with suppress(StorageError):  # a failed removal is not an error
             await publish_all(run, store)
