@@ -212,7 +212,7 @@ def dashboard(url: str) -> Iterator[str]:
         text=True,
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
     )
-    too_late = threading.Timer(45, process.kill)
+    too_late = threading.Timer(240, process.kill)
     too_late.start()
     try:
         assert process.stdout is not None

@@ -14,6 +14,7 @@ import pytest
 from holdfast.experiment.folder.layout import is_checkpoint
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.errors import StorageRefused
+from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
