@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.experiment.folder.layout import is_checkpoint
 from holdfast.syncer.artifacts.settings import UploaderSettings
-from holdfast.syncer.errors import StorageRefused
+from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import START
 from holdfast.syncer.stores import retry
 from holdfast.syncer.stores.local import LocalStore
@@ -218,11 +218,11 @@ async def test_names_from_the_network_stay_in_the_trials_folder(
 async def test_a_download_that_breaks_off_leaves_no_half_a_file_and_resumes_later(
     second: Machine, store: Timed
 ) -> None:
-    faulty = FaultyStore(store, error=StorageRefused("get", "faulty", "injected refusal"))
+    faulty = FaultyStore(store)
     second.store = faulty
-    uploader = await second.uploader()
+    uploader = await second.uploader(timeout_s=1)
     faulty.disturb(at=len(faulty.log) + 4, fault=Fault.FAIL, lasting=True)
-    with pytest.raises(StorageRefused):
+    with pytest.raises(StorageUnavailable):
         await uploader.bring_artifacts("trial")
     assert len(second.here) == 1
     assert not [name for name in second.here if name.startswith(".tmp-")]
