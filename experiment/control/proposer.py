@@ -22,8 +22,15 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.nesting import check_nesting
 from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.search_space.overlaying import overlaid, searched_in, without_searched
-from holdfast.trial.search_space.spaces import Continued, could_suggest, placed, placed_in
+from holdfast.trial.search_space.spaces import (
+    Continued,
+    could_suggest,
+    overlaid,
+    placed,
+    placed_in,
+    searched_in,
+    without_searched,
+)
 from holdfast.trial.search_space.variants import Space, Variant
 from holdfast.trial.space import has_user_code
 from holdfast.trial.trial import TrialSpec

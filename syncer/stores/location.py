@@ -19,9 +19,8 @@ from holdfast.syncer.stores.filesystems import (
     without_prefix,
     wrapped_fsspec,
 )
-from holdfast.syncer.stores.place import Kind, StoragePlace, joined
+from holdfast.syncer.stores.place import Kind, StoragePlace, joined, resolved
 from holdfast.syncer.stores.plain_s3fs import plain_s3_options
-from holdfast.syncer.stores.resolve import resolved
 
 if TYPE_CHECKING:
     from holdfast.syncer.stores.store import Store

@@ -1,13 +1,17 @@
-"""A resolved place in storage: its public name, its secrets, and its filesystem."""
+"""Resolves the place that users name for results, without contacting it: its public name, its
+secrets, and its filesystem."""
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from dataclasses import field
 from typing import Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import InvalidLocation, StorageError, redact
+from holdfast.syncer.stores.filesystems import as_arrow
 
 Kind = Literal["local", "s3", "uri", "given"]
 
@@ -17,6 +21,12 @@ _HADOOP = (
     "ARROW_LIBHDFS_DIR) and CLASSPATH, which `hadoop classpath --glob` prints"
 )
 _ADVICE = {"hdfs": _HADOOP, "viewfs": _HADOOP}
+_SCHEME = re.compile(r"^([A-Za-z][A-Za-z0-9+.-]*)://")
+_SECRET_WORDS = ("key", "secret", "token", "password", "sig", "credential", "sas")
+_PREFIXED = (
+    "storage_path must not start with a protocol when a storage_filesystem is given",
+    "Strip it: storage_path={!r}",
+)
 _PICKLED = ("kind", "root", "path", "query", "options", "uri", "filesystem")
 
 
@@ -109,3 +119,128 @@ def _arrow_from_uri(uri: str) -> tuple[Any, str]:
 
     made, path = fsspec.core.url_to_fs(uri)
     return arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(made)), path
+
+
+def resolved(
+    storage_path: str | os.PathLike[str] | None,
+    filesystem: object | None,
+    environ: Mapping[str, str],
+) -> StoragePlace:
+    """Resolve a place. Without a `storage_path` it is RAY_STORAGE, else RAY_AIR_LOCAL_CACHE_DIR,
+    else `~/ray_results`. Raises InvalidLocation."""
+    if filesystem is not None:
+        return _given(storage_path, filesystem)
+    path = storage_path if storage_path is not None else _default(environ)
+    text = os.fspath(path)
+    if not isinstance(text, str):
+        raise InvalidLocation("resolve", repr(text), "storage_path must be text, not bytes")
+    if not text.strip():
+        raise InvalidLocation("resolve", "storage_path", "it is empty")
+    scheme = _SCHEME.match(text)
+    return _of_uri(text, scheme[1].lower()) if scheme else _local(text)
+
+
+def _default(environ: Mapping[str, str]) -> str:
+    for variable in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR"):
+        if environ.get(variable):
+            return environ[variable]
+    return "~/ray_results"
+
+
+def _local(text: str) -> StoragePlace:
+    expanded = os.path.expanduser(text)
+    if expanded.startswith("~"):
+        raise InvalidLocation("resolve", text, "there is no such user on this machine")
+    if "\0" in expanded:
+        raise InvalidLocation("resolve", repr(text), "a path cannot hold a NUL character")
+    return StoragePlace(kind="local", root="", path=os.path.abspath(expanded))
+
+
+def _given(storage_path: str | os.PathLike[str] | None, filesystem: object) -> StoragePlace:
+    if storage_path is None or not os.fspath(storage_path):
+        raise InvalidLocation(
+            "resolve", "storage_filesystem", "it needs a storage_path in that filesystem"
+        )
+    text = os.fspath(storage_path)
+    if scheme := _SCHEME.match(text):
+        cause, advice = _PREFIXED
+        raise InvalidLocation(
+            "resolve", redact(text), cause, advice.format(redact(text)[scheme.end() :])
+        )
+    wrapped = as_arrow(filesystem)
+    if wrapped is None:
+        return _local(text)
+    path = text.rstrip("/") or text
+    return StoragePlace(kind="given", root="", path=path, filesystem=wrapped)
+
+
+def _of_uri(text: str, scheme: str) -> StoragePlace:
+    match scheme:
+        case "file" | "local":
+            return _of_file_uri(text)
+        case "s3" | "s3a":
+            return _of_s3_uri(text)
+        case _:
+            return _of_other_uri(text, scheme)
+
+
+def _of_file_uri(text: str) -> StoragePlace:
+    from urllib.parse import unquote, urlsplit
+
+    parts = urlsplit(text)
+    if parts.netloc not in {"", "localhost"}:
+        raise InvalidLocation(
+            "resolve",
+            redact(text),
+            f"a file URI has no host, but this one has {redact(parts.netloc)!r}",
+            f"Write file:///{parts.netloc.rpartition('@')[2]}{parts.path} with three slashes",
+        )
+    return _local(unquote(parts.path))
+
+
+def _of_s3_uri(text: str) -> StoragePlace:
+    from holdfast.syncer.stores.s3.options import parse_s3_uri, public_query
+
+    path, options = parse_s3_uri(text)
+    return StoragePlace(
+        kind="s3", root="s3://", path=path, query=public_query(options), options=options
+    )
+
+
+def _of_other_uri(text: str, scheme: str) -> StoragePlace:
+    if scheme not in ARROW_SCHEMES and not _fsspec_knows(scheme):
+        raise InvalidLocation(
+            "resolve",
+            redact(text),
+            f"neither pyarrow nor fsspec knows the protocol {scheme!r}",
+            "Check its spelling, or give the filesystem as storage_filesystem",
+        )
+    body, _, query = text.partition("?")
+    start = body.index("://") + 3
+    authority, slash, path = body[start:].partition("/")
+    public_query = "&".join(pair for pair in query.split("&") if pair and not _is_secret(pair))
+    return StoragePlace(
+        kind="uri",
+        root=f"{body[:start]}{_without_password(authority)}{slash}",
+        path=path.rstrip("/"),
+        query=f"?{public_query}" if public_query else "",
+        uri=text,
+    )
+
+
+def _fsspec_knows(scheme: str) -> bool:
+    import fsspec
+
+    return scheme in fsspec.available_protocols()
+
+
+def _is_secret(pair: str) -> bool:
+    name = pair.partition("=")[0].lower()
+    return any(word in name for word in _SECRET_WORDS)
+
+
+def _without_password(authority: str) -> str:
+    # abfs://container@account has no secret before the @; abfs://:key@account has one.
+    userinfo, at, host = authority.rpartition("@")
+    user = userinfo.partition(":")[0]
+    return f"{user}{at}{host}" if user else host

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -62,8 +63,7 @@ class Holder:
         )
 
     def to_bytes(self) -> bytes:
-        plain = {name: getattr(self, name) for name in ("pid", "host", "command")}
-        return json.dumps({**plain, "started": self.started, "since": self.since}).encode()
+        return json.dumps({one.name: getattr(self, one.name) for one in fields(self)}).encode()
 
     @property
     def is_controller(self) -> bool:

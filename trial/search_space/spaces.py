@@ -2,7 +2,8 @@
 
 A trial's config refers to the user's objects by their path in the space that it was made from
 (`Ref`). Paths in the first space are unchanged; those in a later one start with its number, which
-cannot be a key of a space, because keys are text.
+cannot be a key of a space, because keys are text. A search chooses only a part of a space:
+`overlaid` adds the fixed part.
 """
 
 from __future__ import annotations
@@ -14,15 +15,16 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from holdfast.trial.domains import same
+from holdfast.trial.domains import Domain, same
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.variants import Space
-from holdfast.trial.space import grid_values, is_grid
+from holdfast.trial.space import grid_values, is_grid, is_searched
 from holdfast.trial.values import (
     Path,
     Ref,
     flatten,
     is_plain,
+    key_name,
     replace_leaves,
     unwrap_scalar,
 )
@@ -83,6 +85,39 @@ def could_suggest(space: Mapping[str, Any], searched: Set[str], answer: Mapping[
     except InvalidSearchSpace:
         return False
     return not notices and searched <= set(flatten(answer))
+
+
+def searched_in(space: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """The keys of `space` with a domain or a grid."""
+    if isinstance(space, Domain) or is_grid(space) or _is_searched_list(space):
+        yield key_name(path)
+    elif isinstance(space, Mapping):
+        for key, value in space.items():
+            yield from searched_in(value, (*path, str(key)))
+
+
+def without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
+    """The fixed part of `space`."""
+    return {
+        key: without_searched(value) if type(value) is dict else value
+        for key, value in space.items()
+        if not (isinstance(value, Domain) or is_grid(value) or _is_searched_list(value))
+    }
+
+
+def _is_searched_list(value: Any) -> bool:
+    """Whether a search returns the whole list, including its fixed items."""
+    return isinstance(value, (list, tuple)) and is_searched(value)
+
+
+def overlaid(fixed: Mapping[str, Any], chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """`chosen` merged over `fixed`, also in nested dicts."""
+    merged = dict(fixed)
+    for key, value in chosen.items():
+        below = merged.get(key)
+        nested = isinstance(below, Mapping) and isinstance(value, Mapping)
+        merged[key] = overlaid(below, value) if nested else value  # type: ignore[arg-type]
+    return merged
 
 
 class Continued:
