@@ -92,10 +92,9 @@ class Placement:
     def rest(self, trial_id: str) -> bool:
         """Keep the trial's resources for its worker, which is now idle; False if it held none."""
         allocation = self.holds.pop(trial_id, None)
-        if allocation is None:
-            return False
-        self.idle[trial_id] = allocation
-        return True
+        if allocation is not None:
+            self.idle[trial_id] = allocation
+        return allocation is not None
 
     def leave(self, trial_id: str) -> None:
         """Free the resources of the trial's worker, which has ended."""

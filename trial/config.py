@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.bounds import Limit
@@ -17,7 +17,8 @@ from holdfast.trial.stopper import Stopper
 StopCriteria = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool] | None
 
 
-def is_count(value: object) -> bool:
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether the value is an int: a bool is not one."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 

@@ -14,6 +14,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.names import is_utf8
 from holdfast.trial.domains import Categorical, Domain
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.space import grid_values
@@ -226,20 +227,12 @@ def _is_plain(value: Any) -> bool:
     if kind in _SCALARS or kind is int:
         return True
     if kind is str:
-        return value.isascii() or _is_utf8(value)
+        return value.isascii() or is_utf8(value)
     if kind is list or kind is tuple:
         return all(map(_is_plain, value))
     if kind in SETS:
         return len(value) <= _MOST and all(map(_is_key, value))
     return has_plain_keys(value) and all(map(_is_plain, value.values()))
-
-
-def _is_utf8(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:  # a lone surrogate, as in undecodable file names
-        return False
-    return True
 
 
 def _is_key(value: Any) -> bool:

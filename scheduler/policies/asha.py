@@ -7,10 +7,8 @@ from bisect import bisect
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
-from typing import Self
 
 from holdfast.scheduler.chance import Chance
-from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.goal import Judging, check_count, check_number
 from holdfast.scheduler.policy import (
     Decision,
@@ -155,12 +153,6 @@ class ASHAScheduler(Judging):
             f"{type(self).__name__}(brackets={brackets}): between grace_period={grace_period!r} "
             f"and max_t={max_t!r} there is room for at most {len(self._brackets[0].rungs)}",
         )
-        self._seed = 0
-
-    def begun(self, spec: ExperimentSpec) -> Self:
-        fresh = super().begun(spec)
-        fresh._seed = spec.seed
-        return fresh
 
     def judge(
         self, view: View, event: TrialReported, time: float, value: float

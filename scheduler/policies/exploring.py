@@ -19,6 +19,7 @@ from holdfast.trial.domains import (
     below,
 )
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.plain import is_number
 from holdfast.trial.search_space.sample_spec import Spec
 from holdfast.trial.space import has_user_code, is_grid
 from holdfast.trial.values import is_plain, key_name, unwrap_scalar
@@ -56,9 +57,8 @@ class Mutation:
         """Whether `value` has neighbours, so that `moved` can be called."""
         if self.values:
             return value in self.values
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            return False
-        return -_HUGE < value < _HUGE and not isinstance(self.domain, Categorical)
+        is_small = is_number(value) and -_HUGE < value < _HUGE
+        return is_small and not isinstance(self.domain, Categorical)
 
     def moved(self, value: Any, chance: Chance, factors: Sequence[float]) -> Any:
         """A neighbour of `value`: the one before or after it in a list, or `value` times a factor.

@@ -62,6 +62,7 @@ class Judging(TrialScheduler):
 
     goal: Goal
     _has_told_oddity = False
+    _seed = 0
 
     def __init__(
         self,
@@ -86,6 +87,7 @@ class Judging(TrialScheduler):
             mode=self._agreed("mode", self.mode, spec.mode),
             time_attr=self._time_attr,
         )
+        fresh._seed = spec.seed
         return fresh
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:

@@ -76,7 +76,6 @@ class Population(Judging):
         self._quantile = quantile_fraction
         self._custom_explore_fn = custom_explore_fn
         self._log_config, self._requires, self._synch = log_config, require_attrs, synch
-        self._seed = 0
         self._has_told = False
         self._members: dict[str, Member] = {}
         # The trials of a common change for which the user's code has not answered yet.
@@ -88,9 +87,7 @@ class Population(Judging):
             f"{type(self).__name__}(synch=True) compares all trials at each interval, but with "
             "num_samples=-1 there is always one more: set num_samples",
         )
-        fresh = super().begun(spec)
-        fresh._seed = spec.seed
-        return fresh
+        return super().begun(spec)
 
     # -- what a subclass defines --
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.scheduler.searchers.searcher import Searcher, introduce
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.config import is_count
+from holdfast.trial.errors import InvalidConfig, require
 
 _End = tuple[dict[str, Any] | None, bool]
 
@@ -73,9 +74,8 @@ class ConcurrencyLimiter(Wrapper):
 
     def set_max_concurrency(self, max_concurrent: int) -> bool:
         """Set the number of trials in progress. Raises InvalidConfig."""
-        whole = isinstance(max_concurrent, int) and not isinstance(max_concurrent, bool)
-        if not whole or max_concurrent < 1:
-            raise InvalidConfig(f"max_concurrent must be 1 or more, not {max_concurrent!r}")
+        fits = is_count(max_concurrent) and max_concurrent >= 1
+        require(fits, f"max_concurrent must be 1 or more, not {max_concurrent!r}")
         self.max_concurrent = max_concurrent
         self._is_inner = self.searcher.set_max_concurrency(max_concurrent)
         return True

@@ -28,6 +28,15 @@ _OUR_PREFIXES = (
 )
 
 
+def is_utf8(text: str) -> bool:
+    """Whether the text has no lone surrogate, as it has in undecodable file names."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 class UnsafeName(ValueError):
     """A name from outside that is not safe as a file name; the message shows it and says why."""
 

@@ -13,6 +13,7 @@ from dataclasses import field
 from typing import Literal
 
 from holdfast.dataclass import dataclass
+from holdfast.names import is_utf8
 from holdfast.syncer.artifacts.plan import INDEX_NAME, FileStat, FolderScan
 from holdfast.syncer.artifacts.settings import UploaderSettings
 
@@ -101,7 +102,7 @@ class _Walk:
         is_folder = entry.is_dir(follow_symlinks=False)
         if not self._is_wanted(key, is_folder) or self.settings.is_ours(key, is_folder=is_folder):
             return False
-        if not _is_utf8(entry.name):
+        if not is_utf8(entry.name):
             self.skipped[ascii(key)] = "its name is not UTF-8, which storage requires"
             return False
         facts = entry.stat(follow_symlinks=False)
@@ -163,11 +164,3 @@ def file_stat(found: os.stat_result) -> FileStat:
 def reason(error: OSError) -> str:
     """A short reason, without the name of the file."""
     return (error.strerror or str(error)).lower()
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from holdfast.names import is_utf8
 from holdfast.syncer.errors import DirectoryMissing, UnusableFile, os_errors
 from holdfast.syncer.files.durable import is_leftover
 
@@ -100,12 +101,10 @@ def _walk(
 
 
 def _check_name(name: str, operation: str, folder: str) -> None:
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
+    if not is_utf8(name):
         shown = os.fsencode(os.path.basename(name))
         where = f"{os.fsencode(folder)!r}"
-        raise UnusableFile(operation, where, f"the file name {shown!r} is not UTF-8") from error
+        raise UnusableFile(operation, where, f"the file name {shown!r} is not UTF-8")
 
 
 def _above(
