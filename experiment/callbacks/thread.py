@@ -13,7 +13,6 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
-from types import FrameType
 from typing import Any, NamedTuple
 
 from holdfast.dataclass import dataclass
@@ -311,14 +310,10 @@ class CallbackThread:
             hook=hook,
             headline=f"did not finish within {deadline_s:g} s of the end of the run; {left} "
             "events were not delivered",
-            traceback=_stack(frame),
+            traceback="".join(traceback.format_stack(frame)) if frame is not None else "",
         )
         self._failures[name, f"{hook} (not finished)"] = failure
         self._tell_first(failure, str(failure))
-
-
-def _stack(frame: FrameType | None) -> str:
-    return "".join(traceback.format_stack(frame)) if frame is not None else ""
 
 
 def names_of(callbacks: Sequence[Callback]) -> list[str]:

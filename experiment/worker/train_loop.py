@@ -28,14 +28,11 @@ _SPACE = (LOOP_CONFIG, SCALING, DATASETS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """The number of this worker, and how many there are. `meet` passes rank 0's address to all
-    others."""
+    """The number of this worker, and how many there are, all on this machine. `meet` passes rank
+    0's address to all others."""
 
     rank: int
     world_size: int
-    local_rank: int
-    local_world_size: int
-    node_rank: int
     uses_gpu: bool
     meet: Callable[[str], str]
 
@@ -150,7 +147,12 @@ class TrainLoop:
         """Run the loop in this rank. Its return value is not reported."""
         session = sessions.current(f"{self.name}.fit()")
         assert isinstance(session, RankSession)
-        rank = rank_of(session, uses_gpu=bool(self.scaling_of(config).use_gpu))
+        rank = Rank(
+            rank=session.assignment.rank,
+            world_size=session.assignment.world_size,
+            uses_gpu=bool(self.scaling_of(config).use_gpu),
+            meet=session.meet,
+        )
         if rank.world_size > 1 and not session.job.capture:
             raise TuneError(
                 f"{rank.world_size} workers cannot train together in the debug mode, where trials "
@@ -174,19 +176,6 @@ def _dict_in(space: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     if not isinstance(found, Mapping):
         raise InvalidConfig(f"param_space[{name!r}] must be a dict, not {found!r}")
     return found
-
-
-def rank_of(session: RankSession, *, uses_gpu: bool) -> Rank:
-    assignment = session.assignment
-    return Rank(
-        rank=assignment.rank,
-        world_size=assignment.world_size,
-        local_rank=assignment.rank,
-        local_world_size=assignment.world_size,
-        node_rank=0,
-        uses_gpu=uses_gpu,
-        meet=session.meet,
-    )
 
 
 def check_loop(function: Any) -> None:

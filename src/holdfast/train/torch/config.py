@@ -73,14 +73,13 @@ def _tell_libraries(rank: Rank, store: Any) -> None:
         MASTER_PORT=str(store.port),
         RANK=str(rank.rank),
         WORLD_SIZE=str(rank.world_size),
-        LOCAL_RANK=str(rank.local_rank),
-        LOCAL_WORLD_SIZE=str(rank.local_world_size),
-        GROUP_RANK=str(rank.node_rank),
+        LOCAL_RANK=str(rank.rank),
+        LOCAL_WORLD_SIZE=str(rank.world_size),
+        GROUP_RANK="0",
         # Libraries that join by these variables use this store instead of opening another.
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
     if not rank.uses_gpu:
         # Without it, Accelerate, and so Transformers, takes a rank on CPUs for the only one.
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
-    if rank.local_world_size == rank.world_size:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
