@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.records.event_codec import replay, unpack
+from holdfast.experiment.records.event_codec import OutOfPlace
+from holdfast.experiment.records.fold import Fold
 from holdfast.experiment.records.rows import CONFIG, encode, flatten_row, result_row
 from holdfast.experiment.records.segments import Chapter
 from holdfast.scheduler.events import Event, Recalled
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.snapshot import snapshot as plain_machine
-from holdfast.syncer.journal.journal import Position, read
+from holdfast.syncer.journal.journal import Position
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import Reported, Started
 from holdfast.trial.trial import Trial
@@ -70,36 +71,21 @@ def replay_chapter(
     span = chapter.span
     if span is None or not chapter.begins:
         return None
-    replayed = ReplayedExperiment(Machine())
-    start, stop = span
-    for payload, position in read(journal, start, stop):
-        if not _take_in(replayed, payload, position):
-            break
-        if position in moments:
-            replayed.machines[position] = plain_machine(replayed.machine)
+    fold = Fold(Machine(), span[0])
+    replayed = ReplayedExperiment(fold.machine)
+    try:
+        for event, _, before in fold.run(journal, span[1]):
+            replayed.records += 1
+            _note(replayed, event, before)
+            if _lacks_decisions(fold.machine):
+                replayed.refusal = "it does not have the decisions of the experiment's scheduler"
+                replayed.is_foreign = True
+                break
+            if fold.position in moments:
+                replayed.machines[fold.position] = plain_machine(fold.machine)
+    except UnreadableRecord as error:
+        replayed.refusal, replayed.is_foreign = str(error), not isinstance(error, OutOfPlace)
     return replayed
-
-
-def _take_in(replayed: ReplayedExperiment, payload: bytes, end: Position) -> bool:
-    try:
-        record = unpack(payload, end)
-    except UnreadableRecord as error:
-        replayed.refusal, replayed.is_foreign = str(error), True
-        return False
-    event = record.event
-    trial_id = getattr(event, "trial_id", "")
-    before = replayed.machine.trials.get(trial_id)
-    try:
-        replay(replayed.machine, record, payload, end)
-    except UnreadableRecord as error:
-        replayed.refusal = str(error)
-        return False
-    replayed.records += 1
-    _note(replayed, event, before)
-    if _lacks_decisions(replayed.machine):
-        replayed.refusal = "it does not have the decisions of the experiment's scheduler"
-        replayed.is_foreign = True
-    return not replayed.refusal
 
 
 def _lacks_decisions(machine: Machine) -> bool:

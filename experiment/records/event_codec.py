@@ -13,10 +13,14 @@ from holdfast.scheduler.events import Event
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Answers
 from holdfast.syncer.journal.journal import START, Position, read
-from holdfast.syncer.journal.segment import HEADER, MAGIC, segment_name
+from holdfast.syncer.journal.segment import HEADER, segment_name
 from holdfast.trial.errors import InvalidTransition, UnreadableRecord
 
 _pack = msgpack.Packer(use_bin_type=True).pack
+
+
+class OutOfPlace(UnreadableRecord):
+    """A record that can be read, but cannot follow the records before it."""
 
 
 def pack(event: Event, now: float, answers: Answers = ()) -> bytes:
@@ -47,11 +51,6 @@ def place_of(payload: bytes, end: Position | None) -> str:
     return f"{JOURNAL}/{segment_name(end.segment)}, record at offset {start}: "
 
 
-def first_end(segment: int, payload: bytes) -> Position:
-    """The end position of the first record of a segment."""
-    return Position(segment, len(MAGIC) + HEADER.size + len(payload))
-
-
 def read_events(
     journal: Path, start: Position = START, stop: Position | None = None
 ) -> Iterator[tuple[Record, Position]]:
@@ -63,9 +62,9 @@ def read_events(
 def replay(machine: Machine, record: Record, payload: bytes, end: Position) -> None:
     """Apply one record to the machine.
 
-    Raises UnreadableRecord, with the record's location, if it cannot follow the records before it.
+    Raises OutOfPlace, with the record's location, if it cannot follow the records before it.
     """
     try:
         machine.replay(record.event, now=record.now, answers=record.answers)
     except (UnreadableRecord, InvalidTransition) as error:
-        raise UnreadableRecord(f"{place_of(payload, end)}{error}") from error.__cause__
+        raise OutOfPlace(f"{place_of(payload, end)}{error}") from error.__cause__

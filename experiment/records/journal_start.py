@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import PARAMS, SNAPSHOT_PREFIX
-from holdfast.experiment.records.event_codec import first_end, unpack
+from holdfast.experiment.records.event_codec import unpack
 from holdfast.scheduler.codec import Record
 from holdfast.scheduler.events import Begun, ExperimentSpec, Recalled
 from holdfast.syncer.files.regular import open_regular
@@ -163,8 +163,8 @@ def _start(number: int, event: Begun | Recalled, now: float) -> JournalStart:
 def _first_record(journal: Path, number: int) -> Record | None:
     """The first record of a segment. Reads only the start of a large segment."""
     for size in (_HEAD_BYTES, None):
-        for payload, _ in read_segment(journal, number, 0, size):
-            return unpack(payload, first_end(number, payload))
+        for payload, end in read_segment(journal, number, 0, size):
+            return unpack(payload, Position(number, end))
     return None
 
 

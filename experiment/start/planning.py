@@ -49,13 +49,12 @@ from holdfast.trial.tuning import ResumeConfig, ResumeType
 class Start:
     """The state that a run starts from, and the event that the journal continues with.
 
-    `begins` is the journal's segment that the experiment starts in; `fresh`: a new one.
+    `begins` is the journal's segment that the experiment starts in.
     """
 
     machine: Machine
     first: Begun | Resumed
     begins: int
-    fresh: bool
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -103,7 +102,7 @@ def plan_run(
         machine=start.machine,
         first=start.first,
         begins=start.begins,
-        fresh=start.fresh,
+        fresh=isinstance(start.first, Begun),
         proposer=proposer,
         lock=lock,
         sync=request.run.sync_config,
@@ -184,7 +183,7 @@ def _new(
     first = Begun(spec=spec, capacity=dict(host_resources.total), boot_id=boot_id())
     # Its own segment, even after a run that died at once and left one without a beginning.
     begins = (segments(place.layout.journal) or [-1])[-1] + 1
-    return Start(machine=Machine(policy), first=first, begins=begins, fresh=True)
+    return Start(machine=Machine(policy), first=first, begins=begins)
 
 
 def _resumed(
@@ -221,7 +220,7 @@ def _resumed(
     )
     if not request.trusted and has_work(machine, first):
         check_recorded(machine)
-    return Start(machine=machine, first=first, begins=recovered.begins, fresh=False)
+    return Start(machine=machine, first=first, begins=recovered.begins)
 
 
 def _proposer(request: Request, start: Start, resources: Any, place: ExperimentPlace) -> Proposer:

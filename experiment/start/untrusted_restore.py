@@ -80,9 +80,8 @@ def check_given(file: TunerFile, spec: ExperimentSpec, given: Mapping[str, Any])
     ]
     if not used:
         return
-    former = [name for name in used if _base(name) == "param_space"]
-    former = [name for name in former if name != numbered("param_space", spec.space_number)]
-    if former:
+    newest = numbered("param_space", spec.space_number)
+    if any(_base(name) == "param_space" and name != newest for name in used):
         raise NotTrusted(
             f"the param_space from before an extension is pickled in {file.path}",
             "only a trusted restore can resume trials that were made from it",
