@@ -9,8 +9,7 @@ from pathlib import Path
 
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.folder.containment import check_folder
-from holdfast.experiment.folder.layout import ERROR, Layout, rank_log
-from holdfast.experiment.folder.persisted_files import log_names_of
+from holdfast.experiment.folder.layout import ERROR, Layout, log_names_of, rank_log
 from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.files.regular import open_regular

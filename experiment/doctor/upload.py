@@ -23,8 +23,8 @@ from holdfast.experiment.doctor.tree import Tree
 from holdfast.experiment.doctor.verify import Depth, Examined, examine, verify
 from holdfast.experiment.folder import layout as names
 from holdfast.experiment.folder.containment import check_enclosed_trials
-from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.persisted_files import log_names_of, uploader_settings
+from holdfast.experiment.folder.layout import Layout, log_names_of
+from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.opened import locked
 from holdfast.scheduler.effects import Discard

@@ -19,9 +19,9 @@ from holdfast.experiment.folder.layout import (
     is_checkpoint,
     is_the_experiments,
     is_trial_record,
+    log_names_of,
     of_rank_0,
 )
-from holdfast.experiment.folder.persisted_files import log_names_of
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.artifacts.plan import INDEX_NAME

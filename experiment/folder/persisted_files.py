@@ -7,7 +7,6 @@ from functools import partial
 
 from holdfast.experiment.folder import layout as names
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.layout import log_names_of as log_names_of
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.stores.location import Location

@@ -89,7 +89,7 @@ def plan_run(
         )
     proposer = _proposer(request, start, resources, opened.place)
     start = _with_total(start, proposer.total)
-    _keep_extension(request, start, proposer, opened)
+    _apply_extension(request, start, proposer.total, opened, view)
     _print_notices(request, start, proposer, opened.place, view)
     place, spec = opened.place, start.spec
     plan = RunPlan(
@@ -248,28 +248,25 @@ def _with_total(start: Start, total: int | None) -> Start:
     return replace(start, first=replace(first, spec=planned(first.spec, total)))
 
 
-def _keep_extension(
-    request: Request, start: Start, proposer: Proposer, opened: OpenedExperiment
+def _apply_extension(
+    request: Request, start: Start, total: int | None, opened: OpenedExperiment, view: ProgressView
 ) -> None:
-    """Keep the objects of an extension where later restores find them."""
+    """Keep the objects of an extension where later restores find them, and print what changes."""
     first = start.first
     if isinstance(first, Resumed) and first.spec is not None and request.extension is not None:
         wanted = request.extension.wanted
-        check_enough(start.machine, wanted, proposer.total)
+        check_enough(start.machine, wanted, total)
         wanted.keep(opened.tuner_file(), first.spec)
+        view.message(extension_notice(start.machine, first, wanted, total), "info")
 
 
 def _print_notices(
     request: Request, start: Start, proposer: Proposer, place: ExperimentPlace, view: ProgressView
 ) -> None:
-    """Print what a resumed experiment does now, and what the search does not do as written."""
-    first, machine = start.first, start.machine
-    if isinstance(first, Resumed):
-        if first.spec is not None and request.extension is not None:
-            wanted = request.extension.wanted
-            view.message(extension_notice(machine, first, wanted, proposer.total), "info")
-        if not has_work(machine, first):
-            view.message(_was_finished(request, place.name, machine), "info")
+    """Print that nothing is left to do, and what the search does not do as written."""
+    first = start.first
+    if isinstance(first, Resumed) and not has_work(start.machine, first):
+        view.message(_was_finished(request, place.name, start.machine), "info")
     for notice in (*request.notices, *proposer.notices):
         view.message(notice, "warning")
 

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.described import Described, state_of
-from holdfast.experiment.folder.persisted_files import log_names_of
+from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.start.extension import SETTINGS, difference, stop_text
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher

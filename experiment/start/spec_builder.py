@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from holdfast.experiment.folder.persisted_files import log_names_of
+from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.start.extension import stop_fields

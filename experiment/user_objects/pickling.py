@@ -77,6 +77,9 @@ _MOVED: Final = {
         "Bracket",
     ): "holdfast.scheduler.policies.asha:AshaBracket",
     ("holdfast.scheduler.policies.median", "Field"): "holdfast.scheduler.policies.median:Cohort",
+    ("holdfast.scheduler.policies.quantile", "RunningQuantile"): (
+        "holdfast.scheduler.policies.asha:RunningQuantile"
+    ),
 }
 _PUBLIC: Final = (
     "holdfast",

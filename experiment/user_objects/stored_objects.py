@@ -27,6 +27,7 @@ from holdfast.experiment.user_objects.pickling import NotPicklable, dumps, loads
 from holdfast.trial.values import SETS, has_text_keys, is_plain
 
 _MARK: Final = "__holdfast__"
+_CONTAINERS: Final = {"tuple": tuple, "set": set, "frozenset": frozenset}
 _INT64: Final = 1 << 63
 _DEEPEST: Final = 60  # far below the limits of MessagePack and Python's stack
 
@@ -186,12 +187,8 @@ class _Decoder:
         if _MARK not in tree:
             return {key: self.decode(item) for key, item in tree.items()}
         match tree:
-            case {"__holdfast__": "tuple", "items": list(items)}:
-                return tuple(map(self.decode, items))
-            case {"__holdfast__": "set", "items": list(items)}:
-                return set(map(self.decode, items))
-            case {"__holdfast__": "frozenset", "items": list(items)}:
-                return frozenset(map(self.decode, items))
+            case {"__holdfast__": "tuple" | "set" | "frozenset" as kind, "items": list(items)}:
+                return _CONTAINERS[kind](map(self.decode, items))
             case {"__holdfast__": "dict", "pairs": list(pairs)}:
                 return {self.decode(key): self.decode(item) for key, item in pairs}
             case {"__holdfast__": "int", "hex": str(text)}:
