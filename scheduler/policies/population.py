@@ -76,6 +76,7 @@ class Population(Judging):
         self._quantile = quantile_fraction
         self._custom_explore_fn = custom_explore_fn
         self._log_config, self._requires, self._synch = log_config, require_attrs, synch
+        self._seed = 0  # an attribute of the object, as in pickles of the first release
         self._has_told = False
         self._members: dict[str, Member] = {}
         # The trials of a common change for which the user's code has not answered yet.
