@@ -8,8 +8,7 @@ from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import varied
 from holdfast.experiment.folder.layout import log_names_of
-from holdfast.experiment.progress.failure_text import cause, logs_of
-from holdfast.experiment.progress.failure_text import user_frame as user_frame
+from holdfast.experiment.progress.failure_text import cause, logs_of, user_frame
 from holdfast.experiment.progress.finished_stats import FinishedStats, rank, value_of
 from holdfast.experiment.progress.remaining_time import RemainingTime
 from holdfast.experiment.progress.summary import (
@@ -30,20 +29,6 @@ from holdfast.trial.values import flatten
 _KNOWN_PARAMS = 512
 # `trial_id` is here too: in a row it always has holdfast's value.
 _AUTOMATIC = frozenset({"done", "timestamp", "training_iteration", "time_total_s", "trial_id"})
-
-
-def summarize(
-    machine: Machine,
-    *,
-    facts: RunFacts,
-    now: float,
-    storage: StorageAge | None = None,
-    max_rows: int = 20,
-    infer_limit: int = 3,
-) -> Summary:
-    """One summary of a run, as `Summarizer.summarize` returns it."""
-    summarizer = Summarizer(machine, max_rows=max_rows, infer_limit=infer_limit)
-    return summarizer.summarize(facts=facts, now=now, storage=storage)
 
 
 class Summarizer:

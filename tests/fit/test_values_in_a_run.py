@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from holdfast import tune
-from holdfast.experiment.progress.summarizer import summarize
+from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.wording import format_value
 from holdfast.experiment.results.read_experiment import load_experiment
@@ -151,7 +151,8 @@ def test_folders_and_callbacks_show_the_varied_values(odd: tune.ResultGrid, watc
 def test_the_table_of_trials_shows_the_varied_values(odd: tune.ResultGrid) -> None:
     machine = load_experiment(odd.experiment_path).machine
     facts = RunFacts(name="odd", path="", local_path="", total=2)
-    shown = [row.params for row in summarize(machine, facts=facts, now=machine.now).rows]
+    summary = Summarizer(machine).summarize(facts=facts, now=machine.now)
+    shown = [row.params for row in summary.rows]
     assert {params["seed"] for params in shown} == {HUGE, -HUGE}  # as they happened to end
     assert [params["start"] for params in shown] == [[0.5], [0.5]]
     assert format_value(10**5000) == "an integer of 16,61…"

@@ -13,7 +13,7 @@ from holdfast.experiment.browse.catalog import CatalogEntry
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import Overview, failure_causes
-from holdfast.experiment.progress.summarizer import summarize
+from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.text_width import aligned
 from holdfast.experiment.progress.trial_table import table_of
@@ -96,12 +96,10 @@ def show_overview(
     states = _states(overview.counts, overview.not_created, state)
     say(f"  {states}; {overview.trainable}, began {_when(overview, now)}")
     rows = len(experiment.machine.trials) if most is None else most
-    summary = summarize(
-        experiment.machine,
+    summarizer = Summarizer(experiment.machine, max_rows=rows, infer_limit=_INFERRED)
+    summary = summarizer.summarize(
         facts=RunFacts(name=overview.name, path=overview.path, local_path=overview.path),
         now=experiment.machine.now,
-        max_rows=rows,
-        infer_limit=_INFERRED,
     )
     if summary.best is not None:
         say(f"  best {best_text(summary)}")

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.progress.summarizer import Summarizer, summarize, user_frame
+from holdfast.experiment.progress.failure_text import user_frame
+from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import MAX_FAILURES, RunFacts, Summary
 from holdfast.experiment.progress.wording import (
     closing_lines,
@@ -62,7 +63,8 @@ def add(to: Machine, status: Status, row: dict[str, Any] | None = None, **fields
 
 
 def look(at: Machine, **options: Any) -> Summary:
-    return summarize(at, **{"facts": FACTS, "now": 100.0, **options})
+    sizes = {key: options.pop(key) for key in ("max_rows", "infer_limit") if key in options}
+    return Summarizer(at, **sizes).summarize(**{"facts": FACTS, "now": 100.0, **options})
 
 
 def test_trials_are_counted_by_status() -> None:

@@ -19,7 +19,7 @@ from holdfast import tune
 from holdfast.cli import main
 from holdfast.experiment.progress.log_view import LogView, SilentView
 from holdfast.experiment.progress.notebook_view import html_of, text_of
-from holdfast.experiment.progress.summarizer import summarize
+from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.terminal_view import TerminalView
 from holdfast.experiment.results.exporting import optuna_study
@@ -242,12 +242,9 @@ def evil_summary(tmp_path: Path) -> Summary:
     failed = run.begin({f"lr{EVIL}": EVIL})
     run.report(failed, {f"loss{EVIL}": 2.0})
     run.fail(failed, f"ValueError: {EVIL}")
-    return summarize(
-        run.machine,
+    return Summarizer(run.machine, max_rows=10).summarize(
         facts=RunFacts(name=f"run{EVIL}", path=f"/x{EVIL}", local_path=f"/x{EVIL}"),
         now=run.machine.now,
-        max_rows=10,
-        infer_limit=3,
     )
 
 
