@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.finished_stats import rank, value_of
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.scheduler.machine import Machine
@@ -29,26 +28,20 @@ class Condition(StrEnum):
     UNREADABLE = "unreadable"  # its records cannot be read: run the doctor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signs:
-    """Signs from outside that an experiment is running.
+def condition_of(
+    machine: Machine, *, holder: str, heard_at: float | None, now: float
+) -> Condition:
+    """The state of the experiment at `now` (seconds since 1970).
 
     `holder` names the process on this machine that holds its lock, "" for none. `heard_at` is when
     it last published to storage (seconds since 1970, by the clock of the storage), None for an
     experiment that is read on this machine.
     """
-
-    holder: str = ""
-    heard_at: float | None = None
-
-
-def condition_of(machine: Machine, signs: Signs, *, now: float) -> Condition:
-    """The state of the experiment at `now` (seconds since 1970)."""
-    if signs.holder:
+    if holder:
         return Condition.LIVE
     if machine.finished:
         return _ended(machine)
-    if signs.heard_at is not None and now - signs.heard_at <= longest_silence_s(machine):
+    if heard_at is not None and now - heard_at <= longest_silence_s(machine):
         return Condition.LIVE
     return Condition.INTERRUPTED
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, Signs, condition_of
+from holdfast.experiment.browse.condition import Condition, condition_of
 from holdfast.experiment.doctor.target import DoctorTarget, find_target
 from holdfast.experiment.folder.layout import HEAD
 from holdfast.experiment.folder.settings import Settings
@@ -27,12 +27,14 @@ from holdfast.syncer.uploader.lock_holder import current_holder
 class LocatedExperiment:
     """An experiment as its records describe it, and signs of whether it runs.
 
-    `shown` is its path in a form that other commands accept, without credentials.
+    `shown` is its path in a form that other commands accept, without credentials. `holder` and
+    `heard_at`: see `condition_of`.
     """
 
     shown: str
     read: ReadExperiment
-    signs: Signs
+    holder: str = ""
+    heard_at: float | None = None
 
     @property
     def machine(self) -> Machine:
@@ -48,7 +50,7 @@ class LocatedExperiment:
         return ExperimentAnalysis.of(self.read).outcome
 
     def condition(self, now: float) -> Condition:
-        return condition_of(self.machine, self.signs, now=now)
+        return condition_of(self.machine, holder=self.holder, heard_at=self.heard_at, now=now)
 
 
 def find(
@@ -69,15 +71,15 @@ def find(
         return _in_storage(target.remote, run)
     read = read_tree(target.layout, target.remote or location, run)
     # The process with the lock runs the newest one.
-    signs = Signs(holder="" if read.is_followed else holder)
-    return LocatedExperiment(shown=_shown(path, location), read=read, signs=signs)
+    holder = "" if read.is_followed else holder
+    return LocatedExperiment(shown=_shown(path, location), read=read, holder=holder)
 
 
 def _in_storage(location: Location, run: int | None) -> LocatedExperiment:
     read = read_records(location, run)
     head = published_as(location)
-    signs = Signs(heard_at=None if head is None else head.modified)
-    return LocatedExperiment(shown=location.public, read=read, signs=signs)
+    heard_at = None if head is None else head.modified
+    return LocatedExperiment(shown=location.public, read=read, heard_at=heard_at)
 
 
 def published_as(location: Location) -> ObjectInfo | None:
