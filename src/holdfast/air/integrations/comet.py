@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import configparser
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.air.integrations.rows import (
-    as_number,
-    facts_of,
-    flatten_dict,
-    metrics_of,
-)
+from holdfast.air.integrations.keys import setting_in
+from holdfast.air.integrations.rows import as_number, facts_of, flatten_dict, metrics_of
+from holdfast.air.integrations.run_per_trial import RunPerTrial, newest_checkpoint
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
-from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
 
 __all__ = ["CometLoggerCallback", "LoggerCallback"]
 
-COMET = Framework(
-    title="Comet",
-    module="comet_ml",
-    extra="comet",
-    minimum="3.47",
-    distributions=("comet_ml",),
-)
+COMET = Framework(title="Comet", module="comet_ml", extra="comet", minimum="3.47")
 
 # Arguments of `comet_ml.start` itself; all others are those of its ExperimentConfig.
 _OF_START: Final = ("api_key", "workspace", "project", "project_name", "source")
@@ -48,7 +37,7 @@ _QUIET: Final[Mapping[str, Any]] = {
 }
 
 
-class CometLoggerCallback(Tracker):
+class CometLoggerCallback(RunPerTrial):
     """Sends every row of every trial to Comet, or to archives on disk, from a separate process.
 
     A trial is one Comet experiment over all attempts and restores. Its key is made from the
@@ -75,7 +64,7 @@ class CometLoggerCallback(Tracker):
         self.save_checkpoints = save_checkpoints
         self.api_key = experiment_kwargs.pop("api_key", None)
         self.experiment_kwargs = experiment_kwargs
-        self._experiments: dict[str, Any] = {}
+        self._runs = {}
         self._sent: dict[str, int] = {}
 
     def secrets(self) -> dict[str, Any]:
@@ -95,11 +84,8 @@ class CometLoggerCallback(Tracker):
         """Called in the tracker process."""
         os.environ.setdefault("COMET_LOGGING_CONSOLE", "ERROR")
 
-    def log_trial_start(self, trial: Any) -> None:
-        self._experiment_of(trial)
-
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
-        experiment = self._experiment_of(trial)
+        experiment = self._run_of(trial)
         if trial.told.row <= self._sent.get(trial.trial_id, 0):
             return  # Comet's own queue still has it
         self._sent[trial.trial_id] = trial.told.row
@@ -114,44 +100,34 @@ class CometLoggerCallback(Tracker):
         experiment.log_others({**facts_of(result), "attempt": trial.told.attempt})
 
     def log_trial_save(self, trial: Any) -> None:
-        checkpoint = trial.checkpoint
-        # The tracker process runs behind: the checkpoint may be superseded and removed by now.
-        if not self.save_checkpoints or checkpoint is None or not os.path.isdir(checkpoint.path):
-            return
-        name = os.path.basename(checkpoint.path)
-        self._experiment_of(trial).log_model(name, checkpoint.path)
+        if self.save_checkpoints and (folder := newest_checkpoint(trial)):
+            self._run_of(trial).log_model(os.path.basename(folder), folder)
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:
-        experiment = self._experiment_of(trial)
-        experiment.log_other("status", "failed" if failed else "finished")
-        self._close(trial.trial_id)
+        self._run_of(trial)
+        self._close(trial.trial_id, "failed" if failed else "finished")
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
         """End the experiments of trials that can be resumed."""
-        for trial_id, experiment in list(self._experiments.items()):
-            experiment.log_other("status", "interrupted")
-            self._close(trial_id)
+        for trial_id in list(self._runs):
+            self._close(trial_id, "interrupted")
 
-    def _close(self, trial_id: str) -> None:
-        self._experiments[trial_id].end()
-        del self._experiments[trial_id]
+    def _close(self, trial_id: str, status: str) -> None:
+        experiment = self._runs[trial_id]
+        experiment.log_other("status", status)
+        experiment.end()
+        del self._runs[trial_id]
         self._sent.pop(trial_id, None)
 
     def flush(self) -> None:
         """Raises TimeoutError while Comet has not sent everything."""
-        for experiment in self._experiments.values() if self.online else ():
+        for experiment in self._runs.values() if self.online else ():
             if not experiment.flush():
                 raise TimeoutError("Comet has not sent everything yet")
 
     def holds(self) -> frozenset[str]:
         """Trials whose archive is incomplete: it is written when its experiment ends."""
-        return frozenset() if self.online else frozenset(self._experiments)
-
-    def _experiment_of(self, trial: Any) -> Any:
-        experiment = self._experiments.get(trial.trial_id)
-        if experiment is None:
-            experiment = self._experiments[trial.trial_id] = self._begin(trial)
-        return experiment
+        return frozenset() if self.online else frozenset(self._runs)
 
     def _begin(self, trial: Any) -> Any:
         import comet_ml
@@ -190,9 +166,4 @@ def _has_key(environ: Mapping[str, str]) -> bool:
     home = Path(environ.get("HOME", "~")).expanduser()
     named = environ.get("COMET_CONFIG")
     places = [Path(named)] if named else [home / ".comet.config", Path(".comet.config")]
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        parser.read(places)
-    except configparser.Error:
-        return False
-    return bool(parser.get("comet", "api_key", fallback=""))
+    return bool(setting_in(places, "comet", "api_key"))

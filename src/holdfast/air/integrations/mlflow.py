@@ -10,10 +10,10 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
+from holdfast.air.integrations.run_per_trial import RunPerTrial
 from holdfast.air.integrations.stand_in import StandIn
 from holdfast.described import Construction
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
-from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.session import running
 from holdfast.lazy import Framework
@@ -21,13 +21,7 @@ from holdfast.trial.errors import InvalidConfig
 
 __all__ = ["LoggerCallback", "MLflowLoggerCallback", "setup_mlflow"]
 
-MLFLOW = Framework(
-    title="MLflow",
-    module="mlflow",
-    extra="mlflow",
-    minimum="2.16",
-    distributions=("mlflow",),
-)
+MLFLOW = Framework(title="MLflow", module="mlflow", minimum="2.16")
 
 RUN_TAG: Final = "holdfast.run"
 TRIAL_TAG: Final = "trial_id"
@@ -44,7 +38,7 @@ _REFUSALS: Final = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST"})
 _QUICK: Final = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 
 
-class MLflowLoggerCallback(Tracker):
+class MLflowLoggerCallback(RunPerTrial):
     """Sends every row of every trial to an MLflow server or store, from a separate process.
 
     A trial is one run over all attempts and restores, found by its tag `holdfast.run`. The step is
@@ -79,7 +73,7 @@ class MLflowLoggerCallback(Tracker):
         self.log_params_on_trial_end = log_params_on_trial_end
         self._client: Any = None
         self._experiment_id = ""
-        self._runs: dict[str, str] = {}
+        self._runs = {}
         self._waiting: dict[str, list[Any]] = {}
         self._ended: dict[str, tuple[Any, bool]] = {}
 
@@ -91,15 +85,13 @@ class MLflowLoggerCallback(Tracker):
         }
 
     def without_secrets(self, construction: Construction) -> Construction:
-        return construction.without("tracking_token").with_arguments(
-            tracking_uri=without_password(self.tracking_uri),
-            registry_uri=without_password(self.registry_uri),
-        )
+        return construction.without("tracking_token").with_arguments(**self._public_uris())
 
     def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "tracking_token": None, **self._public_uris()}
+
+    def _public_uris(self) -> dict[str, str | None]:
         return {
-            **self.__dict__,
-            "tracking_token": None,
             "tracking_uri": without_password(self.tracking_uri),
             "registry_uri": without_password(self.registry_uri),
         }
@@ -174,24 +166,19 @@ class MLflowLoggerCallback(Tracker):
         self._client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
         self._runs.pop(trial.trial_id, None)
 
-    def _run_of(self, trial: Any) -> str:
-        run_id = self._runs.get(trial.trial_id)
-        if run_id is None:
-            run_id = self._runs[trial.trial_id] = self._begin(trial)
-        return run_id
-
     def _begin(self, trial: Any) -> str:
         if not self._experiment_id:
             name = self.experiment_name or os.environ.get(_EXPERIMENT) or "Default"
             self._experiment_id = experiment_id_of(self._client, name)
-        found = find_run(self._client, self._experiment_id, RUN_TAG, trial.run_id)
-        if found is not None:
-            return found
-        tags = {**self.tags, RUN_TAG: trial.run_id, TRIAL_TAG: trial.trial_id}
-        tags = {**tags, "trial_name": str(trial), "experiment": trial.group}
-        run = self._client.create_run(self._experiment_id, tags=tags, run_name=str(trial))
-        run_id: str = run.info.run_id
-        return run_id
+        tags = {TRIAL_TAG: trial.trial_id, "trial_name": str(trial), "experiment": trial.group}
+        return tagged_run(
+            self._client,
+            self._experiment_id,
+            RUN_TAG,
+            trial.run_id,
+            name=str(trial),
+            tags={**self.tags, **tags},
+        )
 
 
 def log_params(client: Any, run_id: str, config: Mapping[str, Any]) -> None:
@@ -224,25 +211,29 @@ def experiment_id_of(client: Any, name: str) -> str:
     found = client.get_experiment_by_name(name)
     if found is None:
         try:
-            made: str = client.create_experiment(name)
-            return made
+            return client.create_experiment(name)
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":
                 raise
             found = client.get_experiment_by_name(name)
-    experiment_id: str = found.experiment_id
-    return experiment_id
+    return found.experiment_id
 
 
-def find_run(client: Any, experiment_id: str, tag: str, value: str) -> str | None:
-    """The id of the first run with this tag."""
+def tagged_run(
+    client: Any, experiment_id: str, tag: str, value: str, *, name: str, tags: Mapping[str, Any]
+) -> str:
+    """The id of the first run whose `tag` has this value; of a new run with it and `tags` if there
+    is none."""
     found = client.search_runs(
         [experiment_id],
         filter_string=f"tags.`{tag}` = '{value}'",
         max_results=1,
         order_by=["attributes.start_time ASC"],
     )
-    return found[0].info.run_id if found else None
+    if found:
+        return found[0].info.run_id
+    run = client.create_run(experiment_id, tags={**tags, tag: value}, run_name=name)
+    return run.info.run_id
 
 
 def without_password(uri: str | None) -> str | None:
@@ -317,8 +308,7 @@ def _experiment(client: Any, name: str, artifacts: str | None, *, makes: bool) -
             f"setup_mlflow(create_experiment_if_not_exists=True)"
         )
     if found is None and artifacts:
-        made: str = client.create_experiment(name, artifact_location=artifacts)
-        return made
+        return client.create_experiment(name, artifact_location=artifacts)
     return experiment_id_of(client, name)
 
 
@@ -326,17 +316,8 @@ def _begin_in_trial(
     client: Any, experiment_id: str, name: str | None, tags: Mapping[str, Any], context: Any
 ) -> str:
     if context is None:
-        run_id: str = client.create_run(experiment_id, tags=dict(tags), run_name=name).info.run_id
-        return run_id
-    rank = context.get_world_rank()
+        return client.create_run(experiment_id, tags=dict(tags), run_name=name).info.run_id
+    rank, trial_name = context.get_world_rank(), context.get_trial_name()
     key = context.get_trial_id() + (f"-{rank}" if rank else "")
-    found = find_run(client, experiment_id, TRIAL_TAG, key)
-    if found is not None:
-        return found
-    run = client.create_run(
-        experiment_id,
-        tags={**tags, TRIAL_TAG: key, "trial_name": context.get_trial_name()},
-        run_name=name or context.get_trial_name(),
-    )
-    made: str = run.info.run_id
-    return made
+    tags = {**tags, "trial_name": trial_name}
+    return tagged_run(client, experiment_id, TRIAL_TAG, key, name=name or trial_name, tags=tags)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any, Final
+
+from holdfast.experiment.records.rows import columns_of
 
 # Values in each row that are not measurements: constants, or facts about files.
 FACTS: Final = ("trial_id", "experiment_tag", "hostname", "node_ip", "pid")
@@ -14,17 +14,10 @@ _LEFT_OUT: Final = frozenset(
 )
 
 
-def flatten_dict(row: Mapping[str, Any], delimiter: str = "/") -> dict[str, Any]:
+def flatten_dict(row: Mapping[str, Any]) -> dict[str, Any]:
     """`{"a": {"b": 1}}` as `{"a/b": 1}`; empty dicts are left out."""
-    return dict(_flat(row, "", delimiter))
-
-
-def _flat(row: Mapping[str, Any], path: str, delimiter: str) -> Iterator[tuple[str, Any]]:
-    for key, value in row.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{path}{key}{delimiter}", delimiter)
-        else:
-            yield f"{path}{key}", value
+    columns = columns_of(row)
+    return {name: value for name, value in columns.items() if not isinstance(value, Mapping)}
 
 
 def metrics_of(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,14 +48,3 @@ def numbers_in(metrics: Mapping[str, Any]) -> dict[str, float]:
     """The metrics that are numbers."""
     found = ((key, as_number(value)) for key, value in metrics.items())
     return {key: number for key, number in found if number is not None}
-
-
-def read_key(path: str | os.PathLike[str]) -> str:
-    """The key in a file. Raises ValueError, naming the file, if there is none."""
-    try:
-        key = Path(path).expanduser().read_text().strip()
-    except OSError as error:
-        raise ValueError(f"api_key_file={os.fspath(path)!r} cannot be read: {error}") from error
-    if not key:
-        raise ValueError(f"api_key_file={os.fspath(path)!r} is empty")
-    return key

@@ -6,11 +6,12 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.air.integrations.rows import facts_of, metrics_of, read_key
+from holdfast.air.integrations.keys import read_key
+from holdfast.air.integrations.rows import facts_of, metrics_of
+from holdfast.air.integrations.run_per_trial import RunPerTrial, newest_checkpoint
 from holdfast.air.integrations.stand_in import StandIn
 from holdfast.air.integrations.wandb_login import has_key, is_offline
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
-from holdfast.experiment.trackers.tracker import Tracker
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.session import running
 from holdfast.lazy import Framework
@@ -18,20 +19,14 @@ from holdfast.trial.errors import InvalidConfig
 
 __all__ = ["LoggerCallback", "WandbLoggerCallback", "setup_wandb"]
 
-WANDB = Framework(
-    title="Weights & Biases",
-    module="wandb",
-    extra="wandb",
-    minimum="0.18",
-    distributions=("wandb",),
-)
+WANDB = Framework(title="Weights & Biases", module="wandb", minimum="0.18")
 
 PROJECT = "WANDB_PROJECT_NAME"
 GROUP = "WANDB_GROUP_NAME"
 _X_AXIS = "training_iteration"
 
 
-class WandbLoggerCallback(Tracker):
+class WandbLoggerCallback(RunPerTrial):
     """Sends every row of every trial to W&B, from a separate process.
 
     A trial is one run over all attempts and restores. W&B's step counts the rows that the trial
@@ -72,7 +67,7 @@ class WandbLoggerCallback(Tracker):
         self.upload_checkpoints = upload_checkpoints or save_checkpoints
         self.upload_timeout = upload_timeout
         self.kwargs = kwargs
-        self._runs: dict[str, Any] = {}
+        self._runs = {}
         self._told_facts: dict[str, Any] = {}
 
     def secrets(self) -> dict[str, Any]:
@@ -97,9 +92,6 @@ class WandbLoggerCallback(Tracker):
         if key:
             os.environ["WANDB_API_KEY"] = key
 
-    def log_trial_start(self, trial: Any) -> None:
-        self._run_of(trial)
-
     def log_trial_result(self, iteration: int, trial: Any, result: dict[str, Any]) -> None:
         run = self._run_of(trial)
         facts = {**facts_of(result), "attempt": trial.told.attempt}
@@ -113,14 +105,13 @@ class WandbLoggerCallback(Tracker):
         run.log(kept, step=trial.told.row)
 
     def log_trial_save(self, trial: Any) -> None:
-        checkpoint = trial.checkpoint
-        # The tracker process runs behind: the checkpoint may be superseded and removed by now.
-        if not self.upload_checkpoints or checkpoint is None or not os.path.isdir(checkpoint.path):
+        folder = newest_checkpoint(trial)
+        if not self.upload_checkpoints or folder is None:
             return
         import wandb
 
         artifact = wandb.Artifact(f"checkpoint_{trial.run_id}", type="model")
-        artifact.add_dir(checkpoint.path)
+        artifact.add_dir(folder)
         self._run_of(trial).log_artifact(artifact)
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:
@@ -140,12 +131,6 @@ class WandbLoggerCallback(Tracker):
     def _close(self, trial_id: str) -> None:
         self._runs.pop(trial_id, None)
         self._told_facts.pop(trial_id, None)
-
-    def _run_of(self, trial: Any) -> Any:
-        run = self._runs.get(trial.trial_id)
-        if run is None:
-            run = self._runs[trial.trial_id] = self._begin(trial)
-        return run
 
     def _begin(self, trial: Any) -> Any:
         import wandb

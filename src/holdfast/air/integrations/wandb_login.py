@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import configparser
 import netrc
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+
+from holdfast.air.integrations.keys import setting_in
 
 OFFLINE: Final = frozenset({"offline", "dryrun", "disabled"})
 _SERVICE: Final = "https://api.wandb.ai"
@@ -43,9 +44,4 @@ def _setting(environ: Mapping[str, str], name: str) -> str:
     """A setting in the files of the command `wandb`: this folder's, then the user's."""
     home = Path(environ.get("HOME", "~")).expanduser()
     user = Path(environ.get("WANDB_CONFIG_DIR") or home / ".config" / "wandb")
-    parser = configparser.ConfigParser(interpolation=None)
-    try:
-        parser.read([user / "settings", Path("wandb") / "settings"])
-    except configparser.Error:
-        return ""
-    return parser.get("default", name, fallback="")
+    return setting_in([user / "settings", Path("wandb") / "settings"], "default", name)

@@ -1,0 +1,35 @@
+"""The base of trackers that have one run of their service for each trial."""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from typing import Any
+
+from holdfast.experiment.trackers.tracker import Tracker
+
+
+class RunPerTrial(Tracker):
+    """Begins a trial's run at its first use. A subclass creates `_runs`, by trial id."""
+
+    _runs: dict[str, Any]
+
+    @abstractmethod
+    def _begin(self, trial: Any) -> Any:
+        """Begin or continue the trial's run."""
+
+    def log_trial_start(self, trial: Any) -> None:
+        self._run_of(trial)
+
+    def _run_of(self, trial: Any) -> Any:
+        run = self._runs.get(trial.trial_id)
+        if run is None:
+            run = self._runs[trial.trial_id] = self._begin(trial)
+        return run
+
+
+def newest_checkpoint(trial: Any) -> str | None:
+    """The directory of the trial's newest checkpoint. None if there is none, or none any more: the
+    tracker process runs behind, and the checkpoint may be superseded and removed by now."""
+    folder = None if trial.checkpoint is None else trial.checkpoint.path
+    return folder if folder is not None and os.path.isdir(folder) else None
