@@ -21,19 +21,9 @@ _HOMES = {
     "pytorch_lightning": "holdfast.train.lightning.with_pytorch_lightning",
 }
 _LIBRARIES = {
-    "lightning.pytorch": Framework(
-        title="Lightning",
-        module="lightning",
-        extra="lightning",
-        minimum="2.2",
-        distributions=("lightning",),
-    ),
+    "lightning.pytorch": Framework(title="Lightning", module="lightning", minimum="2.2"),
     "pytorch_lightning": Framework(
-        title="PyTorch Lightning",
-        module="pytorch_lightning",
-        extra="lightning",
-        minimum="2.2",
-        distributions=("pytorch-lightning",),
+        title="PyTorch Lightning", module="pytorch_lightning", extra="lightning", minimum="2.2"
     ),
 }
 

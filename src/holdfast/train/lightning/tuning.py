@@ -14,29 +14,11 @@ from holdfast.train.lightning.reporting import report_state
 from holdfast.train.reporting import Metrics, by_name, check_metrics, say_nothing_reported
 from holdfast.trial.errors import InvalidConfig
 
-_HOOKS = (
-    "fit_start",
-    "fit_end",
-    "sanity_check_start",
-    "sanity_check_end",
-    "train_start",
-    "train_end",
-    "train_epoch_start",
-    "train_epoch_end",
-    "train_batch_start",
-    "train_batch_end",
-    "validation_start",
-    "validation_end",
-    "validation_epoch_start",
-    "validation_epoch_end",
-    "validation_batch_start",
-    "validation_batch_end",
-    "test_start",
-    "test_end",
-    "test_epoch_start",
-    "test_epoch_end",
-    "test_batch_start",
-    "test_batch_end",
+_PHASES = [
+    f"{of}{part}" for of in ("train", "validation", "test") for part in ("", "_epoch", "_batch")
+]
+_HOOKS = tuple(
+    f"{of}_{when}" for of in ("fit", "sanity_check", *_PHASES) for when in ("start", "end")
 )
 
 
