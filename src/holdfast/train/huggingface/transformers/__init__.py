@@ -17,12 +17,6 @@ if TYPE_CHECKING:
 
     RayTrainReportCallback = TrainReportCallback
 
-_LIBRARY = Framework(
-    title="Transformers",
-    module="transformers",
-    extra="transformers",
-    minimum="4.45",
-    distributions=("transformers",),
-)
+_LIBRARY = Framework(title="Transformers", module="transformers", minimum="4.45")
 
 __getattr__, __dir__, __all__ = lazy(__name__, needs=_LIBRARY)
