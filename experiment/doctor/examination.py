@@ -35,9 +35,9 @@ def examine(
     except LeadsElsewhere as error:
         tree.findings.append(_elsewhere(layout, error))
     tree.findings += _judge_snapshots(tree.snapshots, replayed)
-    tree.habits = projected.habits(layout, replayed)
+    snapshot = _newest(tree.snapshots, replayed)
+    tree.habits = projected.habits(layout, replayed, snapshot)
     if not in_use and not replayed.refusal:
-        snapshot = _newest(tree.snapshots, replayed)
         charts = tree.habits.charts is True
         tree.findings += projected.examine(layout, replayed, snapshot, charts=charts)
     _examine_checkpoints(tree, replayed, with_checksums=with_checksums, is_mirror=is_mirror)

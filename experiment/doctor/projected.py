@@ -76,14 +76,19 @@ class _EndsEarly(Exception):
     """A file lacks only what came after the newest snapshot, as after a kill."""
 
 
-def habits(layout: Layout, replayed: ReplayedExperiment) -> Habits:
-    """Infer the settings from the files. Raises OSError."""
+def habits(layout: Layout, replayed: ReplayedExperiment, snapshot: Snapshot | None) -> Habits:
+    """Infer the settings from the files. `snapshot` is the newest one that can be used. Raises
+    OSError."""
     charted, configured = list[bool](), list[bool]()
     for trial_id, rows in replayed.rows.items():
-        folder = layout.trial(replayed.machine.trials[trial_id].spec)
+        trial = replayed.machine.trials[trial_id]
+        folder = layout.trial(trial.spec)
         if not rows or not (folder / RESULTS).exists():
             continue
-        charted.append(bool(_event_files(folder)))
+        has_charts = bool(_event_files(folder))
+        # The charts come last, so a run that was cut off may have none yet.
+        if has_charts or _rows_of(replayed, trial, snapshot).written:
+            charted.append(has_charts)
         with suppress(OSError), open_regular(folder / RESULTS) as file:  # the check reports it
             configured.append(b'"config": {' in file.readline(_MOST_BYTES))
     return Habits(

@@ -25,6 +25,10 @@ _NUDGE_S = 0.05
 _RESUMED_S = 10.0
 
 
+class _SilentDisk(Exception):
+    """The disk does not answer. (A network file system that gives up raises TimeoutError.)"""
+
+
 class NotDurable(StorageError):
     """The appended records cannot be made to survive a power cut."""
 
@@ -164,14 +168,14 @@ class JournalWriter:
         unsynced = self._journal.unsynced()
         try:
             return await self._force(unsynced)
-        except TimeoutError as error:
+        except _SilentDisk as error:
             raise self._give_up_on_disk() from error
         except OSError as error:
             failed = error
         try:
             self._journal.write_again(unsynced)
             position = await self._force(self._journal.unsynced())
-        except TimeoutError as error:
+        except _SilentDisk as error:
             raise self._give_up_on_disk() from error
         except OSError as error:
             raise NotDurable(
@@ -188,6 +192,7 @@ class JournalWriter:
         return position
 
     async def _force(self, unsynced: Unsynced) -> Position:
+        """Raises OSError if the disk refuses, _SilentDisk if it does not answer."""
         def force() -> Position:
             position = unsynced.force()
             self._check_ownership()
@@ -205,7 +210,7 @@ class JournalWriter:
                 # While a job is suspended, time passes without the disk doing anything.
                 await asyncio.wait([asked], timeout=min(_RESUMED_S, self._deadline_s))
             if not asked.done():
-                raise TimeoutError
+                raise _SilentDisk
             return asked.result()
         finally:
             self._waiting = None

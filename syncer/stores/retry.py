@@ -132,6 +132,8 @@ class StorageRetry:
                 wait.deadline.reschedule(loop.time() + self._timeout_s)
                 return await self._until_done(wait, attempt)
         except TimeoutError as error:
+            if not wait.deadline.expired():  # a disk or network that gave up has raised it
+                raise
             cause = f"no progress within {self._timeout_s:g} s: {wait.why}"
             raise StorageUnavailable(what, self._where, cause) from error
         finally:

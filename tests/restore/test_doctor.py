@@ -78,6 +78,18 @@ def test_what_a_killed_run_left_is_repaired_and_a_restore_resumes_silently(
     assert bench.problems(tensorboard=True) == []
 
 
+def test_charts_that_a_kill_prevented_are_written_with_the_other_files(bench: Bench) -> None:
+    """A trial's charts come after its rows: rows without charts do not mean that none are
+    wanted."""
+    bench.start().succeeds()
+    for found in (*bench.root.glob("experiment_state-*"), *bench.root.glob("*/events.out.*")):
+        found.unlink()
+    for results in bench.root.glob("*/result.json"):
+        results.write_bytes(results.read_bytes().splitlines(keepends=True)[0])
+    assert main(["doctor", "repair", str(bench.root)]) == 0
+    assert bench.problems(tensorboard=True) == []
+
+
 @pytest.mark.server
 def test_what_is_not_in_storage_is_brought_there_without_running_a_trial(
     bench: Bench, moto: S3Server, proxy: Proxy, monkeypatch: pytest.MonkeyPatch

@@ -1,6 +1,7 @@
 """Waits for storage: repeated messages, progress that extends the deadline, and the end."""
 
 import asyncio
+import errno
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,14 @@ async def test_what_makes_no_progress_ends_with_its_last_failure() -> None:
 
     with pytest.raises(StorageUnavailable, match=r"progress within 0.05 s: cannot put key: 503"):
         await waiting(timeout_s=0.05).until_done("upload", fails)
+
+
+async def test_a_call_that_timed_out_by_itself_is_no_lack_of_progress() -> None:
+    async def fails() -> None:
+        raise OSError(errno.ETIMEDOUT, "Connection timed out")
+
+    with pytest.raises(TimeoutError, match="Connection timed out"):
+        await waiting(timeout_s=9000).until_done("upload", fails)
 
 
 async def test_what_cannot_work_later_is_raised_at_once() -> None:
