@@ -193,6 +193,7 @@ class JournalWriter:
 
     async def _force(self, unsynced: Unsynced) -> Position:
         """Raises OSError if the disk refuses, _SilentDisk if it does not answer."""
+
         def force() -> Position:
             position = unsynced.force()
             self._check_ownership()
