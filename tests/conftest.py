@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,6 +40,17 @@ _SECONDS = {
 }
 
 USER_SCRIPT = Path(__file__).parent / "restore" / "user_script.py"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_temporary_file_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Trials that are killed leave the temporary folders of their checkpoints behind."""
+    before, folder = os.environ.get("TMPDIR"), tmp_path_factory.mktemp("temporary")
+    os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
+    yield
+    os.environ.pop("TMPDIR") if before is None else os.environ.update(TMPDIR=before)
+    tempfile.tempdir = None
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from holdfast.scheduler.codec import Record
 from holdfast.scheduler.events import Begun, ExperimentSpec, Recalled
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.journal.journal import MAGIC, Position, read_segment, segment_name, segments
-from holdfast.syncer.journal.segment import check_magic, is_torn, takeover_of
+from holdfast.syncer.journal.segment import check_magic, is_torn, takeover_of, takeovers
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 _HEAD_BYTES = 1 << 16
@@ -136,12 +136,15 @@ def check_nothing_behind(journal: Path, end: Position) -> None:
     Another experiment may have begun there. The rest of an interrupted write does not count.
     Raises JournalUnreadable.
     """
-    for number in segments(journal):
+    numbers = segments(journal)
+    for takeover in takeovers(journal, numbers):  # it may have copies of the last records
+        end = takeover.found(end) or end
+    for number in numbers:
         if number < end.segment:
             continue
         path = journal / segment_name(number)
-        takeover = takeover_of(journal, number)
-        begin = len(MAGIC) if takeover is None else takeover.base
+        table = takeover_of(journal, number)
+        begin = len(MAGIC) if table is None else table.base
         offset = end.offset if number == end.segment else begin
         if path.stat().st_size > offset and not is_torn(path, offset):
             raise JournalUnreadable(

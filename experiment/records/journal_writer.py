@@ -14,7 +14,7 @@ from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
-from holdfast.syncer.errors import StorageError
+from holdfast.syncer.errors import NoAnswer, StorageError
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import silent_for
 from holdfast.syncer.journal.journal import Journal, Position, Unsynced, segment_name
@@ -23,10 +23,6 @@ from holdfast.syncer.journal.journal import Journal, Position, Unsynced, segment
 _NUDGE_S = 0.05
 # How long to wait for the disk's answer after a suspended job resumes on a busy machine.
 _RESUMED_S = 10.0
-
-
-class _SilentDisk(Exception):
-    """The disk does not answer. (A network file system that gives up raises TimeoutError.)"""
 
 
 class NotDurable(StorageError):
@@ -168,14 +164,14 @@ class JournalWriter:
         unsynced = self._journal.unsynced()
         try:
             return await self._force(unsynced)
-        except _SilentDisk as error:
+        except NoAnswer as error:
             raise self._give_up_on_disk() from error
         except OSError as error:
             failed = error
         try:
             self._journal.write_again(unsynced)
             position = await self._force(self._journal.unsynced())
-        except _SilentDisk as error:
+        except NoAnswer as error:
             raise self._give_up_on_disk() from error
         except OSError as error:
             raise NotDurable(
@@ -192,7 +188,7 @@ class JournalWriter:
         return position
 
     async def _force(self, unsynced: Unsynced) -> Position:
-        """Raises OSError if the disk refuses, _SilentDisk if it does not answer."""
+        """Raises OSError if the disk refuses, NoAnswer if it is silent."""
 
         def force() -> Position:
             position = unsynced.force()
@@ -211,7 +207,7 @@ class JournalWriter:
                 # While a job is suspended, time passes without the disk doing anything.
                 await asyncio.wait([asked], timeout=min(_RESUMED_S, self._deadline_s))
             if not asked.done():
-                raise _SilentDisk
+                raise NoAnswer
             return asked.result()
         finally:
             self._waiting = None

@@ -19,7 +19,7 @@ from holdfast.experiment.user_objects.tuner_file import write as write_tuner_fil
 from holdfast.scheduler.events import SearchEnded
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.syncer.errors import StorageRefused
-from holdfast.syncer.journal.journal import readable_end
+from holdfast.syncer.journal.journal import Position, readable_end
 from holdfast.syncer.journal.segment import RecordSpan, framed, start_of
 from tests.rig import checker
 from tests.rig.patient import healthy
@@ -216,8 +216,19 @@ def test_a_finished_run_followed_by_one_that_cannot_be_read_is_not_followed_by_a
 
 
 def test_records_that_were_written_again_are_nothing_behind_the_end(root: Path) -> None:
-    """After an fsync that failed at the very end of a run: everything is where it was before."""
+    """After an fsync that failed at the very end of a run. A snapshot may name the end of the
+    originals or of the copies."""
     end = readable_end(root / "journal")
-    start, _ = start_of(1, [RecordSpan(end.segment, end.offset, 0)])
-    segment(root).with_name("000001.log").write_bytes(start)
-    check_nothing_behind(root / "journal", end)
+    data = segment(root).read_bytes()
+    copied = len(data) - end.offset + 100
+    for length in (0, copied):
+        span = RecordSpan(end.segment, len(data) - length, length)
+        start, table = start_of(1, [span])
+        again = segment(root).with_name("000001.log")
+        again.write_bytes(start + data[len(data) - length :])
+        check_nothing_behind(root / "journal", end)
+        check_nothing_behind(root / "journal", Position(1, table.base + length))
+        with again.open("ab") as file:
+            file.write(b"damaged" + framed(b"the record of another run"))
+        with pytest.raises(JournalUnreadable, match=r"000001\.log is damaged from offset"):
+            check_nothing_behind(root / "journal", end)
