@@ -111,7 +111,7 @@ def test_its_recipes_work(checkout: Path) -> None:
 
     made = run("-c", "from holdfast import tune; print(tune.create_scheduler('patience'))")
     assert "holdfast.scheduler.policies.patience.PatienceScheduler" in made
-    own = ["tests/scheduler/test_patience.py", "tests/tune/test_climbing.py"]
+    own = ["tests/scheduler/policies/test_patience.py", "tests/tune/test_climbing.py"]
     contract = ["tests/syncer/stores/test_store_contract.py", "-k", "fsspec_memory"]
     for tests in (own, contract):
         assert "passed" in run("-m", "pytest", "-q", *tests)

@@ -2,8 +2,9 @@
 
 A record is `length (u32) | crc32 (u32) | payload`, little-endian; a segment begins with eight
 bytes of magic and version. `append` writes all records of a turn of the loop to the kernel with
-one `write`: when it returns, no death of a process loses them. `sync` forces them to the disk:
-when it returns, no power cut loses them. If a crash leaves an incomplete record at the end, it is
+one `write`: when it returns, no death of a process loses them. `Unsynced.force` forces them to the
+disk: when it returns, no power cut loses them. A run calls it in a thread (`unsynced`, `forced`);
+`sync` does all of it at once. If a crash leaves an incomplete record at the end, it is
 cut off and reported when the journal is next opened for writing.
 
 Records stay in memory until they are forced to the disk. After a failed fsync the kernel may have
