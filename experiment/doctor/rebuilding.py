@@ -11,7 +11,6 @@ records are lost, those alone have what was acknowledged since.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +122,7 @@ def _first(journal: Path, number: int, offset: int) -> Iterator[tuple[bytes, int
 def _is_record(payload: bytes) -> bool:
     try:
         unpack(payload)
-    except (UnreadableRecord, ValueError):
+    except ValueError:  # also UnreadableRecord
         return False
     return True
 
@@ -170,8 +169,11 @@ def _restarted(layout: Layout) -> Rebuilt | None:
 def _snapshots(layout: Layout) -> Iterator[tuple[str, Snapshot]]:
     """The snapshots that can be read, newest run first, whatever the journal is."""
     for name in snapshot_names(layout.root):
-        with suppress(BadSnapshot, UnreadableRecord, OSError, ValueError, KeyError, TypeError):
-            yield name, read_snapshot(layout, name)
+        try:
+            snapshot = read_snapshot(layout, name)
+        except (OSError, ValueError, KeyError, TypeError):  # also BadSnapshot and UnreadableRecord
+            continue
+        yield name, snapshot
 
 
 def _restarted_from(layout: Layout, snapshot: Snapshot, name: str) -> Rebuilt:

@@ -207,7 +207,8 @@ def load(directory: str | os.PathLike[str]) -> Manifest:
         try:
             data = read_small(path)
         except FileNotFoundError as error:
-            raise NotStored("read", path, "there is no manifest: never committed") from error
+            cause = "there is no manifest, so it was never committed"
+            raise NotStored("read", path, cause) from error
     return Manifest.from_bytes(data, os.fspath(directory))
 
 
