@@ -34,7 +34,14 @@ from holdfast.experiment.projector.append_files import (
     Row,
 )
 from holdfast.experiment.records.fold import failure_of
-from holdfast.experiment.records.rows import CONFIG, encode, error_entry, result_row, shown_config
+from holdfast.experiment.records.rows import (
+    CONFIG,
+    encode,
+    error_entry,
+    params_text,
+    result_row,
+    shown_config,
+)
 from holdfast.experiment.records.unrecorded_files import errors_until, rows_until
 from holdfast.scheduler.events import CheckpointLost, Event, Suggested
 from holdfast.scheduler.machine import Machine
@@ -250,9 +257,7 @@ class _TrialRecord:
             self._line_end = f', "{CONFIG}": {encode(self._shown_config)}}}\n'
 
     def _params(self) -> bytes:
-        # One parameter per line: json's own indent uses its slow encoder, 25 us more per trial.
-        lines = [f"  {encode(key)}: {encode(value)}" for key, value in self._shown_config.items()]
-        return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+        return params_text(self._shown_config).encode()
 
     def settle(self) -> None:
         self._progress.finish()

@@ -154,6 +154,30 @@ def test_a_file_that_ends_after_the_newest_snapshot_is_as_a_kill_leaves_it(
     assert repair(case(run.layout.root), SETTINGS).findings == ()
 
 
+@pytest.mark.parametrize("kept", [0, 5])
+def test_a_kill_while_a_file_is_written_for_the_first_time_is_no_damage(
+    in_memory: Path, kept: int
+) -> None:
+    run = RecordedExperiment(in_memory / "run")
+    tuner_file.write(run.layout.tuner, {})
+    trial_id = run.begin({"rate": 0.5})
+    run.report(trial_id, {"loss": 3.0})
+    run.fail(trial_id)
+    run.write_files()
+    run.close()
+    names = ["params.json", "result.json", "progress.csv", "error.txt"]
+    for name in names:
+        os.truncate(run.folder(trial_id) / name, kept)
+    report = verify(case(run.layout.root))
+    (finding,) = report.findings
+    assert report.is_sound
+    assert finding.what.startswith(f"{', '.join(names[:-1])} and {names[-1]}: the end is missing")
+    assert repair(case(run.layout.root), SETTINGS).findings == ()
+    (run.folder(trial_id) / "params.json").write_text('{"rate": 0.25}')
+    (finding,) = verify(case(run.layout.root)).findings
+    assert finding.what == "it differs from the journal: different parameters"
+
+
 @pytest.mark.parametrize("name", ["result.json", "progress.csv"])
 def test_a_file_that_lacks_what_it_had_at_the_newest_snapshot_is_damaged(
     cut_short: tuple[RecordedExperiment, str, str], name: str
