@@ -103,6 +103,8 @@ def any_event(kind: type) -> st.SearchStrategy[Any]:
         given_for["version"] = st.sampled_from([1, 2])
     if kind is ExperimentSpec:
         given_for["space"] = st.lists(SPACE_PARTS, max_size=2).map(tuple)
+        # Hypothesis also draws texts of our own code, and those are names of options with rules.
+        given_for["options"] = st.dictionaries(PLAIN_NAMES, PLAIN, max_size=3)
     return st.builds(kind, **given_for)
 
 
