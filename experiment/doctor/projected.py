@@ -176,15 +176,16 @@ def _check_params(folder: Path, trial: Trial, expected: Rows) -> None:
     if then is None and not (folder / PARAMS).exists():
         raise _EndsEarly
     shown, found = shown_config(trial.config), _read(folder / PARAMS)
-    with suppress(ValueError):
-        if same_json(parse_json(found), json.loads(encode(shown))):
-            return
     # The first config is written in place, each later one replaces the file.
     is_cut = then is None and params_text(shown).encode().startswith(found)
-    if is_cut or trial.config != (then or trial.spec).config:
-        raise _EndsEarly
-    parse_json(found)
-    raise _Wrong("different parameters")
+    ends_early = is_cut or trial.config != (then or trial.spec).config
+    try:
+        if same_json(parse_json(found), json.loads(encode(shown))):
+            return
+    except ValueError:
+        if not ends_early:
+            raise
+    raise _EndsEarly if ends_early else _Wrong("different parameters")
 
 
 def _check_results(folder: Path, _: Trial, expected: Rows) -> None:

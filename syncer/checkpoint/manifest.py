@@ -207,7 +207,7 @@ def load(directory: str | os.PathLike[str]) -> Manifest:
         try:
             data = read_small(path)
         except FileNotFoundError as error:
-            cause = "there is no manifest, so it was never committed"
+            cause = "there is no manifest, so the checkpoint was never committed"
             raise NotStored("read", path, cause) from error
     return Manifest.from_bytes(data, os.fspath(directory))
 
