@@ -53,6 +53,16 @@ def _no_temporary_file_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterat
     shutil.rmtree(folder, ignore_errors=True)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _home_stays_as_it_is(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A run without RAY_AIR_LOCAL_CACHE_DIR writes to ~/ray_results, and would find there what
+    another test session has left."""
+    before = os.environ.get("HOME")
+    os.environ["HOME"] = str(tmp_path_factory.mktemp("home"))
+    yield
+    os.environ.pop("HOME") if before is None else os.environ.update(HOME=before)
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A user's script on its own machine, which a test kills and restores."""

@@ -76,6 +76,11 @@ class Run:
         self.plan.lock.check_ownership()
         self._thread.start()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has started, and has not ended."""
+        return self._thread.is_alive() and not self.done.is_set()
+
     def wait(self, timeout_s: float | None) -> bool:
         """Whether everything has ended. Returns after `timeout_s` at the latest."""
         has_ended = self.done.wait(timeout_s)

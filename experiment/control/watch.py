@@ -13,6 +13,7 @@ from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import workers_lines
 from holdfast.experiment.records.place import restore_call
+from holdfast.forked import children_end_here
 
 REFRESH_S = 0.25
 # A summary of 1,000 trials takes one or two milliseconds: use at most this part of a core.
@@ -41,13 +42,18 @@ def watch(
     kills. With `inline`, the trials run in this thread.
 
     Raises KeyboardInterrupt after a Ctrl-C, once everything has ended, or hangs and has been
-    killed. After another signal the script then ends by that signal.
+    killed. After another signal the script then ends by that signal. If a signal handler of the
+    script raises, everything is killed first.
     """
     with StopSignals(raises=inline is not None) as signals:
-        run.start()
-        view.start()
         watcher = Watcher(run, view, facts, signals, inline)
-        watcher.watch()
+        try:
+            run.start()
+            view.start()
+            watcher.watch()
+        except BaseException:  # of a signal handler of the script, such as SystemExit
+            watcher.kill()
+            raise
         _finish(run, view, facts)
     if watcher.has_ordered_end or signals.take():
         _show_rest(run, view, facts)
@@ -81,7 +87,8 @@ class Watcher:
         """Returns when the run has ended, or hangs although everything was killed."""
         while True:
             try:
-                has_ended = self._watch()
+                with children_end_here():  # a signal handler of the script may fork
+                    has_ended = self._watch()
                 break
             except KeyboardInterrupt:
                 self._signals.take()
@@ -91,6 +98,22 @@ class Watcher:
         else:
             self._view.message(_HANGS, "warning")
         self._refresher.refresh(at_once=True)
+
+    def kill(self) -> None:
+        """Kill everything and wait for its end, so that nothing of the run outlives `fit()`.
+
+        A loop that still runs while Python exits can crash the process.
+        """
+        try:
+            if self._run.is_alive:
+                self._run.interrupt()  # otherwise the killed trials would count as failed
+                self._run.abort()
+                if self._run.wait(_KILLING_S):
+                    self._run.join()
+        finally:
+            if self._run.is_alive and self._run.give_up():
+                self._view.message(_HANGS, "warning")
+            self._view.abandon()
 
     def _watch(self) -> bool:
         """Whether the run has ended; False if it hangs."""

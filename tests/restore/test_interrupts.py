@@ -205,6 +205,50 @@ def test_a_signal_that_the_script_handles_itself_is_left_to_it(bench: Bench) -> 
     assert "mine" in script.stdout
 
 
+RAISING_HANDLER = """
+import signal, sys
+from holdfast import tune
+from tests.rig.script import mark, wait_at
+
+class Preempted(Exception):
+    pass
+
+def train(config):
+    tune.report({"x": 1})
+    mark("reported")
+    wait_at("end")
+
+def preempted(*_):
+    raise Preempted
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, preempted)
+    run = tune.RunConfig(storage_path=sys.argv[1], name="run")
+    try:
+        tune.Tuner(train, run_config=run).fit()
+    except Preempted:
+        mark("left")
+    wait_at("again")
+    [result] = tune.Tuner.restore(f"{sys.argv[1]}/run", train).fit()
+    print("restored", result.error, result.metrics["x"])
+"""
+
+
+def test_nothing_of_a_run_outlives_an_exception_of_a_signal_handler(bench: Bench) -> None:
+    end, again = bench.gate("end"), bench.gate("again")
+    script = bench.run(bench.write(RAISING_HANDLER), str(bench.storage))
+    script.wait_for("reported")
+    script.signal(signal.SIGTERM)
+    script.wait_for("left")
+    assert [process.role for process in script.processes()] == ["script"]
+    assert "Traceback" not in script.stderr
+    end.open()
+    again.open()
+    script.succeeds()
+    assert "restored None 1" in script.stdout
+    assert bench.problems() == []
+
+
 def test_ctrl_c_before_the_first_trial_runs_leaves_what_can_be_restored(bench: Bench) -> None:
     script = bench.start()
     script.wait_for("made")

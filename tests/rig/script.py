@@ -29,6 +29,8 @@ MARKS = "HOLDFAST_TEST_MARKS"
 LONGEST_S = 200.0
 _NOTES = "notes"
 _END = "script-ended"
+# PF_EXITING, from the kernel's include/linux/sched.h.
+_EXITING = 0x4
 
 
 # -- what the script calls ------------------------------------------------------------------------
@@ -249,6 +251,7 @@ class UserScript:
         for process in self.processes():
             process.ends(within_s)
             os.close(process.pidfd)
+        _wait_for_exiting(within_s)
         return self.processes()
 
     def notes(self) -> list[dict[str, Any]]:
@@ -380,6 +383,23 @@ def _stdout(pid: int) -> str:
 
 def _pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
+def _wait_for_exiting(within_s: float) -> None:
+    """Wait for all processes that are just exiting.
+
+    The kernel takes away their memory first, and with it the environment that tells whose they
+    are. A moment later it closes their files and releases their locks.
+    """
+    for pid in _pids():
+        pidfd = _pidfd(pid)
+        if pidfd is None:
+            continue
+        with suppress(OSError):
+            state, *facts = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+            if int(facts[5]) & _EXITING and state != "Z":
+                select.select([pidfd], [], [], within_s)
+        os.close(pidfd)
 
 
 def _pidfd(pid: int) -> int | None:
