@@ -108,8 +108,7 @@ class Watcher:
             if self._run.is_alive:
                 self._run.interrupt()  # otherwise the killed trials would count as failed
                 self._run.abort()
-                if self._run.wait(_KILLING_S):
-                    self._run.join()
+                self._run.wait(_KILLING_S)
         finally:
             if self._run.is_alive and self._run.give_up():
                 self._view.message(_HANGS, "warning")
