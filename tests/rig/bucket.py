@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import shutil
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable
@@ -114,14 +116,29 @@ class Bucket:
         return self._with_store(look)
 
     def wait_for_committed(self, count: int) -> None:
-        """Wait until the journal in the bucket has this many committed checkpoints."""
+        """Wait until the published journal has this many committed checkpoints."""
         assert isinstance(self.proxy, Proxy)
         while self._committed() < count:
             self.proxy.wait_for("PUT", "/head.json")
 
     def _committed(self) -> int:
+        """The committed checkpoints in the part of the journal that the head names: a restore does
+        not see the rest."""
         with tempfile.TemporaryDirectory() as folder:
-            root = self.download(Path(folder), below="/journal")
+            (root := Path(folder, "run")).joinpath("journal").mkdir(parents=True)
+
+            async def fetch(store: Store) -> None:
+                await store.get("run/head.json", root / "head.json")
+                head = json.loads((root / "head.json").read_text())
+                for segment in head["segments"]:
+                    path = root / "journal" / segment["name"]
+                    await store.get(f"run/journal/{segment['name']}", path)
+                    os.truncate(path, segment["size"])
+
+            try:
+                self._with_store(fetch)
+            except NotStored:  # no head yet, or a newer one names other objects
+                return 0
             return sum(name == "Committed" for name, *_ in checker.records(root))
 
     def _with_store(self, work: Callable[[Store], Awaitable[T]]) -> T:
