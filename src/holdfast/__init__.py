@@ -1,4 +1,4 @@
-"""holdfast runs hyperparameter searches and training jobs on one machine and loses no results."""
+"""holdfast runs hyperparameter searches and training jobs, and loses no results."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast import cluster as cluster
     from holdfast.experiment.control.machine_resources import init as init
     from holdfast.experiment.control.machine_resources import is_initialized as is_initialized
     from holdfast.experiment.control.machine_resources import shutdown as shutdown

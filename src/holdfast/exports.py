@@ -12,8 +12,12 @@ from typing import Final
 
 EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast": {
+        "holdfast.cluster": "cluster",
         "holdfast.experiment.control.machine_resources": "init is_initialized shutdown",
         "holdfast.experiment.worker.objects": "ObjectLost ObjectRef ObjectStoreFull get put",
+    },
+    "holdfast.cluster": {
+        "holdfast.experiment.nodes.cluster_config": "Dask Local Ray SSH Slurm",
     },
     "holdfast.data": {
         "holdfast.data.dataset": "Dataset",
