@@ -100,7 +100,8 @@ class Tuner:
         if check_resume(resume, extend=extend, resume_config=resume_config):
             self._resume_named(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
             self._request = replace(self._request, resumes=True)
-        self._results = fit(self._request, Settings.read(os.environ), host_resources())
+        settings = Settings.read(os.environ)
+        self._results = fit(self._request, settings, host_resources(settings.cluster))
         return self._results
 
     def _resume_named(

@@ -26,6 +26,7 @@ class Settings:
     local_dir: Path
     explicit_local_dir: bool = False
     storage: str | None = None
+    cluster: str | None = None
     chdir_to_trial_dir: bool = True
     config_in_rows: bool = True
     tensorboard: bool = True
@@ -51,6 +52,7 @@ class Settings:
             local_dir=Path(local or "~/ray_results").expanduser().absolute(),
             explicit_local_dir=bool(local),
             storage=environ.get("RAY_STORAGE") or None,
+            cluster=environ.get("HOLDFAST_CLUSTER") or None,
             chdir_to_trial_dir=_flag(environ, "RAY_CHDIR_TO_TRIAL_DIR", default=True),
             config_in_rows=_flag(environ, "HOLDFAST_CONFIG_IN_ROWS", default=True),
             tensorboard=_flag(environ, "HOLDFAST_TENSORBOARD", default=True),

@@ -192,6 +192,7 @@ class Ray(NodeTerms):
 
 
 Cluster = Local | SSH | Slurm | Dask | Ray
+CLUSTERS = (Local, SSH, Slurm, Dask, Ray)
 
 
 def _check_count(where: str, name: str, count: object) -> None:
