@@ -78,15 +78,15 @@ class TrainContext:
 
     def get_local_rank(self) -> int:
         """The number of this worker among those on this machine, from 0."""
-        return self._session.assignment.rank
+        return self._session.assignment.local_rank
 
     def get_local_world_size(self) -> int:
         """The number of them on this machine."""
-        return self._session.assignment.world_size
+        return self._session.assignment.local_world_size
 
     def get_node_rank(self) -> int:
-        """The number of this worker's machine: always 0, because all workers run on one."""
-        return 0
+        """The number of this worker's machine among those of the trial, from 0."""
+        return self._session.assignment.node_rank
 
 
 class TuneContext(TrainContext):

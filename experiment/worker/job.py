@@ -53,13 +53,23 @@ class Job:
     trusted: bool = True
 
 
+class RankNode(NamedTuple):
+    """The node of one rank: its name, the address at which other nodes reach it, and the trial's
+    GPUs there. Empty for ranks on the controller's machine, which meet at loopback."""
+
+    name: str = ""
+    address: str = ""
+    gpus: Sequence[str] = ()
+
+
 class Assignment(NamedTuple):
     """One attempt at a trial, as sent to the worker: plain values, a list on the wire.
 
     `checkpoint` is the folder in the trial's directory to resume from. `config` is plain
     (`holdfast.trial.encoding.to_plain`). `time_total_s` is the training time so far. `bundles` and
     `strategy` make the trial's PlacementGroupFactory; `cpus` is its sum of CPUs, or a rank's part
-    of it. This worker is number `rank` of `world_size`.
+    of it. This worker is number `rank` of `world_size`. `nodes` has the node of each rank; none if
+    all are on the controller's machine.
     """
 
     trial_id: str
@@ -78,6 +88,36 @@ class Assignment(NamedTuple):
     sets_gpus: bool = False
     rank: int = 0
     world_size: int = 1
+    nodes: Sequence[Sequence[Any]] = ()
+
+    @property
+    def node(self) -> RankNode:
+        """The node of this rank."""
+        return RankNode(*self.nodes[self.rank]) if self.nodes else RankNode()
+
+    @property
+    def node_rank(self) -> int:
+        """The number of this rank's node among those of the trial."""
+        return list(dict.fromkeys(self._names)).index(self._names[self.rank])
+
+    @property
+    def local_rank(self) -> int:
+        """The number of this rank among those on its node."""
+        return self._names[: self.rank].count(self._names[self.rank])
+
+    @property
+    def local_world_size(self) -> int:
+        """The number of ranks on this rank's node."""
+        return self._names.count(self._names[self.rank])
+
+    @property
+    def node_count(self) -> int:
+        """The number of nodes that the ranks are on."""
+        return len(set(self._names))
+
+    @property
+    def _names(self) -> list[str]:
+        return [node[0] for node in self.nodes] or [""] * self.world_size
 
     @property
     def resources(self) -> PlacementGroupFactory:
@@ -87,15 +127,18 @@ class Assignment(NamedTuple):
 def parts_of(assignment: Assignment) -> list[Assignment]:
     """The assignment of each rank: its own bundle, which follows the coordinator's.
 
-    All ranks see the GPUs of all, as under torchrun: `LOCAL_RANK` says which one to use.
+    All ranks of a node see the GPUs of all, as under torchrun: `LOCAL_RANK` says which to use.
     """
     bundles = assignment.bundles[1:]
-    return [
-        assignment._replace(
-            rank=rank,
-            world_size=len(bundles),
-            cpus=bundle.get("CPU", 0),
-            gpus=assignment.gpus if bundle.get("GPU") else (),
-        )
+    parts = [
+        assignment._replace(rank=rank, world_size=len(bundles), cpus=bundle.get("CPU", 0))
         for rank, bundle in enumerate(bundles)
     ]
+    return [
+        part._replace(gpus=_gpus_seen(part) if bundle.get("GPU") else ())
+        for part, bundle in zip(parts, bundles, strict=True)
+    ]
+
+
+def _gpus_seen(part: Assignment) -> Sequence[str]:
+    return part.node.gpus if part.nodes else part.gpus

@@ -91,6 +91,12 @@ class RankSession(Session):
         (address,) = self._receive("meet")
         return str(address)
 
+    def gather(self, text: str) -> list[str]:
+        """The texts of all ranks, by rank. Raises TuneError if the run ends before."""
+        self._send(["gather", text])
+        (texts,) = self._receive("gathered")
+        return [str(one) for one in texts]
+
     def _receive(self, order: str) -> list[Any]:
         """The arguments of the next message, which must be this order."""
         match self._transport.receive():

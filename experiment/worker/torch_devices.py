@@ -19,13 +19,16 @@ def get_devices() -> list[torch.device]:
     session = running()
     if session is not None and session.assignment.world_size > 1:
         share = session.assignment.bundles[1].get("GPU", 0)
-        own = gpus_of(session.assignment.rank, share)
+        own = gpus_of(session.assignment.local_rank, share)
     found = [torch.device("cuda", index) for index in own if index < visible]
     return found or [torch.device("cpu")]
 
 
 def gpus_of(rank: int, share: float) -> range:
-    """The GPUs of the trial that this rank uses. Fractions of one GPU are given out in order."""
+    """The GPUs of the trial on this machine that the rank with this local number uses.
+
+    Fractions of one GPU are given out in order.
+    """
     first = int(rank * share)
     return range(first, max(int((rank + 1) * share), first + 1) if share else first)
 

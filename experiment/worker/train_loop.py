@@ -23,18 +23,27 @@ from holdfast.trial.values import LOOP_CONFIG
 
 SCALING = "scaling_config"
 DATASETS = "datasets"
+LOOPBACK = "127.0.0.1"
 _SPACE = (LOOP_CONFIG, SCALING, DATASETS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """The number of this worker, and how many there are, all on this machine. `meet` passes rank
-    0's address to all others."""
+    """The number of this worker, and how many there are: of the trial, and on this machine.
+
+    `address` is where the other ranks reach this one: loopback if all are on one machine. `meet`
+    passes rank 0's address to all others, and `gather` every rank's text to every rank.
+    """
 
     rank: int
     world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    address: str
     uses_gpu: bool
     meet: Callable[[str], str]
+    gather: Callable[[str], list[str]]
 
 
 class BackendConfig:
@@ -147,11 +156,17 @@ class TrainLoop:
         """Run the loop in this rank. Its return value is not reported."""
         session = sessions.current(f"{self.name}.fit()")
         assert isinstance(session, RankSession)
+        place = session.assignment
         rank = Rank(
-            rank=session.assignment.rank,
-            world_size=session.assignment.world_size,
+            rank=place.rank,
+            world_size=place.world_size,
+            local_rank=place.local_rank,
+            local_world_size=place.local_world_size,
+            node_rank=place.node_rank,
+            address=place.node.address if place.node_count > 1 else LOOPBACK,
             uses_gpu=bool(self.scaling_of(config).use_gpu),
             meet=session.meet,
+            gather=session.gather,
         )
         if rank.world_size > 1 and not session.job.capture:
             raise TuneError(

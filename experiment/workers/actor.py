@@ -24,7 +24,7 @@ from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
 from holdfast.trial.events import Reported, Returned, Saved, Started
 
 # Messages that arrive while user code runs: they do not show that it makes progress.
-_ASIDE = ("log", "meeting", "preempting", "imported")
+_ASIDE = ("log", "meeting", "gather", "preempting", "imported")
 _PREEMPTED = "its worker process got a SIGTERM, not from holdfast"
 
 
@@ -226,7 +226,7 @@ class TrialActor:
         match message:
             case ["imported", names, took_s]:
                 self._host.launcher.learn(*checked(names, took_s))
-            case ["meeting" | "merged" | "merge_failed" | "preempting", *_]:
+            case ["meeting" | "gather" | "merged" | "merge_failed" | "preempting", *_]:
                 self._host.hear(message)
             case _:
                 self._on_said(claims.read(message))

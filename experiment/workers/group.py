@@ -84,6 +84,7 @@ class WorkerGroup:
         self._started: dict[int, Started] = {}
         self._ended: set[int] = set()
         self._gone: dict[int, Exited] = {}
+        self._gathered: dict[int, str] = {}
         self._failures = RankFailures()
         self._is_ending = False  # the ranks have the order to end
         self._is_preempting = False  # the ranks have the order to save and leave
@@ -175,12 +176,26 @@ class WorkerGroup:
                 claims.short_text(address, "the address")
                 for actor in self._actors[1:]:
                     actor.tell(["meet", address])
+            case ["gather", text]:
+                self._gather(rank, claims.short_text(text, "its text"))
             case ["merged", record, clashes] if rank == 0:
                 self._on_merged(record, claims.clashes(clashes, len(self._actors)))
             case ["merge_failed", text] if rank == 0:
                 self._on_merge_failed(claims.long_text(text, "the reason"))
             case _:
                 raise ValueError("unknown")
+
+    def _gather(self, rank: int, text: str) -> None:
+        """Send the texts of all ranks to all ranks once each has sent its own. Raises ValueError
+        if this rank has sent one."""
+        if rank in self._gathered:
+            raise ValueError("it has sent its text already")
+        self._gathered[rank] = text
+        if len(self._gathered) == len(self._actors):
+            texts = [self._gathered[rank] for rank in range(len(self._actors))]
+            self._gathered.clear()
+            for actor in self._actors:
+                actor.tell(["gathered", texts])
 
     def _preempt_others(self, rank: int | None) -> None:
         """Preempt all ranks: the one that got the SIGTERM may not be the one that saves."""

@@ -19,6 +19,12 @@ input()
 """
 
 
+def test_the_interface_of_an_address_is_found_or_the_error_names_both() -> None:
+    assert ports.interface_of("127.0.0.1").startswith("lo")
+    with pytest.raises(TuneError, match=r"meet at 192\.0\.2\.1.*\("):
+        ports.interface_of("192.0.2.1")
+
+
 def test_no_port_is_given_to_two_processes() -> None:
     others = [
         subprocess.Popen(

@@ -1,15 +1,15 @@
-"""Ports for libraries that open their own listening sockets later, by number."""
+"""Where ranks meet: ports for libraries that open their own listening sockets, and interfaces."""
 
 from __future__ import annotations
 
-import json
 import random
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from holdfast.experiment.worker.train_loop import Rank
+from holdfast.experiment.worker.train_loop import LOOPBACK, Rank
 from holdfast.trial.errors import TuneError
 
 _FIRST = 10_240
@@ -17,17 +17,16 @@ _TRIES = 1_000
 
 
 @contextmanager
-def port_of_each(rank: Rank) -> Iterator[list[int]]:
-    """A free port for each rank, by rank. Rank 0 reserves them and tells the others.
+def place_of_each(rank: Rank) -> Iterator[list[str]]:
+    """`address:port` of each rank, by rank. Each rank reserves a free port of its machine.
 
-    They stay reserved until the training has ended without an error: after one the process ends.
+    It stays reserved until the training has ended without an error: after one the process ends.
 
     Raises TuneError if no port is free.
     """
-    reserved = set_aside(rank.world_size) if rank.rank == 0 else []
-    yield json.loads(rank.meet(json.dumps([port for port, _ in reserved])))
-    for _, name in reserved:
-        name.close()
+    ((port, name),) = set_aside(1)
+    yield rank.gather(f"{rank.address}:{port}")
+    name.close()
 
 
 def set_aside(count: int) -> list[tuple[int, socket.socket]]:
@@ -89,3 +88,21 @@ def _lowest_of_kernel() -> int:
     except (OSError, ValueError):
         return 0
     return lowest if lowest > _FIRST + _TRIES else 0
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has this address, for libraries that want its name.
+
+    Raises TuneError if no interface of this machine has it.
+    """
+    import psutil
+
+    if address == LOOPBACK and sys.platform == "linux":
+        return "lo"
+    for name, known in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == address for one in known):
+            return name
+    raise TuneError(
+        f"the ranks of this trial should meet at {address}, and no network interface of this "
+        f"machine ({socket.gethostname()}) has that address"
+    )

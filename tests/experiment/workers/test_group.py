@@ -450,6 +450,16 @@ async def test_the_others_get_the_address_of_rank_0(host: Desk, group: WorkerGro
     assert host.ranks[1].orders == [["meet", "127.0.0.1:1"]]
 
 
+async def test_every_rank_gets_the_texts_of_all_once_each_has_sent_its_own(
+    host: Desk, group: WorkerGroup
+) -> None:
+    host.ranks[1].says(["gather", "10.0.0.2:7"])
+    assert host.ranks[0].orders == host.ranks[1].orders == []
+    host.ranks[0].says(["gather", "10.0.0.1:7"])
+    for rank in host.ranks:
+        assert rank.orders == [["gathered", ["10.0.0.1:7", "10.0.0.2:7"]]]
+
+
 async def test_halted_ranks_return_from_wherever_they_are(host: Desk, group: WorkerGroup) -> None:
     host.ranks[0].reports(1)
     group.halt()

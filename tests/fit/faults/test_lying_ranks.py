@@ -37,6 +37,8 @@ LIES: dict[str, tuple[int, list[Any]]] = {
     "no reason": (0, ["merge_failed", 5]),
     "an address in control characters": (0, ["meeting", "\x1b[2J"]),
     "an address that is a number": (0, ["meeting", 5]),
+    "an address for all in control characters": (1, ["gather", "\x1b[2J"]),
+    "an address for all that is a number": (1, ["gather", 5]),
     "a list in place of a name": (1, [[], {}, None]),
 }
 

@@ -1,4 +1,4 @@
-"""The network of the ranks of one trial: LightGBM's own sockets, over loopback."""
+"""The network of the ranks of one trial: LightGBM's own sockets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import Framework
-from holdfast.train.ports import port_of_each
+from holdfast.train.ports import place_of_each
 
 LIGHTGBM = Framework(title="LightGBM", module="lightgbm", minimum="4")
 
@@ -36,11 +36,11 @@ class LightGBMConfig(BackendConfig):
         if rank.world_size == 1:
             yield
             return
-        with port_of_each(rank) as ports:
+        with place_of_each(rank) as places:
             _network.update(
-                machines=",".join(f"127.0.0.1:{port}" for port in ports),
+                machines=",".join(places),
                 num_machines=rank.world_size,
-                local_listen_port=ports[rank.rank],
+                local_listen_port=int(places[rank.rank].rpartition(":")[2]),
             )
             yield
 

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import TENSORFLOW
-from holdfast.train.ports import port_of_each
+from holdfast.train.ports import place_of_each
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class TensorflowConfig(BackendConfig):
     @contextmanager
     def joined(self, rank: Rank) -> Iterator[None]:
         """Raises TuneError if no port is free."""
-        with port_of_each(rank) as ports:
-            workers = [f"127.0.0.1:{port}" for port in ports]
+        with place_of_each(rank) as workers:
             task = {"type": "worker", "index": rank.rank}
             os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": task})
             yield

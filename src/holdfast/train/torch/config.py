@@ -11,6 +11,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import TORCH
+from holdfast.train.ports import interface_of
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -58,7 +59,7 @@ def _store(rank: Rank, timeout: timedelta) -> Any:
     from torch.distributed import TCPStore
 
     is_first = rank.rank == 0
-    host, _, port = ("127.0.0.1:0" if is_first else rank.meet("")).rpartition(":")
+    host, _, port = (f"{rank.address}:0" if is_first else rank.meet("")).rpartition(":")
     terms = {"is_master": is_first, "timeout": timeout, "wait_for_workers": False}
     store = TCPStore(host, int(port), rank.world_size, **terms)
     if is_first:
@@ -73,13 +74,16 @@ def _tell_libraries(rank: Rank, store: Any) -> None:
         MASTER_PORT=str(store.port),
         RANK=str(rank.rank),
         WORLD_SIZE=str(rank.world_size),
-        LOCAL_RANK=str(rank.rank),
-        LOCAL_WORLD_SIZE=str(rank.world_size),
-        GROUP_RANK="0",
+        LOCAL_RANK=str(rank.local_rank),
+        LOCAL_WORLD_SIZE=str(rank.local_world_size),
+        GROUP_RANK=str(rank.node_rank),
         # Libraries that join by these variables use this store instead of opening another.
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
     if not rank.uses_gpu:
         # Without it, Accelerate, and so Transformers, takes a rank on CPUs for the only one.
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    interface = interface_of(rank.address)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
+    if rank.local_world_size < rank.world_size:
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)

@@ -70,7 +70,7 @@ class XGBoostConfig(BackendConfig):
             return None, json.loads(rank.meet(""))
         from xgboost.tracker import RabitTracker
 
-        tracker = RabitTracker(rank.world_size, host_ip="127.0.0.1", sortby="task")
+        tracker = RabitTracker(rank.world_size, host_ip=rank.address, sortby="task")
         tracker.start()
         arguments = dict(tracker.worker_args())
         rank.meet(json.dumps(arguments))
