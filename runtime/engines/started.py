@@ -1,0 +1,30 @@
+"""`python -m holdfast.runtime.engines.started MODULE ARGUMENT...` says on stdout that Python runs
+it, and then does what `python -m MODULE ARGUMENT...` does.
+
+An engine that holds the process's stdin and stdout waits for these bytes before it writes the
+invitation. So whatever a login shell, a banner or a wrapper has printed before is no frame, and no
+program but the agent reads the invitation.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+
+MODULE = "holdfast.runtime.engines.started"
+# What is printed. The first byte cannot be typed, and no program prints it by accident.
+SIGN = b"\x00holdfast agent\x00\n"
+
+
+def main() -> None:
+    module, *arguments = sys.argv[1:]
+    # What a sitecustomize has printed would otherwise follow the sign, between frames.
+    sys.stdout.flush()
+    os.write(1, SIGN)
+    sys.argv = [module, *arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
