@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.rig.bench import Bench, workbench
 from tests.rig.gcs_server import GcsServer, gcs_server
+from tests.rig.machines import Machines, machines, missing
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server, make_bucket, moto_server
 
@@ -83,6 +84,15 @@ def gcs() -> Iterator[GcsServer]:
     """A fake Google Cloud Storage with a bucket named `bucket`."""
     with gcs_server() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def three_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Three machines with an sshd each. A test that unplugs one heals it."""
+    if why := missing():
+        pytest.skip(why)
+    with machines(3, tmp_path_factory.mktemp("machines")) as made:
+        yield made
 
 
 @pytest.fixture

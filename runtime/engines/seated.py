@@ -168,6 +168,8 @@ class SeatedEngine(ABC):
     def _refuse(self) -> None:
         self._is_closing = True
         causes = [seat.cause for seat in self._seats.values() if seat.cause]
+        for process in list(self._running.values()):
+            process.end("no agent could be started", self.times.end_s)
         self._host.refused("No agent could be started.\n" + "\n".join(causes))
 
     def _tell_what_is_missing(self) -> None:

@@ -92,9 +92,10 @@ def next_due(seats: Iterable[Seat], wanted: Mapping[str, int], now: float) -> fl
 
 
 def are_hopeless(seats: Sequence[Seat], wanted: Mapping[str, int]) -> bool:
-    """Whether each seat that may be used was tried, and none has ever worked."""
+    """Whether each seat that may be used was tried, and none has ever worked. A seat may be tried
+    again while others are tried for the first time."""
     usable = [seat for seat in seats if wanted.get(seat.kind, 0)]
-    nothing_works = all(seat.failures and not seat.ticket for seat in usable)
+    nothing_works = all(seat.failures and not seat.works for seat in usable)
     return bool(usable) and nothing_works and not any(seat.has_worked for seat in seats)
 
 

@@ -159,7 +159,7 @@ class EngineContract:
     ) -> None:
         began = time.monotonic()
         engine = rig.engine(
-            python=["sh", "-c", "echo waiting for a licence; exec sleep 300"], answer_s=1.5
+            python=["sh", "-c", "echo waiting for a licence; exec cat >&2"], answer_s=1.5
         )
         text = await refusal(rig, engine)
         assert time.monotonic() - began >= 1.5

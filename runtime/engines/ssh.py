@@ -1,0 +1,154 @@
+"""Agents on hosts that the system's `ssh` reaches without a password.
+
+An agent talks over the stdin and stdout of its ssh, so no port is opened, and what ~/.ssh/config
+says holds: aliases, jumps, keys, Kerberos. A host that is lost is tried again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping, Sequence
+
+from holdfast.dataclass import dataclass
+from holdfast.runtime.engines import started
+from holdfast.runtime.engines.agent_process import Job
+from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind
+from holdfast.runtime.engines.seated import SeatedEngine, Times
+from holdfast.runtime.engines.seats import Seat
+
+KIND = "ssh"
+# A user, and a name or an address that cannot be taken for an option or for shell code.
+_HOST = re.compile(
+    r"(?:(?P<user>[A-Za-z0-9_][A-Za-z0-9_.+-]*)@)?"
+    r"(?:(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*)|\[(?P<address>[0-9A-Fa-f:.]+(?:%\w+)?)\])"
+    r"(?::(?P<port>[0-9]{1,5}))?"
+)
+# ssh gives a host this part of the time to answer, and then says itself what it tried.
+_CONNECT_PART = 0.25
+_ALIVE_S = 5
+_OPTIONS = (
+    "BatchMode=yes",
+    f"ServerAliveInterval={_ALIVE_S}",
+    "ServerAliveCountMax=2",
+    # The user's own forwardings would collide, and a shared connection would outlive its agent.
+    "ClearAllForwardings=yes",
+    "ForwardAgent=no",
+    "ForwardX11=no",
+    "ControlMaster=no",
+    "PermitLocalCommand=no",
+    "RequestTTY=no",
+    "EscapeChar=none",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """A host as the user wrote it, and the arguments of ssh for it."""
+
+    given: str
+    arguments: tuple[str, ...]
+
+
+def parsed(given: str) -> Host:
+    """Check `name`, `user@name`, `name:port`, `user@[IPv6]:port`; a name may be an alias. Raises
+    ValueError."""
+    found = _HOST.fullmatch(given)
+    port = int(found["port"]) if found and found["port"] else 0
+    if not found or port > 65535 or (found["port"] and not port):
+        raise ValueError(
+            f"{given!r:.200} is no host for ssh: write node7, me@node7, node7:2222 or an alias of "
+            f"~/.ssh/config"
+        )
+    user = ("-l", found["user"]) if found["user"] else ()
+    target = found["name"] or found["address"]
+    return Host(given=given, arguments=(*user, *(("-p", str(port)) if port else ()), "--", target))
+
+
+def remote_command(words: Sequence[str]) -> str:
+    """The words as one line for the user's login shell there. A `~/` at the beginning of a word is
+    left to that shell."""
+    quoted = [
+        f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)
+        for word in words
+    ]
+    return " ".join(["exec", *quoted])
+
+
+class SSHEngine(SeatedEngine):
+    """One agent on each of `hosts`.
+
+    `resources` are those of each host, or, as a dict by host, of the host; hosts with equal ones
+    are one kind of node. None: the agent finds out. Raises ValueError.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[str],
+        *,
+        resources: Mapping[str, float] | None = None,
+        resources_by_host: Mapping[str, Mapping[str, float]] | None = None,
+        python: Sequence[str] = ("python3",),
+        ssh: Sequence[str] = ("ssh",),
+        environ: Mapping[str, str] | None = None,
+        module: str = "holdfast.agent",
+        times: Times | None = None,
+    ) -> None:
+        """`python` is the command of the interpreter on the hosts, and `ssh` that of ssh here,
+        with options that precede holdfast's."""
+        self._hosts = {host: parsed(host) for host in hosts}
+        if len(self._hosts) != len(hosts):
+            raise ValueError(f"a host is listed twice in {', '.join(hosts)}: one agent is enough")
+        if not hosts or not python or not ssh:
+            raise ValueError("SSH needs a host, a command for Python and one for ssh")
+        if unknown := sorted(set(resources_by_host or {}) - set(hosts)):
+            raise ValueError(f"there are resources for {', '.join(unknown)}, but no such host")
+        times = times or Times()
+        self._ssh = tuple(ssh)
+        options = (*_OPTIONS, f"ConnectTimeout={max(1, int(times.answer_s * _CONNECT_PART))}")
+        self._options = tuple(word for option in options for word in ("-o", option))
+        self._command = remote_command([*python, "-m", started.MODULE, module, "-"])
+        self._environ = dict(os.environ if environ is None else environ)
+        kinds, seats = _kinds(
+            {host: (resources_by_host or {}).get(host, resources) for host in hosts}
+        )
+        super().__init__(kinds, seats, times)
+
+    async def open(self, host: EngineHost) -> None:
+        program = self._ssh[0]
+        if shutil.which(program, path=self._environ.get("PATH")) is None:
+            raise EngineFailed(
+                f"`{shlex.join(self._ssh)}` is not here, so {', '.join(self._hosts)} cannot be "
+                f"reached: install ssh, or name its command"
+            )
+        await super().open(host)
+
+    def job_at(self, seat: str) -> Job:
+        command = *self._ssh, *self._options, *self._hosts[seat].arguments, self._command
+        return Job(
+            where=seat,
+            command=command,
+            environ=self._environ,
+            over_pipe=True,
+            answer_s=self.times.answer_s,
+            is_elsewhere=True,
+        )
+
+
+def _kinds(
+    resources: Mapping[str, Mapping[str, float] | None],
+) -> tuple[list[NodeKind], list[Seat]]:
+    """A kind for each group of hosts with equal resources, and a seat for each host."""
+    groups: dict[object, list[str]] = {}
+    for host, amounts in resources.items():
+        key = None if amounts is None else frozenset(amounts.items())
+        groups.setdefault(key, []).append(host)
+    kinds: list[NodeKind] = []
+    seats: list[Seat] = []
+    for number, hosts in enumerate(groups.values(), 1):
+        name = KIND if number == 1 else f"{KIND}-{number}"
+        kinds.append(NodeKind(name=name, resources=resources[hosts[0]], most=len(hosts)))
+        seats += [Seat(name=host, kind=name) for host in hosts]
+    return kinds, seats
