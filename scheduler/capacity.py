@@ -1,4 +1,5 @@
-"""Counts the resources of a machine and those that running trials hold. Never overcommits.
+"""Counts the resources of a machine, or of a node, and those that running trials hold. Never
+overcommits.
 
 Amounts are kept in ten-thousandths, so that three thirds of a GPU never exceed one GPU, and
 released amounts add up exactly.
@@ -7,14 +8,19 @@ released amounts add up exactly.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from holdfast.trial.resources import Allocation
+from holdfast.trial.resources import Allocation, Place
 
 _UNITS = 10_000
+# What is free, for comparing: the sum of the GPUs' free shares, the CPUs, other resources, and
+# the shares.
+Level = tuple[Any, ...]
 
 
-def _units(amount: float) -> int:
+def units(amount: float) -> int:
+    """The amount in ten-thousandths."""
     return round(amount * _UNITS)
 
 
@@ -23,7 +29,7 @@ class Capacity:
 
     def __init__(self, total: Mapping[str, float]) -> None:
         self.total = dict(total)
-        self._free = {key: _units(amount) for key, amount in total.items() if key != "GPU"}
+        self._free = {key: units(amount) for key, amount in total.items() if key != "GPU"}
         self._gpus = [_UNITS] * int(total.get("GPU", 0))
         # Indices of entirely free GPUs, ascending: searching 4,000 GPUs at each launch was too
         # slow.
@@ -43,11 +49,34 @@ class Capacity:
     def ever_fits(self, amounts: Mapping[str, float]) -> bool:
         """Whether the request would fit if everything were free."""
         for key, amount in amounts.items():
-            if key != "GPU" and _units(amount) > _units(self.total.get(key, 0)):
+            if key != "GPU" and units(amount) > units(self.total.get(key, 0)):
                 return False
-        wanted = _units(amounts.get("GPU", 0))
+        wanted = units(amounts.get("GPU", 0))
         count, rest = divmod(wanted, _UNITS)
         return count + bool(rest) <= len(self._gpus) and not (count and rest)
+
+    def __repr__(self) -> str:
+        return f"Capacity({self.total!r}, free={self.free!r}, gpus={self.free_gpus!r})"
+
+    def level(self, others: Sequence[str]) -> Level:
+        """What is free of GPUs, CPUs and `others`. Where the level is the same, the same requests
+        fit; where it is lower, less is left."""
+        free, shares = self._free, self._gpus
+        amounts = tuple([free.get(key, 0) for key in others])
+        return sum(shares), free.get("CPU", 0), *amounts, tuple(sorted(shares))
+
+    def room(self, amounts: Mapping[str, float], most: int) -> int:
+        """How many such requests fit at once, up to `most`."""
+        for key, amount in amounts.items():
+            if key != "GPU" and (wanted := units(amount)):
+                most = min(most, self._free.get(key, 0) // wanted)
+        wanted = units(amounts.get("GPU", 0))
+        if not wanted or not most:
+            return most
+        count, rest = divmod(wanted, _UNITS)
+        if not count:
+            return min(most, sum([share // wanted for share in self._gpus]))
+        return 0 if rest else min(most, len(self._whole) // count)
 
     def has_room(self, amounts: Mapping[str, float]) -> bool:
         """Whether these resources are free now."""
@@ -59,27 +88,27 @@ class Capacity:
     def take(self, amounts: Mapping[str, float]) -> Allocation | None:
         """Take the resources if they are free; return None otherwise."""
         for key, amount in amounts.items():
-            if key != "GPU" and _units(amount) > self._free.get(key, 0):
+            if key != "GPU" and units(amount) > self._free.get(key, 0):
                 return None
-        gpus = self._pick_gpus(_units(amounts.get("GPU", 0)))
+        gpus = self._pick_gpus(units(amounts.get("GPU", 0)))
         if gpus is None:
             return None
         allocation = Allocation(amounts=dict(amounts), gpus=gpus)
         self.hold(allocation)
         return allocation
 
-    def hold(self, allocation: Allocation) -> None:
+    def hold(self, allocation: Allocation | Place) -> None:
         """Count resources that are already held."""
         self._add(allocation, sign=-1)
 
-    def give_back(self, allocation: Allocation) -> None:
+    def give_back(self, allocation: Allocation | Place) -> None:
         self._add(allocation, sign=1)
 
-    def _add(self, allocation: Allocation, *, sign: int) -> None:
+    def _add(self, allocation: Allocation | Place, *, sign: int) -> None:
         for key, amount in allocation.amounts.items():
-            if key != "GPU" and (units := _units(amount)):
-                self._free[key] += sign * units
-        share = min(_units(allocation.amounts.get("GPU", 0)), _UNITS)
+            if key != "GPU" and (some := units(amount)):
+                self._free[key] += sign * some
+        share = min(units(allocation.amounts.get("GPU", 0)), _UNITS)
         for gpu in allocation.gpus:
             was_whole = self._gpus[gpu] == _UNITS
             self._gpus[gpu] += sign * share

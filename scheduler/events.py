@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
-from holdfast.trial.bounds import Between, Count, Limit, Ordinal, Stored
+from holdfast.trial.bounds import Between, Count, Limit, Ordinal, PlainName, Stored
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure, ProcessFailureKind
@@ -21,12 +21,13 @@ from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved,
 from holdfast.trial.nesting import DEEPEST
 from holdfast.trial.options import Options, SpaceParts, StopBounds
 from holdfast.trial.plain import check_plain
-from holdfast.trial.resources import Amounts, Bundles
+from holdfast.trial.resources import Amounts, Bundles, NodeKind
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.tuning import Mode, ResumeType
 
-FORMAT = 2
-"""The journal's format. In format 1, events have no record of the scheduler's decisions."""
+FORMAT = 3
+"""The journal's format. In format 1, events have no record of the scheduler's decisions. Before
+format 3, all trials ran on one machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +81,15 @@ class ExperimentSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Begun:
-    """The first record of an experiment."""
+    """The first record of an experiment.
+
+    With an `offer`, trials run on the nodes that join; without one, on this machine, which has
+    `capacity`.
+    """
 
     spec: ExperimentSpec
     capacity: Amounts
+    offer: Sequence[NodeKind] = ()
     boot_id: str = ""
     version: Annotated[int, Between(1, FORMAT)] = FORMAT
 
@@ -116,6 +122,7 @@ class Resumed:
 
     With `strict=False`, metrics that no report has had so far are no longer errors. `resources`
     replace those of unfinished trials, and `spec` replaces the experiment's; None changes nothing.
+    Nodes must join again; `offer` and `capacity` are as in Begun.
 
     `rules` is 1 in journals of the first versions. There, a finished trial that should resume but
     has no checkpoint restarts from scratch, and a run that its stopper had ended continues.
@@ -123,6 +130,7 @@ class Resumed:
 
     epoch: Count
     capacity: Amounts
+    offer: Sequence[NodeKind] = ()
     unfinished: ResumeType = ResumeType.RESUME
     errored: ResumeType = ResumeType.SKIP
     finished: ResumeType = ResumeType.SKIP
@@ -211,11 +219,44 @@ class SearchWaits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLost:
-    """A restore found a recorded checkpoint missing or incomplete."""
+    """A recorded checkpoint is missing or incomplete: a restore has found this, or its node left
+    before it was in storage."""
 
     trial_id: str
     index: Ordinal
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJoined:
+    """A node is there, and trials may run on it. No other node of the experiment has its name.
+
+    `kind` is the name of its kind in the offer; "" if that has only one. `hostname` and `address`
+    are for people.
+    """
+
+    node: PlainName
+    resources: Amounts
+    hostname: str = ""
+    address: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeaving:
+    """A node will go away in so many seconds: its trials save, and no other starts there."""
+
+    node: PlainName
+    seconds: Limit = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeft:
+    """A node is gone. The ends of its workers follow."""
+
+    node: PlainName
+    cause: str = ""
 
 
 ResumableReason = Literal["interrupt", "preempted", "abort", "fail_fast", "errored"]
@@ -255,4 +296,7 @@ Event = (
     | CheckpointLost
     | Committed
     | EndOrdered
+    | NodeJoined
+    | NodeLeaving
+    | NodeLeft
 )

@@ -15,6 +15,12 @@ from holdfast.trial.trial import Status, Trial
 
 
 def on_raised(state: State, event: Raised) -> list[Effect]:
+    held = state.placement.holds.get(event.trial_id)
+    return _on_failure(state, event, node_goes=held is not None and state.cluster.goes(held))
+
+
+def _on_failure(state: State, event: Raised, *, node_goes: bool) -> list[Effect]:
+    """`node_goes`: the trial has a place on a node that has left or will leave."""
     if _could_not_save(state, event):
         return _fail(state, event.trial_id, event.failure)
     if not state.is_current(event.trial_id, event.attempt):
@@ -27,20 +33,23 @@ def on_raised(state: State, event: Raised) -> list[Effect]:
         # What ends the script may also kill its workers, which is not a failure of their trials.
         state.move(Interrupted(trial_id=event.trial_id))
         return []
-    return _fail(state, event.trial_id, event.failure)
+    return _fail(state, event.trial_id, event.failure, node_goes=node_goes)
 
 
 def on_exit(state: State, event: Exited) -> list[Effect]:
     """Free the worker's resources; if the attempt had not ended, its worker was lost."""
     if event.attempt != state.trials[event.trial_id].attempt:
         return []
-    state.placement.leave(event.trial_id)
+    held = state.placement.leave(event.trial_id)
     effects: list[Effect] = []
     if state.is_current(event.trial_id, event.attempt):
         place = state.trials[event.trial_id].place
-        failure = lost_worker(event.kind, event.cause, pid=place.pid, hostname=place.hostname)
+        is_taken = event.kind == "lost" and held is not None and state.cluster.took(held)
+        kind = "preempted" if is_taken else event.kind
+        failure = lost_worker(kind, event.cause, pid=place.pid, hostname=place.hostname)
         raised = Raised(trial_id=event.trial_id, attempt=event.attempt, failure=failure)
-        effects += on_raised(state, raised)
+        node_goes = held is not None and state.cluster.goes(held)
+        effects += _on_failure(state, raised, node_goes=node_goes)
     state.freed(event.trial_id)
     return effects + fill_or_finish(state)
 
@@ -70,14 +79,12 @@ def _is_of_the_end(state: State, failure: Failure) -> bool:
     return state.ending.reason == "preempted" or failure.kind in OF_THE_PROCESS
 
 
-def _fail(state: State, trial_id: str, failure: Failure) -> list[Effect]:
+def _fail(
+    state: State, trial_id: str, failure: Failure, *, node_goes: bool = False
+) -> list[Effect]:
     config, trial = state.spec.failure, state.trials[trial_id]
     if can_shrink(trial, failure):
-        until = state.now + config.lost_worker_absence_s
-        trial = state.move(Shrunk(trial_id=trial_id, failure=failure, until=until))
-        return [
-            Warn(text=f"{trial.spec.name} continues with one worker fewer: {failure.headline}")
-        ]
+        return _shrink(state, trial, failure, node_goes=node_goes)
     budget = budget_of(failure, config)
     if budget is None or has_left(trial, budget, config):
         retried = state.move(Retried(trial_id=trial_id, failure=failure, budget=budget))
@@ -86,6 +93,16 @@ def _fail(state: State, trial_id: str, failure: Failure) -> list[Effect]:
     state.move(Errored(trial_id=trial_id, failure=failure, budget=budget))
     effects = [*release_origin(state, trial), *_end_for_errors(state, trial_id, failure)]
     return effects + observe(state, TrialEnded(trial_id=trial_id))
+
+
+def _shrink(state: State, trial: Trial, failure: Failure, *, node_goes: bool) -> list[Effect]:
+    """Continue with fewer workers. If their node goes, it is known what is left."""
+    until = state.now + (0.0 if node_goes else state.spec.failure.lost_worker_absence_s)
+    state.move(Shrunk(trial_id=trial.trial_id, failure=failure, until=until))
+    if state.cluster and not node_goes:
+        state.shrunk.add(trial.trial_id)
+    how = "with the workers that fit on other nodes" if node_goes else "with one worker fewer"
+    return [Warn(text=f"{trial.spec.name} continues {how}: {failure.headline}")]
 
 
 def _delay(state: State, trial: Trial) -> list[Effect]:

@@ -16,6 +16,9 @@ from holdfast.scheduler.events import (
     EndOrdered,
     Event,
     Exited,
+    NodeJoined,
+    NodeLeaving,
+    NodeLeft,
     Raised,
     Recalled,
     Resumed,
@@ -28,6 +31,13 @@ from holdfast.scheduler.events import (
 )
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.failing import on_exit, on_raised, on_wait_ended
+from holdfast.scheduler.joining import (
+    on_answered,
+    on_node_joined,
+    on_node_leaving,
+    on_node_left,
+)
+from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import Answers, NoMoreTrials, TrialAdded, TrialEnded
@@ -92,7 +102,13 @@ class Machine(State):
                 return [*end(self, event), *fill_or_finish(self)]
             case CheckpointLost():
                 self.move(Dropped(trial_id=event.trial_id, index=event.index))
-                return []
+                return on_answered(self, event.trial_id)
+            case NodeJoined():
+                return on_node_joined(self, event)
+            case NodeLeaving():
+                return on_node_leaving(self, event)
+            case NodeLeft():
+                return on_node_left(self, event)
             case Begun():
                 return self._on_begun(event)
             case Resumed():
@@ -131,7 +147,7 @@ class Machine(State):
 
     def _on_begun(self, event: Begun) -> list[Effect]:
         self.spec, self.boot_id = event.spec, event.boot_id
-        self.placement = Placement(event.capacity)
+        self.placement = Placement(event.capacity, cluster=Cluster(event.offer))
         self.expected = Expected(event.spec)
         self.version = event.version
         if self.policy is not None:

@@ -8,9 +8,11 @@ from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
-from holdfast.scheduler.kept import Rare, TrialId
+from holdfast.scheduler.kept import NotKept, Rare, TrialId
+from holdfast.scheduler.nodes.arranging import arrange, has_room, has_room_instead, serves
+from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.trial.bounds import Stored
-from holdfast.trial.resources import Allocation, Amounts
+from holdfast.trial.resources import Allocation, Amounts, PlacementGroupFactory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,23 +30,36 @@ def _total(capacity: Capacity) -> Mapping[str, float]:
 class Placement:
     """Each trial is in at most one of `holds`, `idle` and `queue`.
 
-    A trial in `delayed` may not enter the queue yet. The queue is the keys of a dict, in order:
-    with a list, resuming ten thousand trials at once took five seconds. These are indexes, derived
-    from the trials: a scan per event costs 1 ms at 10,000 trials.
+    A trial in `delayed` or in `unanswered` may not enter the queue yet: it waits before its retry,
+    or for an answer about the checkpoint that it resumes from. The queue is the keys of a dict, in
+    order: with a list, resuming ten thousand trials at once took five seconds. These are indexes,
+    derived from the trials: a scan per event costs 1 ms at 10,000 trials.
+
+    Trials get their resources from the `cluster` if nodes may join, and otherwise from `capacity`,
+    which is that of this machine.
     """
 
+    cluster: NotKept[Cluster]
     capacity: Annotated[Capacity, Stored(Capacity, _total, Amounts)]
     holds: dict[TrialId, Allocation]
     idle: dict[TrialId, Allocation]
     queue: Annotated[OrderedDict[TrialId, None], Stored(OrderedDict.fromkeys, list, Sequence[str])]
     delayed: Rare[set[TrialId]]
+    unanswered: Rare[set[TrialId]]
 
-    def __init__(self, total: Mapping[str, float], *, queue: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        total: Mapping[str, float],
+        *,
+        queue: Iterable[str] = (),
+        cluster: Cluster | None = None,
+    ) -> None:
+        self.cluster = Cluster() if cluster is None else cluster
         self.capacity = Capacity(total)
         self.holds = {}
         self.idle = {}
         self.queue = OrderedDict.fromkeys(queue)
-        self.delayed = set()
+        self.delayed, self.unanswered = set(), set()
 
     @classmethod
     def restored(cls, **attributes: Any) -> Placement:
@@ -52,19 +67,31 @@ class Placement:
         made = cls({})
         vars(made).update(attributes)
         for held in (*made.holds.values(), *made.idle.values()):
-            made.capacity.hold(held)
+            if held.places:
+                made.cluster.hold(held.places)
+            else:
+                made.capacity.hold(held)
         return made
 
     @property
-    def has_trials(self) -> bool:
-        """Whether a trial runs, is queued, or waits for its retry."""
-        return bool(self.holds or self.queue or self.delayed)
+    def total(self) -> Mapping[str, float]:
+        """The resources of the machine, or of all nodes that are there."""
+        return self.cluster.total if self.cluster else self.capacity.total
 
-    def wait(self, trial_id: str) -> None:
-        """Enter the queue, unless its last worker still exists or it is delayed."""
+    @property
+    def has_trials(self) -> bool:
+        """Whether a trial runs, is queued, or waits for something else."""
+        return bool(self.holds or self.queue or self.delayed or self.unanswered)
+
+    def wait(self, trial_id: str, *, is_answered: bool = True) -> None:
+        """Enter the queue, unless its last worker still exists or it is delayed; if it is not
+        answered, wait for that first."""
         if trial_id in self.holds or trial_id in self.delayed:
             return
-        self.queue.setdefault(trial_id)
+        if is_answered:
+            self.queue.setdefault(trial_id)
+        else:
+            self.unanswered.add(trial_id)
 
     def give_up(self, trial_id: str) -> None:
         """Leave the queue and stop waiting."""
@@ -74,20 +101,46 @@ class Placement:
     def hold_back(self, trial_id: str) -> None:
         """Leave the queue."""
         self.queue.pop(trial_id, None)
+        self.unanswered.discard(trial_id)
 
-    def take(self, trial_id: str, amounts: Mapping[str, float]) -> Given | None:
+    def take(
+        self, trial_id: str, resources: PlacementGroupFactory, near: str = ""
+    ) -> Given | None:
         """Take the trial's resources from an idle worker or from the free ones; None if neither
-        suffices."""
+        suffices. `near` is a node to prefer."""
+        amounts = resources.required_resources
         own = self.idle.get(trial_id)
-        if trial_id in self.holds or (own is not None and own.amounts != amounts):
+        if trial_id in self.holds or (own and not self._serves(own, amounts, resources)):
             # Its previous worker still exists: it is ending, or idle with other resources.
             return None
-        reuse = self._pick_idle(trial_id, amounts)
-        allocation = self.idle.pop(reuse) if reuse else self.capacity.take(amounts)
+        reuse = self._pick_idle(trial_id, amounts, resources) if self.idle else None
+        if reuse:
+            allocation: Allocation | None = self.idle.pop(reuse)
+        elif self.cluster:
+            places = arrange(self.cluster, resources, near)
+            allocation = Allocation(amounts=amounts, places=places) if places else None
+        else:
+            allocation = self.capacity.take(amounts)
         if allocation is None:
             return None
         self.holds[trial_id] = allocation
         return Given(allocation=allocation, reuse=reuse)
+
+    def has_room(self, resources: PlacementGroupFactory) -> bool:
+        """Whether these resources are free now."""
+        if self.cluster:
+            return has_room(self.cluster, resources)
+        return self.capacity.has_room(resources.required_resources)
+
+    def can_add(
+        self, trial_id: str, bundle: Mapping[str, float], resources: PlacementGroupFactory
+    ) -> bool:
+        """Whether the trial, which would have `resources` then, could get another bundle."""
+        if not self.cluster:
+            return self.capacity.has_room(bundle)
+        if self.cluster.find(bundle) is None:
+            return False
+        return has_room_instead(self.cluster, self.holds[trial_id].places, resources)
 
     def rest(self, trial_id: str) -> bool:
         """Keep the trial's resources for its worker, which is now idle; False if it held none."""
@@ -96,21 +149,42 @@ class Placement:
             self.idle[trial_id] = allocation
         return allocation is not None
 
-    def leave(self, trial_id: str) -> None:
-        """Free the resources of the trial's worker, which has ended."""
+    def leave(self, trial_id: str) -> Allocation | None:
+        """Free the resources of the trial's worker, which has ended, and return them."""
         allocation = self.holds.pop(trial_id, None) or self.idle.pop(trial_id, None)
-        if allocation is not None:
+        if allocation is None:
+            return None
+        if allocation.places:
+            self.cluster.give_back(allocation.places)
+        else:
             self.capacity.give_back(allocation)
+        return allocation
 
-    def recall_idle(self) -> list[str]:
-        """Take back the idle workers, which must end; until then they hold their resources."""
-        recalled, self.idle = self.idle, {}
+    def recall_idle(self, node: str = "") -> list[str]:
+        """Take back the idle workers (those on `node`), which must end; until then they hold their
+        resources."""
+        recalled = {
+            trial_id: held for trial_id, held in self.idle.items() if not node or held.is_on(node)
+        }
+        for trial_id in recalled:
+            del self.idle[trial_id]
         self.holds.update(recalled)
         return list(recalled)
 
-    def _pick_idle(self, trial_id: str, amounts: Mapping[str, float]) -> str | None:
+    def _pick_idle(
+        self, trial_id: str, amounts: Mapping[str, float], resources: PlacementGroupFactory
+    ) -> str | None:
         """The trial whose idle worker may serve: first its own, so that it never has two
         workers."""
         if trial_id in self.idle:
             return trial_id
-        return next((old for old, held in self.idle.items() if held.amounts == amounts), None)
+        several = self.idle.items()
+        return next((old for old, held in several if self._serves(held, amounts, resources)), None)
+
+    def _serves(
+        self, held: Allocation, amounts: Mapping[str, float], resources: PlacementGroupFactory
+    ) -> bool:
+        """Whether a worker with this allocation may run a trial that asks for these resources."""
+        if held.amounts != amounts:
+            return False
+        return not self.cluster or serves(held.places, resources)

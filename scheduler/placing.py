@@ -2,7 +2,8 @@
 
 An elastic trial can run with fewer bundles than it asks for. It starts with as many as are free,
 continues with one fewer when one is lost, and takes more at a checkpoint when more are free. A
-lost bundle counts as gone for a while, because nothing reports that it is back.
+lost bundle counts as gone for a while, because nothing reports that it is back; but if a node was
+lost with it, or another one joins, it is known what there is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from holdfast.scheduler.effects import Effect, Launch, Release, Suggest
+from holdfast.scheduler.nodes.offering import may_fit, offer_text
+from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.state import State
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
 from holdfast.trial.events import Launched
@@ -37,21 +40,38 @@ def fill(state: State) -> list[Effect]:
 
 
 def impossible(state: State, waiting: Iterable[Trial]) -> str:
-    """An error message if one of the trials needs more than the machine has; "" otherwise."""
+    """An error message if one of the trials needs more than the machine has, or more than nodes
+    can have that may join; "" otherwise."""
     known: set[PlacementGroupFactory] = set()
     for trial in waiting:
         resources = trial.spec.resources
         if resources in known:
             continue
         known.add(resources)
-        amounts = resources.least_resources
-        capacity = state.placement.capacity
-        if not capacity.ever_fits(amounts):
-            return (
-                f"trial {trial.trial_id} requests {amounts}, but this machine has "
-                f"{capacity.total}: it can never start"
-            )
+        if text := _impossible(state.placement, resources):
+            return f"trial {trial.trial_id} requests {text}: it can never start"
     return ""
+
+
+def _impossible(placement: Placement, resources: PlacementGroupFactory) -> str:
+    if not placement.cluster:
+        amounts, capacity = resources.least_resources, placement.capacity
+        fits = capacity.ever_fits(amounts)
+        return "" if fits else f"{amounts}, but this machine has {capacity.total}"
+    least = resources.first(resources.least_bundles)
+    if may_fit(placement.cluster, least):
+        return ""
+    return f"{_request_text(least)}, but the cluster offers {offer_text(placement.cluster)}"
+
+
+def _request_text(resources: PlacementGroupFactory) -> str:
+    bundles = [bundle for bundle in resources.bundles if any(bundle.values())]
+    if len(bundles) < 2:
+        return f"{resources.required_resources}"
+    first, *others = bundles
+    alike = all(bundle == first for bundle in others)
+    several = f"{len(bundles)} bundles of {first}" if alike else f"the bundles {bundles}"
+    return f"{several} ({resources.strategy})"
 
 
 def _has_place(state: State) -> bool:
@@ -65,14 +85,16 @@ def _wants_suggestion(state: State) -> bool:
     placement = state.placement
     if placement.idle or state.spec.resources is None or not placement.holds:
         return True
-    return placement.capacity.has_room(state.spec.resources.least_resources)
+    resources = state.spec.resources
+    return placement.has_room(resources.first(resources.least_bundles))
 
 
 def _launch(state: State, trial_id: str) -> Launch | None:
     waiting = state.trials[trial_id]
     is_elastic = waiting.spec.resources.is_elastic
+    near = state.node_of_checkpoint(waiting) if state.cluster else ""
     for resources in sizes(waiting, state.now):
-        given = state.placement.take(trial_id, resources.required_resources)
+        given = state.placement.take(trial_id, resources, near)
         if given is not None:
             bundles = len(resources.bundles) if is_elastic else 0
             trial = state.move(Launched(trial_id=trial_id, bundles=bundles))
@@ -112,7 +134,10 @@ def can_grow(state: State, trial: Trial) -> bool:
     more = trial.next_bundle
     if more is None or not trial.has_room or state.placement.queue:
         return False
-    return trial.bundles < _most(trial, state.now) and state.placement.capacity.has_room(more)
+    if trial.bundles >= _most(trial, state.now):
+        return False
+    whole = trial.spec.resources.first(trial.bundles + 1)
+    return state.placement.can_add(trial.trial_id, more, whole)
 
 
 def _most(trial: Trial, now: float) -> int:

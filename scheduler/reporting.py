@@ -7,6 +7,7 @@ from typing import Any
 from holdfast.scheduler.effects import AskStopper, Commit, Effect, Reply, Warn
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_raised
+from holdfast.scheduler.joining import on_answered
 from holdfast.scheduler.placing import can_grow
 from holdfast.scheduler.policy import TrialReported, UserAnswered
 from holdfast.scheduler.retention import score_of
@@ -83,7 +84,8 @@ def on_saved(state: State, event: Saved) -> list[Effect]:
 
 def on_committed(state: State, event: Committed) -> list[Effect]:
     state.move(event)
-    return supersede(state, event.trial_id)
+    effects = supersede(state, event.trial_id)
+    return [*effects, *on_answered(state, event.trial_id)] if state.cluster.former else effects
 
 
 def on_adopted(state: State, event: Adopted) -> list[Effect]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from holdfast.scheduler.effects import AskScheduler, Commit, Effect, Warn
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec, Resumed
+from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.policy import TrialEnded
@@ -38,8 +39,10 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
         for trial_id in waiting:
             _set_resources(state, trial_id, event.resources)
     trials = _by_progress(state.trials[trial_id] for trial_id in waiting)
-    queue = (t.trial_id for t in trials if t.trial_id not in state.questions)
-    state.placement = Placement(event.capacity, queue=queue)
+    cluster = Cluster(event.offer, former=state.cluster.past)
+    state.placement = Placement(event.capacity, cluster=cluster)
+    for trial in trials:
+        state.enqueue(trial.trial_id)
     state.errored_before = state.errored
     effects: list[Effect] = [
         AskScheduler(trial_id=trial_id, question=question)

@@ -13,13 +13,14 @@ from holdfast.names import shown
 from holdfast.scheduler.events import Recalled
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.kept import NOT_KEPT, Kept, TrialId
+from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.state import State
 from holdfast.trial.decoding import Decode, table_decoder
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.fields import Write, to_fields, writer_of
 
-_PARTS = {"placement": Placement, "expected": Expected}
+_PARTS = {"placement": Placement, "expected": Expected, "cluster": Cluster}
 _AS_IT_IS = Kept()
 
 
@@ -96,7 +97,8 @@ def _restore(machine: State, known: Mapping[str, Any], *, has_scored: bool) -> N
     for name, value in own.items():
         setattr(machine, name, value)
     machine.is_complete |= machine.search_ended
-    machine.placement = Placement.restored(**several["placement"])
+    cluster = Cluster.restored(**several["cluster"])
+    machine.placement = Placement.restored(cluster=cluster, **several["placement"])
     machine.expected = Expected(machine.spec, **several["expected"])
     if not has_scored:
         machine.expected.score_checked |= any(t.next_checkpoint for t in known["trials"])

@@ -9,9 +9,11 @@ from holdfast.names import shown
 from holdfast.scheduler.events import FORMAT, EndOrdered, ExperimentSpec
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.kept import Kept, NotKept, Rare, TrialId
+from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.policy import Decision, Observation, TrialScheduler, is_memoryless
 from holdfast.trial.bounds import Count, Moment, Stored
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.encoding import Config
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.events import TrialEvent, Unpaused
@@ -44,6 +46,8 @@ class State:
     # No trial will be added. The search may announce this with its last trial.
     is_complete: Rare[bool]
     active_s: float
+    # Elastic trials that have lost a bundle; it counts as gone until a node joins, or for a while.
+    shrunk: Rare[set[TrialId]]
     # Paused trials that resume as soon as their workers have ended.
     resume_when_free: Annotated[set[TrialId], Kept(name="returning", rare=True)]
     # Questions that the user's code has not answered yet, by the trial that they concern.
@@ -82,6 +86,7 @@ class State:
         self.now = self.active_s = 0.0
         self.resume_when_free, self.clones = set(), set()
         self.questions, self.deferred_replies, self.saving = {}, {}, {}
+        self.shrunk = set()
         self.errored_before = 0
         self.asking = self.search_waits = False
         self.version = FORMAT
@@ -106,8 +111,13 @@ class State:
 
     @property
     def total_resources(self) -> Mapping[str, float]:
-        """The resources of the machine, which all trials share."""
-        return self.placement.capacity.total
+        """The resources of the machine, or of all nodes that are there. All trials share them."""
+        return self.placement.total
+
+    @property
+    def cluster(self) -> Cluster:
+        """The nodes that trials run on; none if they run on this machine."""
+        return self.placement.cluster
 
     @property
     def paused(self) -> list[str]:
@@ -158,8 +168,46 @@ class State:
     def enqueue(self, trial_id: str) -> None:
         """Queue a pending trial for resources, unless its last worker is still busy or a question
         about it waits for the user's code."""
-        if self.trials[trial_id].status is Status.PENDING and trial_id not in self.questions:
-            self.placement.wait(trial_id)
+        trial = self.trials[trial_id]
+        if trial.status is Status.PENDING and trial_id not in self.questions:
+            self.placement.wait(trial_id, is_answered=not self.awaits_answer(trial))
+
+    def awaits_answer(self, trial: Trial) -> bool:
+        """Whether its node took the checkpoint with it that the trial would resume from, and it is
+        not known yet whether that is in storage."""
+        checkpoint = self._resumes_from(trial)
+        if checkpoint is None or checkpoint.committed:
+            return False
+        return checkpoint.node in self.cluster.former
+
+    def node_of_checkpoint(self, trial: Trial) -> str:
+        """The node with the checkpoint that the trial would resume from; "" if none has it."""
+        checkpoint = self._resumes_from(trial)
+        return "" if checkpoint is None else checkpoint.node
+
+    def _resumes_from(self, trial: Trial) -> CheckpointRecord | None:
+        """The newest record of the checkpoint that the trial would resume from."""
+        if (origin := trial.origin) is None:
+            return trial.newest_checkpoint
+        key = (origin.checkpoint.index, origin.checkpoint.attempt)
+        known = self.trials[origin.trial_id].checkpoints
+        return next((one for one in known if (one.index, one.attempt) == key), None)
+
+    def ask_again(self, trial_ids: Iterable[str]) -> bool:
+        """Sort waiting trials by whether the checkpoint they resume from is known to be in
+        storage. Returns whether any may start now that could not."""
+        released = False
+        placement = self.placement
+        for trial_id in trial_ids:
+            awaits = self.awaits_answer(self.trials[trial_id])
+            if trial_id in placement.queue and awaits:
+                placement.hold_back(trial_id)
+                placement.unanswered.add(trial_id)
+            elif trial_id in placement.unanswered and not awaits:
+                placement.unanswered.discard(trial_id)
+                self.enqueue(trial_id)
+                released = True
+        return released
 
     def consult(self, observation: Observation) -> Sequence[Decision]:
         """Return the policy's decisions; during a replay, those that the journal has."""

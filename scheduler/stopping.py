@@ -107,6 +107,7 @@ def end(state: State, order: EndOrdered) -> list[Effect]:
     if order.reason in RESUMABLE:
         return _interrupt(state, may_save=order.reason == "preempted")
     waiting = (*state.placement.queue, *sorted(state.placement.delayed))
+    waiting += tuple(sorted(state.placement.unanswered))
     begun = [trial_id for trial_id in waiting if state.trials[trial_id].attempt]
     effects: list[Effect] = []
     for trial_id in (*state.placement.holds, *begun, *state.paused):
@@ -158,6 +159,7 @@ def _clone(state: State, order: CloneTrial, *, is_reporting: bool) -> list[Effec
         state.resume_when_free.add(trial_id)
     origin = Origin(trial_id=order.source, checkpoint=checkpoint)
     state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config))
+    state.ask_again([trial_id])
     effects += release_origin(state, was)
     return effects
 
@@ -219,7 +221,7 @@ def resume_stalled(state: State) -> list[Effect]:
     if placement.has_trials or state.questions:
         return []
     effects = observe(state, Stalled())
-    if not (state.ending or placement.holds or placement.queue or state.questions):
+    if not (state.ending or placement.has_trials or state.questions):
         for trial_id in state.paused:
             state.unpause(trial_id)
     return [*effects, *fill(state)]
@@ -232,7 +234,7 @@ def _conclude(state: State) -> list[Effect]:
     if state.asking and not state.ending:
         return resume_stalled(state) if state.search_waits and state.paused else []
     if not state.ending:
-        if placement.queue or placement.delayed or state.questions or not state.search_ended:
+        if placement.has_trials or state.questions or not state.search_ended:
             return []
         if state.paused:
             return [*resume_stalled(state), *_conclude(state)]

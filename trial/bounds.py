@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
-from holdfast.names import folder_name, plain_name
+from holdfast.names import folder_name, node_name, plain_name
 
 # The last second of the year 9999, the latest that `datetime` supports.
 LATEST_S = 253_402_300_799.0
@@ -55,6 +55,8 @@ Moment = Annotated[float, Between(0, LATEST_S)]
 # A limit; infinity means no limit.
 Limit = Annotated[float, Between(-math.inf, math.inf)]
 PlainName = Annotated[str, Named(plain_name)]
+# The name of a node; "" for the controller's machine.
+NodeName = Annotated[str, Named(node_name)]
 FolderName = Annotated[str, Named(folder_name)]
 
 INTEGER = Between(-(1 << 63), (1 << 64) - 1)

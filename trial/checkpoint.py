@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.bounds import Count, Ordinal
+from holdfast.trial.bounds import Count, NodeName, Ordinal
 from holdfast.trial.evolving import evolver
 
 
@@ -47,7 +47,8 @@ class CheckpointRecord:
     `index` names its folder and grows by one with each checkpoint of the trial, over all attempts.
     `time_total_s` is the trial's training time up to this checkpoint. `score` is the value of the
     configured attribute; None if it was missing or not finite. `committed` is true once its
-    manifest is written and, if storage is remote, confirmed.
+    manifest is written and, if storage is remote, confirmed. `node` is where it was written; "" on
+    the controller's machine.
     """
 
     index: Ordinal
@@ -59,6 +60,7 @@ class CheckpointRecord:
     score: float | None = None
     committed: bool = False
     upload: CheckpointUploadMode = CheckpointUploadMode.ASYNC
+    node: NodeName = ""
 
     @property
     def stays_here(self) -> bool:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
-from holdfast.trial.bounds import Stored
+from holdfast.trial.bounds import Count, PlainName, Stored
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.plain import check_table
 
@@ -44,8 +44,10 @@ def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]
 class PlacementGroupFactory:
     """The resources of one trial as a list of bundles; the first belongs to the trainable itself.
 
-    On one machine the bundles are added up. `strategy` is kept for engines with several machines.
-    A trial can start without its last bundles, down to `least_bundles` (None: it needs all).
+    On one machine the bundles are added up. On a cluster each bundle is on one node: "PACK" uses
+    as few nodes as possible, "SPREAD" as many, "STRICT_PACK" one, and "STRICT_SPREAD" another one
+    for each bundle. Bundles that request nothing are where the others are. A trial can start
+    without its last bundles, down to `least_bundles` (None: it needs all).
 
     Raises InvalidConfig for an empty list, a bundle that is not a mapping, or an invalid amount.
     """
@@ -142,11 +144,29 @@ def request(resources: object) -> PlacementGroupFactory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one bundle is: the node, what it holds there, and the indices of the node's GPUs that
+    it may see."""
+
+    node: PlainName
+    amounts: Mapping[str, float]
+    gpus: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """The resources of one running trial: amounts, and the indices of the GPUs it may see."""
+    """The resources of one running trial: amounts, and the indices of the GPUs it may see.
+
+    On a cluster `places` has one place for each bundle, and `gpus` is empty.
+    """
 
     amounts: Mapping[str, float]
     gpus: tuple[int, ...] = ()
+    places: tuple[Place, ...] = ()
+
+    def is_on(self, node: str) -> bool:
+        """Whether one of the bundles is on this node."""
+        return any(place.node == node for place in self.places)
 
 
 def _read_bundles(plain: Any) -> PlacementGroupFactory:
@@ -170,3 +190,15 @@ def _read_amounts(plain: Any) -> dict[str, float]:
 Bundles = Annotated[PlacementGroupFactory, Stored(_read_bundles, _write_bundles)]
 # The resources of a machine.
 Amounts = Annotated[Mapping[str, float], Stored(_read_amounts)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeKind:
+    """Nodes that are alike, of which a cluster can have `most` (None: no limit is known).
+
+    Each has `resources`; None if they are known only once a node has joined.
+    """
+
+    name: str
+    resources: Amounts | None = None
+    most: Count | None = None

@@ -249,6 +249,7 @@ def _begun(snapshot: Snapshot, version: int) -> Begun:
     return Begun(
         spec=machine.spec,
         capacity=machine.placement.capacity.total,
+        offer=machine.cluster.offer,
         boot_id=machine.boot_id if machine.epoch <= 1 else "",
         version=version,
     )

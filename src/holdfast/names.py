@@ -51,6 +51,14 @@ def plain_name(name: object, what: str = "the name") -> str:
     return _checked(name, what)
 
 
+def node_name(name: object, what: str = "the node") -> str:
+    """Return `name` if it is a node's, or "", which is the controller's machine.
+
+    Raises UnsafeName.
+    """
+    return "" if type(name) is str and not name else plain_name(name, what)
+
+
 def folder_name(name: object, what: str = "the folder") -> str:
     """Return `name` if a trial's folder may have it: plain, not hidden, not one of holdfast's own.
 

@@ -11,6 +11,9 @@ from holdfast.scheduler.events import (
     EndOrdered,
     Event,
     Exited,
+    NodeJoined,
+    NodeLeaving,
+    NodeLeft,
     Raised,
     Recalled,
     Resumed,
@@ -57,7 +60,7 @@ from holdfast.trial.events import (
     TrialEvent,
     Unpaused,
 )
-from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Origin, Place, Status, Trial
 from holdfast.trial.tuning import ResumeType
 from holdfast.trial.values import Opaque, Ref
@@ -124,6 +127,7 @@ EVENTS: tuple[Event, ...] = (
             options={"verbose": 1},
         ),
         capacity={"CPU": 8, "GPU": 1, "licence": 2.5},
+        offer=(NodeKind(name="k", resources={"CPU": 8}, most=4), NodeKind(name="other")),
         boot_id="boot",
     ),
     Recalled(
@@ -190,6 +194,15 @@ EVENTS: tuple[Event, ...] = (
     CheckpointLost(trial_id="t0", index=1, reason="no such folder"),
     Committed(trial_id="t0", index=1),
     EndOrdered(reason="budget", message="spent"),
+    NodeJoined(
+        node="n1",
+        resources={"CPU": 8, "GPU": 1},
+        hostname="n1.local",
+        address="10.0.0.1",
+        kind="k",
+    ),
+    NodeLeaving(node="n1", seconds=30.0, why="its time is over"),
+    NodeLeft(node="n1", cause="no beat for 10 s"),
 )
 
 DECISIONS: tuple[Decision, ...] = (

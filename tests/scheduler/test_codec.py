@@ -15,11 +15,13 @@ from holdfast.scheduler import codec
 from holdfast.scheduler.codec import decode, encode
 from holdfast.scheduler.events import Begun, EndOrdered, Event, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
+from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.policy import Decision
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.rehearsal import Rehearsal, facts
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import UnreadableRecord
+from holdfast.trial.resources import ONE_CPU, NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Origin, Status
 from tests.rig.samples import DECISIONS, EVENTS
 
@@ -284,9 +286,15 @@ def unlike() -> Machine:
     machine.clones = {"t2"}
     machine.expected.metric_seen, machine.expected.bounds = False, ("loss",)
     machine.expected.score_checked = False
-    machine.placement.delayed = {"t1"}
+    machine.placement.delayed, machine.placement.unanswered = {"t1"}, {"t2"}
+    machine.shrunk = {"t1"}
     assert machine.placement.rest("t0")
-    machine.placement.take("t3", {"CPU": 1})
+    machine.placement.take("t3", ONE_CPU)
+    cluster = Cluster([NodeKind(name="k", resources={"CPU": 2}, most=3)], former={"b": True})
+    machine.placement.cluster = cluster
+    cluster.join("a", {"CPU": 3, "GPU": 1}, kind="k", hostname="a.local", address="10.0.0.1")
+    request = PlacementGroupFactory([{"CPU": 1, "GPU": 0.5}, {"CPU": 1}])
+    machine.placement.take("t1", request)
     return machine
 
 

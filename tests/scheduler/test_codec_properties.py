@@ -14,8 +14,16 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.events import Begun, Event, ExperimentSpec
+from holdfast.scheduler.events import (
+    Begun,
+    Event,
+    ExperimentSpec,
+    NodeJoined,
+    NodeLeaving,
+    NodeLeft,
+)
 from holdfast.testing.rehearsal import through_journal
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import TrialSpec
@@ -100,7 +108,11 @@ def any_event(kind: type) -> st.SearchStrategy[Any]:
         given_for["trial_id"] = given_for["dirname"] = PLAIN_NAMES
         given_for["config"] = st.dictionaries(TEXT, CONFIG_VALUES, max_size=3)
     if kind is Begun:
-        given_for["version"] = st.sampled_from([1, 2])
+        given_for["version"] = st.sampled_from([1, 2, 3])
+    if kind in (NodeJoined, NodeLeaving, NodeLeft):
+        given_for["node"] = PLAIN_NAMES
+    if kind is CheckpointRecord:
+        given_for["node"] = st.just("") | PLAIN_NAMES
     if kind is ExperimentSpec:
         given_for["space"] = st.lists(SPACE_PARTS, max_size=2).map(tuple)
         # Hypothesis also draws texts of our own code, and those are names of options with rules.

@@ -15,7 +15,7 @@ from holdfast.testing.invariants import check
 from holdfast.trial.trial import Status
 
 DATA = Path(__file__).parents[1] / "data"
-FIRST, SECOND = DATA / "format-1", DATA / "format-2"
+FIRST, SECOND, THIRD = (DATA / f"format-{number}" for number in (1, 2, 3))
 
 
 def folded(journal: Path) -> Machine:
@@ -27,12 +27,12 @@ def folded(journal: Path) -> Machine:
 
 
 def test_there_is_an_example_of_the_present_version() -> None:
-    (begun,) = [r.event for r, _ in read_events(SECOND / "journal") if isinstance(r.event, Begun)]
-    assert begun.version == FORMAT == 2
+    (begun,) = [r.event for r, _ in read_events(THIRD / "journal") if isinstance(r.event, Begun)]
+    assert begun.version == FORMAT == 3
 
 
 def test_the_newest_example_tells_every_kind_of_event_and_of_decision() -> None:
-    records = [record for record, _ in read_events(SECOND / "journal")]
+    records = [record for record, _ in read_events(THIRD / "journal")]
     assert {type(record.event).__name__ for record in records} == set(EVENTS) - {"Recalled"}
     decisions = [one for record in records for decided in record.answers for one in decided]
     assert {type(one).__name__ for one in decisions} == set(DECISIONS)
@@ -46,6 +46,14 @@ def test_there_is_an_example_of_a_journal_that_starts_again() -> None:
             assert [trial.iteration for trial in machine.trials.values()] == [4, 4, 0]
     assert [trial.iteration for trial in machine.trials.values()] == [5, 5, 0]
     assert machine.spec.metric == "loss"
+
+
+def test_a_journal_of_version_3_loads_and_has_the_nodes() -> None:
+    machine = folded(THIRD / "journal")
+    assert list(machine.cluster.nodes) == ["e"]
+    assert machine.cluster.former == {"a": False, "b": True, "c": False, "d": False}
+    plain: dict[str, Any] = json.loads((THIRD / "snapshot.json").read_text())
+    assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
 
 
 def test_a_journal_of_version_2_loads_without_the_scheduler_and_is_what_it_was() -> None:

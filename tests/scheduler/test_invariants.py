@@ -8,10 +8,11 @@ import pytest
 
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.testing.invariants import RULES, check
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig
-from holdfast.trial.resources import Allocation
+from holdfast.trial.resources import Allocation, NodeKind, Place
 from holdfast.trial.trial import Origin, Status
 from tests.rig.samples import CHECKPOINT
 
@@ -104,6 +105,16 @@ def errs_without_an_error(machine: Machine) -> None:
     change(machine, "t0", status=Status.ERROR)
 
 
+def counts_more_on_a_node_than_its_trials_hold(machine: Machine) -> None:
+    machine.placement.cluster = Cluster([NodeKind(name="k")])
+    machine.cluster.join("a", {"CPU": 1}, kind="k", hostname="", address="")
+    machine.cluster.hold([Place(node="a", amounts={"CPU": 1})])
+
+
+def holds_less_than_it_asked_for_on_nodes(machine: Machine) -> None:
+    machine.placement.cluster = Cluster([NodeKind(name="k")])
+
+
 FAULTS = [
     loses_resources,
     oversubscribes,
@@ -119,6 +130,8 @@ FAULTS = [
     keeps_too_many_checkpoints,
     tries_too_often,
     errs_without_an_error,
+    counts_more_on_a_node_than_its_trials_hold,
+    holds_less_than_it_asked_for_on_nodes,
 ]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.nodes.arranging import serves
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.trial import Status, Trial
 
@@ -19,12 +20,43 @@ def check(machine: Machine) -> None:
 def _what_is_free_and_what_is_held_add_up(machine: Machine) -> None:
     expected = Capacity(machine.placement.capacity.total)
     for held in (*machine.placement.holds.values(), *machine.placement.idle.values()):
-        expected.hold(held)
+        if not held.places:
+            expected.hold(held)
     free, gpus = machine.placement.capacity.free, machine.placement.capacity.free_gpus
     assert (free, gpus) == (expected.free, expected.free_gpus), (
         "free and held resources do not add up to the total"
     )
     assert all(amount >= 0 for amount in (*free.values(), *gpus)), f"oversubscribed: {free} {gpus}"
+
+
+def _what_nodes_hold_and_what_is_free_there_add_up(machine: Machine) -> None:
+    cluster = machine.cluster
+    expected = {name: Capacity(node.resources) for name, node in cluster.nodes.items()}
+    held = dict.fromkeys(cluster.nodes, 0)
+    for allocation in (*machine.placement.holds.values(), *machine.placement.idle.values()):
+        for place in allocation.places:
+            if place.node in expected:
+                expected[place.node].hold(place)
+                held[place.node] += 1
+    assert cluster.held == held
+    assert cluster.capacities.keys() == expected.keys()
+    for name, capacity in expected.items():
+        assert repr(cluster.capacities[name]) == repr(capacity), f"{name} does not add up"
+        free = (*capacity.free.values(), *capacity.free_gpus)
+        assert all(amount >= 0 for amount in free), f"{name} is oversubscribed: {capacity}"
+
+
+def _workers_are_where_their_trial_asks_for(machine: Machine) -> None:
+    if not machine.cluster:
+        return
+    for trial in machine.trials.values():
+        if trial.status.has_worker:
+            held = machine.placement.holds[trial.trial_id]
+            wanted = trial.spec.resources
+            wanted = wanted.first(trial.bundles) if trial.bundles else wanted
+            assert serves(held.places, wanted), trial.story()
+    for trial_id, held in machine.placement.idle.items():
+        assert not machine.cluster.goes(held), f"an idle worker of {trial_id} on a node that goes"
 
 
 def _each_trial_with_a_worker_holds_what_it_asked_for(machine: Machine) -> None:
@@ -41,9 +73,15 @@ def _each_trial_with_a_worker_holds_what_it_asked_for(machine: Machine) -> None:
 def _only_pending_trials_wait(machine: Machine) -> None:
     for trial_id in machine.placement.queue:
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
+        assert not machine.awaits_answer(machine.trials[trial_id])
     for trial_id in machine.placement.delayed:
         assert trial_id not in machine.placement.queue
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
+    for trial_id in machine.placement.unanswered:
+        assert trial_id not in machine.placement.queue
+        assert trial_id not in machine.placement.delayed
+        assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
+        assert machine.awaits_answer(machine.trials[trial_id])
 
 
 def _the_index_of_clones_is_right(machine: Machine) -> None:
@@ -68,8 +106,18 @@ def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
         assert machine.ending or not machine.placement.queue, "finished, but trials are queued"
     elif machine.spec.experiment_id:
         placement = machine.placement
-        awaited = placement.holds or placement.delayed or machine.asking or machine.questions
+        waits = placement.delayed or placement.unanswered or _awaits_a_node(machine)
+        awaited = placement.holds or waits or machine.asking or machine.questions
         assert awaited, "the run hangs: no event is awaited"
+
+
+def _awaits_a_node(machine: Machine) -> bool:
+    """Whether the first trial that waits fits on no node that is there."""
+    first = next(iter(machine.placement.queue), None)
+    if first is None or not machine.cluster:
+        return False
+    resources = machine.trials[first].spec.resources
+    return not machine.placement.has_room(resources.first(resources.least_bundles))
 
 
 def _checkpoints_are_in_order_and_no_more_than_wanted(machine: Machine) -> None:
@@ -108,6 +156,8 @@ def _check_failures(trial: Trial, config: FailureConfig) -> None:
 
 RULES: tuple[Callable[[Machine], None], ...] = (
     _what_is_free_and_what_is_held_add_up,
+    _what_nodes_hold_and_what_is_free_there_add_up,
+    _workers_are_where_their_trial_asks_for,
     _each_trial_with_a_worker_holds_what_it_asked_for,
     _only_pending_trials_wait,
     _the_index_of_clones_is_right,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -15,6 +15,9 @@ from holdfast.scheduler.events import (
     Event,
     Exited,
     ExperimentSpec,
+    NodeJoined,
+    NodeLeaving,
+    NodeLeft,
     Raised,
     Resumed,
     StopperAnswered,
@@ -22,12 +25,13 @@ from holdfast.scheduler.events import (
     WaitEnded,
 )
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.policy import Answers, TrialScheduler
 from holdfast.testing.invariants import check
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind
 from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
-from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
+from holdfast.trial.resources import ONE_CPU, NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Trial, TrialSpec
 from holdfast.trial.tuning import ResumeType
 
@@ -46,18 +50,21 @@ class Rehearsal:
         self,
         *,
         capacity: Mapping[str, float] | None = None,
+        offer: Sequence[NodeKind] = (),
         policy: TrialScheduler | None = None,
         tell: Callable[[str], object] = lambda line: None,
         **spec: Any,
     ) -> None:
-        """`spec` has fields of ExperimentSpec. `began` has the first effects."""
+        """With an `offer`, nodes must join. `spec` has fields of ExperimentSpec. `began` has the
+        first effects."""
         self.policy = policy
         self._tell = tell
         self.machine = Machine(policy)
         self.now = BEGINS_AT
         self.events: list[Record] = []
         self._capacity = {"CPU": 2.0} if capacity is None else dict(capacity)
-        begun = Begun(spec=experiment_spec(**spec), capacity=self._capacity)
+        self._offer = offer
+        begun = Begun(spec=experiment_spec(**spec), capacity=self._capacity, offer=offer)
         self.began = self.handle(begun, after_s=0)
 
     def handle(self, event: Event, *, after_s: float = 1.0) -> list[Effect]:
@@ -195,6 +202,21 @@ class Rehearsal:
             )
         )
 
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def joins(
+        self, node: str, resources: Mapping[str, float] | None = None, *, kind: str = ""
+    ) -> list[Effect]:
+        """A node joins, with two CPUs unless it has other `resources`."""
+        amounts = {"CPU": 2.0} if resources is None else resources
+        return self.handle(NodeJoined(node=node, resources=amounts, hostname=node, kind=kind))
+
+    def is_leaving(self, node: str) -> list[Effect]:
+        return self.handle(NodeLeaving(node=node, seconds=30.0, why="its time is over"))
+
+    def leaves(self, node: str) -> list[Effect]:
+        return self.handle(NodeLeft(node=node, cause="no beat for 10 s"))
+
     # -- storage and restore --------------------------------------------------------------------
 
     def commit(self, trial_id: str, index: int) -> list[Effect]:
@@ -217,6 +239,7 @@ class Rehearsal:
         self,
         *,
         capacity: Mapping[str, float] | None = None,
+        offer: Sequence[NodeKind] | None = None,
         resources: PlacementGroupFactory | None = None,
         strict: bool = True,
         rules: int = 2,
@@ -230,6 +253,7 @@ class Rehearsal:
         resumed = Resumed(
             epoch=epoch,
             capacity=total,
+            offer=self._offer if offer is None else offer,
             strict=strict,
             resources=resources,
             spec=replace(self.machine.spec, **changed) if changed else None,
@@ -242,6 +266,8 @@ class Rehearsal:
 # Not in a snapshot: traces of the newest event, and attributes from other sources (the policy
 # from the script, the version from the journal's first record).
 NOT_IN_SNAPSHOTS = frozenset({"policy", "version", "moved", "answers", "_recorded"})
+# An index that is made at the first request that needs it.
+_DERIVED = frozenset({(Cluster, "_free")})
 
 
 def facts(machine: Machine) -> dict[str, Any]:
@@ -263,6 +289,8 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
         yield "", value
         return
     for name, part in vars(value).items():
+        if (type(value), name) in _DERIVED:
+            continue
         for inner, leaf in _attributes(part):
             yield f".{name}{inner}", leaf
 

@@ -1,0 +1,1 @@
+"""The nodes of a cluster: what is free on each, and where the bundles of a trial go."""

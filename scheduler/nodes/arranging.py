@@ -1,0 +1,212 @@
+"""Chooses a node for each bundle of a trial, by the strategy that it asks for.
+
+To use as few nodes as possible is a bin packing. For equal bundles the choice here is the best:
+first the node that takes the most of them. Of different bundles, larger ones are placed first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.trial.resources import Allocation, Place, PlacementGroupFactory
+
+Amounts = Mapping[str, float]
+
+
+def arrange(
+    cluster: Cluster, request: PlacementGroupFactory, near: str = ""
+) -> tuple[Place, ...] | None:
+    """Take a place for each bundle; None if not all of them fit. `near` is a node to prefer."""
+    bundles = request.bundles
+    if len(bundles) == 1:
+        name = cluster.find(bundles[0], near)
+        place = None if name is None else cluster.take(name, bundles[0])
+        return None if place is None else (place,)
+    arranging = _Arranging(cluster, bundles, near)
+    if arranging.by(request.strategy):
+        return arranging.places
+    arranging.undo()
+    return None
+
+
+def has_room(cluster: Cluster, request: PlacementGroupFactory) -> bool:
+    """Whether the bundles would fit now."""
+    if len(request.bundles) == 1:
+        return cluster.find(request.bundles[0]) is not None
+    places = arrange(cluster, request)
+    cluster.give_back(places or ())
+    return places is not None
+
+
+def has_room_instead(
+    cluster: Cluster, held: Sequence[Place], request: PlacementGroupFactory
+) -> bool:
+    """Whether the bundles would fit if a trial gave back the places that it holds."""
+    cluster.give_back(held)
+    fits = has_room(cluster, request)
+    cluster.hold(held)
+    return fits
+
+
+def serves(places: Sequence[Place], request: PlacementGroupFactory) -> bool:
+    """Whether places that a worker has are what the request asks for."""
+    if len(places) != len(request.bundles):
+        return False
+    if any(place.amounts != bundle for place, bundle in zip(places, request.bundles, strict=True)):
+        return False
+    several = [place.node for place in places if any(place.amounts.values())]
+    if request.strategy == "STRICT_SPREAD":
+        return len(several) == len(set(several))
+    return request.strategy != "STRICT_PACK" or len(set(several)) <= 1
+
+
+class _Arranging:
+    """The places found so far, and the bundles that are left: by equal ones, the larger first."""
+
+    def __init__(self, cluster: Cluster, bundles: Sequence[Amounts], near: str) -> None:
+        self._cluster = cluster
+        self._bundles = bundles
+        self._near = near
+        self._found: dict[int, Place] = {}
+        self._left = _by_size(bundles)
+        self._used: dict[str, int] = {}
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return tuple([self._found[at] for at in range(len(self._bundles))])
+
+    def undo(self) -> None:
+        """Give back all that was taken."""
+        self._cluster.give_back(list(self._found.values()))
+
+    def by(self, strategy: str) -> bool:
+        """Place all bundles; False if not all of them fit."""
+        match strategy:
+            case "SPREAD" | "STRICT_SPREAD":
+                fits = self._spread(strictly=strategy == "STRICT_SPREAD")
+            case _:
+                fits = self._pack(strictly=strategy == "STRICT_PACK")
+        return fits and self._add_the_empty()
+
+    def _pack(self, *, strictly: bool) -> bool:
+        if not self._may_fit():
+            return False
+        while self._left:
+            name, count = self._best()
+            if not count or (strictly and count < sum(len(at) for _, at in self._left)):
+                return False
+            self._fill(name)
+        return True
+
+    def _spread(self, *, strictly: bool) -> bool:
+        for amounts, several in self._left:
+            for at in several:
+                name = self._cluster.find(amounts, self._near, avoid=self._used)
+                if name is None and not strictly:
+                    name = self._least_used(amounts)
+                if name is None:
+                    return False
+                self._take(name, amounts, at)
+        return True
+
+    def _add_the_empty(self) -> bool:
+        """Put bundles that request nothing to the first that requests something."""
+        empty = [at for at in range(len(self._bundles)) if at not in self._found]
+        if not empty:
+            return True
+        first = self._found[min(self._found)].node if self._found else None
+        name = first or self._cluster.find({}, self._near)
+        if name is None:
+            return False
+        for at in empty:
+            self._take(name, self._bundles[at], at)
+        return True
+
+    def _may_fit(self) -> bool:
+        """Whether the sum of what is free suffices: most requests that do not fit end here."""
+        return all(
+            self._room_in_all(amounts, len(several)) >= len(several)
+            for amounts, several in self._left
+        )
+
+    def _room_in_all(self, amounts: Amounts, most: int) -> int:
+        room = 0
+        for group in self._cluster.groups(amounts):
+            room += len(group) * self._capacity(group).room(amounts, most)
+            if room >= most:
+                break
+        return room
+
+    def _best(self) -> tuple[str, int]:
+        """The node that takes the most bundles, and how many; of several the one with the least
+        free."""
+        best, most = "", 0
+        if self._cluster.is_open(self._near):
+            best, most = self._near, self._room_on(self._cluster.capacities[self._near])
+        every = [amounts for amounts, _ in self._left]
+        for group in self._groups(every):
+            count = self._room_on(self._capacity(group))
+            if count > most:
+                best, most = group[0][1], count
+        return best, most
+
+    def _groups(self, every: Sequence[Amounts]) -> Iterator[list[tuple[int, str]]]:
+        # A node may have room only for the smallest of them.
+        return self._cluster.groups(every[0] if len(every) == 1 else {}, every)
+
+    def _capacity(self, group: Sequence[tuple[int, str]]) -> Capacity:
+        return self._cluster.capacities[group[0][1]]
+
+    def _room_on(self, capacity: Capacity) -> int:
+        """How many of the bundles that are left a node would take."""
+        if len(self._left) == 1:
+            amounts, several = self._left[0]
+            return capacity.room(amounts, len(several))
+        taken: list[Allocation | None] = []
+        for amounts, several in self._left:
+            room = capacity.room(amounts, len(several))
+            taken.extend([capacity.take(amounts) for _ in range(room)])
+        for allocation in taken:
+            assert allocation is not None, "there is less room than counted"
+            capacity.give_back(allocation)
+        return len(taken)
+
+    def _fill(self, name: str) -> None:
+        """Put as many bundles as possible on this node."""
+        left = []
+        for amounts, several in self._left:
+            count = self._cluster.capacities[name].room(amounts, len(several))
+            for at in several[:count]:
+                self._take(name, amounts, at)
+            if several[count:]:
+                left.append((amounts, several[count:]))
+        self._left = left
+
+    def _least_used(self, amounts: Amounts) -> str | None:
+        """The node with the fewest bundles of this trial that has room for another."""
+        capacities = self._cluster.capacities
+        several = [name for name in self._used if capacities[name].room(amounts, 1)]
+        return min(several, key=lambda name: self._used[name], default=None)
+
+    def _take(self, name: str, amounts: Amounts, at: int) -> None:
+        place = self._cluster.take(name, amounts)
+        assert place is not None, f"{name} has no room for {amounts}"
+        self._found[at] = place
+        self._used[name] = self._used.get(name, 0) + 1
+
+
+def _by_size(bundles: Sequence[Amounts]) -> list[tuple[Amounts, list[int]]]:
+    """The bundles that request something, by equal ones, each with their positions."""
+    several: dict[tuple[tuple[str, float], ...], list[int]] = {}
+    for at, bundle in enumerate(bundles):
+        if any(bundle.values()):
+            several.setdefault(tuple(sorted(bundle.items())), []).append(at)
+    groups = [(bundles[found[0]], found) for found in several.values()]
+    return sorted(groups, key=lambda group: _size(group[0]), reverse=True)
+
+
+def _size(amounts: Amounts) -> tuple[float, float, float]:
+    others = sum(amount for key, amount in amounts.items() if key not in ("CPU", "GPU"))
+    return amounts.get("GPU", 0), amounts.get("CPU", 0), others

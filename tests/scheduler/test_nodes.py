@@ -1,0 +1,387 @@
+"""Nodes join, announce their end and leave; trials get places on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Preempt, Release
+from holdfast.scheduler.events import CheckpointLost, SearchEnded
+from holdfast.scheduler.machine import from_snapshot
+from holdfast.scheduler.snapshot import snapshot
+from holdfast.testing.invariants import check
+from holdfast.testing.rehearsal import Rehearsal, facts, next_checkpoint
+from holdfast.trial.config import FailureConfig
+from holdfast.trial.errors import InvalidTransition
+from holdfast.trial.events import Reported
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory
+from holdfast.trial.trial import Status
+
+KIND = NodeKind(name="k", most=8)
+
+
+def begun(*nodes: str, offer: tuple[NodeKind, ...] = (KIND,), **spec: Any) -> Rehearsal:
+    """A run on these nodes, of two CPUs each."""
+    run = Rehearsal(capacity={}, offer=offer, **spec)
+    for node in nodes:
+        run.joins(node)
+    return run
+
+
+def workers(count: int, strategy: str = "PACK", least: int | None = None) -> PlacementGroupFactory:
+    bundles: list[dict[str, float]] = [{}, *[{"CPU": 1.0}] * count]
+    return PlacementGroupFactory(
+        bundles, strategy, least_bundles=None if least is None else 1 + least
+    )
+
+
+def launches(effects: list[Effect]) -> list[Launch]:
+    return [effect for effect in effects if isinstance(effect, Launch)]
+
+
+def where(effects: list[Effect]) -> list[tuple[str, ...]]:
+    """The nodes of each launched trial's bundles."""
+    return [
+        tuple(place.node for place in launch.allocation.places) for launch in launches(effects)
+    ]
+
+
+def report_on(run: Rehearsal, trial_id: str, node: str) -> list[Effect]:
+    """A report with a checkpoint on this node."""
+    trial = run.trial(trial_id)
+    record = replace(next_checkpoint(trial, trial.attempt), node=node)
+    return run.handle(
+        Reported(
+            trial_id=trial_id,
+            attempt=trial.attempt,
+            iteration=trial.iteration + 1,
+            metrics={"loss": 1.0},
+            timestamp=run.now,
+            time_this_iter_s=0.5,
+            time_total_s=0.5,
+            checkpoint=record,
+        )
+    )
+
+
+def test_a_trial_waits_for_the_first_node() -> None:
+    run = begun()
+    assert launches(run.suggest()) == []
+    assert where(run.joins("a")) == [("a",)]
+
+
+def test_a_trial_goes_where_it_leaves_the_least_free() -> None:
+    run = begun("a", resources=None)
+    run.joins("b", {"CPU": 1})
+    assert where(run.suggest({"CPU": 1})) == [("b",)]
+    assert where(run.suggest({"CPU": 1})) == [("a",)]
+
+
+def test_a_trial_without_a_gpu_leaves_the_gpus_to_others() -> None:
+    run = begun(resources=None)
+    run.joins("gpus", {"CPU": 1, "GPU": 1})
+    run.joins("cpus", {"CPU": 9})
+    assert where(run.suggest({"CPU": 1})) == [("cpus",)]
+
+
+def test_gpus_are_those_of_the_node() -> None:
+    run = begun(resources=None)
+    run.joins("a", {"CPU": 2, "GPU": 2})
+    run.joins("b", {"CPU": 2, "GPU": 2})
+    half = PlacementGroupFactory([{"GPU": 1, "CPU": 1}] * 4)
+    (launch,) = launches(run.suggest(half))
+    places = [(place.node, place.gpus) for place in launch.allocation.places]
+    assert places == [("a", (0,)), ("a", (1,)), ("b", (0,)), ("b", (1,))]
+    assert launch.allocation.gpus == ()
+
+
+@pytest.mark.parametrize(
+    ("request_", "expected"),
+    [
+        (workers(2), ("a", "a", "a")),
+        (workers(3), ("a", "a", "a", "b")),
+        (workers(2, "SPREAD"), ("a", "a", "b")),
+        (workers(4, "SPREAD"), ("a", "a", "b", "c", "a")),
+        (workers(2, "STRICT_PACK"), ("a", "a", "a")),
+        (workers(3, "STRICT_SPREAD"), ("a", "a", "b", "c")),
+    ],
+)
+def test_bundles_go_to_nodes_by_the_strategy(
+    request_: PlacementGroupFactory, expected: tuple[str, ...]
+) -> None:
+    assert where(begun("a", "b", "c").suggest(request_)) == [expected]
+
+
+@pytest.mark.parametrize("request_", [workers(3, "STRICT_PACK"), workers(4, "STRICT_SPREAD")])
+def test_a_strict_strategy_waits_rather_than_give_in(request_: PlacementGroupFactory) -> None:
+    run = begun("a", "b", "c", resources=None)
+    assert launches(run.suggest(request_)) == []
+    assert {node: capacity.free for node, capacity in run.machine.cluster.capacities.items()} == {
+        node: {"CPU": 2} for node in "abc"
+    }
+    assert run.machine.ending is None or "can never start" in run.machine.ending.message
+
+
+def test_larger_bundles_are_placed_first() -> None:
+    run = begun(resources=None)
+    run.joins("a", {"CPU": 4})
+    run.joins("b", {"CPU": 1})
+    assert where(run.suggest(PlacementGroupFactory([{"CPU": 1}, {"CPU": 4}]))) == [("b", "a")]
+
+
+def test_a_lost_node_takes_its_resources_along() -> None:
+    run = begun("a", "b", failure=FailureConfig(max_failures=1))
+    for _ in range(3):
+        run.suggest()
+    assert run.machine.total_resources == {"CPU": 4}
+    run.leaves("a")
+    assert where(run.exits("t0", "was lost with node a")) == [("b",)]
+    assert where(run.exits("t1", "was lost with node a")) == []
+    assert run.machine.total_resources == {"CPU": 2}
+    assert where(run.joins("a-2")) == [("a-2",)]
+    assert run.trial("t0").failures == 1
+    run.crash()
+
+
+def test_the_trials_of_a_node_that_will_leave_save_and_count_as_preempted() -> None:
+    run = begun("a", failure=FailureConfig(max_preemptions=-1))
+    run.suggest()
+    run.suggest()
+    run.start("t0", "t1")
+    effects = run.is_leaving("a")
+    assert [one.trial_id for one in effects if isinstance(one, Preempt)] == ["t0", "t1"]
+    assert run.is_leaving("a") == []
+    run.fails("t0", kind="preempted")
+    run.exits("t0")
+    run.leaves("a")
+    run.exits("t1", "was lost with node a")
+    assert [run.trial(trial_id).preemptions for trial_id in ("t0", "t1")] == [1, 1]
+    error = run.trial("t1").error
+    assert error is not None
+    assert error.kind == "preempted"
+    assert where(run.joins("b")) == [("b",), ("b",)]
+
+
+def test_nothing_starts_on_a_node_that_will_leave() -> None:
+    run = begun("a")
+    run.is_leaving("a")
+    assert launches(run.suggest()) == []
+    assert where(run.joins("b")) == [("b",)]
+
+
+def test_an_idle_worker_is_not_used_again_when_its_node_goes() -> None:
+    run = begun("a", reuse_actors=True, num_samples=3)
+    run.suggest()
+    run.suggest()
+    run.start("t0", "t1")
+    run.machine.search_waits = True
+    run.returns("t0")
+    assert list(run.machine.placement.idle) == ["t0"]
+    effects = run.is_leaving("a")
+    assert [one.trial_id for one in effects if isinstance(one, Release)] == ["t0"]
+    assert run.machine.placement.idle == {}
+    assert where(run.joins("b")) == []
+
+
+def test_an_idle_worker_serves_a_trial_where_it_is() -> None:
+    run = begun("a", "b", reuse_actors=True, resources=None)
+    run.suggest(workers(2, "SPREAD"))
+    run.start("t0")
+    run.returns("t0")
+    (launch,) = launches(run.suggest(workers(2, "STRICT_SPREAD")))
+    assert (launch.reuse, [place.node for place in launch.allocation.places]) == (
+        "t0",
+        ["a", "a", "b"],
+    )
+    run.start("t1")
+    run.returns("t1")
+    (launch,) = launches([*run.suggest(workers(2, "STRICT_PACK")), *run.exits("t1")])
+    assert launch.reuse is None
+
+
+def test_an_elastic_trial_continues_with_the_workers_that_are_left() -> None:
+    run = begun("a", "b", "c", failure=FailureConfig(max_failures=0))
+    elastic = workers(6, least=2)
+    assert where(run.suggest(elastic)) == [("a", "a", "a", "b", "b", "c", "c")]
+    run.start("t0")
+    report_on(run, "t0", "a")
+    run.commit("t0", 0)
+    run.leaves("a")
+    assert where(run.exits("t0", "was lost with node a")) == [("b", "b", "b", "c", "c")]
+    assert (run.trial("t0").setbacks, run.trial("t0").bundles) == (0, 5)
+    run.start("t0")
+    report_on(run, "t0", "b")
+    run.joins("d")
+    run.report("t0", checkpoint=True, has_room=True)
+    run.returns("t0")
+    assert where(run.exits("t0")) == [("b", "b", "b", "c", "c", "d", "d")]
+    run.crash()
+
+
+def test_an_elastic_trial_that_lost_a_worker_grows_when_a_node_joins() -> None:
+    failure = FailureConfig(max_failures=0, lost_worker_absence_s=1000)
+    run = begun("a", "b", failure=failure)
+    run.suggest(workers(4, least=1))
+    run.start("t0")
+    report_on(run, "t0", "a")
+    (relaunched,) = launches(run.exits("t0", kind="memory"))
+    assert len(relaunched.allocation.places) == 4
+    run.joins("c")
+    run.start("t0")
+    run.report("t0", checkpoint=True, has_room=True)
+    run.returns("t0")
+    assert [len(nodes) for nodes in where(run.exits("t0"))] == [5]
+
+
+def test_an_elastic_trial_grows_only_where_its_strategy_allows_it() -> None:
+    run = begun("a", "b", resources=None)
+    run.suggest(workers(3, "STRICT_SPREAD", least=1))
+    run.start("t0")
+    assert len(run.trial("t0").granted.bundles) == 3
+    run.report("t0", checkpoint=True, has_room=True)
+    assert run.trial("t0").status is Status.RUNNING
+
+
+@pytest.mark.parametrize("answer", ["committed", "lost"])
+def test_a_trial_waits_until_it_is_known_what_its_lost_node_had_saved(answer: str) -> None:
+    run = begun("a", "b", failure=FailureConfig(max_failures=1))
+    run.suggest()
+    run.start("t0")
+    report_on(run, "t0", "a")
+    run.leaves("a")
+    assert launches(run.exits("t0", "was lost with node a")) == []
+    assert run.machine.placement.unanswered == {"t0"}
+    assert from_snapshot(snapshot(run.machine)).placement.unanswered == {"t0"}
+    run.crash()
+    if answer == "committed":
+        (launch,) = launches(run.commit("t0", 0))
+        assert launch.checkpoint is not None
+        assert launch.checkpoint.committed
+    else:
+        lost = CheckpointLost(trial_id="t0", index=0, reason="not in storage")
+        (launch,) = launches(run.handle(lost))
+        assert launch.checkpoint is None
+    assert launch.allocation.places[0].node == "b"
+
+
+def test_a_trial_that_waits_in_the_queue_waits_for_the_answer_when_the_node_leaves() -> None:
+    run = begun("a", failure=FailureConfig(max_failures=1), num_samples=3)
+    for _ in range(3):
+        run.suggest()
+    run.start("t0")
+    report_on(run, "t0", "a")
+    run.fails("t0")
+    run.exits("t0")  # t2 has its place
+    assert list(run.machine.placement.queue) == ["t0"]
+    run.leaves("a")
+    assert run.machine.placement.unanswered == {"t0"}
+    run.commit("t0", 0)
+    assert list(run.machine.placement.queue) == ["t0"]
+
+
+def test_a_committed_checkpoint_needs_no_answer() -> None:
+    run = begun("a", "b", failure=FailureConfig(max_failures=1))
+    run.suggest()
+    run.start("t0")
+    report_on(run, "t0", "a")
+    run.commit("t0", 0)
+    run.leaves("a")
+    assert where(run.exits("t0", "was lost with node a")) == [("b",)]
+
+
+def test_a_trial_returns_to_the_node_that_has_its_checkpoint() -> None:
+    run = begun("a", "b", failure=FailureConfig(max_failures=-1), resources=None)
+    run.suggest({"CPU": 1})
+    run.suggest({"CPU": 2})
+    run.start("t0", "t1")
+    report_on(run, "t1", "b")
+    run.fails("t0")
+    run.exits("t0")
+    run.fails("t1")
+    assert where(run.exits("t1")) == [("b",)]
+
+
+def test_a_restore_begins_without_nodes_and_knows_their_names() -> None:
+    run = begun("a", "b", failure=FailureConfig(max_failures=1))
+    run.suggest()
+    run.start("t0")
+    report_on(run, "t0", "a")
+    run.crash()
+    effects = run.resume()
+    assert launches(effects) == []
+    assert [one for one in effects if isinstance(one, Commit)]
+    assert run.machine.placement.unanswered == {"t0"}
+    with pytest.raises(InvalidTransition, match="the node a, whose name is taken"):
+        run.joins("a")
+    run.joins("a-2")
+    assert where(run.commit("t0", 0)) == [("a-2",)]
+
+
+def test_news_of_nodes_that_are_not_there_change_nothing() -> None:
+    run = begun("a")
+    run.leaves("a")
+    assert [run.is_leaving("a"), run.leaves("a"), run.leaves("x")] == [[], [], []]
+
+
+def test_an_offer_that_can_never_suffice_ends_the_run_at_once() -> None:
+    offer = (NodeKind(name="gpu", resources={"CPU": 4.0, "GPU": 1.0}, most=2),)
+    run = begun(offer=offer, resources=None)
+    effects = run.suggest(PlacementGroupFactory([{"GPU": 1}] * 3))
+    (finish,) = [effect for effect in effects if isinstance(effect, Finish)]
+    assert finish.message == (
+        "trial t0 requests 3 bundles of {'GPU': 1} (PACK), but the cluster offers 'gpu' nodes "
+        "with {'CPU': 4.0, 'GPU': 1.0} (at most 2): it can never start"
+    )
+
+
+@pytest.mark.parametrize(
+    ("resources", "fits"),
+    [({"CPU": 2}, True), ({"CPU": 3}, False), ({"licence": 1}, False)],
+)
+def test_a_kind_that_says_nothing_is_judged_by_its_first_node(
+    resources: Mapping[str, float], fits: bool
+) -> None:
+    run = begun(resources=None)
+    run.suggest(resources)
+    assert run.machine.ending is None
+    run.joins("a")
+    assert (run.machine.ending is None) is fits
+
+
+def test_a_kind_that_may_still_fit_is_waited_for() -> None:
+    run = begun(offer=(NodeKind(name="small"), NodeKind(name="large")), resources=None)
+    run.suggest({"CPU": 9})
+    run.joins("a", kind="small")
+    assert run.machine.ending is None
+    run.joins("b", {"CPU": 9.0}, kind="large")
+    assert run.trial("t0").status is Status.STARTING
+
+
+def test_a_request_for_nothing_goes_to_the_least_used_node() -> None:
+    run = begun("a", "b", resources=None)
+    assert [where(run.suggest({"CPU": 0})) for _ in range(3)] == [[("a",)], [("b",)], [("a",)]]
+
+
+def test_a_run_ends_when_its_nodes_have_left_and_nothing_is_left_to_do() -> None:
+    run = begun("a")
+    run.suggest()
+    run.start("t0")
+    run.handle(SearchEnded())
+    run.returns("t0")
+    run.leaves("a")
+    assert [type(effect) for effect in run.exits("t0")] == [Finish]
+
+
+def test_a_snapshot_has_the_nodes() -> None:
+    run = begun("a", "b", failure=FailureConfig(max_failures=1))
+    for _ in range(3):
+        run.suggest()
+    run.is_leaving("b")
+    run.joins("c", {"CPU": 3, "memory": 5e9})
+    run.leaves("a")
+    read = from_snapshot(snapshot(run.machine))
+    check(read)
+    assert facts(read) == facts(run.machine)
