@@ -1,6 +1,7 @@
 """The interface of launchers, which start worker processes.
 
-`holdfast.runtime.local_launcher` has the launcher for this machine.
+`holdfast.runtime.local_launcher` has the launcher for this machine, `holdfast.runtime.fleet` that
+for the nodes of a cluster.
 """
 
 from __future__ import annotations
@@ -56,8 +57,9 @@ class Launcher(Protocol):
         Raises LaunchFailed if the data that workers share cannot be loaded.
         """
 
-    def launch(self, name: str, listener: Listener) -> WorkerHandle:
-        """Start a worker. Never raises: a failure to start is reported as an exit."""
+    def launch(self, name: str, listener: Listener, node: str = "") -> WorkerHandle:
+        """Start a worker on this node; "" where there is only one. Never raises: a failure to
+        start is reported as an exit."""
 
     def learn(self, modules: Sequence[str], took_s: float) -> None:
         """A worker has imported these modules, in at most `took_s`. The launcher may preload them

@@ -84,7 +84,7 @@ class LocalLauncher:
             case _:
                 raise LaunchFailed("WorkerLost", f"the warm parent {answer[-1]}")
 
-    def launch(self, name: str, listener: Listener) -> LocalWorker:
+    def launch(self, name: str, listener: Listener, node: str = "") -> LocalWorker:
         worker = LocalWorker(name, listener, self)
         self._workers[name] = worker
         self._all_gone.clear()

@@ -35,7 +35,7 @@ class Decoder:
     """Collects bytes and returns complete messages."""
 
     def __init__(self, largest: int = LARGEST_FRAME) -> None:
-        self._largest = largest
+        self.largest = largest
         self._buffer = bytearray()
 
     @property
@@ -51,7 +51,7 @@ class Decoder:
         if not self._buffer and len(data) >= 4:
             # Usually exactly one frame arrives, which needs no copy.
             (length,) = _LENGTH.unpack_from(data)
-            if len(data) == length + 4 and length <= self._largest:
+            if len(data) == length + 4 and length <= self.largest:
                 return [self._decode(data[4:])]
         self._buffer += data
         return self._drain()
@@ -61,8 +61,8 @@ class Decoder:
         buffer, start = self._buffer, 0
         while len(buffer) - start >= 4:
             (length,) = _LENGTH.unpack_from(buffer, start)
-            if length > self._largest:
-                raise WireError(f"a frame of {length} bytes; at most {self._largest} are allowed")
+            if length > self.largest:
+                raise WireError(f"a frame of {length} bytes; at most {self.largest} are allowed")
             end = start + 4 + length
             if len(buffer) < end:
                 break

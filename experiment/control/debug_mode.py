@@ -40,7 +40,7 @@ class InlineLauncher:
     async def open(self, entry: str, payload: bytes) -> str:
         return "debug mode: trials run one at a time in this process"
 
-    def launch(self, name: str, listener: Listener) -> InlineWorker:
+    def launch(self, name: str, listener: Listener, node: str = "") -> InlineWorker:
         ours, theirs = socket.socketpair()
         worker = InlineWorker(name, ours, listener)
         self._waiting.put((worker, theirs))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import field, replace
-from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.nodes.cluster_config import CLUSTERS, Cluster
 from holdfast.experiment.nodes.cluster_uri import cluster_of_uri
 from holdfast.experiment.worker.runtime_env import located
+from holdfast.runtime.fleet.facts import detect_total, gpu_names_of
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import validated
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
@@ -79,7 +79,7 @@ def init(
     _given.append(
         MachineResources(
             total=checked,
-            gpu_names=_gpu_names(int(checked.get("GPU", 0))),
+            gpu_names=gpu_names_of(int(checked.get("GPU", 0))),
             environment=located(runtime_env_of(runtime_env, where=_INIT), where=_INIT),
             debug=local_mode,
             cluster=known,
@@ -138,46 +138,8 @@ def host_resources(cluster: str | None = None) -> MachineResources:
         known = _given[0]
     else:
         total = detect_total()
-        known = MachineResources(total=total, gpu_names=_gpu_names(int(total.get("GPU", 0))))
+        known = MachineResources(total=total, gpu_names=gpu_names_of(int(total.get("GPU", 0))))
     if cluster is None or known.cluster is not None or known.debug:
         return known
     found = cluster_of_uri(cluster, os.environ, where="the environment variable HOLDFAST_CLUSTER")
     return replace(known, cluster=found)
-
-
-def detect_total() -> dict[str, float]:
-    total: dict[str, float] = {"CPU": float(_cpus())}
-    gpus = len(_visible_gpus())
-    if gpus:
-        total["GPU"] = float(gpus)
-    return total
-
-
-def _cpus() -> int:
-    """The CPUs that this process may use: in a container, fewer than the machine has."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = _cgroup_cpus()
-    return max(1, min(allowed or 1, quota or allowed or 1))
-
-
-def _cgroup_cpus() -> int | None:
-    try:
-        limit, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-    except (OSError, ValueError):
-        return None
-    return None if limit == "max" else max(1, int(limit) // int(period))
-
-
-def _visible_gpus() -> list[str]:
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None:
-        return [name for name in visible.split(",") if name.strip() and name != "-1"]
-    try:
-        return [str(n) for n, _ in enumerate(os.listdir("/proc/driver/nvidia/gpus"))]
-    except OSError:
-        return []
-
-
-def _gpu_names(count: int) -> tuple[str, ...]:
-    known = _visible_gpus()
-    return tuple(known[:count]) if len(known) >= count else tuple(str(n) for n in range(count))

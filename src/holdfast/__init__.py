@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from holdfast.lazy import lazy
+from holdfast.version import VERSION
 
 if TYPE_CHECKING:
     from holdfast import cluster as cluster
@@ -21,6 +22,6 @@ if TYPE_CHECKING:
 if sys.platform == "win32":
     raise ImportError("holdfast runs on Linux and macOS; on Windows use it inside WSL")
 
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -43,6 +43,11 @@ class Heard:
             return await asyncio.shield(self._exit)
 
     @property
+    def exiting(self) -> asyncio.Future[str]:
+        """Done with the cause when the exit is reported."""
+        return self._exit
+
+    @property
     def has_exited(self) -> bool:
         return self._exit.done()
 

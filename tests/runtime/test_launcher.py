@@ -1,6 +1,5 @@
 """Workers of this machine, with a real warm parent: every way to run and to die."""
 
-import asyncio
 import json
 import os
 import resource
@@ -8,23 +7,19 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
 
 from holdfast.runtime import local_launcher as launcher_module
 from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.launcher import WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
-from holdfast.runtime.warm.local_worker import LocalWorker
-from holdfast.runtime.wire import LARGEST_FROM_WORKER
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import Heard, Lifeline, count_fds, wait_for_end
+from tests.rig.launcher_contract import MODULE, OBEYING, LauncherContract, ask, ends, start
+from tests.rig.processes import Lifeline, count_fds, wait_for_end
 
 pytestmark = [pytest.mark.anyio, pytest.mark.process]
-
-MODULE = "tests.rig.worker_entry"
-OBEYING = f"{MODULE}:OBEYING"
 
 
 def warm_parent() -> psutil.Process:
@@ -38,30 +33,11 @@ def warm_parent() -> psutil.Process:
     return child
 
 
-def start(launcher: LocalLauncher, name: str = "worker") -> tuple[LocalWorker, Heard]:
-    heard = Heard()
-    return launcher.launch(name, heard), heard
-
-
-async def ask(worker: LocalWorker, heard: Heard, *message: Any) -> Any:
-    """Send an order and wait for the one value of its answer."""
-    worker.send([*message])
-    return (await heard.message())[-1]
-
-
-async def ends(worker: LocalWorker, heard: Heard, *message: Any) -> str:
-    worker.send([*message])
-    return await heard.exit()
+class TestLocal(LauncherContract):
+    """The contract."""
 
 
 # -- life ---------------------------------------------------------------------------------------
-
-
-async def test_a_worker_answers_until_it_returns(launcher: LocalLauncher) -> None:
-    assert await launcher.open(OBEYING, b"shared") == ""
-    worker, heard = start(launcher)
-    assert await ask(worker, heard, "echo", {"a": [1, b"2"]}) == {"a": [1, b"2"]}
-    assert await ends(worker, heard, "return") == "exited with status 0"
 
 
 async def test_a_worker_leads_a_group_of_its_own_and_has_what_was_loaded(
@@ -75,24 +51,6 @@ async def test_a_worker_leads_a_group_of_its_own_and_has_what_was_loaded(
     assert await ask(worker, heard, "payload") == b"shared"
     assert facts["frozen"] > 0
     assert facts["collects"] is True
-
-
-async def test_workers_live_side_by_side(launcher: LocalLauncher) -> None:
-    await launcher.open(OBEYING, b"")
-    workers = [start(launcher, f"worker {number}") for number in range(10)]
-    answers = [await ask(w, heard, "echo", number) for number, (w, heard) in enumerate(workers)]
-    assert answers == list(range(10))
-    pids = {(await ask(worker, heard, "tell"))["pid"] for worker, heard in workers}
-    assert len(pids) == 10
-
-
-async def test_what_a_worker_said_last_is_heard_before_its_exit(launcher: LocalLauncher) -> None:
-    await launcher.open(OBEYING, b"")
-    worker, heard = start(launcher)
-    for number in range(1000):
-        worker.send(["echo", number])
-    assert await ends(worker, heard, "leave", 0) == "exited with status 0"
-    assert [(await heard.message())[1] for _ in range(1000)] == list(range(1000))
 
 
 async def test_what_a_worker_said_last_is_heard_also_where_its_exit_is_heard_first(
@@ -131,79 +89,10 @@ def _let_it_tell_all(launcher: LocalLauncher, reading: int, writing: int) -> Non
         assert os.read(reading, 1) == b"."
 
 
-_witnesses: list[LocalWorker] = []
-
-
-async def test_a_message_larger_than_the_socket_takes_arrives_whole(
-    launcher: LocalLauncher,
-) -> None:
-    await launcher.open(OBEYING, b"")
-    worker, heard = start(launcher)
-    large = os.urandom(1 << 22)
-    assert await ask(worker, heard, "echo", large) == large
-
-
-async def test_a_payload_larger_than_the_socket_takes_is_loaded(launcher: LocalLauncher) -> None:
-    large = os.urandom(1 << 23)
-    await launcher.open(OBEYING, large)
-    worker, heard = start(launcher)
-    assert await ask(worker, heard, "payload") == large
-
-
-async def test_a_worker_that_sends_too_much_is_killed(launcher: LocalLauncher) -> None:
-    await launcher.open(OBEYING, b"")
-    worker, heard = start(launcher)
-    worker.send(["flood", LARGEST_FROM_WORKER + 1])
-    worker.send(["hang"])
-    cause = await heard.exit()
-    assert "killed by holdfast" in cause
-    assert f"a frame of {LARGEST_FROM_WORKER + 1} bytes" in cause
-    assert heard.unread == 0
-
-
-async def test_messages_to_a_worker_that_is_gone_go_nowhere(launcher: LocalLauncher) -> None:
-    await launcher.open(OBEYING, b"")
-    worker, heard = start(launcher)
-    await ends(worker, heard, "return")
-    worker.send(["echo", 1])
-    worker.signal(signal.SIGKILL)
-    other, heard_other = start(launcher)
-    assert await ask(other, heard_other, "echo", 2) == 2
-    assert heard.unread == 0
+_witnesses: list[WorkerHandle] = []
 
 
 # -- death --------------------------------------------------------------------------------------
-
-DEATHS: list[tuple[list[Any], str]] = [
-    (["exit", 3], "exited with status 3"),
-    (["exit", None], "exited with status 0"),
-    (["exit", "in words"], "exited with status 1"),
-    (["leave", 7], "exited with status 7"),
-    (["raise", "oh no"], "exited with status 70"),
-    (["die of", signal.SIGTERM], "was killed by signal 15 (SIGTERM)"),
-    (["die of", signal.SIGKILL], "was killed by signal 9 (SIGKILL), possibly out of memory"),
-    (["crash"], "was killed by signal 11 (SIGSEGV)"),
-]
-
-
-async def test_the_cause_of_each_death_is_reported(launcher: LocalLauncher) -> None:
-    await launcher.open(OBEYING, b"")
-    workers = [start(launcher, f"worker {number}") for number in range(len(DEATHS))]
-    told = [
-        await ends(worker, heard, *order)
-        for (worker, heard), (order, _) in zip(workers, DEATHS, strict=True)
-    ]
-    assert told == [cause for _, cause in DEATHS]
-
-
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-async def test_a_signal_ends_a_worker_that_hangs(launcher: LocalLauncher, signum: int) -> None:
-    await launcher.open(OBEYING, b"")
-    worker, heard = start(launcher)
-    await ask(worker, heard, "echo", 1)
-    worker.send(["hang"])
-    worker.signal(signum)
-    assert f"signal {int(signum)}" in await heard.exit()
 
 
 async def test_a_signal_in_the_moment_of_the_fork_is_not_lost(
@@ -213,55 +102,6 @@ async def test_a_signal_in_the_moment_of_the_fork_is_not_lost(
     await launcher.open("entries:SIGNALLED", b"")
     worker, heard = start(launcher)
     assert await ends(worker, heard, "return") == "was killed by signal 15 (SIGTERM)"
-
-
-async def test_sigkill_takes_along_what_the_worker_started(launcher: LocalLauncher) -> None:
-    await launcher.open(OBEYING, b"")
-    worker, heard = start(launcher)
-    grandchild = await ask(worker, heard, "bear")
-    worker.signal(signal.SIGKILL)
-    await heard.exit()
-    wait_for_end(grandchild)
-
-
-@pytest.mark.parametrize("order", [["return"], ["leave", 1], ["crash"]], ids=str)
-async def test_what_a_worker_started_does_not_outlive_it(
-    launcher: LocalLauncher, order: list[Any]
-) -> None:
-    await launcher.open(OBEYING, b"")
-    worker, heard = start(launcher)
-    grandchild = await ask(worker, heard, "bear")
-    await ends(worker, heard, *order)
-    wait_for_end(grandchild)
-
-
-async def test_closing_ends_all_workers(launcher: LocalLauncher) -> None:
-    await launcher.open(OBEYING, b"")
-    workers = [start(launcher, f"worker {number}") for number in range(5)]
-    for worker, heard in workers:
-        await ask(worker, heard, "bear")
-    await launcher.close()
-    assert [heard.has_exited for _, heard in workers] == [True] * 5
-
-
-async def test_closing_takes_along_a_worker_that_was_ordered_a_moment_ago(
-    launcher: LocalLauncher,
-) -> None:
-    await launcher.open(OBEYING, b"")
-    _, heard = start(launcher)
-    await launcher.close()
-    assert await heard.exit() == "was killed by holdfast: the run ended"
-
-
-async def test_a_launch_while_it_closes_is_reported_as_an_exit(launcher: LocalLauncher) -> None:
-    await launcher.open(OBEYING, b"")
-    await launcher.close()
-    _, heard = start(launcher)
-    assert await heard.exit() == "could not be started: the run is ending"
-
-
-async def test_closing_without_opening_does_nothing(launcher: LocalLauncher) -> None:
-    await launcher.close()
 
 
 # -- the warm parent ----------------------------------------------------------------------------
@@ -331,43 +171,11 @@ async def test_a_warm_parent_that_does_not_answer_is_killed(
     assert "lost together with the process" in await heard.exit()
 
 
-@pytest.mark.parametrize(
-    ("entry", "facts"),
-    [
-        ("REFUSING", ("LookupError", "the data set is not there")),
-        ("UNSPEAKABLE", ("Silent", "(its __str__ raised")),
-        ("MISSING", ("AttributeError", "has no attribute 'MISSING'")),
-    ],
-)
-async def test_what_cannot_be_loaded_is_reported_with_its_traceback(
-    launcher: LocalLauncher, entry: str, facts: tuple[str, str]
-) -> None:
-    with pytest.raises(LaunchFailed) as caught:
-        await launcher.open(f"{MODULE}:{entry}", b"")
-    assert caught.value.type_name == facts[0]
-    assert facts[1] in caught.value.message
-    assert "Traceback (most recent call last)" in caught.value.traceback
-
-
-async def test_a_warm_parent_that_dies_while_loading_is_reported(launcher: LocalLauncher) -> None:
-    with pytest.raises(LaunchFailed, match="the warm parent exited with status 3"):
-        await launcher.open(f"{MODULE}:LEAVING", b"")
-
-
 async def test_its_death_is_seen_though_a_child_of_it_holds_the_connection(
     launcher: LocalLauncher,
 ) -> None:
     with pytest.raises(LaunchFailed, match="the warm parent was killed by signal 9"):
         await launcher.open(f"{MODULE}:ABANDONING", b"")
-
-
-async def test_closing_does_not_wait_for_a_load_that_never_ends(launcher: LocalLauncher) -> None:
-    opening = asyncio.ensure_future(launcher.open(f"{MODULE}:HANGING", b""))
-    await asyncio.sleep(0)
-    opening.cancel()
-    await asyncio.wait([opening])
-    async with asyncio.timeout(4):
-        await launcher.close()
 
 
 async def test_a_warm_parent_that_cannot_be_started_is_reported(
@@ -393,14 +201,11 @@ async def test_a_second_warm_parent_that_cannot_load_fails_its_workers(
     assert "could not be started: the data that workers share" in await heard.exit()
 
 
-async def test_a_fork_that_fails_is_reported_and_the_warm_parent_lives_on(
-    launcher: LocalLauncher,
-) -> None:
+async def test_a_warm_parent_whose_fork_fails_lives_on(launcher: LocalLauncher) -> None:
     await launcher.open(f"{MODULE}:BARREN", b"")
     before = warm_parent().pid
-    for name in ("first", "second"):
-        _, heard = start(launcher, name)
-        assert "could not be started: [Errno 11] Resource" in await heard.exit()
+    _, heard = start(launcher)
+    assert "could not be started: [Errno 11] Resource" in await heard.exit()
     assert warm_parent().pid == before
 
 
@@ -555,8 +360,10 @@ async def test_three_hundred_launches_leave_nothing(launcher: LocalLauncher) -> 
 
 CONTROLLER = '''
 import asyncio, os, signal, sys
+from holdfast.runtime.launcher import WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
 from tests.rig.free_tasks import free_tasks
+from tests.rig.launcher_contract import MODULE, OBEYING, LauncherContract, ask, ends, start
 from tests.rig.processes import Heard
 
 def holder(fd):

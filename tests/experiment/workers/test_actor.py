@@ -92,7 +92,7 @@ class Desk:
     def processes(self) -> list[Watched]:
         return []
 
-    def launch(self, name: str, listener: Listener) -> FakeWorker:
+    def launch(self, name: str, listener: Listener, node: str = "") -> FakeWorker:
         self.workers.append(FakeWorker(name))
         return self.workers[-1]
 
@@ -375,7 +375,7 @@ class Signalled(FakeWorker):
 
 
 class SignallingDesk(Desk):
-    def launch(self, name: str, listener: Listener) -> FakeWorker:
+    def launch(self, name: str, listener: Listener, node: str = "") -> FakeWorker:
         self.workers.append(Signalled(name))
         return self.workers[-1]
 

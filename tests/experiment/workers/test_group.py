@@ -103,7 +103,7 @@ class Desk:
     def processes(self) -> list[Watched]:
         return []
 
-    def launch(self, name: str, listener: Listener) -> Rank:
+    def launch(self, name: str, listener: Listener, node: str = "") -> Rank:
         self.ranks.append(Rank(name, listener))
         return self.ranks[-1]
 

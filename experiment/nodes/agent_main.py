@@ -1,0 +1,40 @@
+"""The main function of an agent: joins its core with what a node keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+import uvloop
+
+from holdfast.runtime.errors import RuntimeFault
+from holdfast.runtime.fleet.agent import run_agent
+from holdfast.runtime.fleet.calling import call, read_invitation
+from holdfast.runtime.fleet.facts import HostFacts, detect_total, gpu_names_of, own_address
+from holdfast.runtime.fleet.scratch import scratch_folder
+from holdfast.runtime.fleet.service import MakeService
+
+# Where an agent makes its scratch folder; the folder for temporary files without it.
+SCRATCH_ROOT = "HOLDFAST_NODE_SCRATCH"
+
+
+def serve(place: str, make_service: MakeService | None = None) -> int:
+    """Serve the controller that has written the invitation at `place`. Returns the exit status."""
+    try:
+        why = _serve(place, make_service)
+    except (OSError, RuntimeFault) as error:
+        why = str(error)
+    if why:
+        print(f"holdfast agent: {why}", file=sys.stderr)
+    return 1 if why else 0
+
+
+def _serve(place: str, make_service: MakeService | None) -> str:
+    invited = read_invitation(place)
+    found = detect_total()
+    facts = HostFacts(resources=found, gpus=gpu_names_of(int(found.get("GPU", 0))))
+    with scratch_folder(os.environ.get(SCRATCH_ROOT, "")) as folder:
+        called = call(invited, own_address())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(run_agent(invited, called, folder, facts, make_service))

@@ -1,0 +1,230 @@
+"""The agent: runs workers on its node for the controller, as long as their connection lasts.
+
+It needs nothing but its invitation. If the connection ends without an order, the workers may run
+elsewhere soon: the agent kills them and ends, within a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from holdfast.runtime.errors import LaunchFailed, WireError
+from holdfast.runtime.fleet.admission import python_version
+from holdfast.runtime.fleet.calling import StdioCall, TlsCall
+from holdfast.runtime.fleet.facts import HostFacts, boot_id, disk_free_bytes, memory_bytes
+from holdfast.runtime.fleet.link import Link
+from holdfast.runtime.fleet.relay import Relay
+from holdfast.runtime.fleet.service import MakeService, NodeService
+from holdfast.runtime.fleet.settings import PROTOCOL
+from holdfast.runtime.fleet.tickets import Invited
+from holdfast.runtime.fleet.watch import end_if_silent
+from holdfast.runtime.launcher import WorkerHandle
+from holdfast.runtime.local_launcher import LocalLauncher
+from holdfast.runtime.stopped import StoppedWatch, Watched
+from holdfast.runtime.tasks import RunTasks
+from holdfast.runtime.wire import Message
+from holdfast.version import VERSION
+
+# In the environment of workers: the agent's scratch folder.
+NODE_DIR = "HOLDFAST_NODE_DIR"
+# The time that a node has after SIGTERM, if nobody says otherwise.
+LEAVES_IN_S = "HOLDFAST_LEAVES_IN_S"
+_LEAVES_IN_S = 30.0
+# Until the controller has said how often.
+_WELCOME_S = 60.0
+_KILLED_S = 0.7
+_LAST_S = 1.0
+
+
+async def run_agent(
+    invited: Invited,
+    called: StdioCall | TlsCall,
+    folder: str,
+    facts: HostFacts,
+    make_service: MakeService | None = None,
+) -> str:
+    """Serve the controller until the connection ends. Returns why; "" if the controller ordered
+    the end."""
+    async with RunTasks() as tasks:
+        agent = Agent(called.link(), folder, tasks)
+        agent.service = make_service and make_service(tasks, folder, agent.answer)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, agent.leave, signal.Signals(number).name)
+        loop.add_signal_handler(signal.SIGHUP, agent.on_closed, "it was hung up (SIGHUP)")
+        agent.introduce(invited, called.address, facts)
+        try:
+            return await tasks.until(agent.over)
+        finally:
+            await agent.end_now()
+
+
+class Agent:
+    """One agent. Its workers are those of a `LocalLauncher`."""
+
+    def __init__(self, link: Link, folder: str, tasks: RunTasks) -> None:
+        self.service: NodeService | None = None
+        self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._link = link
+        self._folder = folder
+        self._tasks = tasks
+        self._launcher: LocalLauncher | None = None
+        self._workers: dict[str, WorkerHandle] = {}
+        self._is_leaving = self._is_ending = False
+
+    def introduce(self, invited: Invited, address: str, facts: HostFacts) -> None:
+        self._link.begin(self._on_message, self.on_closed)
+        hello = {
+            "protocol": PROTOCOL,
+            "version": VERSION,
+            "python": python_version(),
+            "ticket": invited.ticket,
+            "token": invited.token,
+            "hostname": socket.gethostname(),
+            "address": address,
+            "pid": os.getpid(),
+            "boot": boot_id(),
+            "resources": {"memory": float(memory_bytes()), **facts.resources},
+            "gpus": list(facts.gpus),
+            "disk_free_bytes": disk_free_bytes(self._folder),
+        }
+        self._link.send(["hello", hello])
+        self._watching = self._tasks.start(end_if_silent(self._link, _WELCOME_S, forgives=False))
+
+    def answer(self, message: Message) -> None:
+        """Send an answer of the service."""
+        self._link.send(["kept", message])
+
+    def leave(self, why: str) -> None:
+        """The node will be taken away: the controller decides what happens until then."""
+        if not self._is_leaving:
+            self._is_leaving = True
+            self._link.send(["leaving", _leaves_in_s(os.environ), why])
+
+    def on_closed(self, reason: str) -> None:
+        self._finish("" if self._is_ending else reason or "the controller is gone")
+
+    async def end_now(self) -> None:
+        """Kill what is left, and wait a moment for it."""
+        self._link.close()
+        if self.service is not None:
+            self.service.kill()
+        if self._launcher is not None:
+            self._launcher.kill()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_KILLED_S):
+                    await self._launcher.close()
+
+    def _finish(self, why: str) -> None:
+        if not self.over.done():
+            self.over.set_result(why)
+
+    def _on_message(self, message: Message) -> None:
+        match message:
+            case ["to", str(name), list(inner)]:
+                if (worker := self._workers.get(name)) is not None:
+                    worker.send(inner)
+            case ["launch", str(name)]:
+                self._launch(name)
+            case ["kill", str(name), str(why)]:
+                if (worker := self._workers.get(name)) is not None:
+                    worker.kill(why)
+            case ["signal", str(name), int(signum)]:
+                if (worker := self._workers.get(name)) is not None:
+                    worker.signal(signum)
+            case ["keeper", list(order)]:
+                if self.service is not None:
+                    self.service.order(order)
+            case ["learn", list(modules), float(took_s)]:
+                if self._launcher is not None:
+                    self._launcher.learn(modules, took_s)
+            case ["beat"]:
+                pass
+            case _:
+                self._on_order(message)
+
+    def _on_order(self, message: Message) -> None:
+        match message:
+            case ["welcome", str(), {"beat_s": float(beat_s), "lease_s": float(lease_s)}]:
+                if self._watching is not None:
+                    self._watching.cancel()
+                self._tasks.start(end_if_silent(self._link, lease_s, forgives=False))
+                self._tasks.start(self._beat(beat_s))
+            case ["load", dict(table)] if self._launcher is None:
+                self._tasks.start(self._open(table))
+            case ["end", float(grace_s)]:
+                if not self._is_ending:
+                    self._is_ending = True
+                    self._tasks.start(self._end(grace_s))
+            case ["refused", str(text)]:
+                self._finish(f"the controller refused this node: {text}")
+            case _:
+                raise WireError(f"not an order to an agent: {message[0]!r:.80}")
+
+    def _launch(self, name: str) -> None:
+        assert self._launcher is not None
+        relay = Relay(name, self._link.send, lambda: self._workers.pop(name, None))
+        relay.worker = self._workers[name] = self._launcher.launch(name, relay)
+
+    async def _beat(self, beat_s: float) -> None:
+        while True:
+            self._link.send(["beat", disk_free_bytes(self._folder)])
+            await asyncio.sleep(beat_s)
+
+    async def _open(self, table: Mapping[str, Any]) -> None:
+        _import_from(table["import_folders"])
+        launcher = self._launcher = LocalLauncher(
+            tasks=self._tasks,
+            environ={**os.environ, **table["env_vars"], NODE_DIR: self._folder},
+            directory=table["directory"],
+            learns=table["learns"],
+            workers_move=table["workers_move"],
+        )
+        watch = StoppedWatch(table["stopped_deadline_s"], self._processes, self._tell)
+        self._tasks.start(watch.keep_looking())
+        if self.service is not None:
+            self.service.load(table["service"])
+        try:
+            notice = await launcher.open(table["entry"], table["payload"])
+        except LaunchFailed as error:
+            told = error.type_name, error.message, error.traceback
+            self._link.send(["unloadable", *told])
+        else:
+            self._link.send(["loaded", notice])
+
+    async def _end(self, grace_s: float) -> None:
+        """End the workers, then the service, and let the controller read what they said last."""
+        if self._launcher is not None and (left := await self._launcher.close()):
+            self._tell(left)
+        if self.service is not None:
+            await self.service.close(grace_s)
+        self._link.finish()
+        await asyncio.sleep(_LAST_S)
+        self._finish("")
+
+    def _processes(self) -> list[Watched]:
+        own = [] if self._launcher is None else self._launcher.processes()
+        return own if self.service is None else [*own, *self.service.processes()]
+
+    def _tell(self, text: str) -> None:
+        self._link.send(["told", text])
+
+
+def _import_from(folders: Sequence[str]) -> None:
+    """Let workers import from these folders, too, if this node has them."""
+    new = [folder for folder in folders if folder not in sys.path and os.path.isdir(folder)]
+    sys.path.extend(new)
+
+
+def _leaves_in_s(environ: Mapping[str, str]) -> float:
+    try:
+        return max(0.0, float(environ[LEAVES_IN_S]))
+    except (KeyError, ValueError):
+        return _LEAVES_IN_S

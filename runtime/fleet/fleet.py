@@ -1,0 +1,324 @@
+"""The launcher over agents, one on each node of a cluster, and the owner of the cluster's engine.
+
+Only a node's connection and its lease decide whether the node is lost; the engine adds the cause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
+from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.exit_cause import ExitCause
+from holdfast.runtime.fleet.admission import Admission
+from holdfast.runtime.fleet.claims import Hello, Unloadable
+from holdfast.runtime.fleet.host import FleetHost, NodeFacts
+from holdfast.runtime.fleet.link import Link
+from holdfast.runtime.fleet.node import Node
+from holdfast.runtime.fleet.remote_worker import Nowhere, RemoteWorker
+from holdfast.runtime.fleet.settings import FleetSettings, Shared, free_name, host_name
+from holdfast.runtime.fleet.tickets import Ticket
+from holdfast.runtime.fleet.watch import end_if_silent
+from holdfast.runtime.launcher import Listener
+from holdfast.runtime.process_exits import happens
+from holdfast.runtime.stopped import Watched
+from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.wire import Message
+
+# In addition to the grace, for what travels.
+_LATER_S = 3.0
+
+
+class Fleet:
+    """Workers on the nodes that an engine supplies: a `Launcher` and an `EngineHost`."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        host: FleetHost,
+        *,
+        tasks: TaskScope,
+        settings: FleetSettings | None = None,
+        shared: Shared | None = None,
+        taken: Iterable[str] = (),
+    ) -> None:
+        """`taken` are names that no node gets, such as those of an earlier run's nodes."""
+        self._engine = engine
+        self._host = host
+        self._tasks = tasks
+        self._settings = settings or FleetSettings()
+        self._shared = shared or Shared()
+        self._taken = set(taken)
+        self._loop = asyncio.get_running_loop()
+        self._admission = Admission(
+            self._settings, tasks, admitted=self._admit, refused=self._refuse, tell=host.tell
+        )
+        self._nodes: dict[str, Node] = {}
+        self._all_left = asyncio.Event()
+        self._all_left.set()
+        self._load: Message = []
+        self._wanted: dict[str, int] = {}
+        self._refusals: list[str] = []
+        self._told: set[str] = set()
+        self._first: asyncio.Future[str] = self._loop.create_future()
+        self._first.add_done_callback(_retrieve)
+        self._is_open = self._closing = False
+
+    # -- the launcher ---------------------------------------------------------------------------
+
+    async def open(self, entry: str, payload: bytes) -> str:
+        """Start the engine, and wait until the first node can run workers.
+
+        Raises LaunchFailed if the first node cannot load what workers share, or no node can be
+        had at all.
+        """
+        shared = self._shared
+        self._load = [
+            "load",
+            {
+                "entry": entry,
+                "payload": payload,
+                "env_vars": dict(shared.env_vars),
+                "import_folders": list(shared.import_folders),
+                "directory": shared.directory,
+                "learns": shared.learns,
+                "workers_move": shared.workers_move,
+                "stopped_deadline_s": shared.stopped_deadline_s,
+                "service": shared.service,
+            },
+        ]
+        try:
+            await self._engine.open(self)
+        except EngineFailed as error:
+            raise LaunchFailed(type(error).__name__, str(error)) from error
+        self._is_open = True
+        kinds = {kind.name: kind.most or 1 for kind in self._engine.offer().kinds}
+        for kind, count in (self._wanted or kinds).items():
+            self._engine.want(kind, count)
+        return await self._first
+
+    def launch(self, name: str, listener: Listener, node: str = "") -> RemoteWorker:
+        """Start a worker on this node; without a name, on the one with the fewest workers."""
+        found = None if self._closing else self._find(node)
+        if found is not None:
+            return found.launch(name, listener)
+        problem = "the run is ending" if self._closing else f"there is no node {node}".rstrip()
+        worker = RemoteWorker(name, listener, Nowhere())
+        ending = ExitCause(cause=f"could not be started: {problem}")
+        self._loop.call_soon(worker.gone, ending)
+        return worker
+
+    def learn(self, modules: Sequence[str], took_s: float) -> None:
+        for node in self._joined():
+            node.learn(modules, took_s)
+
+    def processes(self) -> list[Watched]:
+        """The engine's processes; each agent watches its own."""
+        return self._engine.processes()
+
+    def kill(self) -> None:
+        self._stop()
+        for node in list(self._nodes.values()):
+            node.link.close()
+            self._loop.call_soon(self._leave, node, "the run ended")
+        self._engine.kill()
+
+    async def close(self, grace_s: float | None = None) -> str:
+        """End all workers, agents and jobs. Agents get `grace_s` for what is left to keep."""
+        grace_s = self._settings.grace_s if grace_s is None else grace_s
+        self._stop()
+        for node in list(self._nodes.values()):
+            node.end(grace_s)
+        if not await happens(self._all_left, grace_s + _LATER_S):
+            for node in list(self._nodes.values()):
+                node.link.close()
+                self._leave(node, "it did not end in time")
+        try:
+            async with asyncio.timeout(grace_s + _LATER_S):
+                return await self._engine.close(grace_s)
+        except TimeoutError:
+            self._engine.kill()
+            return f"the cluster's jobs did not end within {grace_s + _LATER_S:g} s"
+
+    # -- nodes ----------------------------------------------------------------------------------
+
+    def want(self, count: int, kind: str = "") -> None:
+        """Let there be this many nodes, of the first kind that the engine offers by default."""
+        kind = kind or self._engine.offer().kinds[0].name
+        self._wanted[kind] = count
+        if self._is_open and not self._closing:
+            self._engine.want(kind, count)
+
+    def give_back(self, name: str) -> None:
+        """End a node's agent and its job. `node_left` follows."""
+        node = self._nodes.get(name)
+        if node is not None and not node.is_ending:
+            node.end(self._settings.grace_s)
+            late = self._settings.grace_s + _LATER_S
+            self._tasks.later(late, node.link.fail, f"it did not end within {late:g} s")
+
+    def order(self, name: str, message: Message) -> None:
+        """Send an order to the node's service. Ignored if the node has left."""
+        if (node := self._nodes.get(name)) is not None:
+            node.send(["keeper", message])
+
+    def _find(self, name: str) -> Node | None:
+        if name:
+            node = self._nodes.get(name)
+            return node if node is not None and node.is_joined else None
+        return min(self._joined(), key=lambda node: node.load, default=None)
+
+    def _joined(self) -> list[Node]:
+        return [node for node in self._nodes.values() if node.is_joined]
+
+    def _of_ticket(self, ticket: str) -> Node | None:
+        found = (node for node in self._nodes.values() if node.ticket.name == ticket)
+        return next(found, None)
+
+    # -- a node's life --------------------------------------------------------------------------
+
+    def _admit(self, link: Link, ticket: Ticket, hello: Hello) -> None:
+        name = free_name(host_name(hello.hostname), self._taken)
+        self._taken.add(name)
+        node = Node(self._facts(name, ticket, hello), ticket, link, self)
+        self._nodes[name] = node
+        self._all_left.clear()
+        settings = self._settings
+        beats = {"beat_s": float(settings.beat_s), "lease_s": float(settings.lease_s)}
+        node.send(["welcome", name, beats])
+        node.send(self._load)
+        patience_s = settings.lease_s + settings.margin_s
+        self._tasks.start(end_if_silent(link, patience_s, forgives=True))
+
+    def _facts(self, name: str, ticket: Ticket, hello: Hello) -> NodeFacts:
+        """Resources that the engine has promised replace those that the agent has found."""
+        kinds = {kind.name: kind.resources or {} for kind in self._engine.offer().kinds}
+        return NodeFacts(
+            name=name,
+            hostname=hello.hostname,
+            address=hello.address,
+            resources={**hello.resources, **kinds.get(ticket.kind, {})},
+            gpus=hello.gpus,
+            python=hello.python,
+            pid=hello.pid,
+            disk_free_bytes=hello.disk_free_bytes,
+        )
+
+    def on_loaded(self, node: Node, notice: str) -> None:
+        if not (node.is_joined or node.is_ending):
+            node.is_joined = True
+            self._host.node_joined(node.facts)
+            if not self._first.done():
+                self._first.set_result(notice)
+
+    def on_unloadable(self, node: Node, found: Unloadable) -> None:
+        node.end(0)
+        text = f"The node {node.name} cannot be used: {found.type_name}: {found.message}"
+        self._tell_or_fail(text, LaunchFailed(found.type_name, found.message, found.traceback))
+
+    def on_kept(self, node: Node, message: Message) -> None:
+        self._host.on_kept(node.name, message)
+
+    def on_leaving(self, node: Node, seconds: float, why: str) -> None:
+        if node.is_joined and not (node.is_leaving or node.is_ending):
+            node.is_leaving = True
+            self._host.node_leaving(node.name, seconds, why)
+
+    def on_told(self, node: Node, text: str) -> None:
+        self._host.tell(f"{node.name}: {text}")
+
+    def on_closed(self, node: Node, reason: str) -> None:
+        if node.is_ending and not reason:
+            self._leave(node, "the run ended" if self._closing else "given back")
+        else:
+            self._tasks.start(self._lose(node, reason or "gone"))
+
+    async def _lose(self, node: Node, cause: str) -> None:
+        """Give the engine a short time to add the cause."""
+        if not self._closing:
+            await asyncio.wait([node.job_ended], timeout=self._settings.cause_s)
+        if node.job_ended.done():
+            cause = f"{cause}: {node.job_ended.result()}"
+        self._leave(node, cause)
+
+    def _leave(self, node: Node, cause: str) -> None:
+        """Report a node's loss, then the exits of its workers: no resources return to it."""
+        if self._nodes.get(node.name) is not node:
+            return
+        del self._nodes[node.name]
+        if node.is_joined and not self._closing:
+            self._host.node_left(node.name, cause)
+        node.lose_workers(cause)
+        if not node.job_ended.done():
+            node.job_ended.cancel()
+            self._engine.give_back(node.ticket.name)
+        if not self._nodes:
+            self._all_left.set()
+        self._look_for_hope()
+
+    def _stop(self) -> None:
+        """Admit no more agents, and start no more workers."""
+        self._closing = True
+        self._admission.close()
+        if not self._first.done():
+            self._first.set_exception(LaunchFailed("RunEnded", "the run is ending"))
+
+    # -- the owner of the engine ----------------------------------------------------------------
+
+    def invite(self, kind: str, *, over_pipe: bool) -> Invitation:
+        """Raises EngineFailed if agents cannot connect to this machine."""
+        return self._admission.invite(kind, over_pipe=over_pipe)
+
+    def attach(self, ticket: str, pipe: Pipe) -> None:
+        self._admission.attach(ticket, pipe)
+
+    def gone(self, ticket: str, cause: str) -> None:
+        node = self._of_ticket(ticket)
+        if node is not None:
+            if not node.job_ended.done():
+                node.job_ended.set_result(cause)
+        elif self._admission.tickets.withdraw(ticket) and not self._closing:
+            self._tell_once(f"An agent ended before it joined: {cause}")
+            self._look_for_hope()
+
+    def leaving(self, ticket: str, seconds: float, why: str) -> None:
+        if (node := self._of_ticket(ticket)) is not None:
+            self.on_leaving(node, seconds, why)
+
+    def waits(self, text: str) -> None:
+        self._host.waits(text)
+
+    def refused(self, text: str) -> None:
+        self._tell_or_fail(text, LaunchFailed(EngineFailed.__name__, text))
+
+    def _refuse(self, ticket: Ticket, problem: str) -> None:
+        self._refusals.append(problem)
+        self._tell_once(f"A node is refused: {problem}")
+        self._tasks.later(_LATER_S, self._engine.give_back, ticket.name)
+        self._look_for_hope()
+
+    def _look_for_hope(self) -> None:
+        """Fail `open` if every agent that was invited has been refused or is gone."""
+        is_hopeless = self._refusals and not (self._nodes or self._admission.tickets.open)
+        if is_hopeless and not self._first.done():
+            text = "; ".join(dict.fromkeys(self._refusals))
+            self._first.set_exception(LaunchFailed("NodesRefused", text))
+
+    def _tell_once(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            self._host.tell(text)
+
+    def _tell_or_fail(self, text: str, error: LaunchFailed) -> None:
+        if self._first.done():
+            self._tell_once(text)
+        else:
+            self._first.set_exception(error)
+
+
+def _retrieve(first: asyncio.Future[Any]) -> None:
+    """An error that nobody waits for any more is not logged."""
+    if not first.cancelled():
+        first.exception()

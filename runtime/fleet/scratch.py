@@ -1,0 +1,83 @@
+"""The scratch folder of an agent: <root>/holdfast-nodes-<user>/<process>-<random>.
+
+The agent keeps it locked as long as it lives. A folder without a lock belongs to an agent that was
+killed: the next agent on the node removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+
+class ForeignFolder(OSError):
+    """Another user can write to the folder, so nothing in it can be trusted."""
+
+
+@contextmanager
+def scratch_folder(root: str = "") -> Iterator[str]:
+    """A new folder that only this user can read, removed at the end. `root` is an existing folder,
+    by default that for temporary files. Raises OSError."""
+    base = os.path.join(os.path.abspath(root or tempfile.gettempdir()), _base_name())
+    with suppress(FileExistsError):
+        os.makedirs(base, mode=0o700)
+    _check_own(base)
+    _remove_abandoned(base)
+    folder, lock = _make(base)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+        with suppress(OSError):  # other agents have folders there
+            os.rmdir(base)
+
+
+def _base_name() -> str:
+    return f"holdfast-nodes-{os.getuid()}"
+
+
+def _check_own(base: str) -> None:
+    found = os.lstat(base)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+        raise ForeignFolder(f"{base} must be a folder that only this user can write to")
+
+
+def _make(base: str) -> tuple[str, int]:
+    while True:
+        folder = os.path.join(base, f"{os.getpid()}-{secrets.token_hex(4)}")
+        try:
+            os.makedirs(folder, mode=0o700)
+            lock = _lock(folder)
+        except (FileNotFoundError, BlockingIOError):
+            continue  # another agent took it for an abandoned one, before it was locked
+        if os.path.isdir(folder):
+            return folder, lock
+        os.close(lock)
+
+
+def _remove_abandoned(base: str) -> None:
+    for name in os.listdir(base):
+        folder = os.path.join(base, name)
+        with suppress(OSError):  # its agent lives, or another one has removed it
+            lock = _lock(folder)
+            try:
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _lock(folder: str) -> int:
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(lock)
+        raise
+    return lock

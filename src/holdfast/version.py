@@ -1,0 +1,3 @@
+"""The version of holdfast."""
+
+VERSION = "0.1.0"

@@ -1,0 +1,192 @@
+"""Fleets for tests: an engine whose nodes are agents here, and a host that remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+
+from holdfast.dataclass import dataclass
+from holdfast.runtime.engines.engine import EngineHost, NodeKind, Offer
+from holdfast.runtime.exit_cause import describe_code
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.host import NodeFacts
+from holdfast.runtime.fleet.settings import FleetSettings, Shared
+from holdfast.runtime.process_exits import on_end, reaped
+from holdfast.runtime.stopped import Watched
+from holdfast.runtime.wire import Message
+from tests.rig.free_tasks import free_tasks
+from tests.rig.processes import PATIENCE_S, Heard, no_process_is_left
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    reads: int
+    writes: int
+
+
+class Agents:
+    """An engine: each node is an agent, a child of this process."""
+
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        *,
+        over_pipe: bool = False,
+        inherited_fds: tuple[int, ...] = (),
+        noise: bytes = b"",
+        says: Callable[[int], str] | None = None,
+    ) -> None:
+        """`noise` is what a login shell prints first. `says` makes the cause of a job's end from
+        the agent's status."""
+        self.started: dict[str, subprocess.Popen[bytes]] = {}
+        self.given_back: list[str] = []
+        self._environ = environ
+        self._over_pipe = over_pipe
+        self._inherited = inherited_fds
+        self._noise = noise
+        self._says = says or describe_code
+        self._host: EngineHost | None = None
+
+    @property
+    def agent(self) -> subprocess.Popen[bytes]:
+        """The only agent."""
+        (found,) = self.started.values()
+        return found
+
+    def offer(self) -> Offer:
+        return Offer(kinds=[NodeKind(name="here", resources={"CPU": 2.0}, most=1)])
+
+    async def open(self, host: EngineHost) -> None:
+        self._host = host
+
+    def want(self, kind: str, count: int) -> None:
+        while len(self.started) < count:
+            self._start(kind)
+
+    def give_back(self, ticket: str) -> None:
+        self.given_back.append(ticket)
+        self.started[ticket].terminate()
+
+    def processes(self) -> list[Watched]:
+        return []
+
+    def kill(self) -> None:
+        for process in self.started.values():
+            process.kill()
+
+    async def close(self, grace_s: float) -> str:
+        told = [await reaped(process, grace_s) for process in self.started.values()]
+        return "; ".join(filter(None, told))
+
+    def _start(self, kind: str) -> None:
+        assert self._host is not None
+        invitation = self._host.invite(kind, over_pipe=self._over_pipe)
+        command = [sys.executable, "-m", "holdfast.agent", "-"]
+        if self._noise:
+            command = [
+                "sh",
+                "-c",
+                f'printf %s "{self._noise.decode()}"; exec "$@"',
+                "sh",
+                *command,
+            ]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE if self._over_pipe else None,
+            env=dict(self._environ),
+            pass_fds=self._inherited,
+            start_new_session=True,
+        )
+        ticket = invitation.ticket
+        self.started[ticket] = process
+        on_end(process, lambda: self._on_end(ticket, process))
+        assert process.stdin is not None
+        process.stdin.write(invitation.secret)
+        process.stdin.flush()
+        if process.stdout is not None:
+            ends = Ends(os.dup(process.stdout.fileno()), os.dup(process.stdin.fileno()))
+            process.stdout.close()
+            self._host.attach(ticket, ends)
+        process.stdin.close()
+
+    def _on_end(self, ticket: str, process: subprocess.Popen[bytes]) -> None:
+        assert self._host is not None
+        self._host.gone(ticket, self._says(process.wait()))
+
+
+class FleetLog:
+    """A host that remembers what happened, in order, and lets a test wait for it."""
+
+    def __init__(self) -> None:
+        self.events: list[Message] = []
+        self.nodes: dict[str, NodeFacts] = {}
+        self.told: list[str] = []
+        self._news = asyncio.Event()
+
+    def node_joined(self, node: NodeFacts) -> None:
+        self.nodes[node.name] = node
+        self._add("joined", node.name)
+
+    def node_leaving(self, name: str, seconds: float, why: str) -> None:
+        self._add("leaving", name, seconds, why)
+
+    def node_left(self, name: str, cause: str) -> None:
+        self._add("left", name, cause)
+
+    def on_kept(self, name: str, message: Message) -> None:
+        self._add("kept", name, message)
+
+    def waits(self, text: str) -> None:
+        self._add("waits", text)
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+        self._news.set()
+
+    def _add(self, *event: object) -> None:
+        self.events.append([*event])
+        self._news.set()
+
+    def on_exit(self, heard: Heard) -> None:
+        """Remember the exit of this worker, too."""
+        heard.exiting.add_done_callback(lambda _: self._add("exit"))
+
+    async def until(self, kind: str) -> Message:
+        """The first event of this kind; waits for it if necessary."""
+        await self._until(lambda: any(event[0] == kind for event in self.events))
+        return next(event for event in self.events if event[0] == kind)
+
+    async def told_about(self, text: str) -> str:
+        """The first warning with this text."""
+        await self._until(lambda: any(text in one for one in self.told))
+        return next(one for one in self.told if text in one)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while not holds():
+                self._news.clear()
+                await self._news.wait()
+
+
+# Times for tests in which something is given up.
+QUICK = FleetSettings(beat_s=0.1, lease_s=0.5, margin_s=0.1, hello_s=0.5, cause_s=0.5, grace_s=2.0)
+
+
+@asynccontextmanager
+async def open_fleet(
+    engine: Agents, settings: FleetSettings | None = None, shared: Shared | None = None
+) -> AsyncIterator[tuple[Fleet, FleetLog, Agents]]:
+    """A fleet that is closed at the end; no process of it is left. The test opens it."""
+    with no_process_is_left():
+        log = FleetLog()
+        usual = settings or FleetSettings(grace_s=2.0)
+        fleet = Fleet(engine, log, tasks=free_tasks(), settings=usual, shared=shared)
+        try:
+            yield fleet, log, engine
+        finally:
+            await fleet.close()
