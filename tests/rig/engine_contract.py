@@ -158,13 +158,10 @@ class EngineContract:
         self, rig: EngineRig
     ) -> None:
         began = time.monotonic()
-        engine = rig.engine(
-            python=["sh", "-c", "echo waiting for a licence; exec cat >&2"], answer_s=1.5
-        )
+        engine = rig.engine(python=["sh", "-c", "exec cat >&2"], answer_s=1.0)
         text = await refusal(rig, engine)
-        assert time.monotonic() - began >= 1.5
-        assert "1.5 s" in text
-        assert "waiting for a licence" in text
+        assert time.monotonic() - began >= 1.0
+        assert "within 1 s" in text
 
     async def test_an_agent_that_ignores_its_end_is_killed_when_the_engine_closes(
         self, rig: EngineRig

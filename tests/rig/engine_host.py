@@ -110,7 +110,8 @@ class FakeHost:
 
     async def agents(self, count: int) -> list[AgentLink]:
         """Wait until exactly this many agents are there."""
-        await self.until(lambda: len(self.alive) == count)
+        await self.until(lambda: len(self.alive) == count or self.refusal)
+        assert not self.refusal, self.refusal
         return self.alive
 
     async def refusal_of(self) -> str:

@@ -33,6 +33,7 @@ ListenAddress {address}
 PidFile none
 UsePAM no
 StrictModes no
+AllowUsers root
 PermitRootLogin prohibit-password
 PasswordAuthentication no
 KbdInteractiveAuthentication no
@@ -46,6 +47,7 @@ Host {name}
   HostName {address}
   HostKeyAlias {name}
 """
+# The key exchange that newer versions prefer takes 0.2 s of CPU.
 SSH_DEFAULTS = """\
 Host *
   User root
@@ -54,6 +56,7 @@ Host *
   UserKnownHostsFile {keys}/known
   GlobalKnownHostsFile none
   StrictHostKeyChecking yes
+  KexAlgorithms curve25519-sha256
 """
 
 

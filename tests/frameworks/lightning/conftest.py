@@ -13,6 +13,8 @@ IGNORED = [
     "ignore:Multiple backends are registered with this ProcessGroup:Warning",
     "ignore:Please use DTensor instead:Warning",
     "ignore:`load_state_dict` is deprecated:FutureWarning",
+    # Only where Slurm is installed, whether or not a job runs.
+    "ignore:The `srun` command is available on your system but is not used:UserWarning",
 ]
 
 

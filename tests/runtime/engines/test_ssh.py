@@ -1,22 +1,28 @@
 """Agents over the system's ssh: its commands as values, and real sshds on machines."""
 
+import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
 
+import psutil
 import pytest
 
-from holdfast.runtime.engines.engine import Engine
+from holdfast.runtime.engines.engine import Engine, EngineFailed
 from holdfast.runtime.engines.seated import Times
 from holdfast.runtime.engines.ssh import SSHEngine, parsed, remote_command
 from tests.rig import ROOT
-from tests.rig.engine_contract import CLOSE_S, EngineContract
-from tests.rig.engine_host import AGENT
+from tests.rig.engine_contract import CLOSE_S, EngineContract, refusal, running
+from tests.rig.engine_host import AGENT, fake_host
 from tests.rig.machines import Machines
-from tests.rig.processes import PATIENCE_S, no_process_is_left
+from tests.rig.processes import PATIENCE_S, wait_for_end
 
-REAL = [pytest.mark.anyio, pytest.mark.process, pytest.mark.server]
+pytestmark = pytest.mark.anyio
+
 PYTHON = ("env", f"PYTHONPATH={ROOT}", sys.executable)
 
 
@@ -37,7 +43,7 @@ class SSHRig:
         ssh: Sequence[str] = (),
     ) -> Engine:
         return SSHEngine(
-            hosts or self.machines.names,
+            hosts or self.machines.names[:2],
             python=python or PYTHON,
             ssh=[*self.machines.ssh, *ssh],
             module=AGENT,
@@ -47,10 +53,11 @@ class SSHRig:
 
 @pytest.fixture
 def rig(three_machines: Machines) -> Iterator[SSHRig]:
-    with no_process_is_left():
-        yield SSHRig(three_machines)
-        for machine in three_machines.all:
-            machine.wait_until_idle()
+    yield SSHRig(three_machines)
+    for machine in three_machines.all:
+        machine.wait_until_idle()
+    left = [child for child in psutil.Process().children() if child.name() == "ssh"]
+    assert not left
 
 
 # -- values -------------------------------------------------------------------------------------
@@ -115,7 +122,6 @@ def test_hosts_with_equal_resources_are_one_kind() -> None:
 # -- real machines ------------------------------------------------------------------------------
 
 
-@pytest.mark.anyio
 @pytest.mark.process
 @pytest.mark.server
 class TestSSH(EngineContract):
@@ -126,3 +132,179 @@ class TestSSH(EngineContract):
         assert "node1" in warning
         assert "may still run" in warning
         os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.process
+@pytest.mark.server
+async def test_what_login_shells_and_banners_print_is_no_frame(rig: SSHRig) -> None:
+    node = rig.machines[0]
+    (node.disk / ".bashrc").write_text("seq 1 40000; printf 'no end of line'; echo quota >&2\n")
+    engine = rig.engine(hosts=["node1"])
+    try:
+        async with running(rig, engine) as host:
+            engine.want("ssh", 1)
+            (link,) = await host.agents(1)
+            assert link.facts["hostname"] == "node1"
+            link.order("echo", "unharmed")
+            assert await link.line() == "echo unharmed\n"
+    finally:
+        (node.disk / ".bashrc").unlink()
+
+
+@pytest.mark.process
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("hosts", "options", "why"),
+    [
+        (["nobody@node1", "nobody@node2"], [], "Permission denied"),
+        (
+            ["node1", "node2"],
+            ["-o", "UserKnownHostsFile=/dev/null"],
+            "Host key verification failed",
+        ),
+        (["node1", "node9.invalid"], ["-o", "HostKeyAlias=node2"], "Host key verification failed"),
+        (["node1:1", "node2:1"], [], "Connection refused"),
+    ],
+    ids=["user", "unknown", "another", "port"],
+)
+async def test_hosts_that_refuse_are_an_error_at_once(
+    rig: SSHRig, hosts: list[str], options: list[str], why: str
+) -> None:
+    text = await refusal(rig, rig.engine(hosts=hosts, ssh=options))
+    assert why in text
+    assert all(host in text for host in hosts)
+    assert f"ssh -F {rig.machines.ssh[2]}" in text
+    assert "tests.rig.fake_agent" in text
+
+
+@pytest.mark.process
+@pytest.mark.server
+async def test_hosts_that_do_not_answer_are_an_error_after_the_deadline(rig: SSHRig) -> None:
+    for node in rig.machines.all:
+        node.drop()
+    try:
+        text = await refusal(rig, rig.engine(answer_s=4.0, hosts=rig.machines.names))
+    finally:
+        for node in rig.machines.all:
+            node.heal()
+    assert [f"node{n}" in text for n in (1, 2, 3)] == [True] * 3
+    assert "Connection timed out" in text
+
+
+@pytest.mark.process
+@pytest.mark.server
+async def test_a_host_that_falls_silent_during_the_start_is_an_error(rig: SSHRig) -> None:
+    """The deadline is holdfast's, because ssh waits for a shell that has not ended."""
+    node = rig.machines[0]
+    (node.disk / ".bashrc").write_text("echo mounting home; read line\n")
+    try:
+        text = await refusal(rig, rig.engine(hosts=["node1"], answer_s=4.0))
+    finally:
+        (node.disk / ".bashrc").unlink()
+    assert "no agent has started within 4 s" in text
+    assert "mounting home" in text
+
+
+@pytest.mark.process
+@pytest.mark.server
+async def test_a_host_that_refuses_is_tried_until_it_comes_back(rig: SSHRig) -> None:
+    node = rig.machines[1]
+    node.kill_all()
+    engine = rig.engine(hosts=["node1", "node2"])
+    async with running(rig, engine) as host:
+        engine.want("ssh", 2)
+        await host.agents(1)
+        await host.until(lambda: len(host.causes) >= 3)
+        (told,) = host.told
+        assert told.startswith("node2")
+        assert "Connection refused" in told
+        node.boot()
+        await host.agents(2)
+        assert host.told == [told, ""]
+        assert not host.refusal
+
+
+@pytest.mark.process
+@pytest.mark.server
+@pytest.mark.parametrize("how", ["unplug", "drop", "power_off"])
+async def test_a_host_that_is_cut_off_is_lost_and_used_again(rig: SSHRig, how: str) -> None:
+    node = rig.machines[0]
+    alive = ["-o", "ServerAliveInterval=1", "-o", "ServerAliveCountMax=1"]
+    engine = rig.engine(hosts=["node1"], ssh=alive, answer_s=4.0)
+    async with running(rig, engine) as host:
+        engine.want("ssh", 1)
+        (link,) = await host.agents(1)
+        getattr(node, how)()
+        await host.until(lambda: bool(host.causes))
+        assert "node1" in host.causes[link.facts["ticket"]]
+        assert "not responding" in host.causes[link.facts["ticket"]]
+        if how == "power_off":
+            node.boot()
+        else:
+            node.heal()
+        (again,) = await host.agents(1)
+        assert again.facts["pid"] != link.facts["pid"]
+        assert not host.refusal
+    if how != "power_off":
+        # Its sshd never heard of the end of the connection: here nothing beats over it.
+        os.kill(link.facts["pid"], signal.SIGKILL)
+
+
+def _another_python() -> str:
+    """The path of a Python of another version, or ""."""
+    besides = Path(sys.base_prefix).parent.glob("3.1[1-9]*/bin/python3")  # pyenv
+    for name in ("python3.11", "python3.12", "python3.13", *map(str, sorted(besides))):
+        command = [name, "-c", "import sys; print(sys.executable, sys.version_info[1])"]
+        with suppress(OSError, subprocess.CalledProcessError):
+            path, minor = subprocess.check_output(
+                command, text=True, timeout=30, stderr=subprocess.DEVNULL
+            ).split()
+            if int(minor) != sys.version_info[1]:
+                return path
+    return ""
+
+
+@pytest.mark.process
+@pytest.mark.server
+async def test_a_host_may_have_another_python(rig: SSHRig) -> None:
+    """The engine starts it; the controller refuses it by name."""
+    python = _another_python()
+    if not python:
+        pytest.skip("this machine has no second Python")
+    engine = rig.engine(
+        hosts=["node1"], python=["env", f"PYTHONPATH={ROOT}:{ROOT / 'src'}", python]
+    )
+    async with running(rig, engine) as host:
+        engine.want("ssh", 1)
+        (link,) = await host.agents(1)
+        assert link.facts["version"] != list(sys.version_info[:2])
+
+
+@pytest.mark.process
+@pytest.mark.server
+def test_agents_and_their_ssh_end_with_a_script_that_is_killed(rig: SSHRig) -> None:
+    """Also the ssh to a host that does not answer, which knows of no end of its stdin."""
+    machines = rig.machines
+    machines[1].drop()
+    try:
+        given = json.dumps([["node1", "node2"], machines.ssh, 1])
+        with subprocess.Popen(
+            [sys.executable, "-m", "tests.rig.engine_script", given],
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as script:
+            assert script.stdout is not None
+            ours, agents = (json.loads(script.stdout.readline()) for _ in range(2))
+            assert (len(ours), len(agents)) == (2, 1)
+            script.kill()
+        for pid in (*ours, *agents):
+            wait_for_end(pid)
+    finally:
+        machines[1].heal()
+
+
+async def test_without_ssh_here_there_is_an_error_that_says_so() -> None:
+    engine = SSHEngine(["node1"], ssh=["no-such-ssh", "-v"])
+    async with fake_host() as host:
+        with pytest.raises(EngineFailed, match="`no-such-ssh -v` is not here, so node1 cannot"):
+            await engine.open(host)
