@@ -39,6 +39,14 @@ ENDLESS = {
     ): "of a thread that sends a line before this one",
     ("experiment/worker/stop_orders.py", "_repeating"): "of timers that were cancelled",
     ("experiment/records/journal_writer.py", "sync"): "the sync has the disk's deadline",
+    (
+        "runtime/engines/agent_job.py",
+        "run",
+    ): "an agent lives as long as its run, or its task's process",
+    (
+        "runtime/engines/agent_job.py",
+        "wait",
+    ): "likewise, and `end` and `kill` have ordered its end",
     ("runtime/process_exits.py", "wait"): "in a daemon thread that Python does not wait for",
     ("runtime/tasks.py", "until"): "what it waits for has one, or ends with the run",
     ("syncer/stores/owned_store.py", "close"): "of a task that was cancelled",
