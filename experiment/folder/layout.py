@@ -21,6 +21,8 @@ POLICY_LOG = "pbt_global.txt"
 POLICY_LOG_PREFIX, POLICY_LOG_SUFFIX = "pbt_policy_", ".txt"
 MIRROR_OF = ".mirror-of"
 STAGING = ".staging"
+# The experiment's tree in the scratch folder of an agent.
+ON_NODE = "experiment"
 HEAD = "head.json"
 SNAPSHOT_PREFIX = "experiment_state-"
 VARIANTS_PREFIX = "basic-variant-state-"

@@ -11,30 +11,58 @@ from holdfast.syncer.errors import StorageUnavailable
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, checkpoint_number
 from holdfast.trial.trial import Trial, TrialSpec
 
+# The names of answers that are not "fetched".
+_ANSWERS = {"find": "found", "copy": "copied"}
+
 
 class StorageQuestions:
-    """Each question waits as long as the uploader tries: `SyncConfig.sync_timeout` without
-    progress."""
+    """Each question waits as long as the keeper tries: `SyncConfig.sync_timeout` without
+    progress. A question without a node goes to the owner, at the controller."""
 
-    def __init__(self, send: Callable[[Message], None]) -> None:
-        """`send` sends a message to the uploader."""
+    def __init__(self, send: Callable[[str, Message], None]) -> None:
+        """`send` sends a message to the keeper of a node, "" for the owner."""
         self._send = send
-        self._asked: dict[str, tuple[Message, asyncio.Future[Any]]] = {}
+        self._asked: dict[tuple[str, str], tuple[Message, asyncio.Future[Any]]] = {}
 
-    def ask_again(self) -> None:
-        """Repeat all questions, because a new uploader has replaced the previous one."""
-        for order, _ in self._asked.values():
-            self._send(order)
+    def ask_again(self, node: str = "") -> None:
+        """Repeat all questions to a keeper that has replaced the previous one."""
+        for (asked, _), (order, _) in self._asked.items():
+            if asked == node:
+                self._send(node, order)
 
-    async def fetch(self, spec: TrialSpec, record: CheckpointRecord) -> str:
+    def fail(self, node: str, why: str) -> None:
+        """The node is lost: its keeper answers no question any more."""
+        for asked, ticket in list(self._asked):
+            if asked == node:
+                self.answer("unanswered", ticket, why, node)
+
+    async def fetch(self, spec: TrialSpec, record: CheckpointRecord, node: str = "") -> str:
         """Download a checkpoint. Returns why it is lost, "" if it is not.
 
         Raises StorageUnavailable if storage does not answer.
         """
         ticket = f"{spec.trial_id}/{record.index}"
-        folder = f"{spec.dirname}/{record.dirname}"
-        problem: str = await self._answered(ticket, ["fetch", ticket, folder])
+        problem: str = await self._answered(ticket, ["fetch", ticket, _folder(spec, record)], node)
         return problem
+
+    async def have(self, spec: TrialSpec, record: CheckpointRecord, node: str) -> str:
+        """Why a checkpoint cannot be used on the node; "" if it is there and whole.
+
+        Raises StorageUnavailable if the node does not answer.
+        """
+        ticket = f"{spec.trial_id}/{record.index}, here"
+        order = ["have", ticket, _folder(spec, record), record.committed]
+        problem: str = await self._answered(ticket, order, node)
+        return problem
+
+    async def copy(self, source: str, target: str, node: str) -> tuple[int, int]:
+        """Copy a checkpoint's folder on the node. Returns its files and bytes.
+
+        Raises StorageUnavailable if it cannot be copied.
+        """
+        ticket = f"copy to {target}"
+        files, size = await self._answered(ticket, ["copy", ticket, source, target], node)
+        return files, size
 
     async def find(self, trial: Trial) -> list[CheckpointRecord]:
         """The complete checkpoints in storage that are newer than those in the records, newest
@@ -60,26 +88,43 @@ class StorageQuestions:
             if (index := checkpoint_number(name)) is not None
         ]
 
-    async def bring(self, spec: TrialSpec) -> None:
+    async def bring(self, spec: TrialSpec, node: str = "") -> None:
         """Download the files that the trial wrote on another machine.
 
         Raises StorageUnavailable if storage does not answer.
         """
         ticket = f"artifacts of {spec.trial_id}"
-        await self._answered(ticket, ["bring", ticket, spec.dirname])
+        await self._answered(ticket, ["bring", ticket, spec.dirname], node)
 
-    async def _answered(self, ticket: str, order: Message) -> Any:
+    async def _answered(self, ticket: str, order: Message, node: str = "") -> Any:
         """The answer to an order. Several callers may wait for the same one: clones of one
         checkpoint, and its own trial."""
-        if ticket not in self._asked:
-            self._asked[ticket] = (order, asyncio.get_running_loop().create_future())
-            self._send(order)
-        answer = await asyncio.shield(self._asked[ticket][1])
+        answer = await asyncio.shield(self.ask(ticket, order, node))
         if isinstance(answer, StorageUnavailable):
             raise answer
         return answer
 
-    def answer(self, ticket: str, answer: Any) -> None:
-        _, asked = self._asked.pop(ticket, (None, None))
-        if asked is not None:
-            asked.set_result(answer)
+    def ask(self, ticket: str, order: Message, node: str = "") -> asyncio.Future[Any]:
+        """Ask, unless the same is asked already. The answer may be a StorageUnavailable."""
+        if (node, ticket) not in self._asked:
+            self._asked[node, ticket] = (order, asyncio.get_running_loop().create_future())
+            self._send(node, order)
+        return self._asked[node, ticket][1]
+
+    def answer(self, name: str, ticket: str, answer: Any, node: str = "") -> None:
+        """Take the answer of this name. One that nobody asked for is ignored. Raises ValueError
+        if it answers another question."""
+        if (node, ticket) not in self._asked:
+            return
+        order, asked = self._asked[node, ticket]
+        if name not in (_ANSWERS.get(order[0], "fetched"), "unanswered"):
+            raise ValueError(f"{name} does not answer {order[0]}")
+        del self._asked[node, ticket]
+        if name == "unanswered":
+            where = f"node {node}" if node else "the storage"
+            answer = StorageUnavailable("ask", where, answer)
+        asked.set_result(answer)
+
+
+def _folder(spec: TrialSpec, record: CheckpointRecord) -> str:
+    return f"{spec.dirname}/{record.dirname}"

@@ -4,62 +4,36 @@ answers."""
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Any
 
-from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.host import UploadsHost
+from holdfast.experiment.uploads.keeper_routes import KeeperRoutes
+from holdfast.experiment.uploads.node_keepers import NodeKeepers, NodeTransport
 from holdfast.experiment.uploads.publishing import Publishing
-from holdfast.experiment.uploads.questions import StorageQuestions
+from holdfast.experiment.uploads.waiting import Caller, WaitingCheckpoints
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
-from holdfast.syncer.errors import StorageUnavailable
 from holdfast.syncer.journal.journal import Position
-from holdfast.trial.checkpoint import (
-    CheckpointRecord,
-    checkpoint_dirname,
-)
+from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.trial import Trial, TrialSpec
 
-# While this many checkpoints wait, report() returns only when another one is uploaded.
-BACKLOG = 64
 _SHOWN_LEFT = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitingCheckpoint:
-    """A checkpoint that the uploader has not committed yet; `since` is when it was ordered."""
-
-    since: float
-    files: int
-    size_bytes: int
-    folder: str
-    order: Message
-
-    @property
-    def trial_folder(self) -> str:
-        return self.folder.rpartition("/")[0]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Caller:
-    """A `report()` that returns once its checkpoint is in storage, or raises."""
-
-    answer: Callable[[], None]
-    refuse: Callable[[str], None]
-
-
 class Uploads:
-    """Sends the uploader its orders, and turns its answers into events and messages.
+    """Sends the keepers their orders, and turns their answers into events and messages.
 
-    Everything that an uploader has not answered is repeated to the one that replaces it.
+    The uploader owns the storage. A checkpoint that lies on a node is the business of that node's
+    keeper (`nodes`); if the node is lost, the uploader looks for it in storage. Everything that a
+    keeper has not answered is repeated to the one that replaces it.
     """
 
     def __init__(
@@ -71,8 +45,11 @@ class Uploads:
         sync: SyncConfig,
         begins: int,
         is_remote: bool,
+        transport: NodeTransport | None = None,
+        where: str = "",
     ) -> None:
-        """`begins` is the journal's segment in which the experiment begins."""
+        """`begins` is the journal's segment in which the experiment begins. `transport` reaches
+        the nodes, None on one machine; `where` names the storage in messages."""
         self._uploader = uploader
         self._journal_writer = journal_writer
         self._host = host
@@ -80,16 +57,18 @@ class Uploads:
         self.is_remote = is_remote
         self._sync_period_s = sync.sync_period
         self._loop = asyncio.get_running_loop()
-        self._waiting: dict[tuple[str, int], WaitingCheckpoint] = {}
-        self._held: deque[Callable[[], None]] = deque()
-        self._callers: dict[tuple[str, int], Caller] = {}
-        self.questions = StorageQuestions(uploader.send)
+        self.nodes = NodeKeepers(transport, host=host, where=where)
+        self._waiting = WaitingCheckpoints(host.warn)
+        self.routes = KeeperRoutes(
+            self.nodes, self._waiting, to_owner=uploader.send, heard=self.on_uploader
+        )
+        self.questions = self.routes.questions
         self._publishing = Publishing(
             journal_writer,
-            send=uploader.send,
+            send=self._order_publishing,
             begins=begins,
             sync=sync,
-            is_timed=is_remote,
+            is_timed=is_remote or self.nodes.has_nodes,
         )
         self.brings_artifacts = sync.restore_artifacts and is_remote
         self._upload: UploadProgress | None = None
@@ -99,23 +78,14 @@ class Uploads:
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
         # Done once this run owns the storage.
         self.opened: asyncio.Future[None] = self._loop.create_future()
-        self._idle: asyncio.Future[None] = self._loop.create_future()
-        self._idle.set_result(None)
-        self._told_backlog = False
 
     @property
     def has_backlog(self) -> bool:
-        return len(self._waiting) >= BACKLOG
+        return self._waiting.has_backlog
 
     def hold(self, answer: Callable[[], None]) -> None:
         """Call `answer` when the backlog is shorter. This slows reports down."""
-        if not self._told_backlog:
-            self._told_backlog = True
-            self._host.warn(
-                f"{len(self._waiting)} checkpoints are waiting for upload. report() blocks until "
-                f"one is uploaded"
-            )
-        self._held.append(answer)
+        self._waiting.hold(answer)
 
     def hold_until_kept(
         self,
@@ -125,14 +95,15 @@ class Uploads:
         refuse: Callable[[str], None],
     ) -> None:
         """Call `answer` once the checkpoint is in storage, or `refuse` if it cannot be."""
-        self._callers[trial_id, index] = Caller(answer=answer, refuse=refuse)
+        caller = Caller(answer=answer, refuse=refuse)
+        self._waiting.hold_until_kept((trial_id, index), caller)
 
     def age(self, now: float) -> StorageAge | None:
         """The data that is not in storage yet; None if nothing waits, as always with local
         storage."""
         if not self.is_remote:
             return StorageAge(trouble=self._trouble) if self._trouble else None
-        waiting = list(self._waiting.values())  # in one step, because another thread may call this
+        waiting = self._waiting.all()  # in one step, because another thread may call this
         oldest = min((item.since for item in waiting), default=now)
         oldest = min(oldest, self._publishing.published_at)
         if oldest >= now and not self._trouble and self._upload is None:
@@ -148,34 +119,19 @@ class Uploads:
         )
 
     def commit(self, spec: TrialSpec, record: CheckpointRecord) -> None:
-        key = (spec.trial_id, record.index)
-        if key not in self._waiting:
-            if self._idle.done():
-                self._idle = self._loop.create_future()
-            folder = f"{spec.dirname}/{record.dirname}"
-            order = [
-                "seal" if record.stays_here else "commit",
-                spec.trial_id,
-                record.index,
-                folder,
-                record.iteration,
-                record.time_total_s,
-            ]
-            self._waiting[key] = WaitingCheckpoint(
-                since=wall_time(),
-                files=record.files,
-                size_bytes=record.size_bytes,
-                folder=folder,
-                order=order,
-            )
-            self._uploader.send(order)
+        if (spec.trial_id, record.index) not in self._waiting:
+            self.routes.commit(spec, record, since=wall_time())
+
+    async def committed(self, spec: TrialSpec, record: CheckpointRecord) -> None:
+        """Wait until the checkpoint does not wait any more for its keeper."""
+        await self._waiting.done((spec.trial_id, record.index))
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         """Delete a checkpoint once the journal on the disk no longer names it.
 
         Otherwise a power cut could bring its record back.
         """
-        self._done_with(spec.trial_id, record.index)
+        self._waiting.done_with((spec.trial_id, record.index))
         self._discard(spec, [record.dirname])
 
     def discard_superseded(self, trial: Trial, kept: Collection[int]) -> None:
@@ -185,14 +141,23 @@ class Uploads:
             self._discard(trial.spec, map(checkpoint_dirname, gone))
 
     def _discard(self, spec: TrialSpec, checkpoints: Iterable[str]) -> None:
-        order = ["discard", spec.trial_id, [f"{spec.dirname}/{name}" for name in checkpoints]]
-        self._journal_writer.when_durable(lambda: self._uploader.send(order))
+        folders = [f"{spec.dirname}/{name}" for name in checkpoints]
+        discard = partial(self.routes.discard, spec.trial_id, folders)
+        self._journal_writer.when_durable(discard)
+
+    def _order_publishing(self, message: Message) -> None:
+        """Send an order of `Publishing`. Nodes upload the output of their trials with each
+        publication."""
+        match message:
+            case ["artifacts", folders]:
+                self.nodes.mirror(folders, artifacts=True)
+            case _:
+                self.nodes.mirror(None, artifacts=False)
+        self._uploader.send(message)
 
     def resend_state(self) -> None:
         """Repeat the waiting orders for an uploader that replaces one that died."""
-        for item in self._waiting.values():
-            self._uploader.send(item.order)
-        self.questions.ask_again()
+        self.routes.repeat()
         self._upload = None
         self._publishing.order_again()
         if self._close_order is not None:
@@ -202,7 +167,7 @@ class Uploads:
         match message:
             case ["committed", str(trial_id), int(index)]:
                 waiting = self._waiting.get((trial_id, index))
-                self._done_with(trial_id, index)
+                self._waiting.done_with((trial_id, index))
                 self._trouble = ""
                 self._host.post(Committed(trial_id=trial_id, index=index))
                 self._publishing.committed(None if waiting is None else waiting.trial_folder)
@@ -216,9 +181,8 @@ class Uploads:
                 self._host.warn(f"storage: {text}")
             case ["uncommitted", str(trial_id), int(index), str(text)]:
                 # Do not wait for it: it is on this disk, and a restore orders it again.
-                self._done_with(
-                    trial_id,
-                    index,
+                self._waiting.done_with(
+                    (trial_id, index),
                     f"the checkpoint is on this machine and not in storage: {text}",
                 )
                 self._trouble = text
@@ -228,7 +192,7 @@ class Uploads:
                     "loss",
                 )
             case ["lost", str(trial_id), int(index), str(text)]:
-                self._done_with(trial_id, index, text)
+                self._waiting.done_with((trial_id, index), text)
                 self._host.lose(trial_id, index, text)
             case ["failed", str(what), str(text)]:
                 self._trouble = text
@@ -241,10 +205,12 @@ class Uploads:
                 )
             case ["left", list(lines)]:
                 self._host.warn(_left(lines))
-            case ["fetched", str(ticket), str(answer)] | ["found", str(ticket), list(answer)]:
-                self.questions.answer(ticket, answer)
-            case ["unanswered", str(ticket), str(text)]:
-                self.questions.answer(ticket, StorageUnavailable("ask", "the storage", text))
+            case [
+                "fetched" | "found" | "unanswered" as name,
+                str(ticket),
+                str() | list() as answer,
+            ]:
+                self.questions.answer(name, ticket, answer)
             case ["warning", str(text)]:
                 self._host.warn(text)
             case ["progress", int(files), int(total), int(done_bytes), int(total_bytes)]:
@@ -261,19 +227,6 @@ class Uploads:
             case _:
                 raise ValueError(f"not a message of the uploader: {message!r:.100}")
 
-    def _done_with(self, trial_id: str, index: int, problem: str = "") -> None:
-        """Remove a waiting checkpoint. Answers its report, and reports behind a backlog."""
-        self._waiting.pop((trial_id, index), None)
-        caller = self._callers.pop((trial_id, index), None)
-        if caller is not None and problem:
-            caller.refuse(problem)
-        elif caller is not None:
-            caller.answer()
-        if not self._waiting and not self._idle.done():
-            self._idle.set_result(None)
-        while self._held and not self.has_backlog:
-            self._held.popleft()()
-
     def publish(self) -> None:
         """Publish the records so far, with the artifacts of all trials."""
         self._publishing.publish()
@@ -284,9 +237,15 @@ class Uploads:
     async def drain(self, deadline_s: float, *, is_patient: bool = False) -> None:
         """Wait until every checkpoint is committed, at most `deadline_s`, or if `is_patient` at
         most `deadline_s` without progress."""
-        while self._held:
-            self._held.popleft()()
-        await self._wait_for([self._idle, self._uploader.ended], deadline_s, is_patient)
+        self._waiting.let_go()
+        await self._wait_for([self._waiting.idle, self._uploader.ended], deadline_s, is_patient)
+
+    async def close_nodes(self, deadline_s: float, *, is_patient: bool = False) -> None:
+        """Finish the orders of nodes, and upload their trials' files. `close` returns what is not
+        in storage. The owner publishes after it."""
+        self.nodes.mirror(None, artifacts=True)
+        over = self.nodes.close(["close", deadline_s, is_patient])
+        await self._wait_for([over], deadline_s + 5, is_patient)
 
     async def _wait_for(
         self, ends: list[asyncio.Future[Any]], deadline_s: float, is_patient: bool
@@ -301,7 +260,7 @@ class Uploads:
 
     def waiting(self) -> list[str]:
         """The folders of checkpoints that are not committed yet."""
-        return [item.folder for item in self._waiting.values()]
+        return [item.folder for item in self._waiting.all()]
 
     async def abandon(self) -> None:
         """End the uploader at once, and leave storage as it is."""
@@ -325,7 +284,7 @@ class Uploads:
         else:
             failed = [f"the uploader had not finished after {deadline_s + 5:g} s"]
         await self._uploader.close()
-        return failed
+        return [*self.nodes.unsaved(), *failed]
 
 
 def _left(lines: list[str]) -> str:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
@@ -18,9 +16,10 @@ from holdfast.scheduler.effects import Launch
 from holdfast.scheduler.events import Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import restarts
-from holdfast.syncer.checkpoint.staging import Staged, copy_tree
+from holdfast.syncer.checkpoint.clone import copy_checkpoint, put_in_place
+from holdfast.syncer.checkpoint.staging import Staged
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.durable import remove_tree, unique
+from holdfast.syncer.files.durable import unique
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
 from holdfast.trial.trial import Origin, Trial, TrialSpec
 
@@ -111,8 +110,8 @@ class StartCheckpoints:
             raise CannotClone(problem)
         index = trial.next_checkpoint
         original = self._layout.checkpoint(source, origin.checkpoint)
-        staging = self._layout.staging(trial.spec)
-        copy, staged = await threads.call(lambda: copy_checkpoint(original, staging))
+        copy = self._layout.staging(trial.spec) / unique()
+        staged = await threads.call(lambda: copy_checkpoint(original, copy))
         put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))
         await self._bring_what_is_missing(trial)
         return record_of(origin.checkpoint, staged, index=index, attempt=attempt)
@@ -175,27 +174,6 @@ def _naming(what: str) -> Iterator[None]:
         yield
     except Exception as error:  # only this trial is concerned
         raise CannotPrepare(what, error) from error
-
-
-def copy_checkpoint(source: Path, staging_root: Path) -> tuple[Path, Staged]:
-    """Copy a checkpoint's files to a new directory; they share blocks if the file system can.
-
-    Raises StorageError or OSError, and then leaves nothing.
-    """
-    copy = staging_root / unique()
-    staging_root.mkdir(parents=True, exist_ok=True)
-    try:
-        return copy, copy_tree(source, copy)
-    except BaseException:
-        remove_tree(copy)
-        raise
-
-
-def put_in_place(copy: Path, target: Path) -> None:
-    """Move the copy to `target`, replacing what an attempt left there without a report. Raises
-    OSError."""
-    remove_tree(target)
-    os.rename(copy, target)
 
 
 def record_of(

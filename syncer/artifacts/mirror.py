@@ -89,9 +89,10 @@ class Mirror:
             index = FolderIndex("")
         self._indexes = {"": index}
 
-    async def send_records(self) -> None:
-        """Upload changed records. Raises StorageError."""
-        await self._send("records", None)
+    async def send_records(self, trials: Sequence[str] | None = None) -> None:
+        """Upload changed records, of all folders or of the trials in these. Raises
+        StorageError."""
+        await self._send("records", trials)
 
     async def send_artifacts(self, trials: Sequence[str] | None) -> int:
         """Upload the artifacts of the trials in these folders (None: all); return the number of

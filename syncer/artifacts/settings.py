@@ -26,6 +26,10 @@ class UploaderSettings:
     nor are a trial's checkpoints (folders with `is_checkpoint(name)`). `disk_deadline_s` is how
     long a call may wait for the disk, 0 for no deadline. `claimed` is the claim that an earlier
     uploader of this incarnation made, None if there is none.
+
+    `node` names the node whose keeper this is; "" for the owner, the controller's. A node's keeper
+    has the storage and the claim of the owner. `shared` is the owner's tree as nodes see it, if
+    that tree is the storage: nodes write there, so the owner claims it.
     """
 
     root: Path
@@ -43,6 +47,8 @@ class UploaderSettings:
     timeout_s: float = 1800.0
     disk_deadline_s: float = 0.0
     claimed: Claim | None = None
+    node: str = ""
+    shared: Location | None = None
 
     def is_ours(self, key: str, *, is_folder: bool) -> bool:
         """Whether the file or folder is uploaded in another way, or is for holdfast only."""
@@ -55,4 +61,6 @@ class UploaderSettings:
             return False
         if name in (*self.private_inside, INDEX_NAME, LISTING_NAME):
             return True
+        if self.node and self.is_remade(key):
+            return True  # the controller writes the records, from the journal
         return is_folder and self.is_checkpoint(name)

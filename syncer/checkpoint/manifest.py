@@ -13,6 +13,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
@@ -220,6 +221,21 @@ def verify(directory: str | os.PathLike[str], *, deep: bool = False) -> Manifest
     manifest = load(directory)
     check(directory, manifest, deep=deep)
     return manifest
+
+
+def changed(directory: Path, *, committed: bool) -> str:
+    """Why the bytes differ from those that were committed; "" if they do not. Reads every file.
+
+    A checkpoint that was staged and not committed has no manifest yet, and nothing to compare
+    with. Raises StorageError or OSError if the files cannot be read.
+    """
+    try:
+        verify(directory, deep=True)
+    except NotStored as error:
+        return str(error) if committed or not directory.is_dir() else ""
+    except (ManifestMismatch, FileNotFoundError) as error:
+        return str(error)
+    return ""
 
 
 def check(directory: str | os.PathLike[str], manifest: Manifest, *, deep: bool = False) -> None:

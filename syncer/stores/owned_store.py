@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast.syncer.errors import AlreadyStored, NotStored, StorageError, StorageUnavailable
-from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.files.durable import is_leftover, unique
 from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.plain_files import read_object
@@ -22,6 +22,8 @@ from holdfast.syncer.stores.store import ObjectInfo, PutResult, PutsBatches, Sto
 _LOOK_S = 1.0
 # After this time the next look begins in the background; writes still rely on the last one.
 _AHEAD_S = 0.7
+# Tokens of nodes in the folder of the claims.
+_TOKEN = "seen-"
 # The largest number of small files per call.
 _BATCH = 16
 
@@ -72,7 +74,8 @@ class OwnedStore:
         """Claim the storage, unless this incarnation has already claimed it. Raises ClaimLost."""
         if self.claimed is not None:
             return
-        newest = Claim.newest(await self._claim_keys())
+        keys = await self._claim_keys()
+        newest = Claim.newest(keys)
         claim = Claim(1 if newest is None else newest.number + 1)
         try:
             await self._store.put(claim.key, self._experiment_id.encode(), create_only=True)
@@ -83,6 +86,9 @@ class OwnedStore:
         if claim.key not in await self._claim_keys():
             raise unconfirmed(claim.key)
         self.claimed = claim
+        # Tokens that an earlier incarnation did not take.
+        if tokens := [key for key in keys if key.startswith(f"{CLAIMS}/{_TOKEN}")]:
+            await self._store.delete(tokens)
         self.is_new = claim.number == 1
         if self.is_new:
             found = await self._store.list(leftovers=True)
@@ -90,6 +96,23 @@ class OwnedStore:
 
     async def _claim_keys(self) -> list[str]:
         return [entry.key for entry in await self._store.list(CLAIMS)]
+
+    async def put_token(self) -> tuple[str, str]:
+        """Put an object next to the claim, which shows another machine that this one writes to the
+        same storage. Returns its key and its content. Raises ClaimLost, or StorageUnavailable if
+        the claim is not there."""
+        await self._look()
+        key, content = f"{CLAIMS}/{_TOKEN}{unique()}", unique()
+        await self._store.put(key, content.encode(), create_only=True)
+        return key, content
+
+    async def take_token(self, key: str, content: str) -> None:
+        """Remove another machine's token. Raises NotStored if it is not there."""
+        if not key.startswith(f"{CLAIMS}/{_TOKEN}") or await self._store.read(key) != (
+            content.encode()
+        ):
+            raise NotStored("read", key, "this is not the token of the other machine")
+        await self._store.delete([key])
 
     async def check(self, *, at_once: bool = False) -> None:
         """Raise ClaimLost if a newer incarnation has claimed the storage. Looks once a second.

@@ -67,6 +67,24 @@ class Lanes:
         self._under_way[task] = what if is_needed else ""
         task.add_done_callback(lambda done: self._leave(lane, done))
 
+    def start_asked(self, ticket: str, what: str, ask: Callable[[], Awaitable[list[Any]]]) -> None:
+        """Start an order whose answer the start of a trial waits for, in a lane of its own."""
+        self.start(ticket, what, lambda: self._answer(ticket, ask))
+
+    async def _answer(self, ticket: str, ask: Callable[[], Awaitable[list[Any]]]) -> None:
+        """Send the answer, or that storage has not answered, or that another incarnation owns it.
+
+        Storage may have a checkpoint, without which the trial would repeat epochs unnecessarily,
+        or artifacts, which the trial would create anew and then replace in storage.
+        """
+        try:
+            answer = await ask()
+        except Exception as error:
+            is_lost = isinstance(innermost(error), ClaimLost)
+            answer = ["refused"] if is_lost else ["unanswered", ticket]
+            answer.append(reason_of(error))
+        self._send(answer)
+
     async def settle(self, until: float, is_busy: Callable[[], bool]) -> None:
         """Wait while `is_busy()`, at most until the time `until`."""
         loop = asyncio.get_running_loop()

@@ -1,41 +1,25 @@
-"""The uploader: hashes, fsyncs, uploads and removes checkpoints, behind the reports.
+"""The uploader, the keeper of the controller's tree. It owns the storage: it claims it, publishes
+the records there, and removes what no record names.
 
-A checkpoint is committed when its manifest is written. All its files were then forced to the disk
-and, with remote storage, confirmed by the storage.
+The keepers of nodes (`node_keeper.py`) use its claim.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.syncer.artifacts.mirror import Mirror
-from holdfast.syncer.artifacts.restore_artifacts import restore_artifacts
 from holdfast.syncer.artifacts.settings import UploaderSettings
-from holdfast.syncer.checkpoint import manifest
-from holdfast.syncer.checkpoint.manifest import Manifest, TrialProgress
-from holdfast.syncer.checkpoint.removals import LocalRemovals, StoredRemovals
-from holdfast.syncer.checkpoint.shared_copy import remove_unread
-from holdfast.syncer.checkpoint.upload import CommittedFiles, Upload
-from holdfast.syncer.errors import (
-    ManifestMismatch,
-    NotStored,
-    StorageError,
-    os_errors,
-)
-from holdfast.syncer.files import threads
-from holdfast.syncer.files.durable import TEMPORARY, fsync_dir, remove_tree, unique
-from holdfast.syncer.files.tree import MANIFEST_NAME
-from holdfast.syncer.files.unforced import BytesLost
+from holdfast.syncer.checkpoint.removals import StoredRemovals
+from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.owned_store import OwnedStore
-from holdfast.syncer.stores.retry import Furthest, StorageRetry
-from holdfast.syncer.stores.store import check_key
+from holdfast.syncer.uploader.keeper import Keeper
 from holdfast.syncer.uploader.publication import Publication
 
 _CONTESTABLE = (
@@ -44,35 +28,25 @@ _CONTESTABLE = (
 )
 
 _TIDY_S = 5.0
-# One per core for hashing, and a few more that wait for the disk.
-_SEALED_AT_ONCE = min(32, (os.cpu_count() or 1) + 4)
 
 
-class Uploader:
+class Uploader(Keeper):
     """Performs orders; each method performs one kind."""
 
     def __init__(self, settings: UploaderSettings, tell: Callable[[list[Any]], None]) -> None:
-        where = settings.storage.public if settings.storage else str(settings.root)
-        self._settings = settings
-        self._tell = tell
-        self._retry = StorageRetry(
-            timeout_s=settings.timeout_s,
-            where=where,
-            tell=lambda text: tell(["trouble", text]),
-            moving=lambda: tell(["moving"]),
-        )
-        self._has_told_refusal = False
-        self._here = LocalRemovals(settings.root, self._tell_refusal)
-        self._storage: OwnedStore | None = None
-        if settings.storage is not None:
-            self._storage = OwnedStore(
-                settings.storage.open_store(),
-                where=where,
+        super().__init__(settings, tell)
+        self._pending_removal: list[str] = []
+        # The storage as nodes see it, which has the claim.
+        self._claims = self._storage
+        if self._storage is None and settings.shared is not None:
+            self._claims = OwnedStore(
+                settings.shared.open_store(),
+                where=settings.shared.public,
                 experiment_id=settings.experiment_id,
                 parallel=settings.parallel,
                 claimed=settings.claimed,
             )
-            self._mirror = Mirror(settings, self._storage, self._retry, tell)
+        if settings.storage is not None and self._storage is not None:
             self._publication = Publication(settings, self._storage, self._retry, self._mirror)
             there = settings.storage.local_path
             self._there = StoredRemovals(
@@ -81,20 +55,15 @@ class Uploader:
                 timeout_s=settings.timeout_s,
                 refused=self._tell_refusal,
             )
-        self._committed = CommittedFiles()
-        self._sealing = asyncio.Semaphore(_SEALED_AT_ONCE)
-        self._pending_removal: list[str] = []
-
-    @property
-    def unfinished(self) -> dict[str, str]:
-        """The operations that are not done yet, with their reasons."""
-        return self._retry.unfinished
 
     async def open(self) -> Claim | None:
-        """Claim the storage, and return the claim; None if the local tree is the storage."""
-        if self._storage is None:
+        """Claim the storage, and return the claim; None if the local tree is the storage, and no
+        node writes to it."""
+        if self._claims is None:
             return None
-        await self._retry.until_done("claim the storage", self._storage.claim)
+        await self._retry.until_done("claim the storage", self._claims.claim)
+        if self._storage is None:
+            return self._claims.claimed
         if self._storage.is_contestable:
             self._tell(["warning", _CONTESTABLE.format(self._storage.where)])
         await self._retry.until_done("clean up the storage", self._storage.remove_leftovers)
@@ -105,82 +74,24 @@ class Uploader:
         await self._publication.read_published()
         return self._storage.claimed
 
-    async def commit(
-        self,
-        trial_id: str,
-        index: int,
-        folder: str,
-        *,
-        progress: TrialProgress | None = None,
-        uploads: bool = True,
-    ) -> None:
-        """Force a staged checkpoint to the disk, upload it if `uploads`, and report that. Its
-        manifest records the trial's `progress`.
-
-        If the checkpoint is missing here, as after a move to another machine, storage may have it.
-        """
-        directory, storage = self._settings.root / folder, self._storage
-        if not directory.exists():
-            try:
-                await self._retry.until_done(f"look for {folder}", lambda: self._look_for(folder))
-            except (NotStored, ManifestMismatch) as error:
-                self._tell(["lost", trial_id, index, f"{directory} is gone, and {error}"])
-            else:
-                self._tell(["committed", trial_id, index])
-            return
-        furthest = Furthest()
+    async def witness(self, key: str, content: str) -> str:
+        """Why a node's token is not in storage; "" if it is. Removes it. Raises StorageError."""
+        claims = self._claims
+        if claims is None:
+            return "this run has no storage that nodes could see"
         try:
-            # A thousand trials may save at once. Only a few checkpoints are read at a time, and
-            # the deadline of each begins then.
-            async with self._sealing:
-                written = await self._retry.until_done(
-                    f"commit {folder}",
-                    lambda: threads.call(lambda: self._seal(directory, progress, furthest)),
-                )
-        except BytesLost as error:
-            self._tell(["lost", trial_id, index, str(error)])
-            return
-        if storage is not None and uploads:
-            upload = Upload(
-                storage=storage,
-                committed=self._committed,
-                directory=directory,
-                folder=folder,
-                written=written,
+            await self._retry.until_done(
+                "look for a node's token", lambda: claims.take_token(key, content)
             )
-            await self._retry.until_done(f"upload {folder}", upload.perform)
-        self._tell(["committed", trial_id, index])
+        except NotStored as error:
+            return str(error)
+        return ""
 
-    def _seal(
-        self, directory: Path, progress: TrialProgress | None, furthest: Furthest
-    ) -> Manifest:
-        """Force the checkpoint's name to the disk, which staging has only renamed. Then hash the
-        files and force them to the disk, and write the manifest last."""
-        with os_errors("commit", str(directory)):
-            for above in (directory.parent, self._settings.root):
-                fsync_dir(above)
-        made = manifest.hash_directory(directory, on_file=furthest.reached)
-        return manifest.write(directory, made, progress=progress)
-
-    async def _look_for(self, folder: str) -> None:
-        """Raise NotStored or ManifestMismatch unless the checkpoint is complete in storage."""
-        storage, found = await self._committed_files(folder)
-        data = await storage.read(f"{folder}/{MANIFEST_NAME}")
-        sizes = {key.removeprefix(f"{folder}/"): size for key, size in found.items()}
-        if problems := Manifest.from_bytes(data, folder).differences(sizes):
-            raise ManifestMismatch(folder, problems)
-
-    async def _committed_files(self, folder: str) -> tuple[OwnedStore, dict[str, int]]:
-        """The storage, and the keys of a committed checkpoint there with sizes. Raises
-        NotStored."""
-        storage = self._storage
-        if storage is None:
-            raise NotStored("find", folder, "this experiment has no other storage")
-        found = await storage.sizes(folder)
-        if f"{folder}/{MANIFEST_NAME}" not in found:
-            await storage.check(at_once=True)
-            raise NotStored("find", folder, "it has no manifest, so it was never committed")
-        return storage, found
+    async def check_claim(self) -> None:
+        """Raise ClaimLost if another incarnation owns the storage."""
+        if self._claims is not None:
+            check = partial(self._claims.check, at_once=True)
+            await self._retry.until_done("check the claim", check)
 
     def mark_for_removal(self, folders: Sequence[str]) -> None:
         """Mark checkpoints for removal from storage, after a head that no longer names them is
@@ -193,11 +104,6 @@ class Uploader:
         pending, self._pending_removal = tuple(self._pending_removal), []
         return pending
 
-    async def discard(self, folders: Sequence[str] = ()) -> None:
-        """Remove superseded checkpoints here. Missing ones are fine, and one that a process reads
-        is removed later."""
-        await self._here.remove(folders)
-
     async def remove(self, folders: Sequence[str]) -> None:
         """Remove checkpoints from storage that no head there names. Raises ClaimLost."""
         if self._storage is not None:
@@ -206,7 +112,7 @@ class Uploader:
 
     async def tidy(self) -> None:
         """Retry the failed removals for the last time."""
-        await self._here.remove(at_last=True)
+        await super().tidy()
         if self._storage is not None:
             await self._there.remove(at_last=True)
 
@@ -214,71 +120,7 @@ class Uploader:
     def left(self) -> list[str]:
         """A line for each superseded checkpoint that remains, with the reason."""
         there = () if self._storage is None else self._there.left
-        return [*self._here.left, *there]
-
-    def _tell_refusal(self, where: str, why: str) -> None:
-        if not self._has_told_refusal:
-            self._has_told_refusal = True
-            self._tell(["stuck", where, why])
-
-    async def fetch(self, folder: str) -> None:
-        """Download a checkpoint from storage to the local tree.
-
-        Raises NotStored or ManifestMismatch if it is lost, another StorageError if the download
-        fails.
-        """
-        await self._retry.until_done(f"fetch {folder}", lambda: self._fetch(folder))
-
-    async def _fetch(self, folder: str) -> None:
-        storage, keys = await self._committed_files(folder)
-        target = self._settings.root / folder
-        partial = target.with_name(f"{TEMPORARY}{unique()}")
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for key in keys:
-                    name = check_key(key.removeprefix(f"{folder}/"))
-                    tasks.create_task(storage.download(key, partial / name))
-            await threads.call(lambda: _verify(partial))
-            await threads.call(lambda: remove_tree(target))
-            partial.rename(target)
-        finally:
-            await threads.call(lambda: remove_tree(partial))
-
-    async def find(self, trial_id: str, folder: str, first: str) -> list[list[Any]]:
-        """The trial's complete checkpoints in this folder of the storage, newest first, down to
-        the one named `first`: name, iteration, training time, number of files, bytes.
-
-        Skips those whose manifest does not say how far the trial had come. Raises StorageError.
-        """
-        return await self._retry.until_done(
-            f"look for checkpoints in {folder}", lambda: self._find(trial_id, folder, first)
-        )
-
-    async def _find(self, trial_id: str, folder: str, first: str) -> list[list[Any]]:
-        storage = self._storage
-        if storage is None:
-            return []
-        sizes: dict[str, dict[str, int]] = {}
-        for entry in await storage.list(folder):
-            name, _, inside = entry.key.removeprefix(f"{folder}/").partition("/")
-            is_wanted = self._settings.is_checkpoint(name) and _in_order(name) >= _in_order(first)
-            if inside and is_wanted:
-                sizes.setdefault(name, {})[inside] = entry.size
-        if not sizes:
-            await storage.check(at_once=True)  # it may be an empty mount point
-        found: list[list[Any]] = []
-        for name in sorted(sizes, key=_in_order, reverse=True):
-            try:
-                data = await storage.read(f"{folder}/{name}/{MANIFEST_NAME}")
-                made = Manifest.from_bytes(data, f"{folder}/{name}")
-            except (NotStored, ManifestMismatch):
-                continue
-            progress = made.progress
-            is_its = progress is not None and progress.trial_id == trial_id
-            if progress is not None and is_its and not made.differences(sizes[name]):
-                known = [name, progress.iteration, progress.time_total_s]
-                found.append([*known, len(made.files), made.total_bytes])
-        return found
+        return [*super().left, *there]
 
     async def publish(self, end: Position, begins: int) -> None:
         """Make everything in the journal before `end` visible in storage.
@@ -294,37 +136,12 @@ class Uploader:
         of files sent. Raises StorageError."""
         return 0 if self._storage is None else await self._mirror.send_artifacts(trials)
 
-    async def bring_artifacts(self, trial: str) -> None:
-        """Download the artifacts that the trial in this folder has written on another machine.
-
-        Raises StorageError.
-        """
-        if self._storage is not None:
-            await restore_artifacts(
-                trial, self._settings, self._storage, self._retry, self._mirror
-            )
-
-    @property
-    def left_out(self) -> str:
-        """The files whose current content is not in storage, with reasons; "" if none."""
-        return "" if self._storage is None else self._mirror.skipped.listed()
-
     async def close(self) -> None:
-        """Close the storage, and remove copies that killed readers of remote checkpoints left."""
+        """Close the storage, and end uploads of earlier incarnations that were not continued."""
         if self._storage is not None:
             with suppress(StorageError, TimeoutError):  # the next incarnation will find them
                 async with asyncio.timeout(_TIDY_S):
                     await self._storage.abandon_recalled()
-            await self._storage.close()
-        await threads.call(remove_unread)
-
-
-def _in_order(name: str) -> tuple[int, str]:
-    """The sort key of a name: numbers have at least six digits, and longer ones are greater."""
-    return len(name), name
-
-
-def _verify(directory: Path) -> None:
-    """Compare all bytes with the manifest, and create the empty folders, which no store has."""
-    for name in manifest.verify(directory, deep=True).empty_folders:
-        (directory / check_key(name)).mkdir(parents=True, exist_ok=True)
+        elif self._claims is not None:
+            await self._claims.close()
+        await super().close()

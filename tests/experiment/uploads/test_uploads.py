@@ -14,7 +14,8 @@ import pytest
 
 from holdfast.experiment.progress.summary import StorageAge, UploadProgress
 from holdfast.experiment.records.journal_writer import JournalWriter
-from holdfast.experiment.uploads.uploads import BACKLOG, Uploads
+from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.experiment.uploads.waiting import BACKLOG
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.scheduler.events import Event
 from holdfast.syncer.journal import fsync

@@ -29,8 +29,8 @@ from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.owned_store import ClaimLost
 from holdfast.syncer.stores.store import ObjectInfo, Store
+from holdfast.syncer.uploader import keeper as keeper_room
 from holdfast.syncer.uploader import process
-from holdfast.syncer.uploader import uploader as uploader_room
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
@@ -676,7 +676,7 @@ async def test_a_checkpoint_that_waits_for_its_turn_is_held_to_no_deadline(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", held)
-    monkeypatch.setattr(uploader_room, "_SEALED_AT_ONCE", 1)
+    monkeypatch.setattr(keeper_room, "_SEALED_AT_ONCE", 1)
     told: list[list[Any]] = []
     uploader = Uploader(replace(kept.settings(kept.memory), storage=None), told.append)
     second = "trial/checkpoint_000001"

@@ -1,0 +1,79 @@
+"""Runs in the agent: the keeper of its node, which brings checkpoints to storage from here.
+
+The controller writes the settings, and its orders pass through unchanged
+(`holdfast.experiment.uploads`). The keeper is a process of its own, as the controller's is: so
+neither checksums nor TLS delay a beat of the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from holdfast.experiment.folder.layout import ON_NODE
+from holdfast.runtime.restarting_service import RestartingService
+from holdfast.runtime.service import Service
+from holdfast.runtime.stopped import Watched
+from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.wire import Decoder, Message, encode
+
+KEEPER = "holdfast.syncer.uploader.process:main"
+# The environment in which a library finds credentials for storage: the node may not have it.
+_OF_STORAGE = ("AWS_", "AZURE_", "GOOGLE_", "GCS_", "FSSPEC_")
+
+
+def packed(settings: bytes, environ: Mapping[str, str]) -> bytes:
+    """What an agent loads: the pickled settings of the keeper, and the environment of storage."""
+    taken = {name: text for name, text in environ.items() if name.startswith(_OF_STORAGE)}
+    return encode(["keeper", settings, taken])
+
+
+class KeeperService:
+    """The `NodeService` of an agent."""
+
+    def __init__(self, tasks: TaskScope, folder: str, answer: Callable[[Message], None]) -> None:
+        """`folder` is the agent's scratch folder. `answer` sends the controller a message."""
+        self._tasks = tasks
+        self._root = Path(folder) / ON_NODE
+        self._answer = answer
+        self._service: RestartingService | None = None
+
+    def load(self, settings: bytes) -> None:
+        """Start the keeper. Raises OSError, WireError."""
+        [[_, pickled, environ]] = Decoder().feed(settings)
+        self._root.mkdir(mode=0o700, exist_ok=True)
+        opening = ["open", pickled, str(self._root), socket.gethostname()]
+        self._service = RestartingService(
+            "keeper (it brings checkpoints to storage)",
+            lambda: Service(KEEPER, self._answer, environ={**os.environ, **environ}),
+            tasks=self._tasks,
+            first=[opening],
+            again=lambda: self._answer(["replaced"]),
+            tell=lambda text: self._answer(["warning", text]),
+            given_up=lambda text: self._answer(["gone", text]),
+        )
+
+    def order(self, message: Message) -> None:
+        if self._service is not None:
+            self._service.send(message)
+
+    def processes(self) -> Sequence[Watched]:
+        """Its process, if it is alive."""
+        return [] if self._service is None else self._service.processes()
+
+    def kill(self) -> None:
+        """Kill its process, without waiting."""
+        if self._service is not None:
+            self._service.kill()
+
+    async def close(self, deadline_s: float) -> None:
+        """Finish what was ordered, for at most `deadline_s` seconds, and end."""
+        if self._service is None:
+            return
+        if not self._service.ended.done():
+            self._service.send(["close", deadline_s, False])
+            await asyncio.wait([self._service.ended], timeout=deadline_s)
+        await self._service.close()

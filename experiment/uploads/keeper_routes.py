@@ -1,0 +1,175 @@
+"""Sends each order to the keeper that has the files: the owner's, at the controller, or a node's.
+
+If a node is lost, its waiting orders go to the owner, which looks for the checkpoints in storage.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from holdfast.experiment.uploads.node_answers import checked
+from holdfast.experiment.uploads.node_keepers import NodeKeepers
+from holdfast.experiment.uploads.questions import StorageQuestions
+from holdfast.experiment.uploads.waiting import WaitingCheckpoint, WaitingCheckpoints
+from holdfast.runtime.wire import Message
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.trial import TrialSpec
+
+
+class KeeperRoutes:
+    """`to_owner` sends a message to the owner; `heard` is called with an answer that concerns the
+    owner of the routes, as if the owner of the storage had sent it."""
+
+    def __init__(
+        self,
+        nodes: NodeKeepers,
+        waiting: WaitingCheckpoints,
+        *,
+        to_owner: Callable[[Message], None],
+        heard: Callable[[Message], None],
+    ) -> None:
+        self._nodes = nodes
+        self._waiting = waiting
+        self._to_owner = to_owner
+        self._heard = heard
+        self.questions = StorageQuestions(self.send)
+        # Checkpoints that nodes are removing, by trial and folder, with these nodes.
+        self._leaving: dict[tuple[str, str], set[str]] = {}
+
+    def send(self, node: str, message: Message) -> None:
+        """Send a message to the keeper of a node, "" for the owner."""
+        if node:
+            self._nodes.send(node, message)
+        else:
+            self._to_owner(message)
+
+    def commit(self, spec: TrialSpec, record: CheckpointRecord, *, since: float) -> None:
+        """Order a commit, and wait for it. `since` is the time (seconds since 1970)."""
+        key, folder = (spec.trial_id, record.index), f"{spec.dirname}/{record.dirname}"
+        known = [record.iteration, record.time_total_s]
+        order = ["seal" if record.stays_here else "commit", *key, folder, *known]
+        node = record.node if record.node in self._nodes else ""
+        if record.node and not node:  # it is of an earlier run, or the node was lost meanwhile
+            order = ["look", *key, folder]
+        item = WaitingCheckpoint(
+            since=since,
+            files=record.files,
+            size_bytes=record.size_bytes,
+            folder=folder,
+            order=order,
+            node=node,
+        )
+        self._waiting.add(key, item)
+        if node and (problem := self._nodes.refusal(node)):
+            # Later, because the report is not waiting for it yet.
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._heard, ["uncommitted", *key, problem])
+            return
+        self._nodes.note_copy(node, folder)
+        self.send(node, order)
+
+    def repeat(self, node: str = "") -> None:
+        """Repeat the waiting orders for a keeper that replaces one that died."""
+        for item in self._waiting.at(node):
+            self.send(node, item.order)
+        self.questions.ask_again(node)
+        for (trial_id, folder), nodes in self._leaving.items():
+            if node in nodes:
+                self.send(node, ["discard", trial_id, [folder]])
+
+    # -- removals -----------------------------------------------------------------------------
+
+    def discard(self, trial_id: str, folders: Sequence[str]) -> None:
+        """Remove checkpoints, first from the nodes where they lie.
+
+        The owner's turn comes when these have answered: a node whose upload is under way would put
+        the checkpoint into storage again.
+        """
+        for folder in folders:
+            if holders := self._nodes.discard(trial_id, folder):
+                self._leaving[trial_id, folder] = set(holders)
+        owners = [folder for folder in folders if (trial_id, folder) not in self._leaving]
+        if owners:
+            self._to_owner(["discard", trial_id, owners])
+
+    def _discarded(self, node: str, trial_id: str, folder: str) -> None:
+        nodes = self._leaving.get((trial_id, folder), set())
+        if node in nodes:
+            nodes.discard(node)
+            if not nodes:
+                del self._leaving[trial_id, folder]
+                self._to_owner(["discard", trial_id, [folder]])
+
+    def _discarded_all(self, node: str) -> None:
+        """The node removes nothing any more."""
+        for trial_id, folder in list(self._leaving):
+            self._discarded(node, trial_id, folder)
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    def node_joined(self, node: str) -> None:
+        """A node is there, and its keeper was sent its settings."""
+        self._nodes.join(node)
+
+    def node_leaving(self, node: str) -> None:
+        """A node goes soon: let it send its trials' files. Its checkpoints are under way."""
+        self._nodes.mirror(None, artifacts=True, only=node)
+
+    def node_left(self, node: str) -> None:
+        """A node is gone: storage may have what its keeper was about to commit."""
+        self._nodes.leave(node)
+        self.questions.fail(node, "the node is gone")
+        for item in self._waiting.move_to_owner(node):
+            self._to_owner(item.order)
+        self._discarded_all(node)
+
+    def on_kept(self, node: str, message: Message) -> None:
+        """Handle an answer of a node's keeper. Raises ValueError if no keeper sends it."""
+        match checked(message):
+            case [("committed" | "uncommitted" | "lost"), trial_id, index, *_] as answer:
+                item = self._waiting.get((trial_id, index))
+                if item is not None and item.node == node:
+                    self._heard(_from(node, answer) if len(answer) > 3 else answer)
+            case ["fetched" | "found" | "unanswered" as name, ticket, answer]:
+                self.questions.answer(name, ticket, answer, node)
+            case ["copied" as name, ticket, files, size]:
+                self.questions.answer(name, ticket, (files, size), node)
+            case ["discarded", trial_id, folders]:
+                for folder in folders:
+                    self._discarded(node, trial_id, folder)
+            case ["seen", *token]:
+                self._nodes.witness(node, token, self.questions)
+            case ["blind", text]:
+                self._nodes.decide(node, text)
+            case ["gone", text]:
+                self._lose_keeper(node, text)
+            case ["replaced"]:
+                self.repeat(node)
+                self._nodes.close_again(node)
+            case ["refused", _]:
+                # Only the owner can say that another run owns the storage.
+                self._to_owner(["check"])
+            case ["closed", lines]:
+                self._nodes.closed(node, lines)
+            case ["moving"] as answer:
+                self._heard(answer)
+            case ["progress" | "left", *_]:
+                pass  # of one node; and its folder is removed at the end
+            case answer:
+                self._heard(_from(node, answer))
+
+    def _lose_keeper(self, node: str, text: str) -> None:
+        """The keeper of a node has failed for good, and the node is still there."""
+        self._nodes.decide(node, text)
+        self.questions.fail(node, text)
+        self._nodes.closed(node, [text])
+        for item in self._waiting.at(node):
+            _, trial_id, index, *_ = item.order
+            self._heard(["uncommitted", trial_id, index, f"on node {node}: {text}"])
+        self._discarded_all(node)
+
+
+def _from(node: str, answer: Message) -> Message:
+    """The answer, whose text says where it comes from."""
+    return [*answer[:-1], f"on node {node}: {answer[-1]}"]

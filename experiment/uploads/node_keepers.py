@@ -1,0 +1,227 @@
+"""The keepers of nodes: which there are, whether they see the storage, and what lies on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable
+from dataclasses import field
+from functools import partial
+from typing import Any, Protocol
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.uploads.host import UploadsHost
+from holdfast.experiment.uploads.questions import StorageQuestions
+from holdfast.runtime.wire import Message
+from holdfast.syncer.errors import StorageUnavailable
+
+# A node's keeper starts a process, and looks for the storage for half a minute.
+SEEN_WITHIN_S = 120.0
+
+
+class NodeTransport(Protocol):
+    """The connections to the agents of nodes."""
+
+    def order(self, node: str, message: Message) -> None:
+        """Send an order to the keeper of a node. One for a node that is gone is ignored."""
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Node:
+    """A node that is there. `sees` is done once it is known whether it sees the storage: with why
+    it does not, or ""."""
+
+    sees: asyncio.Future[str]
+    timer: asyncio.TimerHandle
+    # The trials that have run here, by the folder, and the checkpoints that lie here.
+    trials: dict[str, None] = field(default_factory=dict)
+    copies: set[str] = field(default_factory=set)
+    closed: asyncio.Future[list[str]] | None = None
+
+    def decide(self, problem: str) -> None:
+        self.timer.cancel()
+        if not self.sees.done():
+            self.sees.set_result(problem)
+
+
+class NodeKeepers:
+    """Knows the nodes of a run. Without a transport there are none, and all is the owner's."""
+
+    def __init__(
+        self, transport: NodeTransport | None, *, host: UploadsHost, where: str = ""
+    ) -> None:
+        """`where` names the storage in messages."""
+        self._transport = transport
+        self._host = host
+        self._where = where
+        self._loop = asyncio.get_running_loop()
+        self._nodes: dict[str, _Node] = {}
+        self._told: set[str] = set()
+        self._close_order: Message | None = None
+
+    def __contains__(self, node: str) -> bool:
+        """Whether this node is there."""
+        return node in self._nodes
+
+    @property
+    def has_nodes(self) -> bool:
+        """Whether trials run on nodes."""
+        return self._transport is not None
+
+    def names(self) -> list[str]:
+        return list(self._nodes)
+
+    def send(self, node: str, message: Message) -> None:
+        """Send an order, if the node is there."""
+        if self._transport is not None and node in self._nodes:
+            self._transport.order(node, message)
+
+    # -- coming and going -------------------------------------------------------------------------
+
+    def join(self, node: str) -> None:
+        """A node is there; its keeper says next whether it sees the storage."""
+        late = f"its keeper did not answer within {SEEN_WITHIN_S:g} s"
+        self._nodes[node] = _Node(
+            sees=self._loop.create_future(),
+            timer=self._loop.call_later(SEEN_WITHIN_S, partial(self.decide, node, late)),
+        )
+
+    def leave(self, node: str) -> None:
+        """A node is gone, and everything that was on it."""
+        gone = self._nodes.pop(node, None)
+        if gone is not None:
+            gone.decide("the node is gone")
+            if gone.closed is not None and not gone.closed.done():
+                gone.closed.set_result([])
+            self._warn_of_blind()
+
+    # -- who sees the storage -----------------------------------------------------------------
+
+    def sees_storage(self, node: str) -> bool | None:
+        """Whether this node sees the storage; None if that is not known yet."""
+        known = self._nodes.get(node)
+        if known is None or not known.sees.done():
+            return None
+        return not known.sees.result()
+
+    async def settled(self, node: str) -> None:
+        """Wait until it is known whether the node sees the storage, at most `SEEN_WITHIN_S`."""
+        if node in self._nodes:
+            await asyncio.shield(self._nodes[node].sees)
+
+    def refusal(self, node: str) -> str:
+        """Why a checkpoint cannot be stored from this node; "" if it can."""
+        known = self._nodes.get(node)
+        if known is None or not known.sees.done() or not (problem := known.sees.result()):
+            return ""
+        return (
+            f"node {node} cannot store checkpoints in {self._where} ({problem}). Use a storage "
+            f"that all nodes see: RunConfig(storage_path=...) with cloud storage such as "
+            f"s3://bucket/path, or a path on a shared file system"
+        )
+
+    def witness(self, node: str, token: Message, questions: StorageQuestions) -> None:
+        """The node sees the storage if the owner finds its token there."""
+        ticket = f"token of {node}: {token[1]}"
+        asked = questions.ask(ticket, ["witness", ticket, *token])
+        asked.add_done_callback(partial(self._witnessed, node))
+
+    def _witnessed(self, node: str, asked: asyncio.Future[Any]) -> None:
+        answer = asked.result()
+        unanswered = isinstance(answer, StorageUnavailable)
+        self.decide(node, answer.cause if unanswered else answer)
+
+    def decide(self, node: str, problem: str) -> None:
+        """It is known why the node does not see the storage; "" if it does."""
+        if node in self._nodes:
+            self._nodes[node].decide(problem)
+            self._warn_of_blind()
+
+    def _warn_of_blind(self) -> None:
+        """Once all nodes so far are known, warn of those that do not see the storage."""
+        if any(not known.sees.done() for known in self._nodes.values()):
+            return
+        blind = {n: known.sees.result() for n, known in self._nodes.items() if known.sees.result()}
+        new = sorted(blind.keys() - self._told)
+        self._told |= blind.keys()
+        if new:
+            some = "these nodes do" if len(new) > 1 else "this node does"
+            self._host.warn(
+                f"{some} not see the storage {self._where}: {', '.join(new)} ({blind[new[0]]}). "
+                f"Metrics are kept, but report() with a checkpoint raises there. Use cloud "
+                f"storage or a shared file system to keep checkpoints"
+            )
+
+    # -- what lies on nodes -----------------------------------------------------------------------
+
+    def note_copy(self, node: str, folder: str) -> None:
+        """A checkpoint lies on the node."""
+        if node in self._nodes:
+            self._nodes[node].copies.add(folder)
+
+    def has_copy(self, node: str, folder: str) -> bool:
+        return node in self._nodes and folder in self._nodes[node].copies
+
+    def note_trial(self, node: str, folder: str) -> None:
+        """The trial in this folder runs on the node."""
+        if node in self._nodes:
+            self._nodes[node].trials[folder] = None
+
+    def discard(self, trial_id: str, folder: str) -> list[str]:
+        """Remove a checkpoint from the nodes where it lies. Returns these nodes, each of which
+        answers."""
+        holders = [node for node, known in self._nodes.items() if folder in known.copies]
+        for node in holders:
+            self._nodes[node].copies.discard(folder)
+            self.send(node, ["discard", trial_id, [folder]])
+        return holders
+
+    def mirror(self, folders: Collection[str] | None, *, artifacts: bool, only: str = "") -> None:
+        """Let each node, or `only` this one, upload the files of its trials: of those in these
+        folders (None: all)."""
+        for node, known in self._nodes.items():
+            if only not in ("", node):
+                continue
+            wanted = [name for name in known.trials if folders is None or name in folders]
+            if wanted and self.sees_storage(node):
+                self.send(node, ["mirror", wanted, artifacts])
+
+    # -- the end ------------------------------------------------------------------------------
+
+    def close(self, order: Message) -> asyncio.Future[None]:
+        """Let each keeper finish its orders. Done when each has answered, or is gone."""
+        over: asyncio.Future[None] = self._loop.create_future()
+        self._close_order = order
+        for node, known in self._nodes.items():
+            if known.closed is None:
+                known.closed = self._loop.create_future()
+                known.closed.add_done_callback(lambda _: self._end(over))
+                self.send(node, order)
+        self._end(over)
+        return over
+
+    def _end(self, over: asyncio.Future[None]) -> None:
+        waits = [known.closed for known in self._nodes.values() if known.closed is not None]
+        if all(closed.done() for closed in waits) and not over.done():
+            over.set_result(None)
+
+    def close_again(self, node: str) -> None:
+        """Repeat the order to close to a keeper that has replaced one that died."""
+        known = self._nodes.get(node)
+        if known is not None and known.closed is not None and self._close_order is not None:
+            self.send(node, self._close_order)
+
+    def closed(self, node: str, lines: Iterable[str]) -> None:
+        """The keeper of a node has finished; `lines` say what is not in storage."""
+        known = self._nodes.get(node)
+        if known is not None and known.closed is not None and not known.closed.done():
+            known.closed.set_result([f"{line} (on node {node})" for line in lines])
+
+    def unsaved(self) -> list[str]:
+        """After `close`: what is on nodes and not in storage, as far as known now."""
+        lines: list[str] = []
+        for node, known in self._nodes.items():
+            if known.closed is not None and known.closed.done():
+                lines += known.closed.result()
+            elif known.closed is not None:
+                lines.append(f"the keeper of node {node} had not finished in time")
+        return lines

@@ -1,0 +1,75 @@
+"""The keeper of a node's tree: it brings what was written on the node to storage, and back.
+
+It uses the claim of the owner, the uploader at the controller (`uploader.py`). It claims nothing,
+publishes nothing and cleans nothing up, and it removes nothing from storage but a trial's own
+files that the user has removed on this node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.clone import copy_checkpoint, put_in_place
+from holdfast.syncer.checkpoint.staging import Staged
+from holdfast.syncer.errors import NotStored
+from holdfast.syncer.files import threads
+from holdfast.syncer.files.durable import TEMPORARY, unique
+from holdfast.syncer.stores.retry import StorageRetry
+from holdfast.syncer.uploader.keeper import Keeper
+
+# How long the storage may take to be visible on a node, which asks before its first trial.
+_SEEN_WITHIN_S = 30.0
+
+
+class NodeKeeper(Keeper):
+    """Performs the orders for one node."""
+
+    def __init__(self, settings: UploaderSettings, tell: Callable[[list[Any]], None]) -> None:
+        if settings.storage is None or settings.claimed is None:
+            raise ValueError("a node's keeper needs the storage and the claim of the owner")
+        super().__init__(settings, tell)
+
+    async def see(self) -> tuple[str, str]:
+        """Check that this node reads the owner's claim in storage, and can write there.
+
+        Returns the key and the content of a token, which the owner must find. Raises StorageError
+        if the node does not see the storage.
+        """
+        storage, location = self._storage, self._settings.storage
+        assert storage is not None
+        assert location is not None
+        await self._mirror.open(is_continued=True)
+        here = location.local_path
+        if here is not None and not await threads.call(lambda: Path(here).is_dir()):
+            # Nothing is created there: it would be on this node's own disk.
+            raise NotStored("find", here, "there is no such folder on this node")
+        retry = StorageRetry(
+            timeout_s=min(_SEEN_WITHIN_S, self._settings.timeout_s),
+            where=storage.where,
+            tell=lambda text: None,
+        )
+        return await retry.until_done("look for the storage", storage.put_token)
+
+    async def have(self, folder: str, *, committed: bool) -> str:
+        """Why the checkpoint cannot be used here; "" if it can. Reads every byte of it."""
+        directory = self._settings.root / folder
+        return await threads.call(lambda: manifest.changed(directory, committed=committed))
+
+    async def copy(self, source: str, target: str) -> Staged:
+        """Copy a checkpoint for a clone of its trial. Raises StorageError or OSError."""
+        original, place = self._settings.root / source, self._settings.root / target
+        copied = place.with_name(f"{TEMPORARY}{unique()}")
+        staged = await threads.call(lambda: copy_checkpoint(original, copied))
+        await threads.call(lambda: put_in_place(copied, place))
+        return staged
+
+    async def mirror(self, trials: Sequence[str], *, artifacts: bool) -> None:
+        """Upload the output of the trials in these folders, and with `artifacts` their other
+        files. Raises StorageError."""
+        await self._mirror.send_records(trials)
+        if artifacts:
+            await self._mirror.send_artifacts(trials)

@@ -1,0 +1,122 @@
+"""An agent's keeper: a real process, with a real bucket or a folder as its storage."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from holdfast.experiment.folder.layout import ON_NODE, Layout
+from holdfast.experiment.folder.persisted_files import uploader_settings
+from holdfast.experiment.nodes.keeper import KeeperService, packed
+from holdfast.runtime.tasks import RunTasks
+from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.uploader.uploader import Uploader
+from tests.rig.s3_server import S3Server
+
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
+
+FOLDER = "trial/checkpoint_000000"
+
+
+class Node:
+    """The scratch folder of an agent, with its keeper."""
+
+    def __init__(self, folder: Path, tasks: RunTasks) -> None:
+        self.tree = folder / ON_NODE
+        folder.mkdir()
+        (folder.parent / "owner").mkdir()
+        self.answers: asyncio.Queue[list[Any]] = asyncio.Queue()
+        self.keeper = KeeperService(tasks, str(folder), self.answers.put_nowait)
+
+    async def answer(self, name: str) -> list[Any]:
+        async with asyncio.timeout(60):
+            while (message := await self.answers.get())[0] != name:
+                continue
+        return message
+
+    def stage(self) -> None:
+        (self.tree / FOLDER).mkdir(parents=True)
+        (self.tree / FOLDER / "model").write_bytes(b"weights")
+
+
+@pytest.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    async with RunTasks() as tasks:
+        made = Node(tmp_path / "scratch", tasks)
+        yield made
+        await made.keeper.close(10.0)
+
+
+async def owned(root: Path, storage: Location) -> tuple[Uploader, UploaderSettings]:
+    """An owner that has claimed the storage, and the settings for nodes."""
+    settings = uploader_settings(
+        Layout(root),
+        storage,
+        experiment_id="an experiment",
+        log_names=("stdout", "stderr"),
+        artifacts=True,
+        timeout_s=60,
+    )
+    uploader = Uploader(settings, lambda message: None)
+    return uploader, replace(settings, claimed=await uploader.open())
+
+
+@pytest.mark.server
+async def test_a_checkpoint_goes_from_the_node_to_the_bucket(
+    node: Node, moto: S3Server, tmp_path: Path
+) -> None:
+    storage = Location.resolve(moto.uri("bucket/of-nodes"), None, {})
+    owner, settings = await owned(tmp_path / "owner", storage)
+    node.keeper.load(packed(pickle.dumps(settings), {}))
+    _, *token = await node.answer("seen")
+    assert await owner.witness(*token) == ""
+    node.stage()
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    assert await node.answer("committed") == ["committed", "t1", 0]
+    await owner.fetch(FOLDER)
+    assert (tmp_path / "owner" / FOLDER / "model").read_bytes() == b"weights"
+    await owner.close()
+
+
+async def test_a_keeper_that_is_killed_is_replaced_and_says_so(node: Node, tmp_path: Path) -> None:
+    storage = Location.resolve(tmp_path / "storage", None, {})
+    owner, settings = await owned(tmp_path / "owner", storage)
+    node.keeper.load(packed(pickle.dumps(settings), {}))
+    await node.answer("seen")
+    [process] = node.keeper.processes()
+    psutil.Process(process.pid).send_signal(signal.SIGKILL)
+    await node.answer("replaced")
+    await node.answer("seen")
+    node.stage()
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    await node.answer("committed")
+    assert (tmp_path / "storage" / FOLDER / "model").read_bytes() == b"weights"
+    await owner.close()
+
+
+async def test_the_end_finishes_what_was_ordered(node: Node, tmp_path: Path) -> None:
+    storage = Location.resolve(tmp_path / "storage", None, {})
+    owner, settings = await owned(tmp_path / "owner", storage)
+    node.keeper.load(packed(pickle.dumps(settings), {}))
+    node.stage()
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    await node.keeper.close(60.0)
+    assert await node.answer("closed") == ["closed", []]
+    assert (tmp_path / "storage" / FOLDER / ".holdfast.json").exists()
+    assert node.keeper.processes() == []
+    await owner.close()
+
+
+async def test_only_the_environment_of_storage_goes_to_a_node() -> None:
+    environ = {"AWS_SECRET_ACCESS_KEY": "x", "HOME": "/home/me", "GOOGLE_CLOUD_PROJECT": "p"}
+    assert b"HOME" not in packed(b"", environ)
+    assert b"AWS_SECRET_ACCESS_KEY" in packed(b"", environ)

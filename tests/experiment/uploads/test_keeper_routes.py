@@ -1,0 +1,299 @@
+"""Orders to the owner's keeper and to those of nodes, with keepers that record their orders."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Self, cast
+
+import pytest
+
+from holdfast.experiment.records.journal_writer import JournalWriter
+from holdfast.experiment.uploads.node_answers import checked
+from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.runtime.restarting_service import RestartingService
+from holdfast.scheduler.events import Event
+from holdfast.syncer.errors import StorageUnavailable
+from holdfast.syncer.journal.journal import Position
+from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import SyncConfig
+from holdfast.trial.events import Committed
+from holdfast.trial.trial import TrialSpec
+
+pytestmark = pytest.mark.anyio
+
+FOLDER = "folder/checkpoint_000000"
+SPEC = TrialSpec(trial_id="t0", index=0, name="", dirname="folder", config={})
+
+
+def record(node: str) -> CheckpointRecord:
+    return CheckpointRecord(index=0, iteration=1, attempt=1, files=1, size_bytes=1, node=node)
+
+
+class FakeKeeper:
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.sent: list[Any] = []
+
+    def send(self, message: list[Any]) -> None:
+        self.sent.append(message)
+
+    async def close(self) -> None:
+        """A connection without a process."""
+
+
+class FakeJournal:
+    position = Position(0, 100)
+
+    def when_durable(self, act: Any) -> None:
+        act()
+
+    async def sync(self) -> None:
+        """Nothing waits for it."""
+
+
+class Desk:
+    """The controller's uploads, with two nodes that see the storage."""
+
+    def __init__(self) -> None:
+        self.owner = FakeKeeper()
+        self.sent: dict[str, list[Any]] = {}
+        self.events: list[Event] = []
+        self.lost: list[tuple[str, int, str]] = []
+        self.warned: list[str] = []
+        self.uploads = Uploads(
+            cast(RestartingService, self.owner),
+            cast(JournalWriter, FakeJournal()),
+            host=self,
+            sync=SyncConfig(sync_artifacts=True),
+            begins=0,
+            is_remote=True,
+            transport=self,
+            where="s3://bucket/x",
+        )
+        self.routes = self.uploads.routes
+
+    @classmethod
+    async def of(cls, *nodes: str) -> Self:
+        desk = cls()
+        for node in nodes:
+            await desk.join(node)
+        desk.owner.sent.clear()
+        return desk
+
+    async def join(self, node: str, problem: str | None = "") -> None:
+        self.routes.node_joined(node)
+        self.routes.on_kept(node, ["seen", ".epochs/seen-1", "content"])
+        order = self.owner.sent[-1]
+        assert [order[0], *order[2:]] == ["witness", ".epochs/seen-1", "content"]
+        if problem is not None:
+            await self.find_token(problem)
+
+    async def find_token(self, problem: str) -> None:
+        """The owner answers whether it has found the last token."""
+        self.uploads.on_uploader(["fetched", self.owner.sent[-1][1], problem])
+        await asyncio.sleep(0)
+
+    def order(self, node: str, message: list[Any]) -> None:
+        self.sent.setdefault(node, []).append(message)
+
+    def post(self, event: Event) -> None:
+        self.events.append(event)
+
+    def warn(self, text: str, level: str = "warning") -> None:
+        self.warned.append(text)
+
+    def lose(self, trial_id: str, index: int, reason: str) -> None:
+        self.lost.append((trial_id, index, reason))
+
+    def lose_ownership(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+async def test_a_checkpoint_is_ordered_where_it_lies() -> None:
+    desk = await Desk.of("a", "b")
+    desk.uploads.commit(SPEC, record("b"))
+    assert desk.sent == {"b": [["commit", "t0", 0, FOLDER, 1, 0.0]]}
+    assert desk.owner.sent == []
+    desk.routes.on_kept("b", ["committed", "t0", 0])
+    assert desk.events == [Committed(trial_id="t0", index=0)]
+    await desk.uploads.drain(3600)
+
+
+async def test_no_other_node_can_commit_it() -> None:
+    desk = await Desk.of("a", "b")
+    desk.uploads.commit(SPEC, record("b"))
+    for answer in (["committed", "t0", 0], ["lost", "t0", 0, "x"], ["uncommitted", "t0", 0, "x"]):
+        desk.routes.on_kept("a", answer)
+    assert (desk.events, desk.lost, desk.warned) == ([], [], [])
+    assert desk.uploads.waiting() == [FOLDER]
+
+
+async def test_a_keeper_that_was_replaced_gets_its_orders_again() -> None:
+    desk = await Desk.of("a", "b")
+    desk.uploads.commit(SPEC, record("a"))
+    asked = asyncio.ensure_future(desk.uploads.questions.fetch(SPEC, record("b"), "a"))
+    await asyncio.sleep(0)
+    before = list(desk.sent["a"])
+    desk.routes.on_kept("a", ["replaced"])
+    assert desk.sent["a"] == before * 2
+    assert "b" not in desk.sent
+    desk.uploads.resend_state()  # the owner was replaced
+    assert [order[0] for order in desk.owner.sent] == ["artifacts"]
+    desk.routes.on_kept("a", ["fetched", "t0/0", ""])
+    assert await asked == ""
+
+
+async def test_the_owner_looks_for_what_a_lost_node_was_about_to_commit() -> None:
+    desk = await Desk.of("a")
+    desk.uploads.commit(SPEC, record("a"))
+    desk.routes.node_left("a")
+    assert desk.owner.sent == [["look", "t0", 0, FOLDER]]
+    desk.routes.on_kept("a", ["committed", "t0", 0])  # a late frame
+    assert desk.events == []
+    desk.uploads.resend_state()
+    assert desk.owner.sent[1] == ["look", "t0", 0, FOLDER]
+    desk.uploads.on_uploader(["lost", "t0", 0, "it has no manifest"])
+    assert desk.lost == [("t0", 0, "it has no manifest")]
+
+
+async def test_a_checkpoint_on_a_node_of_an_earlier_run_is_looked_for_in_storage() -> None:
+    desk = await Desk.of("a")
+    desk.uploads.commit(SPEC, record("z"))
+    assert desk.owner.sent == [["look", "t0", 0, FOLDER]]
+
+
+async def test_what_a_node_has_is_removed_from_storage_after_it_was_removed_there() -> None:
+    """The node may be about to upload it."""
+    desk = await Desk.of("a", "b")
+    desk.uploads.commit(SPEC, record("a"))
+    desk.uploads.nodes.note_copy("b", FOLDER)
+    desk.uploads.discard(SPEC, record("a"))
+    assert desk.sent["a"][-1] == desk.sent["b"][-1] == ["discard", "t0", [FOLDER]]
+    desk.routes.on_kept("a", ["discarded", "t0", [FOLDER]])
+    assert desk.owner.sent == []
+    desk.routes.node_left("b")
+    assert desk.owner.sent == [["discard", "t0", [FOLDER]]]
+
+
+async def test_a_question_to_a_lost_node_is_not_waited_for() -> None:
+    desk = await Desk.of("a")
+    asked = asyncio.ensure_future(desk.uploads.questions.have(SPEC, record("a"), "a"))
+    await asyncio.sleep(0)
+    desk.routes.node_left("a")
+    with pytest.raises(StorageUnavailable, match="node a: the node is gone"):
+        await asked
+
+
+async def test_a_node_that_does_not_see_the_storage_is_told_of_once() -> None:
+    desk = await Desk.of("a")
+    await desk.join("b", "it is not there")
+    await desk.join("c", None)
+    desk.routes.node_joined("d")
+    desk.routes.on_kept("d", ["blind", "no such folder"])
+    assert desk.warned == [
+        "this node does not see the storage s3://bucket/x: b (it is not there). Metrics are kept, "
+        "but report() with a checkpoint raises there. Use cloud storage or a shared file system "
+        "to keep checkpoints"
+    ]
+    assert desk.uploads.nodes.sees_storage("c") is None
+    await desk.find_token("it is not there")
+    assert desk.warned[1].startswith("these nodes do not see the storage s3://bucket/x: c, d (")
+    seen = {node: desk.uploads.nodes.sees_storage(node) for node in ("a", "b", "c", "d")}
+    assert seen == {"a": True, "b": False, "c": False, "d": False}
+    assert desk.uploads.nodes.refusal("a") == ""
+    assert desk.uploads.nodes.refusal("d").startswith(
+        "node d cannot store checkpoints in s3://bucket/x (no such folder). Use a storage that"
+    )
+
+
+async def test_a_checkpoint_from_a_node_that_does_not_see_the_storage_is_not_ordered() -> None:
+    desk = Desk()
+    await desk.join("b", "it is not there")
+    refused: list[str] = []
+    desk.uploads.commit(SPEC, record("b"))
+    desk.uploads.hold_until_kept("t0", 0, lambda: None, refused.append)
+    await asyncio.sleep(0)
+    assert "node b cannot store checkpoints" in refused[0]
+    assert desk.sent == {}
+
+
+async def test_a_keeper_that_failed_for_good_keeps_nobody_waiting() -> None:
+    desk = await Desk.of("a")
+    desk.uploads.commit(SPEC, record("a"))
+    desk.routes.on_kept("a", ["gone", "the keeper died"])
+    assert desk.uploads.waiting() == []
+    assert "on node a: the keeper died" in desk.warned[-1]
+
+
+async def test_only_the_owner_says_that_another_run_owns_the_storage() -> None:
+    desk = await Desk.of("a")
+    desk.routes.on_kept("a", ["refused", "a newer restore has taken over"])
+    assert desk.owner.sent == [["check"]]
+
+
+async def test_the_files_of_trials_are_sent_by_their_nodes() -> None:
+    desk = await Desk.of("a", "b")
+    desk.uploads.nodes.note_trial("a", "folder")
+    desk.uploads.publish()
+    assert desk.sent == {"a": [["mirror", ["folder"], True], ["mirror", ["folder"], False]]}
+
+
+async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
+    desk = await Desk.of("a", "b", "c")
+    closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
+    await asyncio.sleep(0)
+    assert all(desk.sent[node][-1] == ["close", 60.0, False] for node in "abc")
+    desk.routes.on_kept("a", ["closed", ["upload x: no answer"]])
+    desk.routes.on_kept("b", ["replaced"])
+    assert desk.sent["b"][-1] == ["close", 60.0, False]
+    desk.routes.on_kept("b", ["closed", []])
+    await asyncio.sleep(0)
+    assert not closing.done()
+    desk.routes.node_left("c")
+    await closing
+    desk.uploads.on_uploader(["closed", []])
+    assert await desk.uploads.close(60.0) == ["upload x: no answer (on node a)"]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [],
+        ["opened", ".epochs/000009"],
+        ["published", 0, 10],
+        ["committed", "t0", True],
+        ["committed", "t0", -1],
+        ["committed", "../t0", 0],
+        ["committed", b"t0", 0],
+        ["lost", "t0", 0],
+        ["discarded", "t0", ["../x/checkpoint_000000"]],
+        ["discarded", "t0", ["folder/../../etc"]],
+        ["found", "ticket", [["..", 1, 1.0, 1, 1]]],
+        ["found", "ticket", [["checkpoint_000000", 1, float("nan"), 1, 1]]],
+        ["found", "ticket", [["checkpoint_000000", 1, 1.0, 1, 1 << 70]]],
+        ["copied", "ticket", 1, "1"],
+        ["seen", "/etc/passwd", "x"],
+        ["closed", [1]],
+        ["warning", 3],
+        ["progress", 1, 2, 3],
+    ],
+)
+def test_what_no_keeper_sends_is_refused(answer: list[Any]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        checked(answer)
+
+
+def test_text_from_a_node_is_short_and_can_be_printed() -> None:
+    _, text = checked(["warning", "\x1b[2J" + "x" * 100_000])
+    assert text.startswith("\\x1b[2J")
+    assert len(text) < 10_000
+
+
+async def test_an_answer_to_another_question_is_refused() -> None:
+    desk = await Desk.of("a")
+    asked = asyncio.ensure_future(desk.uploads.questions.fetch(SPEC, record("b"), "a"))
+    await asyncio.sleep(0)
+    with pytest.raises(ValueError, match="found does not answer fetch"):
+        desk.routes.on_kept("a", ["found", "t0/0", []])
+    desk.routes.on_kept("a", ["fetched", "t0/0", "gone"])
+    assert await asked == "gone"

@@ -1,0 +1,334 @@
+"""A node's keeper next to the owner's, each with a tree of its own, and one storage."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from holdfast.experiment.folder.layout import Layout, is_checkpoint
+from holdfast.experiment.folder.persisted_files import uploader_settings
+from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.stores import owned_store, retry
+from holdfast.syncer.stores.claim import Claim
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.uploader.process import UploaderProcess
+from holdfast.syncer.uploader.uploader import Uploader
+from tests.rig.stores import FaultyStore, MemoryStore, Place
+
+pytestmark = pytest.mark.anyio
+
+FOLDER = "trial/checkpoint_000000"
+MARKER = f"{FOLDER}/.holdfast.json"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retry, "_FIRST_WAIT_S", 0.001)
+
+
+class Desk:
+    """The controller's side of one keeper."""
+
+    def __init__(self) -> None:
+        self._orders: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
+        self._answers: asyncio.Queue[list[Any]] = asyncio.Queue()
+
+    def order(self, *message: Any) -> None:
+        self._orders.put(list(message))
+
+    def hang_up(self) -> None:
+        self._orders.put(None)
+
+    def send(self, message: list[Any]) -> None:
+        self._answers.put_nowait(message)
+
+    def receive(self, timeout_s: float | None = None) -> list[Any] | None:
+        return self._orders.get()
+
+    async def answer(self, *names: str) -> list[Any]:
+        async with asyncio.timeout(60):
+            while (message := await self._answers.get())[0] not in names:
+                continue
+        return message
+
+
+class Cluster:
+    """A storage, the owner's tree, and those of nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.memory = MemoryStore()
+        self.store = FaultyStore(self.memory)
+        self.claim: Claim | None = None
+        self.desks: list[Desk] = []
+        self.tasks: list[asyncio.Task[None]] = []
+
+    def settings(self, tree: str, **changes: Any) -> UploaderSettings:
+        root = self.folder / tree
+        root.mkdir(exist_ok=True)
+        made = uploader_settings(
+            Layout(root),
+            cast(Location, Place(self.store)),
+            experiment_id="an experiment",
+            log_names=("stdout", "stderr"),
+            artifacts=True,
+            timeout_s=60,
+        )
+        return replace(made, **changes)
+
+    async def owner(self) -> Uploader:
+        """An owner, which has claimed the storage."""
+        uploader = Uploader(self.settings("owner"), lambda message: None)
+        self.claim = await uploader.open()
+        return uploader
+
+    def serve(self, settings: UploaderSettings) -> Desk:
+        """Start a keeper."""
+        desk = Desk()
+        process = UploaderProcess(desk, settings)
+        self.desks.append(desk)
+        self.tasks.append(asyncio.get_running_loop().create_task(process.serve()))
+        return desk
+
+    async def node(self, name: str = "a") -> Desk:
+        """The keeper of a node that sees the storage."""
+        if self.claim is None:
+            await self.owner()
+        desk = self.serve(self.settings(name, node=name, claimed=self.claim))
+        assert (await desk.answer("seen", "blind"))[0] == "seen"
+        return desk
+
+    def write(self, tree: str, name: str, text: str = "weights") -> Path:
+        path = self.folder / tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+    made = Cluster(tmp_path)
+    yield made
+    for desk in made.desks:
+        desk.hang_up()
+    await asyncio.gather(*made.tasks)
+
+
+async def test_a_node_uses_the_claim_of_the_owner_and_shows_that_it_sees_the_storage(
+    cluster: Cluster,
+) -> None:
+    owner = await cluster.owner()
+    desk = cluster.serve(cluster.settings("a", node="a", claimed=cluster.claim))
+    _, key, content = await desk.answer("seen")
+    assert sorted(cluster.memory.objects) == [".epochs/000001", key]
+    assert await owner.witness(key, "another content") != ""
+    assert await owner.witness(key, content) == ""
+    assert sorted(cluster.memory.objects) == [".epochs/000001"]
+    assert await owner.witness(".epochs/000001", "an experiment") != ""
+
+
+async def test_a_token_that_nobody_took_goes_with_the_next_claim(cluster: Cluster) -> None:
+    await cluster.node()
+    assert len(cluster.memory.objects) == 2
+    await cluster.owner()
+    assert sorted(cluster.memory.objects) == [".epochs/000001", ".epochs/000002"]
+
+
+async def test_a_node_commits_what_was_staged_there(cluster: Cluster) -> None:
+    desk = await cluster.node()
+    cluster.write("a", f"{FOLDER}/model")
+    desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    assert await desk.answer("committed") == ["committed", "t1", 0]
+    assert cluster.memory.objects[f"{FOLDER}/model"] == b"weights"
+    assert MARKER in cluster.memory.objects
+    assert not any(operation == "delete" for operation, _ in cluster.store.log)
+
+
+async def test_a_node_of_an_earlier_run_writes_nothing_more(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owned_store, "_LOOK_S", 0.0)
+    desk = await cluster.node()
+    await cluster.owner()
+    cluster.write("a", f"{FOLDER}/model")
+    desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    assert "a newer restore" in (await desk.answer("refused"))[1]
+    assert MARKER not in cluster.memory.objects
+    late = cluster.serve(cluster.settings("b", node="b", claimed=Claim(1)))
+    assert "a newer restore" in (await late.answer("blind"))[1]
+
+
+async def test_a_node_that_lacks_the_folder_does_not_create_it(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    there = Location.resolve(tmp_path / "on-the-controller-only", None, {})
+    desk = cluster.serve(cluster.settings("a", node="a", storage=there, claimed=Claim(1)))
+    assert "no such folder on this node" in (await desk.answer("blind"))[1]
+    assert not (tmp_path / "on-the-controller-only").exists()
+
+
+async def test_a_node_whose_storage_lacks_the_claim_is_blind(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder of the same name on the node's own disk."""
+    monkeypatch.setattr("holdfast.syncer.uploader.node_keeper._SEEN_WITHIN_S", 0.05)
+    own = tmp_path / "own"
+    own.mkdir()
+    there = Location.resolve(own, None, {})
+    desk = cluster.serve(cluster.settings("a", node="a", storage=there, claimed=Claim(1)))
+    assert "this run's claim" in (await desk.answer("blind"))[1]
+    assert list(own.iterdir()) == []
+
+
+async def test_the_controllers_folder_as_storage_is_claimed_for_the_nodes(
+    cluster: Cluster,
+) -> None:
+    root = cluster.folder / "owner"
+    shared = Location.resolve(root, None, {})
+    settings = cluster.settings("owner", storage=None, shared=shared)
+    told: list[list[Any]] = []
+    owner = Uploader(settings, told.append)
+    claim = await owner.open()
+    assert claim == Claim(1)
+    desk = cluster.serve(cluster.settings("a", node="a", storage=shared, claimed=claim))
+    _, *token = await desk.answer("seen")
+    assert await owner.witness(*token) == ""
+    cluster.write("a", f"{FOLDER}/model")
+    desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    assert await desk.answer("committed") == ["committed", "t1", 0]
+    assert (root / FOLDER / "model").read_text() == "weights"
+    await owner.look("t1", 0, FOLDER)
+    assert told == [["committed", "t1", 0]]
+    await owner.close()
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+async def test_of_a_lost_node_only_what_is_whole_in_storage_counts(
+    cluster: Cluster, is_remote: bool
+) -> None:
+    """Not a part of it, nor files of the same name in the controller's tree."""
+    told: list[list[Any]] = []
+    shared = None if is_remote else Location.resolve(cluster.folder / "owner", None, {})
+    settings = cluster.settings("owner", shared=shared)
+    owner = Uploader(settings if is_remote else replace(settings, storage=None), told.append)
+    await owner.open()
+    cluster.write("owner", f"{FOLDER}/model", "of another attempt")
+    await owner.look("t1", 0, FOLDER)
+    assert told[-1][:3] == ["lost", "t1", 0]
+    assert not (cluster.folder / "owner" / MARKER).exists()
+    await owner.close()
+
+
+async def test_a_superseded_checkpoint_is_removed_on_the_node_only(cluster: Cluster) -> None:
+    desk = await cluster.node()
+    cluster.write("a", f"{FOLDER}/model")
+    desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    desk.order("discard", "t1", [FOLDER])
+    assert await desk.answer("discarded") == ["discarded", "t1", [FOLDER]]
+    assert not (cluster.folder / "a" / FOLDER).exists()
+    assert MARKER in cluster.memory.objects  # the owner removes it after the next head
+
+
+async def test_another_node_fetches_a_checkpoint_and_then_has_it(cluster: Cluster) -> None:
+    first, second = await cluster.node("a"), await cluster.node("b")
+    cluster.write("a", f"{FOLDER}/model")
+    first.order("commit", "t1", 0, FOLDER, 1, 0.5)
+    await first.answer("committed")
+    second.order("have", "x", FOLDER, True)
+    assert "no manifest" in (await second.answer("fetched"))[2]
+    second.order("fetch", "y", FOLDER)
+    assert await second.answer("fetched") == ["fetched", "y", ""]
+    second.order("have", "z", FOLDER, True)
+    assert await second.answer("fetched") == ["fetched", "z", ""]
+    assert (cluster.folder / "b" / FOLDER / "model").read_text() == "weights"
+    manifest.verify(cluster.folder / "b" / FOLDER, deep=True)
+
+
+async def test_a_clone_gets_a_copy_on_its_node(cluster: Cluster) -> None:
+    desk = await cluster.node()
+    cluster.write("a", f"{FOLDER}/model")
+    cluster.write("a", "clone/checkpoint_000003/left", "by an attempt that did not report it")
+    desk.order("copy", "x", FOLDER, "clone/checkpoint_000003")
+    assert await desk.answer("copied") == ["copied", "x", 1, len("weights")]
+    copy = cluster.folder / "a" / "clone" / "checkpoint_000003"
+    assert [path.name for path in copy.iterdir()] == ["model"]
+    desk.order("copy", "y", "trial/checkpoint_000009", "clone/checkpoint_000004")
+    assert (await desk.answer("unanswered"))[1] == "y"
+
+
+async def test_a_node_sends_the_output_of_its_trials_and_no_records(cluster: Cluster) -> None:
+    desk = await cluster.node()
+    for name in ("stdout", "stderr.rank-1", "plot.png", "result.json", "params.json"):
+        cluster.write("a", f"trial/{name}", name)
+    cluster.write("a", "other/stdout", "of another trial")
+    cluster.write("a", f"{FOLDER}/model")
+    desk.order("mirror", ["trial"], False)
+    desk.order("close", 60.0, False)
+    assert await desk.answer("closed") == ["closed", []]
+    found = [key for key in cluster.memory.objects if not key.startswith(".epochs")]
+    assert sorted(found) == ["trial/stderr.rank-1", "trial/stdout"]
+
+
+async def test_artifacts_follow_the_trial_to_another_node(cluster: Cluster) -> None:
+    first, second = await cluster.node("a"), await cluster.node("b")
+    cluster.write("a", "trial/stdout", "the first attempt\n")
+    cluster.write("a", "trial/plots/loss.png", "a plot")
+    first.order("mirror", ["trial"], True)
+    first.order("close", 60.0, False)
+    await first.answer("closed")
+    cluster.memory.objects["trial/result.json"] = b"from the controller"
+    second.order("bring", "x", "trial")
+    assert await second.answer("fetched") == ["fetched", "x", ""]
+    tree = cluster.folder / "b" / "trial"
+    assert (tree / "stdout").read_text() == "the first attempt\n"
+    assert (tree / "plots" / "loss.png").read_text() == "a plot"
+    assert not (tree / "result.json").exists()
+    (tree / "plots" / "loss.png").unlink()
+    cluster.write("b", "trial/stdout", "the first attempt\nthe second\n")
+    second.order("mirror", ["trial"], True)
+    second.order("close", 60.0, False)
+    await second.answer("closed")
+    assert cluster.memory.objects["trial/stdout"] == b"the first attempt\nthe second\n"
+    assert "trial/plots/loss.png" not in cluster.memory.objects
+    assert cluster.memory.objects["trial/result.json"] == b"from the controller"
+
+
+async def test_the_owners_mirror_leaves_what_nodes_have_put(
+    cluster: Cluster,
+) -> None:
+    owner = await cluster.owner()
+    desk = await cluster.node()
+    cluster.write("a", "trial/stdout", "output")
+    cluster.write("a", "trial/plot.png", "a plot")
+    desk.order("mirror", ["trial"], True)
+    desk.order("close", 60.0, False)
+    await desk.answer("closed")
+    before = dict(cluster.memory.objects)
+    cluster.write("owner", "trial/result.json", "{}")
+    await owner.send_artifacts(None)
+    assert cluster.memory.objects == before
+
+
+def test_only_a_nodes_keeper_refuses_settings_without_a_claim(tmp_path: Path) -> None:
+    from holdfast.syncer.uploader.node_keeper import NodeKeeper
+
+    made: Callable[..., Any] = NodeKeeper
+    settings = UploaderSettings(
+        root=tmp_path,
+        storage=None,
+        experiment_id="x",
+        journal="journal",
+        head="head.json",
+        is_record=lambda key: False,
+        is_checkpoint=is_checkpoint,
+        node="a",
+    )
+    with pytest.raises(ValueError, match="the claim of the owner"):
+        made(settings, lambda message: None)
