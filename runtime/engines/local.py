@@ -34,14 +34,16 @@ class LocalEngine(SeatedEngine):
         gpu_names: Sequence[str] = (),
         over_pipe: bool = False,
         python: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
         module: str = "holdfast.agent",
         times: Times | None = None,
     ) -> None:
         """`resources` are those of each agent; None if it finds out itself. `python` is the
-        command of the interpreter; this one if it is empty."""
+        command of the interpreter; this one if it is empty. `variables` are set for agents, in
+        addition to `environ`."""
         self._command = (*(python or (sys.executable,)), "-m", started.MODULE, module, "-")
-        self._environ = dict(os.environ if environ is None else environ)
+        self._environ = {**(os.environ if environ is None else environ), **(variables or {})}
         self._gpu_names = tuple(gpu_names)
         self._over_pipe = over_pipe
         self._numbers = {f"agent {number}": number - 1 for number in range(1, agents + 1)}

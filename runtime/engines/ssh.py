@@ -67,14 +67,15 @@ def parsed(given: str) -> Host:
     return Host(given=given, arguments=(*user, *(("-p", str(port)) if port else ()), "--", target))
 
 
-def remote_command(words: Sequence[str]) -> str:
+def remote_command(words: Sequence[str], variables: Mapping[str, str]) -> str:
     """The words as one line for the user's login shell there. A `~/` at the beginning of a word is
     left to that shell."""
     quoted = [
         f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)
         for word in words
     ]
-    return " ".join(["exec", *quoted])
+    given = [shlex.quote(f"{name}={value}") for name, value in variables.items()]
+    return " ".join(["exec", *(["env", *given] if given else []), *quoted])
 
 
 class SSHEngine(SeatedEngine):
@@ -92,12 +93,14 @@ class SSHEngine(SeatedEngine):
         resources_by_host: Mapping[str, Mapping[str, float]] | None = None,
         python: Sequence[str] = ("python3",),
         ssh: Sequence[str] = ("ssh",),
+        variables: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
         module: str = "holdfast.agent",
         times: Times | None = None,
     ) -> None:
         """`python` is the command of the interpreter on the hosts, and `ssh` that of ssh here,
-        with options that precede holdfast's."""
+        with options that precede holdfast's. `variables` are set for agents; everybody there can
+        read them."""
         self._hosts = {host: parsed(host) for host in hosts}
         if len(self._hosts) != len(hosts):
             raise ValueError(f"a host is listed twice in {', '.join(hosts)}: one agent is enough")
@@ -109,7 +112,8 @@ class SSHEngine(SeatedEngine):
         self._ssh = tuple(ssh)
         options = (*_OPTIONS, f"ConnectTimeout={max(1, int(times.answer_s * _CONNECT_PART))}")
         self._options = tuple(word for option in options for word in ("-o", option))
-        self._command = remote_command([*python, "-m", started.MODULE, module, "-"])
+        words = [*python, "-m", started.MODULE, module, "-"]
+        self._command = remote_command(words, variables or {})
         self._environ = dict(os.environ if environ is None else environ)
         kinds, seats = _kinds(
             {host: (resources_by_host or {}).get(host, resources) for host in hosts}

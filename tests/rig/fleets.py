@@ -156,10 +156,11 @@ class FleetLog:
         """Remember the exit of this worker, too."""
         heard.exiting.add_done_callback(lambda _: self._add("exit"))
 
-    async def until(self, kind: str) -> Message:
-        """The first event of this kind; waits for it if necessary."""
-        await self._until(lambda: any(event[0] == kind for event in self.events))
-        return next(event for event in self.events if event[0] == kind)
+    async def until(self, kind: str, *details: object) -> Message:
+        """The first event of this kind, with these details; waits for it if necessary."""
+        wanted = [kind, *details]
+        await self._until(lambda: any(event[: len(wanted)] == wanted for event in self.events))
+        return next(event for event in self.events if event[: len(wanted)] == wanted)
 
     async def told_about(self, text: str) -> str:
         """The first warning with this text."""

@@ -106,7 +106,9 @@ def test_a_host_may_be_listed_once() -> None:
 
 def test_words_reach_the_shell_there_as_they_are() -> None:
     words = ["~/my env/bin/python", "a'b", "$HOME", "*"]
-    assert remote_command(words) == """exec ~/'my env/bin/python' 'a'"'"'b' '$HOME' '*'"""
+    line = remote_command(words, {})
+    assert line == """exec ~/'my env/bin/python' 'a'"'"'b' '$HOME' '*'"""
+    assert remote_command(["python3"], {"A": "b c"}) == "exec env 'A=b c' python3"
 
 
 def test_hosts_with_equal_resources_are_one_kind() -> None:
