@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.rig import slurm as slurm_rig
 from tests.rig.bench import Bench, workbench
 from tests.rig.gcs_server import GcsServer, gcs_server
 from tests.rig.machines import Machines, machines, missing
@@ -33,6 +34,7 @@ _SECONDS = {
     "moto": 5.0,
     "gcs": 5.0,
     "buckets": 5.0,
+    "slurm": 2.5,
     "stage": 2.5,
     "bench": 2.5,
     "run_script": 2.5,
@@ -93,6 +95,15 @@ def three_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine
         pytest.skip(why)
     with machines(3, tmp_path_factory.mktemp("machines")) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[slurm_rig.SlurmCluster]:
+    """A real Slurm with four nodes, each in a network namespace."""
+    if why := slurm_rig.missing():
+        pytest.skip(f"no Slurm: {why}")
+    with slurm_rig.slurm_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -1,0 +1,122 @@
+"""The commands for Slurm, and the script of a job. Pure: no I/O.
+
+No secret is in an argument, in a script or in the environment: Slurm shows all of them.
+"""
+
+from __future__ import annotations
+
+import os.path
+import shlex
+from collections.abc import Iterable, Mapping
+
+from holdfast.runtime.engines.slurm.parsing import FIELDS, seconds_in
+from holdfast.runtime.engines.slurm.terms import SlurmTerms
+
+# The agent gets SIGTERM so long before its job's time limit. Slurm may send it a minute sooner, so
+# a job with a shorter limit gets none.
+_SIGNAL_S = 30
+_SHORTEST_WITH_SIGNAL_S = 120
+# For `scancel`: end at once, also the script itself.
+KILL = ("--signal=KILL", "--full")
+# Variables with which users change what the commands print or wait for.
+_CHANGING = ("SQUEUE_", "SCANCEL_", "SBATCH_WAIT", "SBATCH_DEBUG", "SLURM_DEBUG")
+
+
+def environ_of(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the commands: their answers are to be in English, and in full."""
+    kept = {name: value for name, value in environ.items() if not name.startswith(_CHANGING)}
+    return {**kept, "LC_ALL": "C"}
+
+
+def sbatch(terms: SlurmTerms, folder: str, name: str, count: int) -> list[str]:
+    """Submits an array of jobs; the script is on stdin."""
+    given = {
+        "--partition": terms.partition,
+        "--account": terms.account,
+        "--time": terms.time,
+        "--mem": terms.memory,
+        "--cpus-per-task": terms.cpus,
+        "--gpus-per-node": terms.gpus,
+    }
+    whole = [] if terms.cpus is not None or terms.gpus is not None else ["--exclusive"]
+    limit_s = seconds_in(terms.time) if terms.time else None
+    is_short = limit_s is not None and limit_s <= _SHORTEST_WITH_SIGNAL_S
+    return [
+        "sbatch",
+        "--parsable",
+        *terms.options,
+        *(f"{option}={value}" for option, value in given.items() if value not in ("", None)),
+        *whole,
+        f"--array=0-{count - 1}" if count > 1 else "--array=0",
+        "--nodes=1",
+        "--ntasks=1",
+        "--no-requeue",
+        *([] if is_short else [f"--signal=B:TERM@{_SIGNAL_S}"]),
+        "--export=NONE",
+        f"--job-name={name}",
+        f"--output={output_pattern(folder, name)}",
+    ]
+
+
+def output_pattern(folder: str, name: str) -> str:
+    """Where Slurm writes what a job prints. It replaces %a by the number in the array."""
+    return os.path.join(folder.replace("%", "%%"), f"{name}-%a.out")
+
+
+def output_file(folder: str, name: str, number: int) -> str:
+    return os.path.join(folder, f"{name}-{number}.out")
+
+
+def invitation_file(name: str, number: int) -> str:
+    """The name of the file with the invitation of one job."""
+    return f"{name}-{number}.invitation"
+
+
+def script(terms: SlurmTerms, folder: str, name: str) -> bytes:
+    """The script of a job: it removes the invitation before the agent reads it. The agent takes
+    the place of the shell, so that Slurm's signals reach it."""
+    invitation = shlex.quote(os.path.join(folder, f"{name}-"))
+    agent = shlex.join([*terms.python, "-m", terms.module, "-"])
+    return f"""\
+#!/bin/sh
+umask 077
+invitation={invitation}$SLURM_ARRAY_TASK_ID.invitation
+exec 3<"$invitation" || exit 1
+rm -f "$invitation"
+exec {agent} <&3 3<&-
+""".encode()
+
+
+def squeue(uid: int) -> list[str]:
+    """Lists the user's jobs, also those that have ended in the last minutes."""
+    return [
+        "squeue", "--noheader", "--array", "--states=all", f"--user={uid}",
+        f"--format={'|'.join(FIELDS)}",
+    ]  # fmt: skip
+
+
+def show_job(job: str) -> list[str]:
+    return ["scontrol", "--oneliner", "show", "job", job]
+
+
+def scancel(jobs: Iterable[str], *signal: str) -> list[str]:
+    """Ends jobs: SIGTERM, and SIGKILL after the cluster's `KillWait`; or sends them a signal."""
+    return ["scancel", *signal, *jobs]
+
+
+def scancel_batch(name: str) -> list[str]:
+    return ["scancel", f"--name={name}"]
+
+
+def unpack(folder: str) -> list[str]:
+    """Writes the invitations, which are a tar archive on stdin, into a folder of the user's."""
+    make = 'umask 077 && mkdir -p "$1" && chmod 700 "$1" && exec tar --extract --directory="$1"'
+    return ["sh", "-c", make, "sh", folder]
+
+
+def remove(folder: str) -> list[str]:
+    return ["rm", "-rf", "--", folder]
+
+
+def tail(file: str) -> list[str]:
+    return ["tail", "--bytes=1000", "--", file]

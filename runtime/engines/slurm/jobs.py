@@ -1,0 +1,227 @@
+"""What is known of each job, and what follows from it. Pure: no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from holdfast.dataclass import dataclass
+from holdfast.runtime.engines.slurm.parsing import Row
+
+# The end of a job is announced so long before its time limit, but not in the first three quarters
+# of a short job.
+NOTICE_S = 60.0
+_NOTICE_PART = 0.25
+# A job that squeue does not list so many times in a row has ended; one answer may be incomplete.
+_UNSEEN = 2
+# A new job may wait for a reason that the scheduler has not looked at yet.
+_HOPELESS = 2
+# An agent that ends sooner by itself has not worked.
+SOON_S = 10.0
+LONGEST_REST_S = 60.0
+_BY_SLURM = frozenset({"CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "TIMEOUT"})
+_ENDS = {
+    "BOOT_FAIL": "could not start: its node did not boot",
+    "CANCELLED": "was cancelled (scancel)",
+    "COMPLETED": "ended",
+    "DEADLINE": "reached its deadline",
+    "FAILED": "failed",
+    "NODE_FAIL": "lost its node, which failed or was taken down",
+    "OUT_OF_MEMORY": "ran out of memory",
+    "PREEMPTED": "was preempted by another job",
+    "TIMEOUT": "reached its time limit",
+}
+# What the user can do about a reason for which a job never starts.
+_REMEDIES = {
+    "PartitionTimeLimit": "the time limit is longer than the partition allows",
+    "PartitionNodeLimit": "the partition has no node for it",
+    "BadConstraints": "no node has what the job asks for",
+    "InvalidAccount": "the account is not valid",
+    "InvalidQOS": "the quality of service is not valid",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job of ours: member `number` of the batch `name`. `array` is Slurm's id of the batch; ""
+    until it is known. `ordered` says why holdfast ends it; "" if it does not. `is_cancelled`:
+    Slurm was asked to end it. `is_leaving`: its end was announced. `unseen` and `hopeless` count
+    looks in a row."""
+
+    ticket: str
+    name: str
+    number: int
+    array: str = ""
+    row: Row | None = None
+    ordered: str = ""
+    is_cancelled: bool = False
+    is_leaving: bool = False
+    unseen: int = 0
+    hopeless: int = 0
+
+    @property
+    def id(self) -> str:
+        """Slurm's id."""
+        return f"{self.array}_{self.number}"
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it counts as one of the nodes that are wanted."""
+        return not self.ordered and not self.is_leaving
+
+    @property
+    def is_pending(self) -> bool:
+        return self.row is None or self.row.is_pending
+
+    @property
+    def is_over(self) -> bool:
+        return self.unseen >= _UNSEEN or (self.row is not None and self.row.is_over)
+
+    @property
+    def is_hopeless(self) -> bool:
+        return self.hopeless >= _HOPELESS
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether its agent ran, as far as one can see after its end."""
+        row = self.row
+        if row is None or not row.node:
+            return False
+        return row.state in _BY_SLURM or row.used_s >= SOON_S
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether it runs for long enough to say that it works."""
+        row = self.row
+        return row is not None and not row.is_over and row.used_s >= SOON_S
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its agent was of no use, as far as one can see after its end."""
+        return self.is_hopeless or not (self.has_worked or self.ordered)
+
+    @property
+    def seconds_left(self) -> float | None:
+        return None if self.row is None or self.row.is_over else self.row.left_s
+
+
+def looked(job: Job, rows: Mapping[tuple[str, int], Row]) -> Job:
+    """The job after a look at squeue's list, by array and number."""
+    if not job.array:
+        return job
+    row = rows.get((job.array, job.number))
+    if row is None:
+        return replace(job, unseen=job.unseen + 1)
+    return replace(job, row=row, unseen=0, hopeless=job.hopeless + 1 if row.is_hopeless else 0)
+
+
+def by_place(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
+    return {(row.array, row.number): row for row in rows}
+
+
+def ends_soon(job: Job, notice_s: float = NOTICE_S) -> bool:
+    """Whether the end of the job should be announced now."""
+    left_s = job.seconds_left
+    if left_s is None or job.row is None or job.is_leaving or job.ordered:
+        return False
+    return left_s <= min(notice_s, _NOTICE_PART * (left_s + job.row.used_s))
+
+
+def adopted(jobs: Iterable[Job], rows: Iterable[Row]) -> dict[str, str]:
+    """The arrays of batches whose submission was never answered, by the batch's name."""
+    unknown = {job.name for job in jobs if not job.array}
+    return {row.name: row.array for row in rows if row.name in unknown and not row.is_over}
+
+
+def strays(ours: str, arrays: Mapping[str, str], rows: Iterable[Row]) -> list[str]:
+    """The ids of jobs that nobody waits for: their submission was not answered, and was tried
+    again or given up. The names of all our batches begin with `ours`."""
+    return [
+        f"{row.array}_{row.number}"
+        for row in rows
+        if row.name.startswith(ours) and arrays.get(row.name) != row.array and not row.is_over
+    ]
+
+
+def surplus(jobs: Iterable[Job], wanted: int) -> list[Job]:
+    """The jobs in the queue that are not needed any more, the newest first."""
+    held = [job for job in jobs if job.is_held]
+    waiting = [job for job in reversed(held) if job.is_pending]
+    return waiting[: max(0, len(held) - wanted)]
+
+
+def end_of(job: Job, exit_told: str = "", last_lines: str = "") -> str:
+    """Why the job has ended, in one line."""
+    row = job.row
+    where = f" on {row.node}" if row is not None and row.node else ""
+    if not job.array:
+        return f"its Slurm job was not submitted: {job.ordered}"
+    if job.is_cancelled or (job.ordered and row is not None and row.state == "COMPLETED"):
+        how = f"was ended by holdfast: {job.ordered}"
+    elif job.unseen >= _UNSEEN or row is None:
+        how = "is not known to Slurm any more"
+    else:
+        how = _ENDS.get(row.state, f"ended ({row.state})")
+        how += f" ({exit_told})" if exit_told else ""
+        how += ", shortly before its time limit" if _was_early(job, row) else ""
+    told = f". Its last lines: {last_lines}" if last_lines else ""
+    return f"Slurm job {job.id}{where} {how}{told}"
+
+
+def _was_early(job: Job, row: Row) -> bool:
+    return job.is_leaving and row.state in ("COMPLETED", "FAILED")
+
+
+def never_starts(job: Job) -> str:
+    """Why the job was removed from the queue, in one line."""
+    reason = job.row.reason if job.row is not None else ""
+    remedy = _REMEDIES.get(reason)
+    return f"Slurm would never start it: {reason}{f' ({remedy})' if remedy else ''}"
+
+
+def queue_text(jobs: Iterable[Job]) -> str:
+    """What the user waits for; "" if nothing is in the queue."""
+    ours = [job for job in jobs if job.is_held]
+    pending = [job for job in ours if job.is_pending]
+    if not pending:
+        return ""
+    found = Counter(job.row.reason for job in pending if job.row is not None and job.row.reason)
+    reasons = ", ".join(reason for reason, _ in found.most_common())
+    count = f"{len(pending)} of {len(ours)} nodes" if len(ours) > 1 else "the node"
+    wait = "waits" if len(pending) == 1 else "wait"
+    return f"{count} {wait} in Slurm's queue{f' ({reasons})' if reasons else ''}"
+
+
+def left_text(jobs: Iterable[Job]) -> str:
+    """The warning that names the jobs which may still run."""
+    known = list(jobs)
+    ids = " ".join(job.id for job in known if job.array)
+    names = sorted({f"--name={job.name}" for job in known if not job.array})
+    ends = ", ".join(f"`scancel {which}`" for which in (ids, *names) if which)
+    return f"Slurm jobs may still run; end them with {ends}" if ends else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest:
+    """The pause before jobs that have failed are replaced. `cause` is that of the last failure."""
+
+    least_s: float = 1.0
+    failures: int = 0
+    until: float = 0.0
+    cause: str = ""
+
+    def after_failure(self, now: float, cause: str) -> Rest:
+        rest_s = min(LONGEST_REST_S, self.least_s * 2.0**self.failures)
+        return replace(self, failures=self.failures + 1, until=now + rest_s, cause=cause)
+
+    def after_success(self) -> Rest:
+        return replace(self, failures=0, until=0.0, cause="")
+
+    def is_over(self, now: float) -> bool:
+        return now >= self.until
+
+    @property
+    def text(self) -> str:
+        """What the user waits for; "" without a failure."""
+        return f"a new Slurm job, because the last one failed ({self.cause})" if self.cause else ""

@@ -1,0 +1,274 @@
+"""Nodes of Slurm from a login node: one job for each.
+
+One task does what is due, one command after the other: look at the queue, announce and report
+ends, cancel, submit. A command that hangs is killed at its deadline and tried again; meanwhile
+Slurm would not do anything else, either. The names of jobs are the engine's own, so a submission
+without an answer is found in the queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import replace
+
+from holdfast.dataclass import dataclass
+from holdfast.runtime.engines.engine import EngineHost, Offer
+from holdfast.runtime.engines.slurm import commands, jobs
+from holdfast.runtime.engines.slurm.client import Deadlines, NoAnswer, Refusal, SlurmClient
+from holdfast.runtime.engines.slurm.jobs import Job, Rest
+from holdfast.runtime.engines.slurm.terms import KIND, SlurmTerms
+from holdfast.runtime.process_exits import happens
+from holdfast.runtime.stopped import Watched
+from holdfast.runtime.tasks import TaskScope
+
+# By default, Slurm allows 1,000 jobs in an array.
+_LARGEST_BATCH = 500
+# A busy controller is asked less often: the pauses take this many times as long as a look.
+_PAUSE_PER_LOOK = 10
+# At the end: the first pause between two looks, the longest, and the part of the time after which
+# the jobs that are left get SIGKILL.
+_FIRST_PAUSE_S = 0.05
+_LONGEST_PAUSE_S = 1.0
+_BEFORE_KILL = 0.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlurmTimes:
+    """In seconds: between two looks at the queue, from the announcement of a job's end to the
+    end, and before a job that failed is replaced (twice as long after each failure in a row)."""
+
+    look_s: float = 3.0
+    notice_s: float = jobs.NOTICE_S
+    rest_s: float = 1.0
+    deadlines: Deadlines = Deadlines()
+
+
+class SlurmLogin:
+    """Implements `holdfast.runtime.engines.engine.Engine` with jobs of `sbatch`."""
+
+    def __init__(
+        self,
+        terms: SlurmTerms,
+        *,
+        tasks: TaskScope,
+        environ: Mapping[str, str] | None = None,
+        times: SlurmTimes | None = None,
+    ) -> None:
+        self._terms = terms
+        self._times = times or SlurmTimes()
+        self._name = f"holdfast-{secrets.token_hex(4)}"
+        self._slurm = SlurmClient(
+            os.path.join(terms.folder, self._name),
+            os.environ if environ is None else environ,
+            self._times.deadlines,
+        )
+        self._tasks = tasks.scope()
+        self._jobs: dict[str, Job] = {}
+        self._arrays: dict[str, str] = {}  # Slurm's ids of the batches, by name
+        self._batches = 0
+        self._wanted = 0
+        self._rest = Rest(least_s=self._times.rest_s)
+        self._has_worked = False
+        self._is_closing = False
+        self._waits = ""
+        self._due = asyncio.Event()
+
+    def offer(self) -> Offer:
+        return self._terms.offer
+
+    async def open(self, host: EngineHost) -> None:
+        """Ask Slurm whether it answers. Raises EngineFailed."""
+        self._host = host
+        await self._slurm.open()
+        self._tasks.start(self._tend())
+
+    def want(self, kind: str, count: int) -> None:
+        if kind != KIND:
+            raise ValueError(f"there are no nodes of the kind {kind!r}")
+        self._wanted = count
+        self._due.set()
+
+    def give_back(self, ticket: str) -> None:
+        self._order(ticket, "it was given back")
+        self._due.set()
+
+    def processes(self) -> list[Watched]:
+        return self._slurm.processes()
+
+    def kill(self) -> None:
+        """Agents end with their connection; this also ends the jobs that have no agent yet."""
+        self._stop()
+        self._slurm.kill()
+        self._slurm.abandon(self._jobs.values())
+
+    async def close(self, grace_s: float) -> str:
+        if self._is_closing:
+            return ""
+        self._stop()
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._end_all(asyncio.get_running_loop().time() + _BEFORE_KILL * grace_s)
+                await self._slurm.remove_folder()
+        except TimeoutError:
+            self._slurm.abandon(self._jobs.values())
+            return jobs.left_text(self._jobs.values())
+        return ""
+
+    def _stop(self) -> None:
+        self._is_closing = True
+        self._tasks.cancel()
+
+    # -- the task ---------------------------------------------------------------------------------
+
+    async def _tend(self) -> None:
+        loop = asyncio.get_running_loop()
+        while not self._is_closing:
+            self._due.clear()
+            began = loop.time()
+            if await self._look():
+                await self._cancel_ordered()
+                await self._submit()
+            pause_s = max(self._times.look_s, _PAUSE_PER_LOOK * (loop.time() - began))
+            await happens(self._due, pause_s)
+
+    async def _look(self) -> bool:
+        """Look at the queue, and report what has changed. Returns whether Slurm has answered."""
+        rows = await self._slurm.rows()
+        if isinstance(rows, NoAnswer):
+            self._say(_silent(rows))
+            return False
+        for name, array in jobs.adopted(self._jobs.values(), rows).items():
+            self._know(name, array)
+        if ids := jobs.strays(f"{self._name}-", self._arrays, rows):
+            await self._slurm.cancel(ids)
+        places = jobs.by_place(rows)
+        self._jobs = {ticket: jobs.looked(job, places) for ticket, job in self._jobs.items()}
+        await self._report_ends()
+        self._announce_ends()
+        self._say(self._what_is_missing())
+        return True
+
+    async def _report_ends(self) -> None:
+        over = [job for job in self._jobs.values() if job.is_over]
+        async with asyncio.TaskGroup() as group:
+            causes = [group.create_task(self._slurm.cause(job)) for job in over]
+        self._end({job.ticket: cause.result() for job, cause in zip(over, causes, strict=True)})
+
+    def _announce_ends(self) -> None:
+        for job in list(self._jobs.values()):
+            if jobs.ends_soon(job, self._times.notice_s):
+                self._jobs[job.ticket] = replace(job, is_leaving=True)
+                self._host.leaving(job.ticket, job.seconds_left or 0.0, "its Slurm time limit")
+            elif job.is_hopeless:
+                self._order(job.ticket, jobs.never_starts(job))
+
+    async def _cancel_ordered(self) -> None:
+        for job in jobs.surplus(self._jobs.values(), self._wanted):
+            self._order(job.ticket, "it is not needed any more")
+        ordered = [job for job in self._jobs.values() if job.ordered and not job.is_cancelled]
+        # Slurm, which has just been asked, does not know those without an id.
+        self._end({job.ticket: jobs.end_of(job) for job in ordered if not job.array})
+        tickets = {job.ticket: job.id for job in ordered if job.array}
+        if tickets and await self._slurm.cancel(list(tickets.values())):
+            for ticket in tickets:
+                self._jobs[ticket] = replace(self._jobs[ticket], is_cancelled=True)
+
+    async def _submit(self) -> None:
+        """Submit the batches that Slurm does not know, and what is missing."""
+        for name in dict.fromkeys(job.name for job in self._jobs.values() if not job.array):
+            await self._submit_batch(name)
+        missing = self._wanted - sum(job.is_held for job in self._jobs.values())
+        if missing > 0 and self._rest.is_over(asyncio.get_running_loop().time()):
+            await self._invite(min(missing, _LARGEST_BATCH))
+
+    async def _invite(self, count: int) -> None:
+        """Submit a new batch, whose invitations wait for it in the folder."""
+        self._batches += 1
+        name = f"{self._name}-{self._batches}"
+        invitations = [self._host.invite(KIND, over_pipe=False) for _ in range(count)]
+        for number, one in enumerate(invitations):
+            self._jobs[one.ticket] = Job(ticket=one.ticket, name=name, number=number)
+        if fault := await self._slurm.write(name, invitations):
+            self._end(dict.fromkeys(self._tickets_of(name), f"Slurm: {fault}"))
+        else:
+            await self._submit_batch(name)
+
+    async def _submit_batch(self, name: str) -> None:
+        count = 1 + max(self._jobs[ticket].number for ticket in self._tickets_of(name))
+        answer = await self._slurm.submit(self._terms, name, count)
+        match answer:
+            case NoAnswer():
+                self._say(_silent(answer))
+            case Refusal(told=told):
+                self._end(dict.fromkeys(self._tickets_of(name), told))
+            case array:
+                self._know(name, array)
+                self._due.set()
+
+    def _what_is_missing(self) -> str:
+        """What the user waits for."""
+        held = [job for job in self._jobs.values() if job.is_held]
+        if len(held) >= self._wanted and all(job.is_steady for job in held):
+            self._rest = self._rest.after_success()
+        is_resting = not self._rest.is_over(asyncio.get_running_loop().time())
+        return jobs.queue_text(held) or (self._rest.text if is_resting else "")
+
+    # -- jobs -------------------------------------------------------------------------------------
+
+    def _tickets_of(self, name: str) -> list[str]:
+        return [job.ticket for job in self._jobs.values() if job.name == name]
+
+    def _order(self, ticket: str, why: str) -> None:
+        job = self._jobs.get(ticket)
+        if job is not None and not job.ordered:
+            self._jobs[ticket] = replace(job, ordered=why)
+
+    def _know(self, name: str, array: str) -> None:
+        """Slurm has this id for a batch."""
+        self._arrays[name] = array
+        for ticket in self._tickets_of(name):
+            self._jobs[ticket] = replace(self._jobs[ticket], array=array)
+
+    def _end(self, causes: Mapping[str, str]) -> None:
+        """The jobs with these tickets have ended. Refuse if none has ever worked."""
+        over = [self._jobs.pop(ticket) for ticket in causes]
+        failed = [job.ticket for job in over if job.has_failed]
+        self._has_worked = self._has_worked or any(job.has_worked for job in over)
+        if failed:
+            now = asyncio.get_running_loop().time()
+            self._rest = self._rest.after_failure(now, causes[failed[-1]])
+        elif any(job.has_worked for job in over):
+            self._rest = self._rest.after_success()
+        for ticket, cause in causes.items():
+            self._host.gone(ticket, cause)
+        if failed and not (self._jobs or self._has_worked or self._is_closing):
+            self._wanted = 0
+            self._host.refused(causes[failed[-1]])
+
+    def _say(self, text: str) -> None:
+        if text != self._waits:
+            self._waits = text
+            self._host.waits(text)
+
+    # -- the end ----------------------------------------------------------------------------------
+
+    async def _end_all(self, kill_at: float) -> None:
+        """Cancel all jobs, and look at the queue until they have ended. A submission that was cut
+        off just now may still be answered there."""
+        loop, pause_s = asyncio.get_running_loop(), _FIRST_PAUSE_S
+        for ticket in self._jobs:
+            self._order(ticket, "the run ended")
+        while self._jobs:
+            if await self._look():
+                await self._cancel_ordered()
+            if loop.time() >= kill_at:
+                await self._slurm.cancel([job.id for job in self._jobs.values()], *commands.KILL)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _silent(answer: NoAnswer) -> str:
+    return f"Slurm, which does not answer; trying again ({answer.told})"
