@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
-from scipy.stats import wilcoxon
 
 MARGIN = 0.15
 """How much worse than the peer's a score may be to count as equally good.
@@ -46,6 +45,8 @@ def better(ours: Sequence[float], others: Sequence[float]) -> float:
 
 def less(differences: Sequence[float] | np.ndarray) -> float:
     """p of Wilcoxon's signed-rank test of "the differences are below 0". 1 if all are 0."""
+    from scipy.stats import wilcoxon  # a second of work, which the tests' collection need not do
+
     differences = np.round(np.asarray(differences, dtype=float), 12)
     if not differences.any():
         return 1.0

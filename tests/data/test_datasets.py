@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-import torch
 
 from holdfast import data
 from holdfast.trial.errors import InvalidConfig
@@ -116,6 +115,8 @@ def test_tensors_are_copies_that_a_loop_may_write_to(ds: data.Dataset) -> None:
 
 
 def test_tensors_have_the_types_and_the_form_that_were_asked_for(ds: data.Dataset) -> None:
+    import torch  # takes two seconds, which the collection of other files' tests need not wait for
+
     (one,) = ds.iter_torch_batches(dtypes=torch.float32)
     assert {tensor.dtype for tensor in one.values()} == {torch.float32}
     (two,) = ds.iter_torch_batches(dtypes={"x": torch.int32}, device="cpu")
@@ -192,6 +193,8 @@ def test_show_prints_rows(ds: data.Dataset, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_what_cannot_be_meant_names_itself_and_what_is_there(ds: data.Dataset) -> None:
+    import torch
+
     wrong: dict[str, Callable[[], Any]] = {
         r"batch_size=0 must be a whole number from 1 on": lambda: ds.iter_batches(batch_size=0),
         r"batch_size=2.5 must be": lambda: ds.iter_torch_batches(batch_size=2.5),  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pyarrow.fs
 import pytest
-import s3fs
 
 from holdfast.syncer.stores.fsspec_store import FsspecStore
 from holdfast.syncer.stores.location import Location
@@ -29,6 +28,8 @@ def configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def made(*arguments: Any, **options: Any) -> Any:
+    import s3fs  # takes a second, which the collection of other files' tests need not wait for
+
     return s3fs.S3FileSystem(*arguments, **options, skip_instance_cache=True)
 
 
@@ -87,6 +88,8 @@ def test_any_other_argument_may_mean_more(given: dict[str, Any]) -> None:
 
 
 def test_a_subclass_and_other_filesystems_are_left_as_they_are() -> None:
+    import s3fs
+
     class Own(s3fs.S3FileSystem):  # type: ignore[misc]  # s3fs has no types
         pass
 
