@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.train.torch import DealingSampler
+if TYPE_CHECKING:
+    from holdfast.train.torch import DealingSampler
 
 
 def dealt(count: int, ranks: int, **how: bool) -> list[DealingSampler]:
+    from holdfast.train.torch import DealingSampler  # it is a class of torch, which takes seconds
+
     usual: dict[str, bool] = {"shuffle": True, **how}
     return [DealingSampler(range(count), rank=rank, ranks=ranks, **usual) for rank in range(ranks)]
 

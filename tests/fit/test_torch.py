@@ -14,7 +14,7 @@ import pytest
 import holdfast
 from holdfast import train, tune
 from holdfast.experiment.worker.torch_devices import gpus_of
-from holdfast.train.torch import TorchCheckpoint, TorchConfig, TorchTrainer
+from holdfast.train.torch import TorchConfig, TorchTrainer
 from holdfast.trial.errors import InvalidConfig
 from tests.rig.isolation import trainables_by_value
 
@@ -108,9 +108,9 @@ def test_where_ranks_come_and_go_no_sample_is_seen_twice_in_an_epoch(
 
 def test_a_model_goes_through_a_torch_checkpoint(tmp_path: Path, loops: Any) -> None:
     model = loops.torch.nn.Linear(2, 1)
-    whole = TorchCheckpoint.from_model(model)
+    whole = loops.TorchCheckpoint.from_model(model)
     assert loops.torch.equal(whole.get_model().weight, model.weight)
-    state = TorchCheckpoint.from_state_dict(model.state_dict())
+    state = loops.TorchCheckpoint.from_state_dict(model.state_dict())
     assert loops.torch.equal(state.get_model(loops.torch.nn.Linear(2, 1)).weight, model.weight)
     with pytest.raises(InvalidConfig, match=r"holds a state dict: give get_model"):
         state.get_model()
@@ -154,7 +154,7 @@ def test_a_model_with_mixed_precision_is_saved_as_the_model_that_it_is(
     result = trainer(tmp_path, loops.mixed, workers=1).fit()
     assert result.error is None
     assert result.checkpoint is not None
-    model = TorchCheckpoint(result.checkpoint.path).get_model()
+    model = loops.TorchCheckpoint(result.checkpoint.path).get_model()
     assert type(model) is loops.torch.nn.Linear
     assert model.weight.item() == pytest.approx(row(result)["weight"])
     assert not {"forward", "__getstate__"} & vars(model).keys()
