@@ -9,8 +9,9 @@ and only then performs the effects: `report()` returns after its row is in the j
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import assert_never
 
 from holdfast.dataclass import dataclass
@@ -29,6 +30,7 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.experiment.workers.shared_capacity import shared
+from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks
@@ -87,7 +89,13 @@ class ControllerParts:
 class Controller:
     """Runs the machine of one run: every event goes through `post`."""
 
-    def __init__(self, plan: RunPlan, parts: ControllerParts) -> None:
+    def __init__(
+        self,
+        plan: RunPlan,
+        parts: ControllerParts,
+        nodes: Mapping[str, NodeFacts] = MappingProxyType({}),
+    ) -> None:
+        """`nodes` are those of a cluster that have joined, by their names."""
         self.machine = plan.machine
         self.launcher = parts.launcher
         self.show_line = parts.show_line
@@ -106,6 +114,7 @@ class Controller:
             capacity=shared(plan.host_resources.total),
             gpu_names=plan.host_resources.gpu_names,
             group=plan.job.group,
+            nodes=nodes,
         )
         self._search = SearchThread(
             plan.proposer,

@@ -19,6 +19,7 @@ from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.runtime.engines.engine import Engine
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
@@ -35,7 +36,8 @@ class RunPlan:
     """The plan of one run.
 
     `remote` is the storage of the experiment; None if `layout` is in the storage itself. `first`
-    is Begun or Resumed. `machine` is empty, or has the state that a restore read.
+    is Begun or Resumed. `machine` is empty, or has the state that a restore read. `engine` supplies
+    the nodes of a cluster; without one, trials run on this machine.
     """
 
     settings: Settings
@@ -56,6 +58,7 @@ class RunPlan:
     tracker_jobs: Sequence[TrackerJob] = ()
     callback_setup: Mapping[str, Any] | None = None
     launcher: Launcher | None = None
+    engine: Engine | None = None
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)
 
     @property

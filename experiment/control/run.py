@@ -19,6 +19,7 @@ from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.ending import Ending, Working
 from holdfast.experiment.control.first_events import first_events, overdue_answers
 from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.run_nodes import RunNodes, open_fleet
 from holdfast.experiment.control.services import (
     open_callbacks,
     open_journal_writer,
@@ -34,6 +35,7 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import check_exist, collecting_references
 from holdfast.forked import end_child
+from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
@@ -59,6 +61,7 @@ class Run:
         self.messages: deque[tuple[str, Level]] = deque()
         self._retries = Retries()
         self._phase = "starting a process that imports your code"
+        self._nodes = RunNodes(self._show_wait, self.tell)
         self.outcome: Finish | None = None
         self.fault: BaseException | None = None
         self.unsaved: list[str] = []
@@ -213,14 +216,7 @@ class Run:
         except BaseException:
             callbacks.close(plan.settings.callback_deadline_s)
             raise
-        launcher = plan.launcher or LocalLauncher(
-            tasks=tasks,
-            environ=plan.environ,
-            held=plan.lock.workers,
-            directory=plan.environment.working_dir,
-            learns=plan.settings.preload,
-            workers_move=plan.job.chdir,
-        )
+        launcher = plan.launcher or self._launcher(tasks)
         parts = ControllerParts(
             tasks=tasks,
             launcher=launcher,
@@ -231,9 +227,22 @@ class Run:
             show_line=self._show_line,
             on_retry=self._on_retry,
         )
-        controller = Controller(plan, parts)
+        controller = Controller(plan, parts, self._nodes.facts)
         trackers = tracker_processes_of(plan, controller, self.tell, tasks)
         return Working(parts=parts, controller=controller, tracker_processes=trackers)
+
+    def _launcher(self, tasks: RunTasks) -> Launcher:
+        plan = self.plan
+        if plan.engine is not None:
+            return open_fleet(plan, plan.engine, self._nodes, tasks)
+        return LocalLauncher(
+            tasks=tasks,
+            environ=plan.environ,
+            held=plan.lock.workers,
+            directory=plan.environment.working_dir,
+            learns=plan.settings.preload,
+            workers_move=plan.job.chdir,
+        )
 
     async def _work(self, working: Working, job: bytes) -> None:
         """Start the processes and run the trials. Returns when none is left to run."""
@@ -249,6 +258,7 @@ class Run:
             self.tell(notice, "info")
         self._controller, self._phase = controller, ""
         controller.begin(first_events(plan, self.tell), await overdue_answers(plan, controller))
+        self._nodes.begin(controller)
         if plan.remote is not None and controller.uploads is not None:
             controller.uploads.publish()
         await asyncio.wait([tasks.ended])
@@ -283,6 +293,11 @@ class Run:
 
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
         self.lines.put(f"{trial_name} pid={pid}", text)
+
+    def _show_wait(self, text: str) -> None:
+        """Show what the cluster's engine waits for, while nothing else can be done."""
+        if self._controller is None and text:
+            self._phase = text
 
     def _show_phase(self, phase: str) -> None:
         self._phase = phase

@@ -74,18 +74,28 @@ def plan_run(
     Raises what `Tuner.fit` documents.
     """
     resources = wrap.resources_of(request.trainable)
-    _check_resources(request.trainable, resources, host_resources)
+    engine = _engine(host_resources)
+    offer = _offer(engine)
+    _check_resources(request.trainable, resources, host_resources, offer)
     environment = request.environment(host_resources)
     policy = _policy(request)
     if request.resume is None:
         opened.refuse_unfinished(lambda text: view.message(text, "info"))
         spec = spec_of(request, settings, resources, environment)
-        start = _new(spec, policy, host_resources, opened.place)
+        start = _new(spec, policy, host_resources, offer, opened.place)
         _write_objects(request, opened.place, travels=not settings.debug)
     else:
         opened.bring()
         start = _resumed(
-            request, request.resume, policy, settings, resources, host_resources, opened, view
+            request,
+            request.resume,
+            policy,
+            settings,
+            resources,
+            host_resources,
+            offer,
+            opened,
+            view,
         )
     proposer = _proposer(request, start, resources, opened.place)
     start = _with_total(start, proposer.total)
@@ -126,6 +136,7 @@ def plan_run(
             "total_num_samples": proposer.total,
         },
         launcher=InlineLauncher() if settings.debug else None,
+        engine=engine,
         environment=environment,
     )
     if request.resume is not None and plan.runs_trials:
@@ -168,6 +179,32 @@ def _check_resources(
     )
 
 
+def _engine(host_resources: MachineResources) -> Engine | None:
+    """The engine of the cluster; None if trials run on this machine. Raises InvalidConfig."""
+    if host_resources.cluster is None:
+        return None
+    return engine_of(
+        host_resources.cluster,
+        machine=host_resources.total,
+        gpu_names=host_resources.gpu_names,
+    )
+
+
+def _offer(engine: Engine | None) -> list[NodeKind]:
+    """The nodes that the engine could supply, as the machine knows them."""
+    if engine is None:
+        return []
+    return [
+        NodeKind(name=kind.name, resources=kind.resources, most=kind.most)
+        for kind in engine.offer().kinds
+    ]
+
+
+def _capacity(host_resources: MachineResources, offer: Sequence[NodeKind]) -> dict[str, float]:
+    """The resources of this machine; none if trials run on nodes."""
+    return {} if offer else dict(host_resources.total)
+
+
 def _resembles(key: str, name: str) -> bool:
     """Whether the user may have meant `name`: `cpus` for `CPU`."""
     return key != name and key.lower().removesuffix("s") == name.lower()
@@ -177,10 +214,13 @@ def _new(
     spec: ExperimentSpec,
     policy: TrialScheduler,
     host_resources: MachineResources,
+    offer: Sequence[NodeKind],
     place: ExperimentPlace,
 ) -> Start:
     policy.begun(spec)  # which checks its settings, before anything is written
-    first = Begun(spec=spec, capacity=dict(host_resources.total), boot_id=boot_id())
+    first = Begun(
+        spec=spec, capacity=_capacity(host_resources, offer), boot_id=boot_id(), offer=offer
+    )
     # Its own segment, even after a run that died at once and left one without a beginning.
     begins = (segments(place.layout.journal) or [-1])[-1] + 1
     return Start(machine=Machine(policy), first=first, begins=begins)
@@ -193,6 +233,7 @@ def _resumed(
     settings: Settings,
     resources: Any,
     host_resources: MachineResources,
+    offer: Sequence[NodeKind],
     opened: OpenedExperiment,
     view: ProgressView,
 ) -> Start:
@@ -208,7 +249,8 @@ def _resumed(
     strict = settings.strict_metric
     first = Resumed(
         epoch=machine.epoch + 1,
-        capacity=dict(host_resources.total),
+        capacity=_capacity(host_resources, offer),
+        offer=offer,
         unfinished=ResumeType(resume.unfinished),
         errored=ResumeType(resume.errored),
         finished=ResumeType(resume.finished),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from holdfast.experiment.worker.job import Assignment
@@ -213,7 +214,7 @@ class TrialActor:
         self._hung = ""
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}.{assignment.rank}"
-        worker = self._host.launcher.launch(name, self)
+        worker = self._host.launcher.launch(name, self, node=assignment.node.name)
         try:
             worker.send(["run", assignment])
         except BaseException:
@@ -313,7 +314,7 @@ class TrialActor:
             is_part=self._is_rank,
         )
         self._next_checkpoint = record.index + 1
-        return record
+        return replace(record, node=self.assignment.node.name)
 
     def _post_raised(self, text: str, kind: ProcessFailureKind = "lost") -> None:
         assignment = self.assignment

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from holdfast.experiment.folder.layout import Layout
@@ -15,6 +16,7 @@ from holdfast.experiment.worker.job import Assignment, GroupTerms
 from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerHost, WorkerTimeouts
+from holdfast.experiment.workers.seating import NodeNames, Seating, seat_ranks, seat_worker
 from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity
 from holdfast.experiment.workers.start_checkpoints import (
     CannotClone,
@@ -32,7 +34,7 @@ from holdfast.syncer.errors import StorageError
 from holdfast.trial.encoding import to_plain
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Adopted, Saved
-from holdfast.trial.resources import Allocation
+from holdfast.trial.resources import Allocation, Place
 from holdfast.trial.trial import Origin, Trial
 
 
@@ -63,7 +65,9 @@ class WorkerPool:
         capacity: SharedCapacity,
         gpu_names: tuple[str, ...],
         group: GroupTerms | None,
+        nodes: Mapping[str, NodeNames] = MappingProxyType({}),
     ) -> None:
+        """`nodes` are those of a cluster that have joined, by their names."""
         self.launcher = host.launcher
         self.show_line = host.show_line
         self._host = host
@@ -71,6 +75,7 @@ class WorkerPool:
         self._capacity = capacity
         self._gpu_names = gpu_names
         self._group = group
+        self._nodes = nodes
         self._loop = asyncio.get_running_loop()
         self._actors: dict[str, TrialActor | WorkerGroup] = {}
         self._held: dict[str, Allocation] = {}
@@ -104,7 +109,8 @@ class WorkerPool:
     def has_room(self, trial_id: str) -> bool:
         """Whether an elastic trial could get another worker now; counts other experiments, too."""
         more = self._host.machine.trials[trial_id].next_bundle
-        return more is not None and self._capacity.has_room(more)
+        on_nodes = bool(self._held[trial_id].places)
+        return more is not None and (on_nodes or self._capacity.has_room(more))
 
     def awaited(self, now: float) -> list[RankWait]:
         """The groups in which ranks wait for others at `now`; may be called from another
@@ -150,6 +156,10 @@ class WorkerPool:
             except RuntimeError:  # the loop has ended meanwhile
                 self._capacity.give_back(allocation)
 
+        if effect.allocation.places:  # no other experiment has workers on the nodes of this run
+            self._held[effect.trial_id] = effect.allocation
+            self._prepare(effect)
+            return
         taken = self._capacity.take(effect.allocation.amounts, granted)
         if isinstance(taken, CapacityRequest):
             self._waiting[effect.trial_id] = (effect, taken)
@@ -204,7 +214,7 @@ class WorkerPool:
 
     def _give_back(self, trial_id: str) -> None:
         held = self._held.pop(trial_id, None)
-        if held is not None:
+        if held is not None and not held.places:
             self._capacity.give_back(held)
 
     def _prepare(self, effect: Launch) -> None:
@@ -321,7 +331,8 @@ class WorkerPool:
         )
 
     def _assignment(self, effect: Launch, trial: Trial) -> Assignment:
-        resources = trial.granted
+        resources, held = trial.granted, self._held[trial.trial_id]
+        seating = self._seating(resources.bundles, held.places)
         return Assignment(
             trial_id=trial.trial_id,
             trial_name=trial.spec.name,
@@ -332,9 +343,29 @@ class WorkerPool:
             time_total_s=trial.time_total_s,
             next_checkpoint=trial.next_checkpoint,
             checkpoint=effect.checkpoint.dirname if effect.checkpoint else None,
-            bundles=resources.bundles,
+            bundles=seating.bundles,
             strategy=resources.strategy,
             cpus=resources.required_resources.get("CPU", 1),
-            gpus=tuple(self._gpu_names[gpu] for gpu in self._held[trial.trial_id].gpus),
-            sets_gpus="GPU" in self._host.machine.placement.capacity.total,
+            gpus=self._gpus(held, seating),
+            sets_gpus=self._has_gpus(seating),
+            nodes=seating.nodes,
         )
+
+    def _seating(
+        self, bundles: Sequence[Mapping[str, float]], places: Sequence[Place]
+    ) -> Seating:
+        if not places:
+            return Seating(bundles=bundles, nodes=())
+        seat = seat_worker if self._group is None else seat_ranks
+        return seat(bundles, places, self._nodes)
+
+    def _gpus(self, held: Allocation, seating: Seating) -> tuple[str, ...]:
+        if seating.nodes:
+            return tuple(seating.nodes[0].gpus)
+        return tuple(self._gpu_names[gpu] for gpu in held.gpus)
+
+    def _has_gpus(self, seating: Seating) -> bool:
+        """Whether a machine of the trial has GPUs, which its workers must then not all see."""
+        if seating.nodes:
+            return any(self._nodes[node.name].gpus for node in seating.nodes)
+        return "GPU" in self._host.machine.placement.capacity.total

@@ -1,0 +1,143 @@
+"""The nodes of a run: turns what the fleet reports into events, and knows the facts of each node."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from holdfast.experiment.callbacks.messages import Level
+from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.nodes.cluster_config import Local
+from holdfast.experiment.worker.host import node_ip
+from holdfast.experiment.worker.train_loop import LOOPBACK
+from holdfast.runtime.engines.engine import Engine
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.host import NodeFacts
+from holdfast.runtime.fleet.settings import FleetSettings, Shared
+from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.wire import Message
+from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft
+
+_STORAGE_VARIABLES = ("AWS_", "AZURE_STORAGE_", "GOOGLE_APPLICATION_CREDENTIALS")
+
+
+class NodeListener(Protocol):
+    """What the run does with its nodes once it has begun."""
+
+    def post(self, event: Event) -> None: ...
+
+    def warn(self, text: str, level: Level = "warning") -> None: ...
+
+    def on_kept(self, node: str, message: Message) -> None:
+        """An answer of the keeper of this node."""
+
+    def on_node(self, facts: NodeFacts) -> None:
+        """A node has joined; called before the event."""
+
+    def on_node_lost(self, node: str, cause: str) -> None:
+        """A node is gone; called after the event."""
+
+
+class RunNodes:
+    """The owner of the run's fleet.
+
+    Nodes join while the code is still being loaded, before the journal has its first record. Their
+    events wait for `begin`.
+    """
+
+    def __init__(self, show_wait: Callable[[str], None], tell: Callable[[str], None]) -> None:
+        """`show_wait` shows what the engine waits for, and `tell` a warning."""
+        self.facts: dict[str, NodeFacts] = {}
+        self._show_wait = show_wait
+        self._tell = tell
+        self._listener: NodeListener | None = None
+        self._early: list[Callable[[NodeListener], None]] = []
+
+    def begin(self, listener: NodeListener) -> None:
+        """Pass on what has happened so far, and from now on everything at once."""
+        self._listener = listener
+        for act in self._early:
+            act(listener)
+        self._early.clear()
+
+    # -- what the fleet reports -----------------------------------------------------------------
+
+    def node_joined(self, node: NodeFacts) -> None:
+        self.facts[node.name] = node
+        self._pass_on(lambda listener: _join(listener, node))
+
+    def node_leaving(self, name: str, seconds: float, why: str) -> None:
+        event = NodeLeaving(node=name, seconds=seconds, why=why)
+        self._pass_on(lambda listener: _post_leaving(listener, event))
+
+    def node_left(self, name: str, cause: str) -> None:
+        self._pass_on(lambda listener: _leave(listener, name, cause))
+
+    def on_kept(self, name: str, message: Message) -> None:
+        self._pass_on(lambda listener: listener.on_kept(name, message))
+
+    def waits(self, text: str) -> None:
+        self._show_wait(text)
+
+    def tell(self, text: str) -> None:
+        self._tell(text)
+
+    def _pass_on(self, act: Callable[[NodeListener], None]) -> None:
+        if self._listener is None:
+            self._early.append(act)
+        else:
+            act(self._listener)
+
+
+def _join(listener: NodeListener, node: NodeFacts) -> None:
+    listener.on_node(node)
+    joined = NodeJoined(
+        node=node.name, resources=node.resources, hostname=node.hostname, address=node.address
+    )
+    listener.post(joined)
+
+
+def _post_leaving(listener: NodeListener, event: NodeLeaving) -> None:
+    listener.warn(f"node {event.node} leaves in {event.seconds:g} s: {event.why}")
+    listener.post(event)
+
+
+def _leave(listener: NodeListener, name: str, cause: str) -> None:
+    listener.post(NodeLeft(node=name, cause=cause))
+    listener.on_node_lost(name, cause)
+
+
+def open_fleet(plan: RunPlan, engine: Engine, nodes: RunNodes, tasks: TaskScope) -> Fleet:
+    """The launcher of a run on a cluster. No node has the name of an earlier one."""
+    return Fleet(
+        engine,
+        nodes,
+        tasks=tasks,
+        settings=FleetSettings(address=_address(plan), grace_s=plan.settings.stop_grace_s),
+        shared=Shared(
+            env_vars={**_credentials(os.environ), **plan.environment.env_vars},
+            import_folders=[folder for folder in sys.path if folder and os.path.isdir(folder)],
+            directory=plan.environment.working_dir,
+            learns=plan.settings.preload,
+            workers_move=plan.job.chdir,
+            stopped_deadline_s=plan.settings.stopped_deadline_s,
+        ),
+        taken=plan.machine.cluster.past,
+    )
+
+
+def _address(plan: RunPlan) -> str:
+    """The name or number of this machine that agents connect to."""
+    cluster = plan.host_resources.cluster
+    if cluster is not None and cluster.controller_address is not None:
+        return cluster.controller_address
+    return LOOPBACK if isinstance(cluster, Local) else node_ip()
+
+
+def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables with which storage is opened: nodes need them, and may not have them."""
+    return {
+        name: value for name, value in environ.items() if name.startswith(_STORAGE_VARIABLES)
+    }
