@@ -34,6 +34,7 @@ from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks
+from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,
@@ -297,6 +298,18 @@ class Controller:
             self.warn(lost_notice(trial_id, index, reason), "loss")
             self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
             self._uploads().discard(trial.spec, record)
+
+    # -- the nodes of a cluster ---------------------------------------------------------------
+
+    def on_node(self, facts: NodeFacts) -> None:
+        """A node has joined."""
+
+    def on_node_lost(self, node: str, cause: str) -> None:
+        """A node is gone, with the workers and the files on it."""
+        self.warn(f"node {node} is lost: {cause}")
+
+    def on_kept(self, node: str, message: Message) -> None:
+        """Handle an answer of the node's keeper."""
 
     # -- the user's code ----------------------------------------------------------------------
 

@@ -36,8 +36,8 @@ class RunPlan:
     """The plan of one run.
 
     `remote` is the storage of the experiment; None if `layout` is in the storage itself. `first`
-    is Begun or Resumed. `machine` is empty, or has the state that a restore read. `engine` supplies
-    the nodes of a cluster; without one, trials run on this machine.
+    is Begun or Resumed. `machine` is empty, or has the state that a restore read. `engine`
+    supplies the nodes of a cluster; without one, trials run on this machine.
     """
 
     settings: Settings

@@ -1,4 +1,4 @@
-"""The nodes of a run: turns what the fleet reports into events, and knows the facts of each node."""
+"""The nodes of a run: turns what the fleet reports into events, and knows each node's facts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,11 @@ class RunNodes:
 def _join(listener: NodeListener, node: NodeFacts) -> None:
     listener.on_node(node)
     joined = NodeJoined(
-        node=node.name, resources=node.resources, hostname=node.hostname, address=node.address
+        node=node.name,
+        resources=node.resources,
+        hostname=node.hostname,
+        address=node.address,
+        kind=node.kind,
     )
     listener.post(joined)
 
@@ -138,6 +142,4 @@ def _address(plan: RunPlan) -> str:
 
 def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables with which storage is opened: nodes need them, and may not have them."""
-    return {
-        name: value for name, value in environ.items() if name.startswith(_STORAGE_VARIABLES)
-    }
+    return {name: value for name, value in environ.items() if name.startswith(_STORAGE_VARIABLES)}

@@ -16,6 +16,7 @@ from holdfast.experiment.nodes.cluster_config import (
     words_of,
 )
 from holdfast.runtime.engines.engine import Engine
+from holdfast.trial.errors import InvalidConfig
 
 
 def engine_of(
@@ -31,19 +32,24 @@ def engine_of(
             return _local(cluster, machine, gpu_names)
         case SSH():
             return _ssh(cluster)
-        case Slurm():
-            return _slurm(cluster)
-        case Dask():
-            return _dask(cluster)
-        case Ray():
-            return _ray(cluster)
+        case Slurm() | Dask() | Ray():
+            raise InvalidConfig(f"{type(cluster).__name__} is not available in this version")
         case _:
             assert_never(cluster)
 
 
-def _local(
-    cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str]
-) -> Engine:
+def _ssh(cluster: SSH) -> Engine:
+    from holdfast.runtime.engines.ssh import SSHEngine
+
+    return SSHEngine(
+        cluster.hosts,
+        resources=cluster.resources() or None,
+        python=words_of(cluster.python, ["python3"]),
+        ssh=words_of(cluster.ssh, ["ssh"]),
+    )
+
+
+def _local(cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str]) -> Engine:
     from holdfast.runtime.engines.local import LocalEngine
 
     given = cluster.resources()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.nodes.engines import engine_of
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
@@ -31,16 +33,19 @@ from holdfast.experiment.user_objects.tuner_file import write as write_tuner_fil
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.runtime.engines.engine import Engine
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.scheduler.nodes.offering import may_fit, offer_text
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.scheduler.resuming import has_work
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import ImpossibleResources, InvalidConfig
-from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import ResumeConfig, ResumeType
 
@@ -154,15 +159,22 @@ def given_callbacks(request: Request) -> tuple[Callback, ...]:
 
 
 def _check_resources(
-    trainable: object, resources: object, host_resources: MachineResources
+    trainable: object,
+    resources: object,
+    host_resources: MachineResources,
+    offer: Sequence[NodeKind],
 ) -> None:
-    """Refuse resources that this machine does not have: no trial would ever start.
+    """Refuse resources that this machine, or the cluster, does not have: no trial would ever
+    start.
 
     Raises ImpossibleResources.
     """
     if not isinstance(resources, PlacementGroupFactory):
         return
     wanted, total = resources.least_resources, dict(host_resources.total)
+    if offer:
+        _check_offer(resources, offer)
+        return
     if Capacity(total).ever_fits(wanted):
         return
     who, where = "each trial asks", "tune.with_resources()"
@@ -176,6 +188,21 @@ def _check_resources(
         f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
         wanted,
         total,
+    )
+
+
+def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) -> None:
+    cluster = Cluster(offer)
+    if may_fit(cluster, resources.first(resources.least_bundles)):
+        return
+    bundles = [dict(bundle) for bundle in resources.bundles[: resources.least_bundles]]
+    wanted = bundles[0] if len(bundles) == 1 else f"{bundles} ({resources.strategy})"
+    raise ImpossibleResources(
+        f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster)}: no trial "
+        f"could ever start. Each bundle must fit on one node. Ask for less in "
+        f"tune.with_resources() or ScalingConfig(...), or offer larger nodes",
+        resources.least_resources,
+        {},
     )
 
 

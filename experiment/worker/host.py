@@ -13,6 +13,7 @@ from functools import lru_cache
 from numbers import Number
 from typing import Any
 
+from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
 from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
@@ -28,6 +29,7 @@ from holdfast.experiment.worker.trainable import Trainable
 from holdfast.experiment.worker.trial_directory import prepare_directory
 from holdfast.forked import children_end_here
 from holdfast.runtime import threads
+from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.runtime.safe_text import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
 from holdfast.trial.encoding import from_plain
@@ -58,7 +60,7 @@ class TrialHost:
         _release_limits(1)
 
     def take(self, job: Job) -> None:
-        self._job = job
+        self._job = _at_home(job, os.environ)
         self._place = (socket.gethostname(), node_ip())
 
     def run(self, channel: Transport) -> None:
@@ -117,6 +119,14 @@ class TrialHost:
             channel.send([session.ending, attempt])
         # A worker that is being preempted gets no other trial.
         return kept, not session.is_preempted
+
+
+def _at_home(job: Job, environ: Mapping[str, str]) -> Job:
+    """The job with the folders of this node, where the controller's do not exist."""
+    folder = environ.get(NODE_DIR)
+    if not folder:
+        return job
+    return replace(job, experiment_dir=os.path.join(folder, ON_NODE), working_dir=os.getcwd())
 
 
 def _ending_by_exit(session: Session, error: SystemExit) -> str:

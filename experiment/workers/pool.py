@@ -351,9 +351,7 @@ class WorkerPool:
             nodes=seating.nodes,
         )
 
-    def _seating(
-        self, bundles: Sequence[Mapping[str, float]], places: Sequence[Place]
-    ) -> Seating:
+    def _seating(self, bundles: Sequence[Mapping[str, float]], places: Sequence[Place]) -> Seating:
         if not places:
             return Seating(bundles=bundles, nodes=())
         seat = seat_worker if self._group is None else seat_ranks

@@ -22,7 +22,7 @@ from holdfast.runtime.fleet.facts import HostFacts, boot_id, disk_free_bytes, me
 from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.relay import Relay
 from holdfast.runtime.fleet.service import MakeService, NodeService
-from holdfast.runtime.fleet.settings import PROTOCOL
+from holdfast.runtime.fleet.settings import NODE_DIR, PROTOCOL
 from holdfast.runtime.fleet.tickets import Invited
 from holdfast.runtime.fleet.watch import end_if_silent
 from holdfast.runtime.launcher import WorkerHandle
@@ -32,8 +32,6 @@ from holdfast.runtime.tasks import RunTasks
 from holdfast.runtime.wire import Message
 from holdfast.version import VERSION
 
-# In the environment of workers: the agent's scratch folder.
-NODE_DIR = "HOLDFAST_NODE_DIR"
 # The time that a node has after SIGTERM, if nobody says otherwise.
 LEAVES_IN_S = "HOLDFAST_LEAVES_IN_S"
 _LEAVES_IN_S = 30.0

@@ -204,6 +204,7 @@ class Fleet:
             python=hello.python,
             pid=hello.pid,
             disk_free_bytes=hello.disk_free_bytes,
+            kind=ticket.kind,
         )
 
     def on_loaded(self, node: Node, notice: str) -> None:

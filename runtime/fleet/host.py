@@ -13,7 +13,7 @@ from holdfast.runtime.wire import Message
 class NodeFacts:
     """A node that has joined. `address` is its own name for its end of the connection, at which
     other nodes can reach it. `resources` has "CPU", "GPU", custom ones and "memory" in bytes.
-    `pid` is the agent's."""
+    `pid` is the agent's, `kind` the name of its kind in the engine's offer."""
 
     name: str
     hostname: str
@@ -23,6 +23,7 @@ class NodeFacts:
     python: str
     pid: int
     disk_free_bytes: int
+    kind: str = ""
 
 
 class FleetHost(Protocol):

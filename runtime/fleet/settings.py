@@ -9,6 +9,8 @@ from dataclasses import field
 from holdfast.dataclass import dataclass
 
 PROTOCOL = 1
+# In the environment of workers: the scratch folder of their agent.
+NODE_DIR = "HOLDFAST_NODE_DIR"
 _LONGEST_NAME = 63
 # The largest frame of an agent before the controller knows who it is.
 LARGEST_BEFORE_HELLO = 1 << 16

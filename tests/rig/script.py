@@ -97,7 +97,7 @@ class UserScript:
     """Runs `python path arguments...` and knows all its processes.
 
     `folder` has marks, gates and notes; several scripts, one after the other, may share it.
-    `processes` returns these `roles`: script, warm, successor, worker, projector, uploader,
+    `processes` returns these `roles`: script, agent, warm, successor, worker, projector, uploader,
     tracker process, other.
     """
 
@@ -295,8 +295,10 @@ class UserScript:
             return "uploader"
         if "trackers.process:main" in command:
             return "tracker_process"
+        if "holdfast.agent" in command:
+            return "agent"
         if "runtime.warm" in command:
-            if int(stat[1]) == self.process.pid:
+            if int(stat[1]) == self.process.pid or _is_agent(int(stat[1])):
                 return "warm"
             # A worker writes into its trial's folder, a successor of the warm parent as that does.
             return "worker" if _stdout(pid) != _stdout(int(stat[1])) else "successor"
@@ -371,6 +373,13 @@ def _signals_as_in_a_terminal() -> Iterator[None]:
     finally:
         for signum in ignored:
             signal.signal(signum, signal.SIG_IGN)
+
+
+def _is_agent(pid: int) -> bool:
+    try:
+        return b"holdfast.agent" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _stdout(pid: int) -> str:

@@ -1,0 +1,46 @@
+"""The same script on several nodes: trials run there, and the records are complete here."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rig.bench import Bench, epochs_of, results
+
+pytestmark = pytest.mark.process
+
+
+def test_a_script_that_is_not_edited_runs_its_trials_on_nodes(bench: Bench) -> None:
+    script = bench.start(samples=2, checkpoint_every=9, prints=True).succeeds()
+    assert script.left() == []
+    assert epochs_of(script) == [4, 4, 4, 4]
+    assert "epoch 4 of attempt 1" in script.stdout + script.stderr
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_trials_run_on_different_nodes_at_the_same_time(bench: Bench) -> None:
+    script, gate = bench.held_in(2, checkpoint_every=9)
+    assert len(script.processes("agent")) == 2
+    assert len(script.processes("warm")) == 2
+    assert len(script.processes("worker")) == 2
+    gate.open()
+    script.succeeds()
+    assert script.left() == []
+
+
+def test_nothing_is_left_on_a_node_when_the_script_is_killed(bench: Bench) -> None:
+    script, _ = bench.held_in(2, checkpoint_every=9)
+    script.kill()
+    assert script.left() == []
+
+
+def test_a_trial_whose_agent_is_killed_runs_again_on_another_node(bench: Bench) -> None:
+    script, gate = bench.held_in(3, checkpoint_every=9, max_failures=1)
+    agent, _ = script.processes("agent")
+    agent.kill()
+    script.said("is lost")
+    gate.open()
+    script.succeeds()
+    assert script.left() == []
+    assert epochs_of(script) == [4, 4]
+    assert [found["error"] for found in results(script)] == [None, None]
+    assert bench.problems(tensorboard=True) == []
