@@ -39,6 +39,7 @@ _SECONDS = {
     "bench": 2.5,
     "run_script": 2.5,
     "trainer": 2.0,
+    "three_machines": 1.5,
     "fit": 1.0,
 }
 

@@ -54,6 +54,11 @@ class Job:
     answer_s: float
     is_elsewhere: bool = False
 
+    @property
+    def shown(self) -> str:
+        """The command on one line."""
+        return printable(shlex.join(self.command))
+
 
 @dataclass(frozen=True, slots=True)
 class AgentPipe:
@@ -220,7 +225,7 @@ class AgentProcess:
             how = describe_code(code)
         lines = str(self._lines)
         told = f"Its last lines: {lines}" if lines else "It printed nothing"
-        return f"{self._job.where}: `{shlex.join(self._job.command)}` {how}. {told}"
+        return f"{self._job.where}: `{self._job.shown}` {how}. {told}"
 
     def _close(self, cause: str, worked: bool) -> None:
         self._timer.cancel()

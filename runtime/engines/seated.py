@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
@@ -14,7 +13,7 @@ from functools import partial
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines import seats as seating
 from holdfast.runtime.engines.agent_process import AgentPipe, AgentProcess, Job
-from holdfast.runtime.engines.engine import EngineHost, NodeKind, Offer
+from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, Offer
 from holdfast.runtime.engines.seats import Seat
 from holdfast.runtime.process_exits import happens
 from holdfast.runtime.stopped import Watched
@@ -29,7 +28,7 @@ class Times:
     for one that was ordered to end; and before the second attempt at the same place."""
 
     answer_s: float = 60.0
-    end_s: float = 30.0
+    end_s: float = 10.0
     rest_s: float = seating.REST_S
 
 
@@ -129,7 +128,11 @@ class SeatedEngine(ABC):
 
     def _start(self, seat: Seat, now: float) -> None:
         job = self.job_at(seat.name)
-        invitation = self._host.invite(seat.kind, over_pipe=job.over_pipe)
+        try:
+            invitation = self._host.invite(seat.kind, over_pipe=job.over_pipe)
+        except EngineFailed as error:
+            self._refuse(str(error))
+            return
         self._seats[seat.name] = seating.taken(seat, invitation.ticket, now)
         try:
             self._running[seat.name] = AgentProcess(
@@ -139,7 +142,7 @@ class SeatedEngine(ABC):
                 partial(self._on_ended, seat.name),
             )
         except OSError as error:
-            cause = f"{job.where}: `{shlex.join(job.command)}` cannot be run: {error}"
+            cause = f"{job.where}: `{job.shown}` cannot be run: {error}"
             self._on_ended(seat.name, cause, False)
 
     def _on_started(self, name: str, pipe: AgentPipe | None) -> None:
@@ -160,17 +163,17 @@ class SeatedEngine(ABC):
         if self._is_closing:
             return
         if seating.are_hopeless(list(self._seats.values()), self._wanted):
-            self._refuse()
+            causes = [seat.cause for seat in self._seats.values() if seat.cause]
+            self._refuse("No agent could be started.\n" + "\n".join(causes))
         else:
             self._tell_what_is_missing()
             self._plan()
 
-    def _refuse(self) -> None:
+    def _refuse(self, why: str) -> None:
         self._is_closing = True
-        causes = [seat.cause for seat in self._seats.values() if seat.cause]
         for process in list(self._running.values()):
             process.end("no agent could be started", self.times.end_s)
-        self._host.refused("No agent could be started.\n" + "\n".join(causes))
+        self._host.refused(why)
 
     def _tell_what_is_missing(self) -> None:
         """Say once which seats are tried again and again."""

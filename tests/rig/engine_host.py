@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from holdfast.runtime.engines.engine import Invitation, Pipe
+from holdfast.runtime.engines.engine import EngineFailed, Invitation, Pipe
 from tests.rig.processes import PATIENCE_S
 
 AGENT = "tests.rig.fake_agent"
@@ -55,6 +55,7 @@ class FakeHost:
         self.causes: dict[str, str] = {}
         self.told: list[str] = []
         self.refusal = ""
+        self.cannot_invite = ""
         self.warned: list[tuple[str, float, str]] = []
         self._reads: list[asyncio.ReadTransport] = []
         self._changed = asyncio.Condition()
@@ -63,6 +64,8 @@ class FakeHost:
     # -- EngineHost -----------------------------------------------------------------------------
 
     def invite(self, kind: str, *, over_pipe: bool) -> Invitation:
+        if self.cannot_invite:
+            raise EngineFailed(self.cannot_invite)
         ticket, secret = secrets.token_hex(4), secrets.token_hex(16)
         self.invited[ticket] = secret
         address = None if over_pipe else self._address

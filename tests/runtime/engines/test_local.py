@@ -1,18 +1,22 @@
 """Agents of this machine, over their stdin and stdout and over a port: the contract, and GPUs."""
 
+import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 
 from holdfast.runtime.engines.engine import Engine
 from holdfast.runtime.engines.local import LocalEngine
 from holdfast.runtime.engines.seated import Times
+from tests.rig import ROOT
 from tests.rig.engine_contract import (
     CLOSE_S,
     EngineContract,
     EngineRig,
     contract_marks,
     kind_of,
+    refusal,
     running,
 )
 from tests.rig.engine_host import AGENT
@@ -66,3 +70,23 @@ async def test_nodes_of_an_unknown_kind_are_refused() -> None:
     async with running(rig, engine):
         with pytest.raises(ValueError, match="no nodes of the kind 'gpu'"):
             engine.want("gpu", 1)
+
+
+async def test_a_host_that_cannot_invite_is_refused_with_its_reason() -> None:
+    engine = LocalRig(over_pipe=False).engine()
+    async with running(LocalRig(over_pipe=False), engine) as host:
+        host.cannot_invite = "the port is taken"
+        engine.want(kind_of(engine), 2)
+        assert await host.refusal_of() == "the port is taken"
+
+
+async def test_an_agent_that_the_controller_refuses_is_no_use(tmp_path: Path) -> None:
+    """It has begun, so the engine learns from its status that it does not work."""
+    (tmp_path / "refused.py").write_text("import sys\nsys.stdin.readline()\nsys.exit('no, 3.9')")
+    engine = LocalEngine(
+        module="refused", environ={**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    )
+    text = await refusal(LocalRig(over_pipe=False), engine)
+    assert "agent 1" in text
+    assert "agent 2" in text
+    assert "no, 3.9" in text
