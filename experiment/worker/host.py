@@ -66,6 +66,8 @@ class TrialHost:
     def run(self, channel: Transport) -> None:
         """Run a trial; with reuse_actors, one after the other until the order to exit."""
         assert self._job is not None
+        # It is this worker's own: a fit() in a trial runs its trials here, in its own folders.
+        os.environ.pop(NODE_DIR, None)
         trainable: Trainable | None = None
         continues = True
         while continues and (message := channel.receive()) is not None and message[0] == "run":

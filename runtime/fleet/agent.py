@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from holdfast.runtime.errors import LaunchFailed, WireError
+from holdfast.runtime.errors import LaunchFailed, RuntimeFault, WireError
 from holdfast.runtime.fleet.admission import python_version
 from holdfast.runtime.fleet.calling import StdioCall, TlsCall
 from holdfast.runtime.fleet.facts import HostFacts, boot_id, disk_free_bytes, memory_bytes
@@ -187,13 +187,15 @@ class Agent:
         )
         watch = StoppedWatch(table["stopped_deadline_s"], self._processes, self._tell)
         self._tasks.start(watch.keep_looking())
-        if self.service is not None:
-            self.service.load(table["service"])
         try:
+            if self.service is not None:
+                self.service.load(table["service"])
             notice = await launcher.open(table["entry"], table["payload"])
         except LaunchFailed as error:
             told = error.type_name, error.message, error.traceback
             self._link.send(["unloadable", *told])
+        except (OSError, RuntimeFault) as error:
+            self._link.send(["unloadable", type(error).__name__, str(error), ""])
         else:
             self._link.send(["loaded", notice])
 
