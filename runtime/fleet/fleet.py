@@ -27,9 +27,6 @@ from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 
-# In addition to the grace, for what travels.
-_LATER_S = 3.0
-
 
 class Fleet:
     """Workers on the nodes that an engine supplies: a `Launcher` and an `EngineHost`."""
@@ -91,12 +88,12 @@ class Fleet:
         ]
         try:
             await self._engine.open(self)
+            self._is_open = True
+            kinds = {kind.name: kind.most or 1 for kind in self._engine.offer().kinds}
+            for kind, count in (self._wanted or kinds).items():
+                self._engine.want(kind, count)
         except EngineFailed as error:
             raise LaunchFailed(type(error).__name__, str(error)) from error
-        self._is_open = True
-        kinds = {kind.name: kind.most or 1 for kind in self._engine.offer().kinds}
-        for kind, count in (self._wanted or kinds).items():
-            self._engine.want(kind, count)
         return await self._first
 
     def launch(self, name: str, listener: Listener, node: str = "") -> RemoteWorker:
@@ -130,17 +127,25 @@ class Fleet:
         grace_s = self._settings.grace_s if grace_s is None else grace_s
         self._stop()
         for node in list(self._nodes.values()):
-            node.end(grace_s)
-        if not await happens(self._all_left, grace_s + _LATER_S):
+            if node.link.is_open:
+                node.end(grace_s)
+            else:  # it was waiting for the cause
+                self._leave(node, "gone")
+        if not await happens(self._all_left, grace_s + self._settings.late_s):
             for node in list(self._nodes.values()):
                 node.link.close()
                 self._leave(node, "it did not end in time")
         try:
-            async with asyncio.timeout(grace_s + _LATER_S):
+            async with asyncio.timeout(grace_s + self._settings.late_s):
                 return await self._engine.close(grace_s)
         except TimeoutError:
             self._engine.kill()
-            return f"the cluster's jobs did not end within {grace_s + _LATER_S:g} s"
+            return f"the cluster's jobs did not end within {grace_s + self._settings.late_s:g} s"
+
+    @property
+    def turned_away(self) -> int:
+        """How many connections have shown no ticket."""
+        return self._admission.turned_away
 
     # -- nodes ----------------------------------------------------------------------------------
 
@@ -156,7 +161,7 @@ class Fleet:
         node = self._nodes.get(name)
         if node is not None and not node.is_ending:
             node.end(self._settings.grace_s)
-            late = self._settings.grace_s + _LATER_S
+            late = self._settings.grace_s + self._settings.late_s
             self._tasks.later(late, node.link.fail, f"it did not end within {late:g} s")
 
     def order(self, name: str, message: Message) -> None:
@@ -297,7 +302,7 @@ class Fleet:
     def _refuse(self, ticket: Ticket, problem: str) -> None:
         self._refusals.append(problem)
         self._tell_once(f"A node is refused: {problem}")
-        self._tasks.later(_LATER_S, self._engine.give_back, ticket.name)
+        self._tasks.later(self._settings.late_s, self._engine.give_back, ticket.name)
         self._look_for_hope()
 
     def _look_for_hope(self) -> None:

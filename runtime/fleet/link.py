@@ -119,7 +119,7 @@ class Link:
         """Send what is left, then let the other end see the end. It answers by its own end, and
         has read everything by then."""
         self._is_finishing = True
-        self._flush()
+        self.flush()
 
     def close_in_child(self) -> None:
         """Close without the loop: a forked child shares the parent's epoll descriptor."""
@@ -134,9 +134,10 @@ class Link:
     def _flush_soon(self) -> None:
         if not self._is_flushing:
             self._is_flushing = True
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Write what the other end takes now; the rest follows by itself."""
         self._is_flushing = False
         if not self.is_open or self._writes < 0:
             return
@@ -192,7 +193,7 @@ class Link:
             self._handle(data)
         except WireError as error:
             # Raised by the codec, by the decoder, or by a receiver for an invalid message.
-            self._flush()
+            self.flush()
             self.fail(str(error))
 
     def _handle(self, data: bytes) -> None:

@@ -25,7 +25,8 @@ class FleetSettings:
     heard nothing for `lease_s` ends its workers and itself; the controller gives it up `margin_s`
     later, so that no trial runs twice. An agent has `hello_s` to introduce itself, over a pipe
     `pipe_hello_s` (a login takes longer), and at most `most_pending` may be doing so. After the
-    loss of a node, the engine has `cause_s` to say why. `grace_s` is the time to end in.
+    loss of a node, the engine has `cause_s` to say why. `grace_s` is the time to end in; the
+    controller waits `late_s` longer before it goes on.
     """
 
     address: str = "127.0.0.1"
@@ -37,6 +38,7 @@ class FleetSettings:
     most_pending: int = 64
     cause_s: float = 1.0
     grace_s: float = 10.0
+    late_s: float = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

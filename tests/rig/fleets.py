@@ -8,16 +8,22 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime.engines.engine import EngineHost, NodeKind, Offer
+from holdfast.runtime.engines.engine import Engine, EngineHost, Invitation, NodeKind, Offer
 from holdfast.runtime.exit_cause import describe_code
+from holdfast.runtime.fleet.admission import python_version
+from holdfast.runtime.fleet.calling import TlsCall
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.host import NodeFacts
-from holdfast.runtime.fleet.settings import FleetSettings, Shared
+from holdfast.runtime.fleet.link import Link
+from holdfast.runtime.fleet.settings import PROTOCOL, FleetSettings, Shared
+from holdfast.runtime.fleet.tickets import decode_invitation
 from holdfast.runtime.process_exits import on_end, reaped
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
+from holdfast.version import VERSION
 from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import PATIENCE_S, Heard, no_process_is_left
 
@@ -38,17 +44,16 @@ class Agents:
         over_pipe: bool = False,
         inherited_fds: tuple[int, ...] = (),
         noise: bytes = b"",
-        says: Callable[[int], str] | None = None,
+        change: Callable[[Invitation], Invitation] = lambda invitation: invitation,
     ) -> None:
-        """`noise` is what a login shell prints first. `says` makes the cause of a job's end from
-        the agent's status."""
+        """`noise` is what a login shell prints first. `change` changes the invitations."""
         self.started: dict[str, subprocess.Popen[bytes]] = {}
         self.given_back: list[str] = []
         self._environ = environ
         self._over_pipe = over_pipe
         self._inherited = inherited_fds
         self._noise = noise
-        self._says = says or describe_code
+        self._change = change
         self._host: EngineHost | None = None
 
     @property
@@ -69,7 +74,6 @@ class Agents:
 
     def give_back(self, ticket: str) -> None:
         self.given_back.append(ticket)
-        self.started[ticket].terminate()
 
     def processes(self) -> list[Watched]:
         return []
@@ -84,7 +88,7 @@ class Agents:
 
     def _start(self, kind: str) -> None:
         assert self._host is not None
-        invitation = self._host.invite(kind, over_pipe=self._over_pipe)
+        invitation = self._change(self._host.invite(kind, over_pipe=self._over_pipe))
         command = [sys.executable, "-m", "holdfast.agent", "-"]
         if self._noise:
             command = [
@@ -116,7 +120,7 @@ class Agents:
 
     def _on_end(self, ticket: str, process: subprocess.Popen[bytes]) -> None:
         assert self._host is not None
-        self._host.gone(ticket, self._says(process.wait()))
+        self._host.gone(ticket, describe_code(process.wait()))
 
 
 class FleetLog:
@@ -174,14 +178,15 @@ class FleetLog:
                 await self._news.wait()
 
 
+E = TypeVar("E", bound=Engine)
 # Times for tests in which something is given up.
 QUICK = FleetSettings(beat_s=0.1, lease_s=0.5, margin_s=0.1, hello_s=0.5, cause_s=0.5, grace_s=2.0)
 
 
 @asynccontextmanager
 async def open_fleet(
-    engine: Agents, settings: FleetSettings | None = None, shared: Shared | None = None
-) -> AsyncIterator[tuple[Fleet, FleetLog, Agents]]:
+    engine: E, settings: FleetSettings | None = None, shared: Shared | None = None
+) -> AsyncIterator[tuple[Fleet, FleetLog, E]]:
     """A fleet that is closed at the end; no process of it is left. The test opens it."""
     with no_process_is_left():
         log = FleetLog()
@@ -191,3 +196,91 @@ async def open_fleet(
             yield fleet, log, engine
         finally:
             await fleet.close()
+
+
+class Invitations:
+    """An engine that starts nothing: a test takes the invitations and plays the agents."""
+
+    def __init__(self, most: int = 1, *, over_pipe: bool = False) -> None:
+        self.invitations: list[Invitation] = []
+        self.given_back: list[str] = []
+        self.host: EngineHost | None = None
+        self._most = most
+        self._over_pipe = over_pipe
+
+    def offer(self) -> Offer:
+        return Offer(kinds=[NodeKind(name="here", most=self._most)])
+
+    async def open(self, host: EngineHost) -> None:
+        self.host = host
+
+    def want(self, kind: str, count: int) -> None:
+        assert self.host is not None
+        while len(self.invitations) < count:
+            self.invitations.append(self.host.invite(kind, over_pipe=self._over_pipe))
+
+    def give_back(self, ticket: str) -> None:
+        self.given_back.append(ticket)
+
+    def processes(self) -> list[Watched]:
+        return []
+
+    def kill(self) -> None: ...
+
+    async def close(self, grace_s: float) -> str:
+        return ""
+
+
+class PlayedAgent:
+    """The agent's end of a connection, played by a test."""
+
+    def __init__(self, link: Link, ticket: str, token: bytes) -> None:
+        self.link = link
+        self.ticket, self.token = ticket, token
+        self.closed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        link.begin(self._messages.put_nowait, self._close)
+
+    def _close(self, reason: str) -> None:
+        if not self.closed.done():
+            self.closed.set_result(reason)
+
+    def greet(self, **other: object) -> None:
+        hello = {
+            "protocol": PROTOCOL,
+            "version": VERSION,
+            "python": python_version(),
+            "ticket": self.ticket,
+            "token": self.token,
+            "hostname": "played.example",
+            "address": "127.0.0.1",
+            "pid": 4711,
+            "boot": "",
+            "resources": {"CPU": 1.0},
+            "gpus": [],
+            "disk_free_bytes": 1,
+        }
+        self.link.send(["hello", {**hello, **other}])
+
+    async def join(self, **other: object) -> str:
+        """Become a node. Returns its name."""
+        self.greet(**other)
+        welcome, load = await self.message(), await self.message()
+        assert (welcome[0], load[0]) == ("welcome", "load")
+        self.link.send(["loaded", ""])
+        return str(welcome[1])
+
+    async def message(self) -> Message:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._messages.get()
+
+    async def end(self) -> str:
+        """Why the connection has ended."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await asyncio.shield(self.closed)
+
+
+def play(invitation: Invitation) -> PlayedAgent:
+    """Connect to the controller over TLS, as the agent that is invited."""
+    invited = decode_invitation(invitation.secret)
+    return PlayedAgent(TlsCall(invited).link(), invited.ticket, invited.token)

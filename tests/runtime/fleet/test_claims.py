@@ -1,0 +1,124 @@
+"""What an agent says is checked by type, range and name."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from holdfast.runtime.errors import WireError
+from holdfast.runtime.exit_cause import ExitCause
+from holdfast.runtime.fleet import claims
+
+HELLO: dict[str, Any] = {
+    "protocol": 1,
+    "version": "0.1.0",
+    "python": "3.11.7",
+    "ticket": "agent-1",
+    "token": b"t",
+    "hostname": "n1",
+    "address": "10.0.0.1",
+    "pid": 7,
+    "boot": "",
+    "resources": {"CPU": 4.0, "GPU": 1, "memory": 1 << 35},
+    "gpus": ["0"],
+    "disk_free_bytes": 10,
+}
+
+GOOD: list[tuple[list[Any], claims.Claim]] = [
+    (["loaded", "a notice"], claims.Loaded(notice="a notice")),
+    (["beat", 5], claims.Beat(disk_free_bytes=5)),
+    (["from", "w", ["report", 1]], claims.FromWorker(worker="w", message=["report", 1])),
+    (["pid", "w", 4711], claims.WorkerPid(worker="w", pid=4711)),
+    (
+        ["exit", "w", {"cause": "exited", "signum": 9, "is_out_of_memory": True}],
+        claims.WorkerExit(
+            worker="w", ending=ExitCause(cause="exited", signum=9, is_out_of_memory=True)
+        ),
+    ),
+    (["kept", ["sealed", 1]], claims.Kept(message=["sealed", 1])),
+    (["leaving", 30, "SIGTERM"], claims.Leaving(seconds=30.0, why="SIGTERM")),
+    (["told", "two\nlines"], claims.Told(text="two\nlines")),
+    (
+        ["unloadable", "E", "m", "Traceback\n"],
+        claims.Unloadable(type_name="E", message="m", traceback="Traceback\n"),
+    ),
+]
+
+BAD: list[list[Any]] = [
+    ["root"],
+    ["beat"],
+    ["beat", -1],
+    ["beat", True],
+    ["beat", 1.5],
+    ["beat", 1 << 80],
+    ["loaded", 5],
+    ["from", "w", "text"],
+    ["from", "w", []],
+    ["from", 1, ["report"]],
+    ["from", "w" * 5000, ["report"]],
+    ["pid", "w", 0],
+    ["pid", "w", 1],
+    ["pid", "w", -1],
+    ["pid", "w", "7"],
+    ["exit", "w", {}],
+    ["exit", "w", {"cause": "x", "signum": -1, "is_out_of_memory": False}],
+    ["exit", "w", {"cause": 1, "signum": 0, "is_out_of_memory": False}],
+    ["exit", "w", "exited"],
+    ["leaving", math.nan, "x"],
+    ["leaving", math.inf, "x"],
+    ["leaving", -1, "x"],
+    ["leaving", 1, "\x1b[2J"],
+    ["unloadable", "E", "m"],
+]
+
+
+@pytest.mark.parametrize(("message", "claim"), GOOD, ids=lambda value: str(value)[:30])
+def test_a_message_of_an_agent_is_a_claim(message: list[Any], claim: claims.Claim) -> None:
+    assert claims.read(message) == claim
+
+
+@pytest.mark.parametrize("message", BAD, ids=lambda value: repr(value)[:40])
+def test_any_other_message_is_refused(message: list[Any]) -> None:
+    with pytest.raises(WireError):
+        claims.read(message)
+
+
+def test_a_hello_tells_who_and_where_the_agent_is() -> None:
+    hello = claims.read_hello(["hello", HELLO])
+    assert (hello.hostname, hello.ticket, hello.gpus) == ("n1", "agent-1", ("0",))
+    assert hello.resources == {"CPU": 4.0, "GPU": 1.0, "memory": float(1 << 35)}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("protocol", "1"),
+        ("token", "text"),
+        ("hostname", "n1\n"),
+        ("address", 5),
+        ("pid", -1),
+        ("resources", {"CPU": -1.0}),
+        ("resources", {"CPU": math.nan}),
+        ("resources", {"../CPU": 1.0}),
+        ("resources", [1]),
+        ("gpus", ["/dev/0"]),
+        ("gpus", "0"),
+        ("gpus", ["0"] * 5000),
+        ("disk_free_bytes", None),
+    ],
+)
+def test_a_hello_with_a_wrong_field_is_refused_and_the_field_named(
+    field: str, value: object
+) -> None:
+    with pytest.raises(WireError) as caught:
+        claims.read_hello(["hello", {**HELLO, field: value}])
+    names = {"resources": "resource|amount", "gpus": "gpu"}.get(field, field)
+    assert any(name in str(caught.value) for name in names.split("|"))
+
+
+@pytest.mark.parametrize("message", [["hello"], ["hello", []], ["beat", 5], ["hello", HELLO, 1]])
+def test_only_a_hello_is_a_hello(message: list[Any]) -> None:
+    with pytest.raises(WireError, match="not a hello"):
+        claims.read_hello(message)

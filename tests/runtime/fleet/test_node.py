@@ -1,0 +1,366 @@
+"""Nodes whose agents are played by the test: what the fleet makes of each of their messages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from holdfast.runtime.errors import LaunchFailed, WireError
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.settings import FleetSettings, Shared
+from holdfast.runtime.wire import Message
+from tests.rig.fleets import FleetLog, Invitations, PlayedAgent, open_fleet, play
+from tests.rig.launcher_contract import start
+from tests.rig.processes import Heard
+
+pytestmark = pytest.mark.anyio
+
+
+class Stage:
+    """A fleet whose agents the test plays."""
+
+    def __init__(self, fleet: Fleet, log: FleetLog, engine: Invitations) -> None:
+        self.fleet, self.log, self.engine = fleet, log, engine
+        self.opening = asyncio.ensure_future(fleet.open("no:entry", b"payload"))
+        self.agents: list[PlayedAgent] = []
+
+    async def invited(self, number: int = 0) -> PlayedAgent:
+        await asyncio.sleep(0)  # `open` has invited
+        self.agents.append(play(self.engine.invitations[number]))
+        return self.agents[-1]
+
+    async def joined(self, number: int = 0, **hello: object) -> PlayedAgent:
+        agent = await self.invited(number)
+        name = await agent.join(**hello)
+        await self.log.until("joined", name)
+        return agent
+
+    async def worker(self, agent: PlayedAgent, name: str = "w") -> tuple[Any, Heard]:
+        worker, heard = start(self.fleet, name)
+        assert await agent.message() == ["launch", name]
+        return worker, heard
+
+
+@asynccontextmanager
+async def stage(most: int = 1, shared: Shared | None = None) -> AsyncIterator[Stage]:
+    times = FleetSettings(grace_s=0.1, late_s=0.1, cause_s=0.02)
+    async with open_fleet(Invitations(most), times, shared) as opened:
+        made = Stage(*opened)
+        try:
+            yield made
+        finally:
+            for agent in made.agents:
+                agent.link.close()
+            made.opening.cancel()
+            await asyncio.wait([made.opening])
+
+
+async def test_a_node_gets_what_all_agents_load_and_joins_when_it_has_loaded() -> None:
+    shared = Shared(env_vars={"KEY": "secret"}, service=b"opaque", learns=False)
+    async with stage(shared=shared) as on:
+        agent = await on.invited()
+        agent.greet()
+        assert await agent.message() == ["welcome", "played", {"beat_s": 5.0, "lease_s": 10.0}]
+        name, table = await agent.message()
+        assert (name, table["entry"], table["payload"]) == ("load", "no:entry", b"payload")
+        assert (table["env_vars"], table["service"]) == ({"KEY": "secret"}, b"opaque")
+        assert not on.log.nodes
+        agent.link.send(["loaded", "a notice"])
+        assert await on.opening == "a notice"
+        facts = on.log.nodes["played"]
+        assert (facts.hostname, facts.address, facts.pid) == ("played.example", "127.0.0.1", 4711)
+        assert facts.resources == {"CPU": 1.0}
+
+
+async def test_no_two_nodes_of_a_run_have_the_same_name() -> None:
+    async with stage(3) as on:
+        first = await on.joined(0)
+        await on.joined(1)
+        first.link.close()
+        await on.log.until("left", "played")
+        await on.joined(2)
+        assert list(on.log.nodes) == ["played", "played-2", "played-3"]
+
+
+@pytest.mark.parametrize(
+    ("hello", "facts"),
+    [
+        ({"version": "9.9"}, "played.example has holdfast 9.9, this machine 0."),
+        ({"protocol": 99}, "install the same version on both"),
+        ({"python": "3.99.1"}, "played.example has Python 3.99.1, this machine 3."),
+    ],
+    ids=["holdfast", "protocol", "python"],
+)
+async def test_a_node_with_another_version_is_refused_with_both_versions(
+    hello: dict[str, Any], facts: str
+) -> None:
+    async with stage() as on:
+        agent = await on.invited()
+        agent.greet(**hello)
+        name, text = await agent.message()
+        assert (name, facts in text) == ("refused", True)
+        with pytest.raises(LaunchFailed, match=facts):
+            await on.opening
+        assert not on.log.nodes
+
+
+async def test_a_refused_node_is_a_warning_where_another_one_may_do() -> None:
+    async with stage(2) as on:
+        other = await on.invited(1)
+        other.greet(version="9.9")
+        assert "has holdfast 9.9" in await on.log.told_about("A node is refused")
+        await on.joined(0)
+        assert await on.opening == ""
+
+
+async def test_messages_pid_and_exit_of_a_worker_reach_its_listener_in_order() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        worker, heard = await on.worker(agent)
+        worker.send(["run", {"a": b"1"}])
+        assert await agent.message() == ["to", "w", ["run", {"a": b"1"}]]
+        agent.link.send(["pid", "w", 4712])
+        agent.link.send(["from", "w", ["report", 1]])
+        agent.link.send(["from", "w", ["report", 2]])
+        agent.link.send(["exit", "w", exited("exited with status 3")])
+        assert await heard.exit() == "exited with status 3"
+        assert [(await heard.message())[1] for _ in range(2)] == [1, 2]
+        assert worker.pid == 4712
+        worker.confirm(4712)
+        with pytest.raises(ValueError, match="its pid is 4712, but it reported 4713"):
+            worker.confirm(4713)
+
+
+def exited(cause: str) -> dict[str, Any]:
+    return {"cause": cause, "signum": 0, "is_out_of_memory": False}
+
+
+async def test_orders_to_a_worker_reach_its_agent_until_it_has_exited() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        worker, heard = await on.worker(agent)
+        worker.kill("it hung")
+        worker.signal(15)
+        assert await agent.message() == ["kill", "w", "it hung"]
+        assert await agent.message() == ["signal", "w", 15]
+        agent.link.send(["exit", "w", exited("was killed")])
+        await heard.exit()
+        worker.send(["echo"])
+        worker.kill("again")
+        worker.signal(9)
+        on.fleet.order("played", ["seal", 1])
+        assert await agent.message() == ["keeper", ["seal", 1]]
+
+
+async def test_late_frames_of_a_worker_that_has_exited_change_nothing() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        worker, heard = await on.worker(agent)
+        agent.link.send(["exit", "w", exited("once")])
+        agent.link.send(["from", "w", ["report", 1]])
+        agent.link.send(["pid", "w", 99])
+        agent.link.send(["exit", "w", exited("twice")])
+        agent.link.send(["from", "never launched", ["report", 1]])
+        agent.link.send(["kept", ["done"]])
+        await on.log.until("kept")
+        assert await heard.exit() == "once"
+        assert (heard.unread, worker.pid) == (0, 0)
+
+
+class Strict(Heard):
+    """Finds its worker's message invalid."""
+
+    def on_message(self, message: Message) -> None:
+        raise WireError("an attempt that is not its own")
+
+
+async def test_an_invalid_message_of_a_worker_kills_this_worker_only() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        strict = Strict()
+        on.fleet.launch("bad", strict)
+        await agent.message()
+        _, fine = await on.worker(agent, "fine")
+        for _ in range(3):
+            agent.link.send(["from", "bad", ["report"]])
+        agent.link.send(["from", "fine", ["report"]])
+        why = "its connection failed (an attempt that is not its own)"
+        assert await agent.message() == ["kill", "bad", why]
+        assert await fine.message() == ["report"]
+        agent.link.send(["exit", "bad", exited("exited with status 0")])
+        assert await strict.exit() == f"exited with status 0: {why}"
+
+
+LIES: list[tuple[Message, str]] = [
+    (["pid", "w", -1], "pid must be a process id"),
+    (["exit", "w", {"cause": 5}], "not the cause of an exit"),
+    (["from", "w", "text"], "message must be a list"),
+    (["become root"], "not a message of an agent"),
+    (["hello", {}], "not a message of an agent"),
+    (["beat", "much"], "disk_free_bytes must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("lie", "reason"), LIES, ids=lambda value: str(value)[:20])
+async def test_an_agent_that_lies_loses_its_connection(lie: Message, reason: str) -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        _, heard = await on.worker(agent)
+        agent.link.send(lie)
+        assert reason in await heard.exit()
+        assert reason in (await on.log.until("left"))[2]
+        await agent.end()
+
+
+async def test_a_beat_is_answered() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        agent.link.send(["beat", 5])
+        assert await agent.message() == ["beat"]
+
+
+async def test_a_node_leaves_before_its_workers_exit_and_the_engine_adds_the_cause() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        heards = [(await on.worker(agent, name))[1] for name in ("one", "two")]
+        for heard in heards:
+            on.log.on_exit(heard)
+        on.fleet.gone(agent.ticket, "n1: out of power")
+        await asyncio.sleep(0)
+        assert len(on.log.events) == 1  # only the connection decides
+        agent.link.close()
+        cause = "was lost with the node played: gone: n1: out of power"
+        assert [await heard.exit() for heard in heards] == [cause, cause]
+        kinds = [event[0] for event in on.log.events]
+        assert kinds == ["joined", "left", "exit", "exit"]
+        assert on.log.events[1] == ["left", "played", "gone: n1: out of power"]
+
+
+async def test_a_loss_is_reported_although_the_engine_knows_no_cause() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        agent.link.close()
+        assert await on.log.until("left") == ["left", "played", "gone"]
+        assert on.engine.given_back == [agent.ticket]
+
+
+async def test_a_launch_on_a_node_that_is_gone_is_reported_as_an_exit() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        agent.link.close()
+        await on.log.until("left")
+        heard = Heard()
+        on.fleet.launch("w", heard, "played")
+        assert await heard.exit() == "could not be started: there is no node played"
+
+
+async def test_a_worker_is_launched_on_the_node_that_is_named() -> None:
+    async with stage(2) as on:
+        agents = [await on.joined(number) for number in range(2)]
+        for name, agent in zip(["played-2", "played"], agents[::-1], strict=True):
+            on.fleet.launch(f"on {name}", Heard(), name)
+            assert await agent.message() == ["launch", f"on {name}"]
+
+
+async def test_what_a_worker_has_imported_is_sent_to_all_nodes() -> None:
+    async with stage(2) as on:
+        agents = [await on.joined(number) for number in range(2)]
+        on.fleet.learn(["numpy"], 1.0)
+        for agent in agents:
+            assert await agent.message() == ["learn", ["numpy"], 1.0]
+
+
+async def test_a_node_that_is_given_back_ends_in_order() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        _, heard = await on.worker(agent)
+        on.fleet.give_back("played")
+        assert (await agent.message())[0] == "end"
+        agent.link.send(["exit", "w", exited("was killed by holdfast: the run ended")])
+        agent.link.finish()
+        assert await heard.exit() == "was killed by holdfast: the run ended"
+        assert await on.log.until("left") == ["left", "played", "given back"]
+        assert on.engine.given_back == [agent.ticket]
+
+
+@pytest.mark.parametrize("is_engine", [True, False])
+async def test_a_node_that_leaves_says_so_once(is_engine: bool) -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        if is_engine:
+            on.fleet.leaving(agent.ticket, 20.0, "the time limit")
+        agent.link.send(["leaving", 30.0, "SIGTERM"])
+        agent.link.send(["kept", ["done"]])
+        await on.log.until("kept")
+        told = [event for event in on.log.events if event[0] == "leaving"]
+        expected = (20.0, "the time limit") if is_engine else (30.0, "SIGTERM")
+        assert told == [["leaving", "played", *expected]]
+
+
+async def test_a_node_that_cannot_load_fails_the_run_if_it_is_the_first() -> None:
+    async with stage(2) as on:
+        first = await on.joined(0)
+        later = await on.invited(1)
+        later.greet()
+        later.link.send(["unloadable", "ImportError", "No module named 'x'", "Traceback"])
+        text = await on.log.told_about("cannot be used")
+        assert text == "The node played-2 cannot be used: ImportError: No module named 'x'"
+        assert [(await later.message())[0] for _ in range(3)] == ["welcome", "load", "end"]
+        assert not first.closed.done()
+    async with stage() as on:
+        only = await on.invited()
+        only.greet()
+        only.link.send(["unloadable", "ImportError", "No module named 'x'", "Traceback"])
+        with pytest.raises(LaunchFailed, match="ImportError: No module named 'x'") as caught:
+            await on.opening
+        assert caught.value.traceback == "Traceback"
+
+
+async def test_an_engine_that_can_supply_no_nodes_fails_the_run() -> None:
+    async with stage() as on:
+        await asyncio.sleep(0)
+        on.fleet.refused("ssh n1: Permission denied. Try: ssh n1 true")
+        with pytest.raises(LaunchFailed, match="Permission denied"):
+            await on.opening
+
+
+async def test_an_agent_that_ends_before_it_joins_is_a_warning() -> None:
+    async with stage() as on:
+        await asyncio.sleep(0)
+        ticket = on.engine.invitations[0].ticket
+        on.fleet.gone(ticket, "n1: python: not found")
+        await on.log.told_about("n1: python: not found")
+        agent = await on.invited()
+        agent.greet()
+        await agent.end()  # nobody is admitted with its ticket
+        assert not on.log.nodes
+
+
+async def test_a_warning_of_an_agent_names_the_node() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        agent.link.send(["told", "a worker was stopped"])
+        assert await on.log.told_about("stopped") == "played: a worker was stopped"
+
+
+async def test_an_agent_that_does_not_end_is_not_waited_for() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        _, heard = await on.worker(agent)
+        async with asyncio.timeout(10):
+            await on.fleet.close()
+        assert await heard.exit() == "was lost with the node played: it did not end in time"
+        await agent.end()
+
+
+async def test_a_killed_fleet_drops_its_connections_at_once() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        _, heard = await on.worker(agent)
+        on.fleet.kill()
+        assert await heard.exit() == "was lost with the node played: the run ended"
+        await agent.end()
