@@ -46,7 +46,14 @@ def on_exit(state: State, event: Exited) -> list[Effect]:
         place = state.trials[event.trial_id].place
         is_taken = event.kind == "lost" and held is not None and state.cluster.took(held)
         kind = "preempted" if is_taken else event.kind
-        failure = lost_worker(kind, event.cause, pid=place.pid, hostname=place.hostname)
+        nodes = place.nodes or (held.nodes if held is not None else ())
+        failure = lost_worker(
+            kind,
+            event.cause,
+            pid=place.pid,
+            hostname=place.hostname,
+            node=nodes[0] if nodes else "",
+        )
         raised = Raised(trial_id=event.trial_id, attempt=event.attempt, failure=failure)
         node_goes = held is not None and state.cluster.goes(held)
         effects += _on_failure(state, raised, node_goes=node_goes)
@@ -102,7 +109,8 @@ def _shrink(state: State, trial: Trial, failure: Failure, *, node_goes: bool) ->
     if state.cluster and not node_goes:
         state.shrunk.add(trial.trial_id)
     how = "with the workers that fit on other nodes" if node_goes else "with one worker fewer"
-    return [Warn(text=f"{trial.spec.name} continues {how}: {failure.headline}")]
+    why = f"({failure.on_node}) {failure.headline}" if failure.node else failure.headline
+    return [Warn(text=f"{trial.spec.name} continues {how}: {why}")]
 
 
 def _delay(state: State, trial: Trial) -> list[Effect]:

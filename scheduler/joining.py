@@ -22,6 +22,7 @@ def on_node_joined(state: State, event: NodeJoined) -> list[Effect]:
         kind=event.kind,
         hostname=event.hostname,
         address=event.address,
+        now=state.now,
     )
     for trial_id in state.shrunk:
         state.trials[trial_id] = evolve(state.trials[trial_id], shrunk_until=0.0)
@@ -40,7 +41,7 @@ def on_node_leaving(state: State, event: NodeLeaving) -> list[Effect]:
         Preempt(trial_id=trial_id, attempt=state.trials[trial_id].attempt)
         for trial_id in _to_preempt(state, event.node)
     ]
-    state.cluster.close(event.node)
+    state.cluster.close(event.node, event.why)
     effects += [
         Release(trial_id=trial_id, attempt=state.trials[trial_id].attempt)
         for trial_id in state.placement.recall_idle(event.node)
@@ -52,7 +53,7 @@ def on_node_left(state: State, event: NodeLeft) -> list[Effect]:
     """Forget the node before its workers end, so that nothing is given back to it."""
     if event.node not in state.cluster.nodes:
         return []
-    state.cluster.lose(event.node)
+    state.cluster.lose(event.node, event.cause, state.now)
     state.placement.recall_idle(event.node)
     state.ask_again(list(state.placement.queue))
     return fill_or_finish(state)

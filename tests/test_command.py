@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 import pickle
@@ -19,9 +21,10 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.scheduler.events import EndOrdered, Exited
+from holdfast.scheduler.events import EndOrdered, Exited, NodeLeft
 from holdfast.syncer.journal.journal import MAGIC
 from holdfast.syncer.uploader.lock import ExperimentLock
+from holdfast.trial.resources import NodeKind
 from holdfast.trial.search_space.description import describe
 from tests.rig.patient import healthy
 from tests.rig.recorded import RecordedExperiment
@@ -199,7 +202,7 @@ def test_what_of_a_journal_lies_behind_a_damage_is_reported(
     (snapshot,) = (store / "cut").glob("experiment_state-*.json")
     snapshot.unlink()
     data = bytearray(journal.read_bytes())
-    middle = len(data) // 2
+    middle = data.index(b"oh no")  # inside a record
     data[middle] ^= 1
     journal.write_bytes(data)
     (notice,) = parsed(capsys, "show", store / "cut")["notices"]
@@ -283,6 +286,37 @@ def test_what_a_plain_resume_finishes_is_interrupted_though_trials_failed(
     out = told(capsys, "show", tmp_path / "run")
     assert f"holdfast resume {tmp_path}/run   finishes the rest\n" in out
     assert "2 failed, 1 queued, 2 not created yet; train, began" in out
+
+
+def on_nodes(root: Path) -> RecordedExperiment:
+    """A run on a cluster: a trial on node a runs, one on b failed, and b has left."""
+    run = RecordedExperiment(root, offer=[NodeKind(name="gpu", most=4)], num_samples=3)
+    run.joins("a", {"CPU": 2, "GPU": 1}, hostname="a.cluster", address="10.0.0.1")
+    first = run.begin()
+    run.begin()
+    run.joins("b", {"CPU": 8}, hostname="gpu7", address="10.0.0.2")
+    third = run.begin()
+    run.report(first, {"loss": 1.0})
+    run.fail(third)
+    run.add(NodeLeft(node="b", cause="it sent no beat for 10 s"))
+    run.write_files()
+    return run
+
+
+def test_show_names_the_node_of_each_trial_and_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_nodes(tmp_path / "run").close()
+    out = told(capsys, "show", tmp_path / "run")
+    assert re.search(r"^trial +status +node +iter ", out, re.M)
+    assert re.search(r"^train_d2a66_00000 +was RUNNING +a +1 ", out, re.M)
+    assert re.search(r"^train_d2a66_00002 +ERROR +b$", out, re.M)
+    assert "d2a66_00002 failed on node b (host host) at train.py:7 in train: ValueError" in out
+    first, _, third = parsed(capsys, "show", tmp_path / "run")["trials"]
+    assert (first["node"], first["nodes"], third["node"]) == ("a", ["a"], "b")
+    assert (third["error"]["node"], third["error"]["hostname"]) == ("b", "host")
+    (row,) = csv.DictReader(io.StringIO(told(capsys, "export", "--rows", tmp_path / "run")))
+    assert row["node_name"] == "a"
 
 
 def test_failures_of_one_cause_are_shown_once(

@@ -8,7 +8,7 @@ from typing import Literal
 from holdfast.dataclass import dataclass
 from holdfast.errors import TuneError as TuneError
 from holdfast.names import printable
-from holdfast.trial.bounds import Count
+from holdfast.trial.bounds import Count, NodeName
 
 _SHOWN_CHARS = 200
 
@@ -112,7 +112,8 @@ class Failure:
     process died), `memory` (the kernel killed it because memory ran out), `hang` (it reported
     nothing for too long), `preempted` (another process sent it SIGTERM), `stopper` (the user's
     stop function raised), `checkpoint` (the checkpoint to resume from could not be read; it does
-    not count as a failure of the trial). `traceback` is text, empty if there is none.
+    not count as a failure of the trial). `traceback` is text, empty if there is none. `node` is
+    empty on the controller's machine.
     """
 
     kind: FailureKind
@@ -121,14 +122,29 @@ class Failure:
     traceback: str = ""
     pid: Count | None = None
     hostname: str = ""
+    node: NodeName = ""
 
     @property
     def headline(self) -> str:
         return f"{self.type_name}: {self.message}" if self.message else self.type_name
 
+    @property
+    def on_node(self) -> str:
+        """`on node a (host gpu7)`; empty on the controller's machine."""
+        return on_node(self.node, self.hostname)
+
+
+def on_node(node: str, hostname: str = "") -> str:
+    """`on node a (host gpu7)`; without the host if the node has its name, and "" if there is no
+    node."""
+    if not node:
+        return ""
+    is_named_so = node == hostname.partition(".")[0]
+    return f"on node {node}" + (f" (host {hostname})" if hostname and not is_named_so else "")
+
 
 def lost_worker(
-    kind: ProcessFailureKind, cause: str, *, pid: int | None, hostname: str = ""
+    kind: ProcessFailureKind, cause: str, *, pid: int | None, hostname: str = "", node: str = ""
 ) -> Failure:
     """The failure of an attempt whose worker process ended first; `cause` says how."""
     return Failure(
@@ -137,20 +153,22 @@ def lost_worker(
         message=f"the worker process {pid or ''} {cause}".replace("  ", " "),
         pid=pid or None,
         hostname=hostname,
+        node=node,
     )
 
 
 class TrialError(TuneError):
     """The error that ended a trial: `Result.error`, and the cause when `fit()` raises.
 
-    Has `trial_id`, `failure` (plain data: kind, type_name, message, traceback, pid, hostname) and
-    `log`, the trial's directory. The user's own exception class is not rebuilt: its name is
-    `failure.type_name`.
+    Has `trial_id`, `failure` (plain data: kind, type_name, message, traceback, pid, hostname,
+    node) and `log`, the trial's directory. The user's own exception class is not rebuilt: its name
+    is `failure.type_name`.
     """
 
     def __init__(self, trial_id: str, failure: Failure, log: str = "") -> None:
         where = f" (logs: {log})" if log else ""
-        text = f"trial {trial_id} failed: {failure.headline}{where}"
+        place = f" {failure.on_node}" if failure.node else ""
+        text = f"trial {trial_id} failed{place}: {failure.headline}{where}"
         super().__init__(f"{text}\n\n{failure.traceback}" if failure.traceback else text)
         self.trial_id = trial_id
         self.failure = failure

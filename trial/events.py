@@ -5,11 +5,11 @@ Events with `attempt` come from a worker.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.bounds import Count, Moment, Ordinal
+from holdfast.trial.bounds import Count, Moment, Ordinal, PlainName
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory
@@ -29,13 +29,17 @@ class Launched:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """The worker runs in the trial's directory and is about to call the user's code."""
+    """The worker runs in the trial's directory and is about to call the user's code.
+
+    `nodes` are those of all its workers, rank 0's first; none on the controller's machine.
+    """
 
     trial_id: str
     attempt: Count
     pid: Count
     hostname: str
     node_ip: str
+    nodes: Sequence[PlainName] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -60,7 +60,7 @@ def _launched(trial: Trial, event: Launched) -> Trial:
 
 
 def _started(trial: Trial, event: Started) -> Trial:
-    place = Place(pid=event.pid, hostname=event.hostname, node_ip=event.node_ip)
+    place = Place(pid=event.pid, hostname=event.hostname, node_ip=event.node_ip, nodes=event.nodes)
     status = Status.STOPPING if trial.status is Status.STOPPING else Status.RUNNING
     return evolve(trial, status=status, place=place)
 

@@ -164,6 +164,11 @@ class Allocation:
     gpus: tuple[int, ...] = ()
     places: tuple[Place, ...] = ()
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of its bundles; none on one machine."""
+        return tuple(dict.fromkeys(place.node for place in self.places))
+
     def is_on(self, node: str) -> bool:
         """Whether one of the bundles is on this node."""
         return any(place.node == node for place in self.places)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -81,11 +81,18 @@ class TrialSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where the current attempt runs."""
+    """Where the current attempt runs: the process of rank 0, and the nodes of all ranks, its own
+    first. There are none on the controller's machine."""
 
     pid: Count = 0
     hostname: str = ""
     node_ip: str = ""
+    nodes: Sequence[PlainName] = ()
+
+    @property
+    def node(self) -> str:
+        """The node of rank 0; "" for the controller's machine."""
+        return self.nodes[0] if self.nodes else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

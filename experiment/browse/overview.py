@@ -17,7 +17,7 @@ from holdfast.experiment.results.ranking import AUTOMATIC
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.trial_count import not_created
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
-from holdfast.trial.errors import Failure
+from holdfast.trial.errors import Failure, on_node
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Trial
 
@@ -48,14 +48,22 @@ class Overview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialFailure:
-    """A trial's last error; `final` is false if the trial is retried."""
+    """A trial's last error, and on which `node` and host; `final` is false if the trial is
+    retried."""
 
     headline: str
     kind: str
+    node: str
+    hostname: str
     where: str
     final: bool
     error_file: str
     logs: tuple[str, ...]
+
+    @property
+    def on_node(self) -> str:
+        """`on node a`; empty on the controller's machine."""
+        return on_node(self.node, self.hostname)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +122,8 @@ def trial_as_json(experiment: LocatedExperiment, trial: Trial) -> dict[str, Any]
         "status": trial.status.value,
         "iteration": trial.iteration,
         "attempt": trial.attempt,
+        "node": trial.place.node,
+        "nodes": list(trial.place.nodes),
         "failures": trial.setbacks,
         "time_total_s": trial.time_total_s,
         "reported_at": trial.reported_at or None,
@@ -158,6 +168,8 @@ def _failure(experiment: LocatedExperiment, trial: Trial, error: Failure) -> Tri
     return TrialFailure(
         headline=error.headline,
         kind=error.kind,
+        node=error.node,
+        hostname=error.hostname,
         where=user_frame(error),
         final=trial.status.is_final,
         error_file=place_of(experiment, trial, ERROR),

@@ -210,6 +210,11 @@ class TrialView:
         return self._trial.place.node_ip
 
     @property
+    def node(self) -> str:
+        """The name of the node that it runs on, or ran on last; empty on this machine."""
+        return self._trial.place.node
+
+    @property
     def placement_group_factory(self) -> PlacementGroupFactory:
         return self._trial.spec.resources
 

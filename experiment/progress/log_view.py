@@ -18,6 +18,7 @@ from holdfast.experiment.progress.wording import (
     duration,
     failure_lines,
     failure_text,
+    node_lines,
     pointer,
     printed,
     skipped_text,
@@ -119,7 +120,8 @@ def _state(summary: Summary) -> object:
     """A change of these values is logged soon."""
     late = summary.storage is not None and summary.storage.is_late
     best = summary.best.trial_id if summary.best else None
-    return summary.counts, best, late, summary.ending, len(list(wait_lines(summary)))
+    waits = len(list(wait_lines(summary)))
+    return summary.counts, best, late, summary.ending, waits, summary.nodes, summary.waiting
 
 
 def _line(summary: Summary) -> str:
@@ -130,6 +132,7 @@ def _line(summary: Summary) -> str:
         f"best {best_text(summary)}" if summary.best else _metrics(summary),
         *wait_lines(summary),
         storage_text(summary),
+        *node_lines(summary),
         f"stopping: {summary.ending}" if summary.ending else "",
     ]
     return f"[{time_text(summary)}] {'; '.join(filter(None, parts))}"

@@ -10,7 +10,7 @@ from holdfast.experiment.callbacks.trial_view import TrialView, Views
 from holdfast.experiment.progress.reporters import ProgressReporter
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.views import ProgressView
-from holdfast.experiment.progress.wording import closing_lines, storage_text
+from holdfast.experiment.progress.wording import closing_lines, node_lines, storage_text
 from holdfast.trial.trial import Trial
 
 _EVERY_S = 1.0
@@ -69,4 +69,5 @@ class ReporterView:
         return self._views.trials
 
     def _info(self, summary: Summary) -> list[str]:
-        return list(filter(None, (f"Results: {summary.path}", storage_text(summary))))
+        lines = (f"Results: {summary.path}", storage_text(summary), *node_lines(summary))
+        return list(filter(None, lines))

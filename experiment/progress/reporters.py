@@ -27,6 +27,7 @@ from holdfast.trial.stopper import lookup
 Columns = Mapping[str, str] | Sequence[str]
 
 _STATUS_ORDER = ("RUNNING", "PAUSED", "TERMINATED", "ERROR", "PENDING")
+_NODE = "node"
 # Numbers in every row that do not show how good a trial is.
 _BOOKKEEPING = frozenset(
     {
@@ -180,17 +181,19 @@ class TableReporter(ProgressReporter):
             shown = shown[: self._max_progress_rows]
         metrics = self._shown_metrics(shown)
         params = self._shown_parameters(shown)
+        node = [_NODE] if any(trial.node for trial in shown) else []
         columns = cut_apart([*params.values(), *metrics.values()], self._max_column_length)
         rows = [
             [
                 str(trial),
                 trial.status,
+                *(trial.node for _ in node),
                 *(self._cell(_parameter(trial, name)) for name in params),
                 *(self._cell(lookup(trial.last_result, name)) for name in metrics),
             ]
             for trial in shown
         ]
-        return ["Trial name", "status", *columns], rows
+        return ["Trial name", "status", *node, *columns], rows
 
     def _shown_metrics(self, shown: Sequence[TrialView]) -> dict[str, str]:
         if not self._infers_metrics:

@@ -22,8 +22,9 @@ class Retry:
 
     It is attempt number `attempt` of the `most` (None: no limit) that its budget allows; both are
     0 if no budget was charged. It resumes from `checkpoint` at `iteration`; "" for the beginning.
-    It waits `wait_s` seconds first. `log` has the most information, `other_log` is where to look
-    if that is empty ("" for nowhere); both are relative to the experiment's folder.
+    `node` says where it failed: see `Failure.on_node`. It waits `wait_s` seconds first. `log` has
+    the most information, `other_log` is where to look if that is empty ("" for nowhere); both are
+    relative to the experiment's folder.
     """
 
     name: str
@@ -36,6 +37,7 @@ class Retry:
     iteration: int
     wait_s: float
     other_log: str = ""
+    node: str = ""
 
 
 def retry_of(
@@ -49,7 +51,7 @@ def retry_of(
         return None  # first, because this runs for every report
     if before is None or after is None or before is after or after.status.is_final:
         return None
-    failure = _failure(event, before)
+    failure = _failure(event, before, after)
     if failure is None or not before.status.has_worker:
         return None
     if after.attempt == before.attempt and after.error is before.error:
@@ -72,15 +74,20 @@ def retry_of(
         most=0 if budget is None else None if limit in (None, -1) else limit + 1,
         checkpoint=from_checkpoint.dirname if from_checkpoint else "",
         iteration=from_checkpoint.iteration if from_checkpoint else 0,
+        node=failure.on_node,
         wait_s=wait_s(after, spec.failure, spec.seed) if is_waiting and budget else 0.0,
     )
 
 
-def _failure(event: Raised | Exited | StopperAnswered, before: Trial) -> Failure | None:
+def _failure(
+    event: Raised | Exited | StopperAnswered, before: Trial, after: Trial
+) -> Failure | None:
     if not isinstance(event, Exited):
         return event.failure
     place = before.place
-    return lost_worker(event.kind, event.cause, pid=place.pid, hostname=place.hostname)
+    # The machine knows whether the node had said that it would leave.
+    kind = "preempted" if after.preemptions > before.preemptions else event.kind
+    return lost_worker(kind, event.cause, pid=place.pid, hostname=place.hostname, node=place.node)
 
 
 class Retries:

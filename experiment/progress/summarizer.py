@@ -15,6 +15,7 @@ from holdfast.experiment.progress.summary import (
     MAX_FAILURES,
     BestTrial,
     FailedTrial,
+    NodesSummary,
     RunFacts,
     StorageAge,
     Summary,
@@ -22,6 +23,8 @@ from holdfast.experiment.progress.summary import (
 )
 from holdfast.experiment.progress.trial_table import lines_reserved, shares
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.trial.resources import Allocation
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import flatten
@@ -59,7 +62,11 @@ class Summarizer:
         ended = self._ended
         shown = self._worth_a_line(alive)
         columns = _columns(shown, metric, self._infer_limit)
-        rows = tuple(_row(trial, columns, self._remaining, self._params) for trial in shown)
+        holds = machine.placement.holds
+        rows = tuple(
+            _row(trial, columns, self._remaining, self._params, holds.get(trial.trial_id))
+            for trial in shown
+        )
         counts = Counter(trial.status for trial in alive) + ended.counts
         total = self._seen if machine.search_ended else facts.total
         elapsed_s = _elapsed(machine, now)
@@ -85,6 +92,7 @@ class Summarizer:
             share=share,
             silent=0 if machine.ending else ended.silent,
             storage=storage,
+            nodes=_nodes(machine.cluster) if machine.cluster else None,
             ending=machine.ending.message or machine.ending.reason if machine.ending else "",
             done=machine.finished,
             is_resumed=facts.failed_before is not None,
@@ -176,7 +184,11 @@ def _columns(shown: Sequence[Trial], metric: str | None, limit: int) -> tuple[st
 
 
 def _row(
-    trial: Trial, columns: Sequence[str], remaining: RemainingTime, params: _Params
+    trial: Trial,
+    columns: Sequence[str],
+    remaining: RemainingTime,
+    params: _Params,
+    held: Allocation | None,
 ) -> TrialRow:
     row = trial.row or {}
     most = len(trial.spec.resources.bundles) if trial.spec.resources.is_elastic else 0
@@ -194,6 +206,7 @@ def _row(
         # The first bundle is the coordinator's.
         workers=trial.bundles - 1 if most and trial.bundles else 0,
         most_workers=most - 1 if most else 0,
+        nodes=_nodes_of(trial, held),
     )
 
 
@@ -216,6 +229,27 @@ class _Params:
 
 def _retries(trial: Trial) -> int:
     return trial.setbacks - (trial.status is Status.ERROR)
+
+
+def _nodes_of(trial: Trial, held: Allocation | None) -> tuple[str, ...]:
+    """Where it runs or ended; a trial that waits may run anywhere next."""
+    if trial.status.has_worker and not trial.place.nodes:
+        return held.nodes if held is not None else ()  # its worker has not started yet
+    is_somewhere = trial.status.has_worker or trial.status.is_final
+    return tuple(trial.place.nodes) if is_somewhere else ()
+
+
+def _nodes(cluster: Cluster) -> NodesSummary:
+    nodes = list(cluster.nodes.items())
+    former = list(cluster.former.items())
+    left = [(name, node.cause) for name, node in former if not node.is_earlier]
+    most = [kind.most for kind in cluster.offer]
+    return NodesSummary(
+        here=len(nodes),
+        most=None if None in most else sum(filter(None, most)),
+        leaving=tuple(name for name, node in nodes if node.leaving),
+        left=tuple(reversed(left)),
+    )
 
 
 def _waits(trial: Trial) -> bool:
@@ -241,6 +275,7 @@ def _failures(
             name=trial.spec.name,
             headline=error.headline,
             where=where,
+            node=error.on_node,
             error_file=f"{facts.local_path}/{trial.spec.dirname}/{log}",
             other_file=f"{facts.local_path}/{trial.spec.dirname}/{other}" if other else "",
             retries=_retries(trial),

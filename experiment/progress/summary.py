@@ -25,7 +25,8 @@ class Summary:
     `retried` counts retries in this process, `silent` trials that finished without a report.
 
     `ending` says why the run is being stopped, `phase` what it waits for before the first trial
-    and after the last one; otherwise both are empty.
+    and after the last one, `waiting` what its cluster waits for; otherwise they are empty. `nodes`
+    is None if all trials run on this machine.
     """
 
     name: str
@@ -47,6 +48,8 @@ class Summary:
     storage: StorageAge | None = None
     ending: str = ""
     phase: str = ""
+    nodes: NodesSummary | None = None
+    waiting: str = ""
     done: bool = False
     is_resumed: bool = False
 
@@ -61,7 +64,8 @@ class TrialRow:
     """One trial of the table. `metrics` has its values of `Summary.metrics`.
 
     `last` is the iteration with which it is expected to end, None if not known. It has `workers`
-    of `most_workers` if their number can change; otherwise both are 0.
+    of `most_workers` if their number can change; otherwise both are 0. `nodes` are those that it
+    runs or ran on, rank 0's first; none on this machine.
     """
 
     trial_id: str
@@ -75,6 +79,22 @@ class TrialRow:
     last: int | None = None
     workers: int = 0
     most_workers: int = 0
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesSummary:
+    """The nodes of a cluster: how many are `here`, and the most that there can be, None if there
+    is no limit.
+
+    Those that are `leaving` are here, but start no trial. `left` are those that have left since
+    the run began or resumed, the newest first, each with the cause.
+    """
+
+    here: int
+    most: int | None = None
+    leaving: tuple[str, ...] = ()
+    left: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +116,7 @@ class FailedTrial:
     `where` is the frame of the user's code, as in `train.py:42 in train`, empty if not known.
     `error_file` is the file with the most information, `other_file` where to look if it is empty.
     `of_cause` is the number of trials that failed for good with this cause, 0 for one that waits.
-    `is_earlier`: it failed before this restore.
+    `is_earlier`: it failed before this restore. `node`: see `Failure.on_node`.
     """
 
     trial_id: str
@@ -110,6 +130,7 @@ class FailedTrial:
     of_cause: int = 0
     other_file: str = ""
     is_earlier: bool = False
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.experiment.progress.summary import Summary, TrialRow
 from holdfast.experiment.progress.text_width import cut, filled, width_of
-from holdfast.experiment.progress.trial_table import LEFT_COLUMNS, chosen, table_of
+from holdfast.experiment.progress.trial_table import chosen, left_columns, table_of
 from holdfast.experiment.progress.wording import (
     best_text,
     counts_text,
     failure_lines,
     hidden_text,
+    node_lines,
     storage_text,
     time_text,
     wait_lines,
@@ -66,13 +67,14 @@ def table_lines(summary: Summary, rows: Sequence[TrialRow], width: int) -> list[
     headers, cells = table_of(summary, width=width, rows=rows)
     widths = [max(map(width_of, column)) for column in zip(headers, *cells, strict=True)]
     best = summary.best.trial_id if summary.best else None
-    lines: list[Line] = [((_joined(headers, widths), "bold dim"),)]
+    left = left_columns(headers)
+    lines: list[Line] = [((_joined(headers, widths, left), "bold dim"),)]
     for row, line in zip(rows, cells, strict=True):
         emphasis = "bold" if row.trial_id == best else ""
         first = filled(line[0], widths[0])
         state = filled(line[1], widths[1])
         style = f"{emphasis} {_STYLES[row.status]}".strip()
-        rest = _joined(line[2:], widths[2:], left=0)
+        rest = _joined(line[2:], widths[2:], left - 2)
         lines.append(((f"{first}  ", emphasis), (state, style), (f"  {rest}", emphasis)))
     return lines
 
@@ -119,13 +121,14 @@ def _notes(summary: Summary) -> Iterator[Line]:
         *((line, "red") for line in failure_lines(summary, logs=False)),
         *((line, "yellow") for line in wait_lines(summary)),
         (storage_text(summary), "yellow" if late else "dim"),
+        *((line, "dim") for line in node_lines(summary)),
         (f"stopping: {summary.ending}" if summary.ending else "", "yellow"),
         (summary.phase, "dim"),
     ]
     return (((text, style),) for text, style in notes if text)
 
 
-def _joined(cells: Sequence[str], widths: Sequence[int], left: int = LEFT_COLUMNS) -> str:
+def _joined(cells: Sequence[str], widths: Sequence[int], left: int) -> str:
     """Cells side by side with two spaces between them, right-aligned except for the first
     `left`."""
     return "  ".join(

@@ -13,10 +13,12 @@ from holdfast.names import printable
 from holdfast.trial.trial import Status
 
 # Names and states are left-aligned, numbers right-aligned.
-LEFT_COLUMNS = 2
+_LEFT_COLUMNS = 2
 _WIDE_COLUMNS = 100
 _CELL_WIDTH = 16
-_FIRST = ("trial", "status", "iter", "time")
+_FIRST = ("trial", "status")
+_NODE = "node"
+_PROGRESS = ("iter", "time")
 _WORKERS = "workers"
 T = TypeVar("T")
 
@@ -53,13 +55,15 @@ def table_of(
     # As in a DataFrame of results; needed if a metric has the same name.
     params = [f"config/{name}" for name in summary.params]
     elastic = [_WORKERS] if any(row.most_workers for row in shown) else []
-    first = (*_FIRST, *elastic)
+    on_nodes = [_NODE] if summary.nodes is not None else []
+    first = (*_FIRST, *on_nodes, *_PROGRESS, *elastic)
     names = [printable(name) for name in (*goal, *params, *others)]
     headers = [*first, *short_headers(names, _CELL_WIDTH, first)]
     cells = [
         [
             printable(row.name if by_name else row.trial_id),
             _status(row, is_live=is_live),
+            *(printable(nodes_cell(row.nodes)) for _ in on_nodes),
             _iteration(row),
             duration(row.time_total_s) if row.iteration else "",
             *(f"{row.workers}/{row.most_workers}" for _ in elastic),
@@ -71,6 +75,18 @@ def table_of(
     ]
     fitting = _fitting(headers, cells, width) if width else len(headers)
     return headers[:fitting], [line[:fitting] for line in cells]
+
+
+def left_columns(headers: Sequence[str]) -> int:
+    """How many of the columns of a table with these headers are left-aligned."""
+    return _LEFT_COLUMNS + (headers[_LEFT_COLUMNS : _LEFT_COLUMNS + 1] == [_NODE])
+
+
+def nodes_cell(nodes: Sequence[str]) -> str:
+    """`a`, `a, b`, or `a +7` for many nodes."""
+    listed = ", ".join(nodes)
+    fits = len(nodes) < 2 or width_of(listed) <= _CELL_WIDTH
+    return listed if fits else f"{nodes[0]} +{len(nodes) - 1}"
 
 
 def _status(row: TrialRow, *, is_live: bool) -> str:

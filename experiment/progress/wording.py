@@ -8,7 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.experiment.progress.failure_text import cause
 from holdfast.experiment.progress.retry_messages import Retry
-from holdfast.experiment.progress.summary import FailedTrial, RankWait, StorageAge, Summary
+from holdfast.experiment.progress.summary import (
+    FailedTrial,
+    NodesSummary,
+    RankWait,
+    StorageAge,
+    Summary,
+)
 from holdfast.experiment.progress.text_width import cut
 from holdfast.names import printable
 from holdfast.trial.trial import Status
@@ -27,6 +33,7 @@ _WORDS = {
 _SHOWN_FAILURES = 3
 _SHOWN_WAITS = 2
 _SHOWN_RANKS = 5
+_SHOWN_NODES = 3
 # Ranks wait for each other in every report: only waits that last longer are shown.
 _LONG_WAIT_S = 5.0
 
@@ -155,8 +162,8 @@ def time_text(summary: Summary) -> str:
 
 
 def failure_text(failure: FailedTrial) -> str:
-    """`t_00004 failed at train.py:42 in train: ValueError: bad`."""
-    where = f" at {failure.where}" if failure.where else ""
+    """`t_00004 failed on node a at train.py:42 in train: ValueError: bad`."""
+    where = _where(failure)
     retries = f" after {_times(failure.retries, 'retry', 'retries')}" if failure.retries else ""
     verb = f"failed{retries}" if failure.final else "will be retried; it failed"
     return f"{failure.name} {verb}{where}: {format_value(failure.headline, 300)}"
@@ -165,7 +172,7 @@ def failure_text(failure: FailedTrial) -> str:
 def retry_text(retry: Retry, number: int, folder: str) -> str:
     """`t_00004 failed at train.py:42 in train: ValueError: bad. Retrying: attempt 2 of 3, from
     checkpoint_000003 (iteration 4)`, with the log below. `number` counts retries of this cause."""
-    where = f" at {retry.where}" if retry.where else ""
+    where = _where(retry)
     verb = f"Retrying in {duration(retry.wait_s)}" if retry.wait_s else "Retrying"
     of = "" if retry.most is None else f" of {retry.most}"
     attempt = f"attempt {retry.attempt}{of}" if retry.attempt else "not counted as a failure"
@@ -178,6 +185,42 @@ def retry_text(retry: Retry, number: int, folder: str) -> str:
         f"{retry.name} failed{where}: {format_value(retry.headline, 300)}. "
         f"{verb}: {attempt}, from {start}.{alike}\n  {pointer(f'{folder}/{retry.log}', other)}"
     )
+
+
+def _where(failed: FailedTrial | Retry) -> str:
+    node = f" {failed.node}" if failed.node else ""
+    return f"{node} at {failed.where}" if failed.where else node
+
+
+def node_lines(summary: Summary) -> Iterator[str]:
+    """`3 of 4 nodes, b leaves; c has left: its connection was closed`, and what the cluster waits
+    for."""
+    if summary.nodes is not None:
+        yield _nodes_text(summary.nodes)
+    if summary.waiting:
+        yield summary.waiting
+
+
+def _nodes_text(nodes: NodesSummary) -> str:
+    of = "" if nodes.most is None else f" of {nodes.most:,}"
+    word = "node" if (nodes.here if nodes.most is None else nodes.most) == 1 else "nodes"
+    parts = [f"{nodes.here:,}{of} {word}"]
+    if nodes.leaving:
+        verb = "leaves" if len(nodes.leaving) == 1 else "leave"
+        parts.append(f"{_listed(nodes.leaving)} {verb}")
+    text = ", ".join(parts)
+    if not nodes.left:
+        return text
+    (newest, cause), *others = nodes.left
+    left = f"{newest} has left{f': {cause}' if cause else ''}"
+    before = f" (before it {_listed([name for name, _ in others])})" if others else ""
+    return f"{text}; {left}{before}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a, b, c and 4 more`."""
+    more = len(names) - _SHOWN_NODES
+    return ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
 def wait_lines(summary: Summary) -> Iterator[str]:

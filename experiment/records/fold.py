@@ -90,4 +90,5 @@ def failure_of(event: Event, before: Trial, after: Trial) -> Failure:
         message=f"the worker process {place.pid} {cause}",
         pid=place.pid or None,
         hostname=place.hostname,
+        node=place.node,
     )

@@ -42,6 +42,7 @@ def result_row(trial: Trial, *, with_config: bool = True) -> dict[str, Any]:
         "pid": place.pid,
         "hostname": place.hostname,
         "node_ip": place.node_ip,
+        **({"node_name": place.node} if place.nodes else {}),
         "time_since_restore": trial.time_total_s - trial.time_at_start_s,
         "iterations_since_restore": trial.iteration - trial.resumed_from,
     }
@@ -86,7 +87,9 @@ def params_text(shown: Mapping[str, Any]) -> str:
 def error_entry(attempt: int, failure: Failure, now: float) -> str:
     """The entry of one failure in error.txt."""
     when = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime(now))
-    where = f", process {failure.pid} on {failure.hostname or 'this machine'}" * bool(failure.pid)
+    host = failure.hostname or "this machine"
+    on = f"node {failure.node}, host {host}" if failure.node else host
+    where = f", process {failure.pid} on {on}" * bool(failure.pid)
     parts = [f"Attempt {attempt} failed at {when} ({failure.kind}{where})", failure.headline]
     if failure.traceback:
         parts.append(failure.traceback.rstrip("\n"))

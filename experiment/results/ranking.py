@@ -27,6 +27,7 @@ AUTOMATIC = frozenset(
         "hostname",
         "iterations_since_restore",
         "node_ip",
+        "node_name",
         "pid",
         "should_checkpoint",
         "time_since_restore",

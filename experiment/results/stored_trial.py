@@ -28,7 +28,7 @@ DIRNAME = re.compile(
 # The first line that `holdfast.experiment.records.rows.error_entry` writes for each failure.
 _FAILED = re.compile(
     r"^Attempt \d+ failed at (?P<at>[^(\n]+) \((?P<kind>\w+)"
-    r"(?:, process (?P<pid>\d+) on (?P<host>.*))?\)$",
+    r"(?:, process (?P<pid>\d+) on (?:node (?P<node>\S+), host )?(?P<host>.*))?\)$",
     re.M,
 )
 _TRACEBACK = "Traceback (most recent call last):\n"
@@ -179,6 +179,7 @@ def read_error(text: str, row: Row | None, folder: TrialFolder) -> TrialError | 
         traceback=mark + frames,
         pid=int(last["pid"]) if last and last["pid"] else None,
         hostname=(last["host"] or "") if last else "",
+        node=(last["node"] or "") if last else "",
     )
     known = DIRNAME.search(folder.name)
     return TrialError(known["trial_id"] if known else folder.name, failure, folder.shown)

@@ -96,6 +96,11 @@ class Assignment(NamedTuple):
         return RankNode(*self.nodes[self.rank]) if self.nodes else RankNode()
 
     @property
+    def node_names(self) -> tuple[str, ...]:
+        """The nodes of all ranks, rank 0's first; none on the controller's machine."""
+        return tuple(dict.fromkeys(node[0] for node in self.nodes if node[0]))
+
+    @property
     def node_rank(self) -> int:
         """The number of this rank's node among those of the trial."""
         return list(dict.fromkeys(self._names)).index(self._names[self.rank])

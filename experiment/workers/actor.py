@@ -265,11 +265,14 @@ class TrialActor:
                     pid=self._confirm_start(said.pid),
                     hostname=said.hostname,
                     node_ip=said.node_ip,
+                    nodes=self.assignment.node_names,
                 )
                 self._hang_timer.begin()
                 self._host.post(started)
             case claims.AttemptRaised():
-                failure = claims.failure(said.failure, pid=self.pid)
+                failure = claims.failure(
+                    said.failure, pid=self.pid, node=self.assignment.node.name
+                )
                 self._arm()
                 self._host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
             case claims.AttemptOver(name="unfit"):
@@ -318,7 +321,13 @@ class TrialActor:
 
     def _post_raised(self, text: str, kind: ProcessFailureKind = "lost") -> None:
         assignment = self.assignment
-        failure = Failure(kind=kind, type_name=LOST_TYPES[kind], message=text, pid=self.pid)
+        failure = Failure(
+            kind=kind,
+            type_name=LOST_TYPES[kind],
+            message=text,
+            pid=self.pid,
+            node=assignment.node.name,
+        )
         self._host.post(
             Raised(trial_id=assignment.trial_id, attempt=assignment.attempt, failure=failure)
         )

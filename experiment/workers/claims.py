@@ -150,7 +150,8 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureOfCode:
-    """A `Failure` as the worker describes it. Its `pid` is ignored: the kernel's is reliable."""
+    """A `Failure` as the worker describes it. Its `pid` and `node` are ignored: the controller
+    knows them better."""
 
     kind: Literal["user", "setup"]
     type_name: TypeName
@@ -158,6 +159,7 @@ class FailureOfCode:
     traceback: LongText = ""
     pid: Any = None
     hostname: ShortText = ""
+    node: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,8 +223,8 @@ def record(
     return evolve_record(known, score=None, committed=False)
 
 
-def failure(known: FailureOfCode, *, pid: int) -> Failure:
-    """The failure that user code raised in the process `pid`."""
+def failure(known: FailureOfCode, *, pid: int, node: str) -> Failure:
+    """The failure that user code raised in the process `pid` of this node."""
     return Failure(
         kind=known.kind,
         type_name=known.type_name,
@@ -230,6 +232,7 @@ def failure(known: FailureOfCode, *, pid: int) -> Failure:
         traceback=known.traceback,
         pid=pid or None,
         hostname=known.hostname,
+        node=node,
     )
 
 

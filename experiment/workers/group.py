@@ -331,7 +331,8 @@ class WorkerGroup:
     def _fail(self, rank: int, failure: Failure) -> None:
         """Record the failure. After the first one, the others have a moment to report theirs."""
         is_first = not self._failures.ranks
-        self._failures.add(rank, failure)
+        node = self._actors[rank].assignment.node.name
+        self._failures.add(rank, replace(failure, node=node))
         if is_first:
             self._timer.disarm()
             self._timer.arm(_AFTERMATH_S, self._break_up)

@@ -50,9 +50,11 @@ def cause_of(
     rank, first = min(failures, key=is_consequence)
     below = _below(first, [other for other in failures if other != (rank, first)])
     host = first.hostname or hosts.get(rank, "")
+    # A node has its own field, so that failures on several nodes are seen to have one cause.
+    where = f" on {host}" if host and not first.node else ""
     return replace(
         first,
-        message=f"rank {rank}{f' on {host}' if host else ''}: {first.message}",
+        message=f"rank {rank}{where}: {first.message}",
         traceback=first.traceback + below,
         hostname=host,
     )

@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.kept import NotKept, Rare
 from holdfast.scheduler.nodes.free_nodes import FreeNodes, Member
-from holdfast.trial.bounds import Count
+from holdfast.trial.bounds import Count, Moment
 from holdfast.trial.resources import Allocation, Amounts, NodeKind, Place
 
 _IN_EVERY_INDEX = ("CPU", "GPU")
@@ -20,7 +20,7 @@ _IN_EVERY_INDEX = ("CPU", "GPU")
 class Node:
     """A node that has joined; `number` counts the nodes of the experiment, with those that left.
 
-    It is `leaving` if it has announced its end: nothing new starts there.
+    It is `leaving` if it has announced its end, and says `why`: nothing new starts there.
     """
 
     number: Count
@@ -28,18 +28,37 @@ class Node:
     kind: str = ""
     hostname: str = ""
     address: str = ""
+    joined_at: Moment = 0.0
     leaving: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormerNode:
+    """A node that has left, and whether it was `leaving` before.
+
+    `is_earlier`: it left before the last restore. Nobody saw it leave at the end of its run; then
+    `left_at` is 0.
+    """
+
+    hostname: str = ""
+    address: str = ""
+    joined_at: Moment = 0.0
+    left_at: Moment = 0.0
+    cause: str = ""
+    leaving: bool = False
+    is_earlier: bool = False
 
 
 class Cluster:
-    """`offer` are the kinds of nodes that may join. `former` are the nodes that left, each with
-    whether it was leaving before. `learned` are the resources that nodes of a kind had, without
-    those that another node of the kind exceeded.
+    """`offer` are the kinds of nodes that may join. `former` are the nodes that left. `learned`
+    are the resources that nodes of a kind had, without those that another node of the kind
+    exceeded.
     """
 
     offer: Rare[Sequence[NodeKind]]
     nodes: Rare[dict[str, Node]]
-    former: Rare[dict[str, bool]]
+    former: Rare[dict[str, FormerNode]]
     learned: Rare[dict[str, tuple[Amounts, ...]]]
     capacities: NotKept[dict[str, Capacity]]
     # How many bundles each node holds, also of those that request nothing.
@@ -48,7 +67,7 @@ class Cluster:
     _free: NotKept[dict[tuple[str, ...], FreeNodes]]
 
     def __init__(
-        self, offer: Sequence[NodeKind] = (), *, former: Mapping[str, bool] | None = None
+        self, offer: Sequence[NodeKind] = (), *, former: Mapping[str, FormerNode] | None = None
     ) -> None:
         self.offer = tuple(offer)
         self.nodes, self.former, self.learned = {}, dict(former or {}), {}
@@ -77,9 +96,11 @@ class Cluster:
         return total
 
     @property
-    def past(self) -> dict[str, bool]:
+    def past(self) -> dict[str, FormerNode]:
         """The former nodes of a cluster whose nodes must all join again."""
-        return {**self.former, **{name: node.leaving for name, node in self.nodes.items()}}
+        ended = {name: _former(node) for name, node in self.nodes.items()}
+        every = {**self.former, **ended}
+        return {name: replace(node, is_earlier=True) for name, node in every.items()}
 
     # -- nodes come and go ----------------------------------------------------------------------
 
@@ -88,7 +109,14 @@ class Cluster:
         return name in self.nodes or name in self.former
 
     def join(
-        self, name: str, resources: Mapping[str, float], *, kind: str, hostname: str, address: str
+        self,
+        name: str,
+        resources: Mapping[str, float],
+        *,
+        kind: str,
+        hostname: str,
+        address: str,
+        now: float = 0.0,
     ) -> bool:
         """Add a node. Returns whether it shows what nodes of its kind have."""
         self.nodes[name] = Node(
@@ -97,21 +125,22 @@ class Cluster:
             kind=kind or (self.offer[0].name if len(self.offer) == 1 else ""),
             hostname=hostname,
             address=address,
+            joined_at=now,
         )
         self.capacities[name], self.held[name] = Capacity(resources), 0
         self._changed(name)
         return self._learn(self.nodes[name].kind, resources)
 
-    def close(self, name: str) -> None:
+    def close(self, name: str, why: str = "") -> None:
         """Start nothing new on the node, because it will leave."""
-        self.nodes[name] = replace(self.nodes[name], leaving=True)
+        self.nodes[name] = replace(self.nodes[name], leaving=True, why=why)
         self._drop(name)
 
-    def lose(self, name: str) -> None:
+    def lose(self, name: str, cause: str = "", now: float = 0.0) -> None:
         """Forget the node, with all that its workers hold there."""
         if not self.nodes[name].leaving:
             self._drop(name)
-        self.former[name] = self.nodes.pop(name).leaving
+        self.former[name] = replace(_former(self.nodes.pop(name)), cause=cause, left_at=now)
         del self.capacities[name], self.held[name]
 
     def _learn(self, kind: str, resources: Mapping[str, float]) -> bool:
@@ -128,7 +157,8 @@ class Cluster:
 
     def took(self, held: Allocation) -> bool:
         """Whether one of the places was on a node that announced its end and then left."""
-        return any(self.former.get(place.node, False) for place in held.places)
+        known = (self.former.get(place.node) for place in held.places)
+        return any(node is not None and node.leaving for node in known)
 
     # -- what is free ---------------------------------------------------------------------------
 
@@ -209,6 +239,15 @@ class Cluster:
     def _drop(self, name: str) -> None:
         for index in self._free.values():
             index.drop((self.nodes[name].number, name))
+
+
+def _former(node: Node) -> FormerNode:
+    return FormerNode(
+        hostname=node.hostname,
+        address=node.address,
+        joined_at=node.joined_at,
+        leaving=node.leaving,
+    )
 
 
 def _covers(one: Mapping[str, float], other: Mapping[str, float]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from holdfast.scheduler.events import (
     Event,
     Exited,
     ExperimentSpec,
+    NodeJoined,
     Raised,
     Suggested,
 )
@@ -26,6 +27,7 @@ from holdfast.syncer.stores.location import Location
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Committed, Reported, Returned, Started
+from holdfast.trial.resources import NodeKind
 from holdfast.trial.trial import Trial, TrialSpec
 
 _BEGAN = 1_700_000_000.0
@@ -40,7 +42,8 @@ class RecordedExperiment:
     """Writes the journal through the machine, and all other files through the projector.
 
     Each event happens `step_s` after the one before. `boot` names the boot of the system that it
-    ran in, `version` the format of the journal. `spec` has fields of ExperimentSpec.
+    ran in, `version` the format of the journal, `offer` the nodes that may join. `spec` has fields
+    of ExperimentSpec.
     """
 
     def __init__(
@@ -52,6 +55,7 @@ class RecordedExperiment:
         boot: str = "",
         tensorboard: bool = False,
         version: int = FORMAT,
+        offer: Sequence[NodeKind] = (),
         **spec: Any,
     ) -> None:
         self.layout = Layout(root)
@@ -68,6 +72,7 @@ class RecordedExperiment:
                     experiment_id=f"experiment-{run}", run=run, trainable="train", seed=0, **spec
                 ),
                 capacity={"CPU": 1000},
+                offer=offer,
                 boot_id=boot,
                 version=version,
             )
@@ -85,6 +90,10 @@ class RecordedExperiment:
         self.now += self._step_s
         self.machine.handle(event, now=self.now)
         self._journal.append([pack(event, self.now, self.machine.answers)])
+
+    def joins(self, node: str, resources: Mapping[str, float], **facts: str) -> None:
+        """A node joins; `facts` are its kind, host and address."""
+        self.add(NodeJoined(node=node, resources=resources, **facts))
 
     def trial(self, trial_id: str) -> Trial:
         return self.machine.trials[trial_id]
@@ -111,6 +120,7 @@ class RecordedExperiment:
         """Its worker has started; each attempt has its own process."""
         trial = self.trial(trial_id)
         pid = 1000 + 100 * trial.spec.index + trial.attempt
+        held = self.machine.placement.holds.get(trial_id)
         self.add(
             Started(
                 trial_id=trial_id,
@@ -118,6 +128,7 @@ class RecordedExperiment:
                 pid=pid,
                 hostname="host",
                 node_ip="127.0.0.1",
+                nodes=held.nodes if held else (),
             )
         )
 
@@ -175,6 +186,7 @@ class RecordedExperiment:
             traceback=_TRACEBACK.format(headline=f"{type_name}: {message}"),
             pid=trial.place.pid,
             hostname=trial.place.hostname,
+            node=trial.place.node,
         )
         self.add(Raised(trial_id=trial_id, attempt=trial.attempt, failure=failure))
         if exits:

@@ -15,7 +15,7 @@ from holdfast.scheduler import codec
 from holdfast.scheduler.codec import decode, encode
 from holdfast.scheduler.events import Begun, EndOrdered, Event, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
-from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.scheduler.nodes.cluster import Cluster, FormerNode
 from holdfast.scheduler.policy import Decision
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.rehearsal import Rehearsal, facts
@@ -290,7 +290,8 @@ def unlike() -> Machine:
     machine.shrunk = {"t1"}
     assert machine.placement.rest("t0")
     machine.placement.take("t3", ONE_CPU)
-    cluster = Cluster([NodeKind(name="k", resources={"CPU": 2}, most=3)], former={"b": True})
+    offer = [NodeKind(name="k", resources={"CPU": 2}, most=3)]
+    cluster = Cluster(offer, former={"b": FormerNode(cause="no beat", is_earlier=True)})
     machine.placement.cluster = cluster
     cluster.join("a", {"CPU": 3, "GPU": 1}, kind="k", hostname="a.local", address="10.0.0.1")
     request = PlacementGroupFactory([{"CPU": 1, "GPU": 0.5}, {"CPU": 1}])

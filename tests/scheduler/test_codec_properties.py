@@ -25,6 +25,8 @@ from holdfast.scheduler.events import (
 from holdfast.testing.rehearsal import through_journal
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.errors import Failure
+from holdfast.trial.events import Started
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import Opaque, Ref
@@ -111,7 +113,9 @@ def any_event(kind: type) -> st.SearchStrategy[Any]:
         given_for["version"] = st.sampled_from([1, 2, 3])
     if kind in (NodeJoined, NodeLeaving, NodeLeft):
         given_for["node"] = PLAIN_NAMES
-    if kind is CheckpointRecord:
+    if kind is Started:
+        given_for["nodes"] = st.lists(PLAIN_NAMES, max_size=3).map(tuple)
+    if kind in (CheckpointRecord, Failure):
         given_for["node"] = st.just("") | PLAIN_NAMES
     if kind is ExperimentSpec:
         given_for["space"] = st.lists(SPACE_PARTS, max_size=2).map(tuple)

@@ -146,6 +146,34 @@ def test_a_lost_node_takes_its_resources_along() -> None:
     run.crash()
 
 
+def test_an_error_names_the_node_also_of_a_worker_that_had_not_started() -> None:
+    run = begun("a", failure=FailureConfig(max_failures=0))
+    run.suggest()
+    run.suggest()
+    run.start("t0")
+    run.leaves("a")
+    for trial_id in ("t0", "t1"):
+        run.exits(trial_id, "was lost with node a")
+        error = run.trial(trial_id).error
+        assert error is not None
+        assert error.node == "a"
+    assert run.trial("t0").place.nodes == ("a",)
+
+
+def test_of_a_node_that_left_it_is_known_when_and_why_until_others_join_after_a_restore() -> None:
+    run = begun("a", "b")
+    run.is_leaving("b")
+    run.leaves("b")
+    assert run.machine.cluster.nodes["a"].joined_at > 0
+    b = run.machine.cluster.former["b"]
+    assert (b.cause, b.leaving, b.is_earlier) == ("no beat for 10 s", True, False)
+    assert b.left_at == run.machine.now > b.joined_at
+    run.resume()
+    a, b = (run.machine.cluster.former[name] for name in ("a", "b"))
+    assert (a.left_at, a.is_earlier, b.is_earlier) == (0, True, True)
+    run.crash()
+
+
 def test_the_trials_of_a_node_that_will_leave_save_and_count_as_preempted() -> None:
     run = begun("a", failure=FailureConfig(max_preemptions=-1))
     run.suggest()

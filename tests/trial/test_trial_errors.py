@@ -2,6 +2,7 @@
 
 import inspect
 import pickle
+from dataclasses import replace
 
 import pytest
 
@@ -38,6 +39,25 @@ def test_a_trial_error_is_short_first_and_complete_below() -> None:
     first, *rest = str(error).split("\n\n")
     assert first == "trial t0 failed: ValueError: oh no (logs: /results/t0)"
     assert rest == ["Traceback ...\nValueError: oh no\n"]
+
+
+@pytest.mark.parametrize(
+    ("node", "hostname", "told"),
+    [
+        ("a", "gpu7", "on node a (host gpu7)"),
+        ("gpu7", "gpu7.cluster", "on node gpu7"),
+        ("gpu7-2", "gpu7", "on node gpu7-2 (host gpu7)"),
+        ("a", "", "on node a"),
+        ("", "gpu7", ""),
+    ],
+)
+def test_an_error_names_the_node_and_its_host_if_that_has_another_name(
+    node: str, hostname: str, told: str
+) -> None:
+    failure = replace(FAILURE, node=node, hostname=hostname)
+    assert failure.on_node == told
+    where = f" {told}" if told else ""
+    assert str(TrialError("t0", failure)).startswith(f"trial t0 failed{where}: ValueError: oh no")
 
 
 def test_a_trial_error_without_logs_or_traceback_is_one_line() -> None:

@@ -158,7 +158,8 @@ def _show_failures(experiment: LocatedExperiment) -> None:
         failure = cause.failure
         others = "1 more trial" if cause.trials == 2 else f"{cause.trials - 1} more trials"
         alike = f" (and {others})" if cause.trials > 1 else ""
-        where = f" at {failure.where}" if failure.where else ""
+        node = f" {failure.on_node}" if failure.on_node else ""
+        where = f"{node} at {failure.where}" if failure.where else node
         headline = format_value(failure.headline, 300)
         say(f"{cause.trial_id} failed{where}: {headline}{alike}", "red")
         for file in (failure.error_file, *failure.logs):

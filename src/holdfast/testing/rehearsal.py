@@ -96,6 +96,7 @@ class Rehearsal:
     def start(self, *trial_ids: str) -> list[Effect]:
         effects: list[Effect] = []
         for trial_id in trial_ids:
+            held = self.machine.placement.holds.get(trial_id)
             effects += self.handle(
                 Started(
                     trial_id=trial_id,
@@ -103,6 +104,7 @@ class Rehearsal:
                     pid=1000 + self.trial(trial_id).spec.index,
                     hostname="host",
                     node_ip="127.0.0.1",
+                    nodes=held.nodes if held else (),
                 )
             )
         return effects

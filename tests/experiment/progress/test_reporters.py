@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from holdfast.experiment.progress.reporters import (
 from holdfast.experiment.progress.summary import Summary
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import Failure, InvalidConfig
-from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.trial import Place, Status, Trial, TrialSpec
 from holdfast.trial.values import format_tag
 
 SURROUNDINGS = Surroundings(
@@ -110,6 +111,15 @@ def test_a_report_counts_the_trials_and_has_a_row_for_each(
         ["t_aaaaa_00001", "RUNNING", "0.2", "3", "1.5", "0.25"],
         ["t_aaaaa_00000", "TERMINATED", "0.1", "3", "1.5", "0.5"],
     ]
+
+
+def test_on_a_cluster_each_trial_has_its_node(report: Callable[..., list[str]]) -> None:
+    there = replace(trial(0, Status.RUNNING), place=Place(pid=7, nodes=("gpu-7", "gpu-8")))
+    lines = report(there, trial(1, Status.PENDING))
+    assert any(line.split()[:4] == ["Trial", "name", "status", "node"] for line in lines)
+    assert any(line.split()[:3] == ["t_aaaaa_00000", "RUNNING", "gpu-7"] for line in lines)
+    lines = report(trial(1, Status.PENDING))
+    assert not any("node" in line for line in lines)
 
 
 def test_columns_are_those_that_the_user_names(report: Callable[..., list[str]]) -> None:

@@ -74,6 +74,16 @@ def test_one_that_starts_again_at_once_is_reported_although_its_error_is_forgott
     )
 
 
+def test_a_retry_names_the_node_and_that_it_had_said_that_it_would_leave() -> None:
+    exited = Exited(trial_id="t_0", attempt=1, cause="was lost with node a")
+    before = replace(BEFORE, place=Place(pid=77, hostname="vm", nodes=("a", "b")))
+    again = replace(before, status=Status.STARTING, attempt=2, preemptions=1, checkpoints=())
+    told = retry_text(retry(exited, before, again, max_preemptions=-1), 1, "/r")
+    assert told.startswith(
+        "train_t_0 failed on node a (host vm): Preempted: the worker process 77 was lost with node"
+    )
+
+
 def test_a_retry_that_waits_says_for_how_long() -> None:
     seen = retry(RAISED, BEFORE, WAITS, retry_wait_s=60.0)
     assert 30.0 <= seen.wait_s <= 60.0

@@ -15,15 +15,18 @@ from holdfast.experiment.progress.wording import (
     duration,
     failure_lines,
     format_value,
+    node_lines,
     size,
     workers_lines,
 )
 from holdfast.scheduler.events import EndOrdered, ExperimentSpec
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.scheduler.placement import Placement
 from holdfast.syncer.checkpoint import staging
 from holdfast.trial.errors import Failure
-from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory
+from holdfast.trial.trial import Place, Status, Trial, TrialSpec
 from holdfast.trial.tuning import Mode
 from holdfast.trial.values import Ref, format_tag
 
@@ -74,6 +77,50 @@ def test_trials_are_counted_by_status() -> None:
     summary = look(run)
     assert summary.counts == {Status.RUNNING: 2, Status.TERMINATED: 1, Status.ERROR: 1}
     assert (summary.total, summary.not_created) == (10, 6)
+
+
+def on_nodes(most: int | None = 4) -> Machine:
+    """A machine of a cluster with the nodes a, b and c."""
+    run = machine()
+    offer = [NodeKind(name="gpu", most=most), NodeKind(name="cpu", resources={"CPU": 1}, most=0)]
+    run.placement = Placement({}, cluster=Cluster(offer))
+    for name in ("a", "b", "c"):
+        run.cluster.join(name, {"CPU": 8}, kind="gpu", hostname=name, address="")
+    return run
+
+
+def nodes_told(run: Machine) -> str:
+    return "; ".join(node_lines(look(run)))
+
+
+def test_on_a_cluster_the_nodes_are_counted_and_those_that_leave_or_have_left_named() -> None:
+    assert nodes_told(machine()) == ""
+    assert look(machine()).nodes is None
+    run = on_nodes()
+    assert nodes_told(run) == "3 of 4 nodes"
+    run.cluster.close("b")
+    assert nodes_told(run) == "3 of 4 nodes, b leaves"
+    run.cluster.lose("b", "its time is over")
+    assert nodes_told(run) == "2 of 4 nodes; b has left: its time is over"
+    run.cluster.lose("a", "no beat for 10 s")
+    assert nodes_told(run) == "1 of 4 nodes; a has left: no beat for 10 s (before it b)"
+    run.placement = Placement({}, cluster=Cluster(run.cluster.offer, former=run.cluster.past))
+    assert nodes_told(run) == "0 of 4 nodes"
+    assert nodes_told(on_nodes(most=None)) == "3 nodes"
+
+
+def test_a_trial_is_shown_on_its_nodes_while_it_has_a_worker_and_after_its_end() -> None:
+    run = on_nodes()
+    starting = add(run, Status.STARTING)
+    nodes = PlacementGroupFactory([{"CPU": 1}, {"CPU": 1}], strategy="STRICT_SPREAD")
+    assert run.placement.take(starting.trial_id, nodes)
+    for status in (Status.RUNNING, Status.ERROR, Status.PENDING, Status.PAUSED):
+        add(run, status, place=Place(pid=7, nodes=("b",)))
+    shown = {row.status: row.nodes for row in look(run).rows}
+    assert sorted(shown.pop(Status.STARTING)) == ["a", "b"]
+    assert shown == {
+        Status.RUNNING: ("b",), Status.ERROR: ("b",), Status.PENDING: (), Status.PAUSED: ()
+    }  # fmt: skip
 
 
 def test_once_the_search_has_ended_the_total_is_what_there_is() -> None:

@@ -13,6 +13,7 @@ import pytest
 from holdfast.experiment.progress.stdout_above import Prints, StdoutAbove
 from holdfast.experiment.progress.summary import (
     FailedTrial,
+    NodesSummary,
     RankWait,
     StorageAge,
     Summary,
@@ -53,6 +54,27 @@ def test_of_one_training_without_a_known_end_no_bar_is_shown() -> None:
     assert shown(replace(ONE, share=0.0))[:2] == ["digits  0.0s", "running, iteration 3 of 10"]
     assert "━" in shown(replace(ONE, share=0.3))[1]
     assert " 30%  running, iteration 3 of 10" in shown(replace(ONE, share=0.3))[1]
+
+
+def test_on_a_cluster_each_trial_has_its_node_and_the_notes_name_the_missing_ones() -> None:
+    nodes = NodesSummary(here=2, most=3, left=(("c", "no beat for 10 s"),))
+    many = tuple(f"gpu-{number}" for number in range(8))
+    rows = (
+        replace(row(0, Status.RUNNING), nodes=("gpu-1",)),
+        replace(row(1, Status.RUNNING), nodes=("gpu-1", "gpu-2")),
+        replace(row(2, Status.RUNNING), nodes=many),
+        row(3, Status.PENDING),
+    )
+    waiting = "waiting for a node of Slurm: job 7 is pending (Resources)"
+    lines = shown(replace(ONE, rows=rows, nodes=nodes, waiting=waiting))
+    header, *table = lines[2:7]
+    at = header.index("node")
+    assert header.split()[:4] == ["trial", "status", "node", "iter"]
+    assert [line[at : at + 12].rstrip() for line in table] == [
+        "gpu-1", "gpu-1, gpu-2", "gpu-0 +7", ""
+    ]  # fmt: skip
+    assert lines[-2:] == ["2 of 3 nodes; c has left: no beat for 10 s", waiting]
+    assert "node" not in shown(replace(ONE, rows=rows))[2].split()
 
 
 def test_a_run_without_an_end_has_no_bar() -> None:

@@ -83,6 +83,12 @@ def test_a_row_names_the_folder_of_its_checkpoint() -> None:
     assert row["checkpoint_dir_name"] == "checkpoint_000012"
 
 
+def test_a_row_of_a_trial_on_nodes_names_that_of_rank_0() -> None:
+    trial = make_trial(place=Place(pid=41, hostname="gpu7", nodes=("a", "b")))
+    assert result_row(trial)["node_name"] == "a"
+    assert "node_name" not in result_row(make_trial())
+
+
 def test_the_config_is_left_out_where_it_is_not_wanted() -> None:
     row = result_row(make_trial(), with_config=False)
     assert list(row) == ["loss", *AUTOMATIC]
@@ -205,3 +211,5 @@ def test_an_entry_of_error_txt_says_what_where_and_when() -> None:
         "ValueError: oh no\n"
         "Traceback: line 7\n\n"
     )
+    on_a_node = error_entry(2, replace(failure, node="a"), NOON)
+    assert on_a_node.startswith(f"Attempt 2 failed at {when} (user, process 41 on node a, host ")

@@ -97,14 +97,14 @@ def test_a_stream_is_one_of_two() -> None:
         claims.read(["log", "stdin", "x"])
 
 
-def test_the_kernels_pid_counts_and_long_text_is_shortened() -> None:
-    plain = asdict(FAILURE) | {"pid": -7, "message": "x" * 1_000_000}
+def test_the_controllers_pid_and_node_count_and_long_text_is_shortened() -> None:
+    plain = asdict(FAILURE) | {"pid": -7, "node": ["mine"], "message": "x" * 1_000_000}
     said = claims.read(["raised", 1, plain])
     assert isinstance(said, AttemptRaised)
-    known = claims.failure(said.failure, pid=99)
-    assert known.pid == 99
+    known = claims.failure(said.failure, pid=99, node="a")
+    assert (known.pid, known.node) == (99, "a")
     assert len(known.message) < 1 << 17
-    assert replace(known, message="bad", pid=41) == FAILURE
+    assert replace(known, message="bad", pid=41, node="") == FAILURE
 
 
 def test_what_only_the_controller_says_of_a_checkpoint_is_not_taken_from_a_worker() -> None:

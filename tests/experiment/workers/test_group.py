@@ -312,6 +312,23 @@ async def test_the_cause_is_reported_with_what_it_did_to_the_others(
     assert "After it, rank 0: ValueError: connection closed by peer" in failure.traceback
 
 
+async def test_on_nodes_a_trial_has_those_of_all_ranks_and_its_failure_that_of_its_rank(
+    host: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "_AFTERMATH_S", 0.0)
+    opened(host, assignment(nodes=[("b", "10.0.0.2", ()), ("a", "10.0.0.1", ())]))
+    for rank in host.ranks:
+        rank.starts()
+    (started,) = host.events
+    assert isinstance(started, Started)
+    assert started.nodes == ("b", "a")
+    host.ranks[1].ends(signal.SIGKILL)
+    await host.ranks[0].signalled.wait()
+    (raised,) = (event for event in host.events if isinstance(event, Raised))
+    assert (raised.failure.node, raised.failure.hostname) == ("a", "host")
+    assert raised.failure.message.startswith("rank 1: the worker process")
+
+
 def test_what_several_ranks_say_alike_is_reported_once() -> None:
     said = [
         Failure(

@@ -8,7 +8,7 @@ from typing import Any, Final
 from holdfast.experiment.records.rows import columns_of
 
 # Values in each row that are not measurements: constants, or facts about files.
-FACTS: Final = ("trial_id", "experiment_tag", "hostname", "node_ip", "pid")
+FACTS: Final = ("trial_id", "experiment_tag", "hostname", "node_ip", "node_name", "pid")
 _LEFT_OUT: Final = frozenset(
     {*FACTS, "config", "date", "done", "should_checkpoint", "checkpoint_dir_name"}
 )
