@@ -124,12 +124,20 @@ class Admission:
     def _turn_away(self, link: Link, reason: str) -> None:
         self.turned_away += 1
         if isinstance(link.codec, AfterBanner):
-            self._tell(f"An agent could not be reached over its pipe: {reason}")
+            self._miss(link.name, reason)
         elif self.turned_away == 1:
+            reason = reason or "it closed the connection before its hello"
             self._tell(
                 f"A connection from {link.name} to the port of this run is not an agent's: "
                 f"{reason}. It reached nothing. More of them are not shown"
             )
+
+    def _miss(self, name: str, reason: str) -> None:
+        """An agent was not reached over its pipe. If it has closed the pipe itself, its job ends,
+        and the engine says how."""
+        ticket = self.tickets.withdraw(name) if reason else None
+        if ticket is not None:
+            self._refused(ticket, f"an agent could not be reached over its pipe: {reason}")
 
 
 def refusal(hello: Hello) -> str:

@@ -29,7 +29,7 @@ class Greeting:
         turned_away: Callable[[Link, str], None],
     ) -> None:
         """`admit` gets the link of an agent that has shown its ticket, and takes it over.
-        `turned_away` is called with any other, and why."""
+        `turned_away` is called with any other, and why; "" if the other end closed it."""
         self._tickets = tickets
         self._admit = admit
         self._tasks = tasks
@@ -63,7 +63,7 @@ class Greeting:
 
     def _on_closed(self, link: Link, reason: str) -> None:
         self._forget(link)
-        self._turned_away(link, reason or "it closed the connection before its hello")
+        self._turned_away(link, reason)
 
     def _on_late(self, link: Link, within_s: float) -> None:
         if link in self.pending:

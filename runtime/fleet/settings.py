@@ -34,7 +34,7 @@ class FleetSettings:
     lease_s: float = 10.0
     margin_s: float = 1.0
     hello_s: float = 10.0
-    pipe_hello_s: float = 120.0
+    pipe_hello_s: float = 60.0
     most_pending: int = 64
     cause_s: float = 1.0
     grace_s: float = 10.0

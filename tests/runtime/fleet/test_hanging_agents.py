@@ -1,0 +1,45 @@
+"""Agents that begin and then say nothing, or no frame."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.runtime.engines.local import LocalEngine
+from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.fleet.fleet import Fleet
+from holdfast.runtime.fleet.settings import FleetSettings
+from tests.rig import ROOT
+from tests.rig.fleets import FleetLog
+from tests.rig.free_tasks import free_tasks
+from tests.rig.launcher_contract import OBEYING
+from tests.rig.processes import no_process_is_left
+
+pytestmark = [pytest.mark.anyio, pytest.mark.process]
+
+SETTINGS = FleetSettings(grace_s=1.0, pipe_hello_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("code", "why"),
+    [
+        ("import sys; sys.stdin.read()", "it did not introduce itself within 0.5 s"),
+        ("while True: print('x' * 10_000)", "no agent answered, but: b'xxxx"),
+        ("import sys; sys.exit('no glibc')", "no glibc"),
+    ],
+    ids=["silent", "noisy", "gone"],
+)
+async def test_a_fleet_of_agents_that_never_introduce_themselves_is_an_error(
+    tmp_path: Path, code: str, why: str
+) -> None:
+    (tmp_path / "hanging.py").write_text(code)
+    path = os.pathsep.join([str(tmp_path), str(ROOT)])
+    engine = LocalEngine(
+        agents=1, over_pipe=True, module="hanging", environ={**os.environ, "PYTHONPATH": path}
+    )
+    with no_process_is_left():
+        fleet = Fleet(engine, FleetLog(), tasks=free_tasks(), settings=SETTINGS)
+        with pytest.raises(LaunchFailed) as raised:
+            await fleet.open(OBEYING, b"")
+        assert why in str(raised.value)
+        await fleet.close()
