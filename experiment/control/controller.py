@@ -303,13 +303,21 @@ class Controller:
 
     def on_node(self, facts: NodeFacts) -> None:
         """A node has joined."""
+        self._uploads().routes.node_joined(facts.name)
+
+    def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
+        """A node will be taken away."""
+        self.warn(f"node {node} leaves in {seconds:g} s: {why}")
+        self._uploads().routes.node_leaving(node)
 
     def on_node_lost(self, node: str, cause: str) -> None:
         """A node is gone, with the workers and the files on it."""
         self.warn(f"node {node} is lost: {cause}")
+        self._uploads().routes.node_left(node)
 
     def on_kept(self, node: str, message: Message) -> None:
-        """Handle an answer of the node's keeper."""
+        """Handle an answer of the node's keeper. Raises ValueError if no keeper sends it."""
+        self._uploads().routes.on_kept(node, message)
 
     # -- the user's code ----------------------------------------------------------------------
 

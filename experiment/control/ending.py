@@ -73,6 +73,7 @@ class Ending:
             journal_writer.hurry(self._flush_s)
         self._show_phase("ending the worker processes")
         controller.close()
+        await self._flush_nodes()
         if left := await parts.launcher.close():
             self._tell(left, "warning")
         controller.pool.close()
@@ -120,6 +121,18 @@ class Ending:
                 self._tell(f"{one.name} {still_there(one.pid)}", "warning")
         working.controller.pool.close()
         return unsaved
+
+    async def _flush_nodes(self) -> None:
+        """Let the nodes bring what they have to storage, before their agents end."""
+        uploads = self._working.controller.uploads
+        if uploads is None or not uploads.nodes.has_nodes:
+            return
+        if self._working.controller.has_lost_ownership:
+            return
+        self._show_phase(f"waiting for uploads from the nodes, {self._flush_s:g} s at most")
+        await uploads.drain(self._flush_s, is_patient=self._is_patient)
+        await self._parts.journal_writer.sync()  # what is superseded is removed after this fsync
+        await uploads.close_nodes(self._flush_s, is_patient=self._is_patient)
 
     async def _flush(self, tracked: asyncio.Task[Any]) -> list[str]:
         """Complete storage, the trials' files and the journal, in this order.

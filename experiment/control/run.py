@@ -21,6 +21,7 @@ from holdfast.experiment.control.first_events import first_events, overdue_answe
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run_nodes import RunNodes, open_fleet
 from holdfast.experiment.control.services import (
+    keeper_settings,
     open_callbacks,
     open_journal_writer,
     open_uploads,
@@ -35,6 +36,7 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import check_exist, collecting_references
 from holdfast.forked import end_child
+from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
@@ -247,13 +249,15 @@ class Run:
     async def _work(self, working: Working, job: bytes) -> None:
         """Start the processes and run the trials. Returns when none is left to run."""
         plan, tasks, controller = self.plan, working.parts.tasks, working.controller
-        loading = tasks.start(working.parts.launcher.open(ENTRY, job))
-        working.tracker_processes.open()
-        if plan.remote is not None:
-            self._phase = f"opening {plan.location.public}"
-            controller.uploads = open_uploads(plan, controller, self.tell, tasks)
-            await tasks.until(controller.uploads.opened)
-            self._phase = "starting a process that imports your code"
+        if isinstance(fleet := working.parts.launcher, Fleet):
+            working.tracker_processes.open()
+            await self._open_uploads(controller, tasks, fleet)
+            loading = tasks.start(fleet.open(ENTRY, job))
+        else:
+            loading = tasks.start(working.parts.launcher.open(ENTRY, job))
+            working.tracker_processes.open()
+            if plan.remote is not None:
+                await self._open_uploads(controller, tasks)
         if notice := await tasks.until(loading):
             self.tell(notice, "info")
         self._controller, self._phase = controller, ""
@@ -263,6 +267,20 @@ class Run:
             controller.uploads.publish()
         await asyncio.wait([tasks.ended])
         self.outcome = controller.outcome
+
+    async def _open_uploads(
+        self, controller: Controller, tasks: RunTasks, fleet: Fleet | None = None
+    ) -> None:
+        """Own the storage. With a `fleet`, its nodes' keepers get the claim before they start."""
+        plan, phase = self.plan, self._phase
+        self._phase = f"opening {plan.location.public}"
+        uploads = open_uploads(plan, controller, self.tell, tasks, fleet)
+        controller.uploads = uploads
+        await tasks.until(uploads.opened)
+        if fleet is not None:
+            service = keeper_settings(plan, uploads.opened.result())
+            fleet.shared = replace(fleet.shared, service=service)
+        self._phase = phase
 
     async def _end(self, ending: Ending) -> list[str]:
         """End everything in order, or by SIGKILL if that is interrupted or fails. Returns the

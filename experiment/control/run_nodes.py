@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.worker.host import node_ip
 from holdfast.experiment.worker.train_loop import LOOPBACK
 from holdfast.runtime.engines.engine import Engine
+from holdfast.runtime.errors import WireError
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.fleet.settings import FleetSettings, Shared
@@ -28,13 +28,14 @@ class NodeListener(Protocol):
 
     def post(self, event: Event) -> None: ...
 
-    def warn(self, text: str, level: Level = "warning") -> None: ...
-
     def on_kept(self, node: str, message: Message) -> None:
         """An answer of the keeper of this node."""
 
     def on_node(self, facts: NodeFacts) -> None:
         """A node has joined; called before the event."""
+
+    def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
+        """A node will be taken away; called after the event."""
 
     def on_node_lost(self, node: str, cause: str) -> None:
         """A node is gone; called after the event."""
@@ -76,7 +77,7 @@ class RunNodes:
         self._pass_on(lambda listener: _leave(listener, name, cause))
 
     def on_kept(self, name: str, message: Message) -> None:
-        self._pass_on(lambda listener: listener.on_kept(name, message))
+        self._pass_on(lambda listener: _hear(listener, name, message))
 
     def waits(self, text: str) -> None:
         self._show_wait(text)
@@ -104,8 +105,16 @@ def _join(listener: NodeListener, node: NodeFacts) -> None:
 
 
 def _post_leaving(listener: NodeListener, event: NodeLeaving) -> None:
-    listener.warn(f"node {event.node} leaves in {event.seconds:g} s: {event.why}")
     listener.post(event)
+    listener.on_node_leaving(event.node, event.seconds or 0.0, event.why)
+
+
+def _hear(listener: NodeListener, name: str, message: Message) -> None:
+    """Raises WireError, which ends the connection to the node."""
+    try:
+        listener.on_kept(name, message)
+    except ValueError as error:
+        raise WireError(str(error)) from error
 
 
 def _leave(listener: NodeListener, name: str, cause: str) -> None:

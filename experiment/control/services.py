@@ -3,6 +3,7 @@ uploader, tracker processes, callbacks."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -16,8 +17,10 @@ from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.folder import layout as names
 from holdfast.experiment.folder.persisted_files import uploader_settings
+from holdfast.experiment.nodes.keeper import packed
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
+from holdfast.experiment.uploads.node_keepers import NodeTransport
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
 from holdfast.runtime.restarting_service import RestartingService
@@ -80,17 +83,17 @@ def open_journal_writer(
     return journal_writer
 
 
-def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskScope) -> Uploads:
-    """Start the uploader. Returns the controller's side of it."""
-    settings = uploader_settings(
-        plan.layout,
-        plan.remote,
-        experiment_id=plan.spec.experiment_id,
-        log_names=plan.job.log_names,
-        artifacts=plan.sync.sync_artifacts,
-        timeout_s=plan.sync.sync_timeout,
-        disk_deadline_s=plan.settings.disk_deadline_s,
-    )
+def open_uploads(
+    plan: RunPlan,
+    controller: Controller,
+    tell: Tell,
+    tasks: TaskScope,
+    transport: NodeTransport | None = None,
+) -> Uploads:
+    """Start the uploader. Returns the controller's side of it; `transport` reaches the nodes."""
+    settings = _uploader_settings(plan)
+    if transport is not None and settings.storage is None:
+        settings = replace(settings, shared=plan.location)
     claimed: Claim | None = None
 
     def start() -> BackgroundService:
@@ -126,8 +129,33 @@ def open_uploads(plan: RunPlan, controller: Controller, tell: Tell, tasks: TaskS
         begins=plan.begins,
         is_remote=plan.remote is not None,
         sync=plan.sync,
+        transport=transport,
+        where=plan.location.public,
     )
     return uploads
+
+
+def keeper_settings(plan: RunPlan, claim: str) -> bytes:
+    """The settings of the nodes' keepers, which use the `claim` of the uploader here. Raises
+    NotPicklable."""
+    settings = replace(
+        _uploader_settings(plan),
+        storage=plan.remote or plan.location,
+        claimed=Claim.parse(claim),
+    )
+    return packed(dumps(settings, "the storage_filesystem"), os.environ)
+
+
+def _uploader_settings(plan: RunPlan) -> UploaderSettings:
+    return uploader_settings(
+        plan.layout,
+        plan.remote,
+        experiment_id=plan.spec.experiment_id,
+        log_names=plan.job.log_names,
+        artifacts=plan.sync.sync_artifacts,
+        timeout_s=plan.sync.sync_timeout,
+        disk_deadline_s=plan.settings.disk_deadline_s,
+    )
 
 
 def open_callbacks(plan: RunPlan, tell: Tell) -> CallbackThread:

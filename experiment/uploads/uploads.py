@@ -76,8 +76,8 @@ class Uploads:
         self._moved_at = 0.0
         self._trouble = ""
         self._closed: asyncio.Future[list[str]] = self._loop.create_future()
-        # Done once this run owns the storage.
-        self.opened: asyncio.Future[None] = self._loop.create_future()
+        # Done once this run owns the storage, with the key of its claim.
+        self.opened: asyncio.Future[str] = self._loop.create_future()
 
     @property
     def has_backlog(self) -> bool:
@@ -217,9 +217,9 @@ class Uploads:
                 name = f"{files:,} of {total:,} artifacts"
                 done = UploadProgress(name=name, done_bytes=done_bytes, total_bytes=total_bytes)
                 self._upload = done if files < total else None
-            case ["opened", str()]:
+            case ["opened", str(claim)]:
                 if not self.opened.done():  # a replacement opens it again
-                    self.opened.set_result(None)
+                    self.opened.set_result(claim)
             case ["refused", str(text)]:
                 self._host.lose_ownership(text)
             case ["closed", list(failed)]:

@@ -242,6 +242,10 @@ class TrialActor:
         trial_id, attempt = self.assignment.trial_id, said.attempt
         match said:
             case claims.WorkerReport():
+                node = self.assignment.node.name
+                if said.checkpoint and node and (problem := self._host.refusal(node)):
+                    self.refuse(problem)  # nobody would find the checkpoint
+                    return
                 self._host.post(
                     Reported(
                         trial_id=trial_id,

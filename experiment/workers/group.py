@@ -53,6 +53,9 @@ class _RankHost:
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
         self.group.host.show_line(f"{trial_name}, rank {self.rank}", pid, stream, text)
 
+    def refusal(self, node: str) -> str:
+        return self.group.host.refusal(node)
+
     def hear(self, message: Message) -> None:
         self.group.on_message(self.rank, message)
 

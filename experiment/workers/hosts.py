@@ -41,6 +41,9 @@ class ActorHost(WorkerHost, Protocol):
     def hear(self, message: Message) -> None:
         """Handle a message that only ranks send. Raises ValueError for an unknown message."""
 
+    def refusal(self, node: str) -> str:
+        """Why a checkpoint cannot be stored from this node; "" if it can."""
+
 
 class GroupHost(ActorHost, Protocol):
     """The owner of a group."""

@@ -106,6 +106,11 @@ class WorkerPool:
     def hear(self, message: Message) -> None:
         raise ValueError("only a rank sends this")
 
+    def refusal(self, node: str) -> str:
+        """Why a checkpoint cannot be stored from this node; "" if it can."""
+        uploads = self._host.uploads
+        return "" if uploads is None else uploads.nodes.refusal(node)
+
     def has_room(self, trial_id: str) -> bool:
         """Whether an elastic trial could get another worker now; counts other experiments, too."""
         more = self._host.machine.trials[trial_id].next_bundle

@@ -46,7 +46,8 @@ class Fleet:
         self._host = host
         self._tasks = tasks
         self._settings = settings or FleetSettings()
-        self._shared = shared or Shared()
+        # May be replaced before `open`.
+        self.shared = shared or Shared()
         self._taken = set(taken)
         self._loop = asyncio.get_running_loop()
         self._admission = Admission(
@@ -71,7 +72,7 @@ class Fleet:
         Raises LaunchFailed if the first node cannot load what workers share, or no node can be
         had at all.
         """
-        shared = self._shared
+        shared = self.shared
         self._load = [
             "load",
             {

@@ -13,10 +13,11 @@ from typing import NoReturn
 def main() -> NoReturn:
     """Run the agent, and end this process without waiting for threads."""
     from holdfast.experiment.nodes.agent_main import serve
+    from holdfast.experiment.nodes.keeper import KeeperService
 
     if len(sys.argv) != 2:
         sys.exit("usage: python -m holdfast.agent - | FILE")
-    status = serve(sys.argv[1])
+    status = serve(sys.argv[1], KeeperService)
     sys.stderr.flush()
     os._exit(status)
 

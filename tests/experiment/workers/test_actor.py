@@ -92,6 +92,9 @@ class Desk:
     def processes(self) -> list[Watched]:
         return []
 
+    def refusal(self, node: str) -> str:
+        return ""
+
     def launch(self, name: str, listener: Listener, node: str = "") -> FakeWorker:
         self.workers.append(FakeWorker(name))
         return self.workers[-1]

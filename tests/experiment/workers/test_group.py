@@ -103,6 +103,9 @@ class Desk:
     def processes(self) -> list[Watched]:
         return []
 
+    def refusal(self, node: str) -> str:
+        return ""
+
     def launch(self, name: str, listener: Listener, node: str = "") -> Rank:
         self.ranks.append(Rank(name, listener))
         return self.ranks[-1]
