@@ -131,8 +131,9 @@ def changed_checkpoint(directory: Path, record: CheckpointRecord) -> str:
 
     Raises StorageError or OSError if they cannot be read.
     """
-    # `lost_checkpoints` has compared the sizes of a staged one, which has no hashes.
-    return manifest.changed(directory, committed=record.committed)
+    # `lost_checkpoints` has compared the sizes of a staged one, which has no hashes. One that was
+    # staged on a node is here only if it was committed.
+    return manifest.changed(directory, committed=record.committed or bool(record.node))
 
 
 def lost_notice(trial_id: str, index: int, reason: str) -> str:
@@ -151,11 +152,12 @@ def broken(
     directory = layout.checkpoint(trial.spec, record)
     if not directory.is_dir():
         return "" if is_remote else f"{directory} is missing"
-    if record.committed or (directory / MANIFEST_NAME).exists():
+    was_elsewhere = bool(record.node)  # here are only files that were committed
+    if record.committed or was_elsewhere or (directory / MANIFEST_NAME).exists():
         try:
             manifest.verify(directory)
         except (ManifestMismatch, NotStored) as error:
-            return "" if is_remote and record.committed else str(error)
+            return "" if is_remote and (record.committed or was_elsewhere) else str(error)
         return ""
     if not same_boot:
         return f"{directory} was not flushed to the disk before the machine went down"

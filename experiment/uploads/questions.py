@@ -88,13 +88,23 @@ class StorageQuestions:
             if (index := checkpoint_number(name)) is not None
         ]
 
-    async def bring(self, spec: TrialSpec, node: str = "") -> None:
-        """Download the files that the trial wrote on another machine.
+    async def bring(self, spec: TrialSpec, node: str = "", *, artifacts: bool = True) -> None:
+        """Download the files that the trial wrote on another machine: its output, and with
+        `artifacts` all others.
 
         Raises StorageUnavailable if storage does not answer.
         """
         ticket = f"artifacts of {spec.trial_id}"
-        await self._answered(ticket, ["bring", ticket, spec.dirname], node)
+        order = ["bring", ticket, spec.dirname, *([] if artifacts else [False])]
+        await self._answered(ticket, order, node)
+
+    async def hand_over(self, spec: TrialSpec, node: str = "") -> None:
+        """Send the trial's files to storage for the last time: from now on another machine does.
+
+        Raises StorageUnavailable if storage does not answer.
+        """
+        ticket = f"leave {spec.trial_id}"
+        await self._answered(ticket, ["hand_over", ticket, spec.dirname], node)
 
     async def _answered(self, ticket: str, order: Message, node: str = "") -> Any:
         """The answer to an order. Several callers may wait for the same one: clones of one

@@ -8,7 +8,7 @@ come. Before a trial starts from the beginning or from an older checkpoint, it u
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,12 +63,15 @@ def lacks_newest(trial: Trial) -> bool:
 
 
 async def newest_beyond(
-    trial: Trial, layout: Layout, storage: StorageQuestions | None
+    trial: Trial,
+    layout: Layout,
+    storage: StorageQuestions | None,
+    fetch: Callable[[CheckpointRecord], Awaitable[str]] | None = None,
 ) -> CheckpointRecord | None:
     """The newest complete checkpoint that is newer than all in the records, here or in storage.
 
-    One in storage is downloaded. Raises OSError, and StorageUnavailable if storage does not
-    answer.
+    One in storage is downloaded, by `fetch` if it is given, which returns why that is impossible.
+    Raises OSError, and StorageUnavailable if storage does not answer.
     """
     here = await threads.call(
         lambda: newest_unnamed(trial, layout, set(), least=trial.next_checkpoint)
@@ -79,7 +82,8 @@ async def newest_beyond(
         if here is not None and found.index <= here.index:
             break
         # Its files are compared with the manifest only now.
-        if not await storage.fetch(trial.spec, found):
+        fetched = storage.fetch(trial.spec, found) if fetch is None else fetch(found)
+        if not await fetched:
             return found
     return here
 

@@ -70,6 +70,7 @@ class Uploads:
             sync=sync,
             is_timed=is_remote or self.nodes.has_nodes,
         )
+        self._restores_artifacts = sync.restore_artifacts
         self.brings_artifacts = sync.restore_artifacts and is_remote
         self._upload: UploadProgress | None = None
         self._close_order: Message | None = None
@@ -125,6 +126,17 @@ class Uploads:
     async def committed(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         """Wait until the checkpoint does not wait any more for its keeper."""
         await self._waiting.done((spec.trial_id, record.index))
+
+    async def bring(self, spec: TrialSpec, node: str) -> None:
+        """Let the node have the trial's output, and with `restore_artifacts` its other files.
+        Raises StorageUnavailable."""
+        await self.questions.bring(spec, node, artifacts=self._restores_artifacts)
+
+    async def hand_over(self, spec: TrialSpec, node: str = "") -> None:
+        """Let the node, or the controller, send the trial's files for the last time. Raises
+        StorageUnavailable."""
+        if self.is_remote or node:  # otherwise they are in the storage already
+            await self.questions.hand_over(spec, node)
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         """Delete a checkpoint once the journal on the disk no longer names it.
@@ -262,9 +274,13 @@ class Uploads:
         """The folders of checkpoints that are not committed yet."""
         return [item.folder for item in self._waiting.all()]
 
+    def stop(self) -> None:
+        """From now on publish only on demand."""
+        self._publishing.stop()
+
     async def abandon(self) -> None:
         """End the uploader at once, and leave storage as it is."""
-        self._publishing.stop()
+        self.stop()
         self._uploader.kill()
         await self._uploader.close()
 

@@ -83,7 +83,7 @@ class WorkerPool:
         self._verifying: dict[str, asyncio.Task[Any]] = {}
         # Idle workers, by the trial whose attempt they will run.
         self._reused: dict[str, TrialActor] = {}
-        self._checkpoints = StartCheckpoints(host, layout)
+        self._checkpoints = StartCheckpoints(host, layout, has_ranks=group is not None)
         self._has_told = False
 
     @property
@@ -239,7 +239,7 @@ class WorkerPool:
         fails."""
         record, problem = None, ""
         try:
-            record = await self._checkpoints.adopt(origin, trial, effect.attempt)
+            record = await self._checkpoints.adopt(origin, trial, effect)
         except (CannotClone, StorageError, OSError) as error:
             problem = str(error)
         except Exception as error:  # only this trial is concerned

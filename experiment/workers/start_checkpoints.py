@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
@@ -12,6 +13,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import changed_checkpoint
 from holdfast.experiment.uploads.unrecorded_checkpoints import lacks_newest, newest_beyond
 from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.experiment.workers.node_checkpoints import NodeCheckpoints, Nodes, nodes_of
 from holdfast.scheduler.effects import Launch
 from holdfast.scheduler.events import Resumed
 from holdfast.scheduler.machine import Machine
@@ -58,9 +60,12 @@ class CannotClone(Exception):
 class StartCheckpoints:
     """Checks checkpoints of earlier incarnations before they are used: they may have changed."""
 
-    def __init__(self, experiment: Experiment, layout: Layout) -> None:
+    def __init__(self, experiment: Experiment, layout: Layout, *, has_ranks: bool = False) -> None:
+        """`has_ranks`: several workers train each trial."""
         self._experiment = experiment
         self._layout = layout
+        self._has_ranks = has_ranks
+        self._on_nodes = NodeCheckpoints(experiment)
         self._inherited: dict[str, int] = {}  # by trial: its first checkpoint of this incarnation
         self._unsearched: set[str] = set()
         self._unvisited: set[str] = set()
@@ -79,8 +84,12 @@ class StartCheckpoints:
 
     def has_to_look(self, effect: Launch, trial: Trial) -> bool:
         """Whether the attempt must wait for `verify`."""
-        to_read = self._to_read(effect, trial) is not None
-        return to_read or self._may_miss_files(trial) or self._may_have_more(trial)
+        if self._to_read(effect, trial) is not None or self._may_have_more(trial):
+            return True
+        nodes = nodes_of(effect, has_ranks=self._has_ranks)
+        if nodes:
+            return self._on_nodes.has_to_look(effect, trial, nodes)
+        return self._may_miss_files(trial)
 
     async def verify(self, effect: Launch, trial: Trial) -> Verified:
         """Prepare an attempt. Raises CannotPrepare.
@@ -88,6 +97,9 @@ class StartCheckpoints:
         Checks the checkpoint of `effect`, looks for a newer one that no record names, and
         downloads the trial's files.
         """
+        nodes = nodes_of(effect, has_ranks=self._has_ranks)
+        if nodes:
+            return await self._verify_on(nodes, effect, trial)
         checkpoint, problem, found = self._to_read(effect, trial), "", None
         if checkpoint is not None:
             with _naming(f"{checkpoint.dirname}, to resume from, cannot be read"):
@@ -100,10 +112,31 @@ class StartCheckpoints:
                 await self._bring_what_is_missing(trial)
         return Verified(lost=problem, found=found)
 
-    async def adopt(self, origin: Origin, trial: Trial, attempt: int) -> CheckpointRecord:
+    async def _verify_on(self, nodes: Nodes, effect: Launch, trial: Trial) -> Verified:
+        """The same, for an attempt on nodes."""
+        where, checkpoint, problem, found = ", ".join(nodes), effect.checkpoint, "", None
+        await self._on_nodes.settled(nodes)
+        if checkpoint is not None:
+            doubted = self._to_read(effect, trial) is not None
+            with _naming(f"{checkpoint.dirname}, to resume from, cannot be read on {where}"):
+                problem = await self._on_nodes.problem_with(
+                    trial.spec, checkpoint, nodes, is_doubted=doubted
+                )
+        if problem or self._may_have_more(trial):
+            with _naming("the search for checkpoints that no record names failed"):
+                found = await self._search(trial, nodes)
+        if found is not None or not problem:
+            with _naming(f"the files of the trial cannot be downloaded to {where}"):
+                await self._bring_to(nodes, trial)
+        return Verified(lost=problem, found=found)
+
+    async def adopt(self, origin: Origin, trial: Trial, effect: Launch) -> CheckpointRecord:
         """Give a clone its copy of the other trial's checkpoint. Raises CannotClone, StorageError
         or OSError."""
         source = self._experiment.machine.trials[origin.trial_id].spec
+        attempt = effect.attempt
+        if nodes := nodes_of(effect, has_ranks=self._has_ranks):
+            return await self._adopt_on(nodes, origin, trial, attempt)
         if origin.checkpoint.index < self._inherited.get(origin.trial_id, 0) and (
             problem := await self._problem_with(source, origin.checkpoint)
         ):
@@ -115,6 +148,22 @@ class StartCheckpoints:
         put_in_place(copy, self._layout.trial(trial.spec) / checkpoint_dirname(index))
         await self._bring_what_is_missing(trial)
         return record_of(origin.checkpoint, staged, index=index, attempt=attempt)
+
+    async def _adopt_on(
+        self, nodes: Nodes, origin: Origin, trial: Trial, attempt: int
+    ) -> CheckpointRecord:
+        source = self._experiment.machine.trials[origin.trial_id].spec
+        await self._on_nodes.settled(nodes)
+        if problem := await self._on_nodes.problem_with(
+            source, origin.checkpoint, nodes, is_doubted=False
+        ):
+            raise CannotClone(problem)
+        index = trial.next_checkpoint
+        target = f"{trial.spec.dirname}/{checkpoint_dirname(index)}"
+        staged = await self._on_nodes.copy(source, origin.checkpoint, target, nodes)
+        await self._bring_to(nodes, trial)
+        made = record_of(origin.checkpoint, staged, index=index, attempt=attempt)
+        return replace(made, node=nodes[0])
 
     def _to_read(self, effect: Launch, trial: Trial) -> CheckpointRecord | None:
         """The checkpoint that must be checked, or None.
@@ -136,7 +185,7 @@ class StartCheckpoints:
         """Whether the trial has lost its newest checkpoint, or would begin from nothing."""
         return trial.trial_id in self._unsearched and lacks_newest(trial)
 
-    async def _search(self, trial: Trial) -> CheckpointRecord | None:
+    async def _search(self, trial: Trial, nodes: Nodes = ()) -> CheckpointRecord | None:
         """Look once for a newer checkpoint that no record names.
 
         If the records never named a checkpoint, storage is only ahead of the published records:
@@ -145,9 +194,24 @@ class StartCheckpoints:
         uploads, storage = self._experiment.uploads, None
         if uploads is not None and uploads.is_remote and trial.next_checkpoint > 0:
             storage = uploads.questions
-        found = await newest_beyond(trial, self._layout, storage)
+        fetch = partial(self._reach, trial, nodes) if nodes else None
+        found = await newest_beyond(trial, self._layout, storage, fetch)
+        if found is not None and nodes and await self._reach(trial, nodes, found):
+            found = None
         self._unsearched.discard(trial.trial_id)
         return found
+
+    async def _reach(self, trial: Trial, nodes: Nodes, found: CheckpointRecord) -> str:
+        """Bring a checkpoint that was found to the nodes. Returns why that is impossible, or
+        ""."""
+        assert self._experiment.uploads is not None
+        self._experiment.uploads.commit(trial.spec, found)  # it may be in this tree only
+        return await self._on_nodes.problem_with(trial.spec, found, nodes, is_doubted=False)
+
+    async def _bring_to(self, nodes: Nodes, trial: Trial) -> None:
+        is_inherited = trial.trial_id in self._unvisited
+        await self._on_nodes.bring(trial, nodes, is_inherited=is_inherited)
+        self._unvisited.discard(trial.trial_id)
 
     async def _bring_what_is_missing(self, trial: Trial) -> None:
         if self._may_miss_files(trial):
@@ -189,4 +253,5 @@ def record_of(
         size_bytes=staged.bytes,
         committed=False,
         upload=stays,
+        node="",
     )

@@ -109,6 +109,19 @@ class Mirror:
             self._indexes.setdefault(folder, loaded)
         return self._indexes[folder]
 
+    async def hand_over(self, folder: str) -> None:
+        """Send the files of the trial in this folder, and then no more of them but the records
+        that this machine writes again. Raises StorageError."""
+        await self.send_records([folder])
+        await self.send_artifacts([folder])
+        index = await self.index_of(folder)
+        index.give_away(self._settings.is_remade)
+        await self.save(index)
+
+    def forget(self, folder: str) -> None:
+        """The folder's files were removed here, and stay in storage."""
+        self._indexes.pop(folder, None)
+
     async def save(self, index: FolderIndex) -> None:
         """Write the index of a folder to the kernel, so that no death of a process loses it."""
         async with self._saving:
@@ -172,10 +185,14 @@ class Mirror:
         if index.has_file and not scanned.scan.has_index:
             # The folder was lost, and perhaps created again. The user did not remove its files.
             index.clear()
-        decided = changes(index.stored, scanned.scan, covers(self._settings, scope))
+        found = scanned.scan
+        if index.is_elsewhere and self._settings.on_nodes:
+            remade = {k: stat for k, stat in found.files.items() if self._settings.is_remade(k)}
+            found = replace(found, files=remade)
+        decided = changes(index.stored, found, covers(self._settings, scope))
         if not index.has_file:
             decided = replace(decided, blocking=(), deleted=())
-        return FolderSync(index, scanned.scan, decided, dict(scanned.scan.skipped))
+        return FolderSync(index, found, decided, dict(found.skipped))
 
     async def _check(self, folder: FolderSync) -> None:
         """Check once per folder whether storage still has what an earlier process sent."""

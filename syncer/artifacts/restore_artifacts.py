@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -31,17 +31,25 @@ async def restore_artifacts(
     storage: OwnedStore,
     retry: StorageRetry,
     mirror: Mirror,
+    is_wanted: Callable[[str], bool] | None = None,
 ) -> None:
-    """Download the files of the trial in `folder` that were never here, and check them.
+    """Download the files of the trial in `folder` that were never here, and check them. If
+    `is_wanted` is given, only those keys.
 
-    Existing local files stay unchanged, and files that the user removed here are not downloaded,
-    nor are checkpoints, and records that are written from the journal. Raises StorageError.
+    Existing local files stay unchanged, unless the trial ran on a node after them. Files that the
+    user removed here are not downloaded, nor are checkpoints, and records that are written from
+    the journal. Raises StorageError.
     """
     index = await mirror.index_of(folder)
     entries, listing = await retry.until_done(
         f"look for the files of {folder}", partial(_look, folder, storage)
     )
-    wanted = [entry for entry in entries if _should_restore(entry.key, folder, settings, index)]
+    wanted = [
+        entry
+        for entry in entries
+        if (is_wanted is None or is_wanted(entry.key))
+        and _should_restore(entry.key, folder, settings, index)
+    ]
     home = _Home(settings=settings, folder=folder, index=index, listing=listing)
     skipped: dict[str, str] = {}
 
@@ -57,6 +65,8 @@ async def restore_artifacts(
 
     try:
         await for_each(bring, wanted, at_once=_AT_ONCE)
+        if is_wanted is None and index.is_elsewhere:
+            index.is_elsewhere = index.is_saved = False
     finally:
         await mirror.save(index)
         mirror.skipped.note({f"bring {folder}": skipped})
@@ -126,7 +136,8 @@ def _should_restore(key: str, folder: str, settings: UploaderSettings, index: Fo
     files = [key, *(name for name in above if name.startswith(f"{folder}/"))]
     if any(settings.is_ours(name, is_folder=False) or settings.is_remade(name) for name in files):
         return False
-    return not os.path.lexists(settings.root / key)
+    path = settings.root / key
+    return not os.path.lexists(path) or (index.is_elsewhere and path.is_file())
 
 
 async def _bring(

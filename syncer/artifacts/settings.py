@@ -29,7 +29,8 @@ class UploaderSettings:
 
     `node` names the node whose keeper this is; "" for the owner, the controller's. A node's keeper
     has the storage and the claim of the owner. `shared` is the owner's tree as nodes see it, if
-    that tree is the storage: nodes write there, so the owner claims it.
+    that tree is the storage: nodes write there, so the owner claims it. `on_nodes`: trials run on
+    nodes, which send the trials' own files.
     """
 
     root: Path
@@ -49,6 +50,7 @@ class UploaderSettings:
     claimed: Claim | None = None
     node: str = ""
     shared: Location | None = None
+    on_nodes: bool = False
 
     def is_ours(self, key: str, *, is_folder: bool) -> bool:
         """Whether the file or folder is uploaded in another way, or is for holdfast only."""

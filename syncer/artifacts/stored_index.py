@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
@@ -40,6 +40,8 @@ class FolderIndex:
     `has_file`: the index file exists, or did before the folder was lost. `being_sent` are keys
     that may be sent now: after a crash they are uncertain to a reader of the file.
     `listed_elsewhere` has the files that only the storage's listing names, None until it is read.
+    `is_elsewhere`: the trial ran on another machine later, which sent its output and artifacts;
+    those here are older.
     """
 
     name: str
@@ -50,6 +52,7 @@ class FolderIndex:
     has_file: bool = False
     being_sent: set[str] = field(default_factory=set)
     listed_elsewhere: dict[str, ListedFile] | None = None
+    is_elsewhere: bool = False
 
     def copy(self) -> FolderIndex:
         """A copy, to be written in another thread."""
@@ -91,6 +94,11 @@ class FolderIndex:
         """The folder was lost with its index."""
         self.stored.clear()
         self.is_saved = self.has_file = False
+
+    def give_away(self, keeps: Callable[[str], bool]) -> None:
+        """Another machine sends the files from now on, except those that this one `keeps`."""
+        self.stored = {key: file for key, file in self.stored.items() if keeps(key)}
+        self.is_elsewhere, self.is_saved = True, False
 
     def compare(self, sizes: Mapping[str, int]) -> None:
         """Mark files as uncertain that a listing of the storage, with `sizes`, does not have."""
@@ -138,10 +146,16 @@ class LocalIndex:
             files = document["files"].items()
             stored = {prefix + inner_path(name): _stored_file(entry) for name, entry in files}
             is_listed = bool(document["listed"])
+            is_elsewhere = bool(document.get("elsewhere"))
         except (KeyError, TypeError, ValueError, AttributeError):
             return FolderIndex(folder)
         return FolderIndex(
-            folder, stored, is_checked=not stored, is_listed=is_listed, has_file=True
+            folder,
+            stored,
+            is_checked=not stored,
+            is_listed=is_listed,
+            has_file=True,
+            is_elsewhere=is_elsewhere,
         )
 
     def save(self, index: FolderIndex) -> None:
@@ -162,6 +176,8 @@ class LocalIndex:
             "listed": index.is_listed,
             "files": files,
         }
+        if index.is_elsewhere:
+            document["elsewhere"] = True
         if not index.name:
             document["since"] = self._since
         text = json.dumps(document, separators=(",", ":")).encode()

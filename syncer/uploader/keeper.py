@@ -239,14 +239,16 @@ class Keeper:
             self._has_told_refusal = True
             self._tell(["stuck", where, why])
 
-    async def bring_artifacts(self, trial: str) -> None:
-        """Download the artifacts that the trial in this folder has written on another machine.
+    async def bring_artifacts(self, trial: str, *, all_files: bool = True) -> None:
+        """Download the files that the trial in this folder has written on another machine: its
+        output, and all others unless only that is wanted.
 
         Raises StorageError.
         """
         if self._storage is not None:
+            is_wanted = None if all_files else self._settings.is_record
             await restore_artifacts(
-                trial, self._settings, self._storage, self._retry, self._mirror
+                trial, self._settings, self._storage, self._retry, self._mirror, is_wanted
             )
 
     @property

@@ -67,9 +67,17 @@ class Lanes:
         self._under_way[task] = what if is_needed else ""
         task.add_done_callback(lambda done: self._leave(lane, done))
 
-    def start_asked(self, ticket: str, what: str, ask: Callable[[], Awaitable[list[Any]]]) -> None:
-        """Start an order whose answer the start of a trial waits for, in a lane of its own."""
-        self.start(ticket, what, lambda: self._answer(ticket, ask))
+    def start_asked(
+        self,
+        ticket: str,
+        what: str,
+        ask: Callable[[], Awaitable[list[Any]]],
+        *,
+        lane: str | None = None,
+    ) -> None:
+        """Start an order whose answer the start of a trial waits for, by default in a lane of its
+        own."""
+        self.start(lane or ticket, what, lambda: self._answer(ticket, ask))
 
     async def _answer(self, ticket: str, ask: Callable[[], Awaitable[list[Any]]]) -> None:
         """Send the answer, or that storage has not answered, or that another incarnation owns it.

@@ -7,7 +7,9 @@ files that the user has removed on this node.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from holdfast.syncer.checkpoint.clone import copy_checkpoint, put_in_place
 from holdfast.syncer.checkpoint.staging import Staged
 from holdfast.syncer.errors import NotStored
 from holdfast.syncer.files import threads
-from holdfast.syncer.files.durable import TEMPORARY, unique
+from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique
 from holdfast.syncer.stores.retry import StorageRetry
 from holdfast.syncer.uploader.keeper import Keeper
 
@@ -73,3 +75,22 @@ class NodeKeeper(Keeper):
         await self._mirror.send_records(trials)
         if artifacts:
             await self._mirror.send_artifacts(trials)
+
+    async def hand_over(self, trial: str) -> None:
+        """Send the files of the trial in this folder for the last time, and remove them here: if
+        it comes back, storage has newer ones. Its checkpoints stay. Raises StorageError."""
+        await self.mirror([trial], artifacts=True)
+        self._mirror.forget(trial)
+        await threads.call(lambda: self._remove_files(self._settings.root / trial))
+
+    def _remove_files(self, folder: Path) -> None:
+        settings = self._settings
+        with suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for entry in entries:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                if is_folder and settings.is_checkpoint(entry.name):
+                    continue
+                if is_folder:
+                    remove_tree(Path(entry.path))
+                else:
+                    os.unlink(entry.path)

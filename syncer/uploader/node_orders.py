@@ -40,6 +40,9 @@ class NodeOrders:
             case ["copy", str(ticket), str(source), str(target)]:
                 copy = partial(self._copy, ticket, source, target)
                 self._lanes.start_asked(ticket, target, copy)
+            case ["hand_over", str(ticket), str(folder)]:
+                hand_over = partial(self._hand_over, ticket, folder)
+                self._lanes.start_asked(ticket, folder, hand_over, lane=_MIRROR)
             case ["mirror", list(folders), bool(artifacts)]:
                 is_first = not self._wanted
                 for folder in folders:
@@ -63,6 +66,10 @@ class NodeOrders:
     async def _copy(self, ticket: str, source: str, target: str) -> list[Any]:
         staged = await self.keeper.copy(source, target)
         return ["copied", ticket, staged.files, staged.bytes]
+
+    async def _hand_over(self, ticket: str, folder: str) -> list[Any]:
+        await self.keeper.hand_over(folder)
+        return ["fetched", ticket, ""]
 
     async def _mirror(self) -> None:
         wanted, self._wanted = self._wanted, {}

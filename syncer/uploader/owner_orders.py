@@ -54,6 +54,9 @@ class OwnerOrders:
                 self._lanes.start_asked(
                     ticket, "a node's token", partial(self._witness, ticket, key, content)
                 )
+            case ["hand_over", str(ticket), str(folder)]:
+                hand_over = partial(self._hand_over, ticket, folder)
+                self._lanes.start_asked(ticket, folder, hand_over, lane=_ARTIFACTS)
             case ["check"]:
                 self._lanes.start("check", "check the claim", self.keeper.check_claim)
             case _:
@@ -69,6 +72,10 @@ class OwnerOrders:
 
     async def _witness(self, ticket: str, key: str, content: str) -> list[Any]:
         return ["fetched", ticket, await self.keeper.witness(key, content)]
+
+    async def _hand_over(self, ticket: str, folder: str) -> list[Any]:
+        await self.keeper.hand_over(folder)
+        return ["fetched", ticket, ""]
 
     async def _send_artifacts(self) -> None:
         """Send the artifacts of all trials that were ordered so far."""

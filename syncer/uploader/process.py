@@ -8,7 +8,8 @@ orders:   ["open", pickled UploaderSettings], on a node with two more: the node'
           ["seal", trial, index, folder, iteration, training time in seconds]
           ["discard", trial, [folder, ...]]  ["fetch", ticket, folder]
           ["find", ticket, trial, trial's folder, name of the first checkpoint]
-          ["bring", ticket, folder]
+          ["bring", ticket, folder], with False at the end only the trial's output
+          ["hand_over", ticket, folder]
           ["close", deadline_s, whether progress extends the deadline]
 the uploader's:
           ["publish", segment, offset, begins]  ["artifacts", [folder, ...] or None for all]
@@ -141,8 +142,9 @@ class UploaderProcess:
             case ["find", str(ticket), str(trial_id), str(folder), str(first)]:
                 find = partial(self._find, ticket, trial_id, folder, first)
                 self._lanes.start_asked(ticket, folder, find)
-            case ["bring", str(ticket), str(folder)]:
-                self._lanes.start_asked(ticket, folder, partial(self._bring, ticket, folder))
+            case ["bring", str(ticket), str(folder), *without_artifacts]:
+                bring = partial(self._bring, ticket, folder, artifacts=not without_artifacts)
+                self._lanes.start_asked(ticket, folder, bring)
             case _ if self._keeping().start(message):
                 pass
             case _:
@@ -197,8 +199,8 @@ class UploaderProcess:
     async def _find(self, ticket: str, trial_id: str, folder: str, first: str) -> list[Any]:
         return ["found", ticket, await self._keeper.find(trial_id, folder, first)]
 
-    async def _bring(self, ticket: str, folder: str) -> list[Any]:
-        await self._keeper.bring_artifacts(folder)
+    async def _bring(self, ticket: str, folder: str, *, artifacts: bool) -> list[Any]:
+        await self._keeper.bring_artifacts(folder, all_files=artifacts)
         return ["fetched", ticket, ""]
 
     def _told(self, message: list[Any]) -> None:

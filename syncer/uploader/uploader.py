@@ -136,6 +136,12 @@ class Uploader(Keeper):
         of files sent. Raises StorageError."""
         return 0 if self._storage is None else await self._mirror.send_artifacts(trials)
 
+    async def hand_over(self, trial: str) -> None:
+        """Send the files of the trial in this folder for the last time: a node does that from now
+        on. Raises StorageError."""
+        if self._storage is not None:
+            await self._mirror.hand_over(trial)
+
     async def close(self) -> None:
         """Close the storage, and end uploads of earlier incarnations that were not continued."""
         if self._storage is not None:

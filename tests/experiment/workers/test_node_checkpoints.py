@@ -1,0 +1,222 @@
+"""An attempt on a node gets its checkpoint and its files there, with real keepers."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.workers.start_checkpoints import (
+    CannotClone,
+    CannotPrepare,
+    StartCheckpoints,
+    Verified,
+)
+from holdfast.scheduler.effects import Launch
+from holdfast.scheduler.machine import Machine
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
+from holdfast.trial.config import SyncConfig
+from holdfast.trial.events import Committed
+from holdfast.trial.resources import Allocation, Place
+from holdfast.trial.trial import Origin, Trial, TrialSpec
+from tests.rig.keepers import KeptRun, kept_run
+from tests.rig.stores import MemoryStore
+from tests.rig.stores import Place as StoragePlace
+
+pytestmark = pytest.mark.anyio
+
+TRIAL = Trial(spec=TrialSpec(trial_id="t0", index=0, name="", dirname="trial", config={}))
+CLONE = Trial(spec=TrialSpec(trial_id="t1", index=1, name="", dirname="clone", config={}))
+FOLDER = "trial/checkpoint_000000"
+
+
+def record(node: str, **changes: Any) -> CheckpointRecord:
+    known: dict[str, Any] = {
+        "index": 0,
+        "iteration": 1,
+        "attempt": 1,
+        "files": 1,
+        "size_bytes": 7,
+        "node": node,
+    }
+    return CheckpointRecord(**(known | changes))
+
+
+def launch(*nodes: str, checkpoint: CheckpointRecord | None = None) -> Launch:
+    places = tuple(Place(node=node, amounts={"CPU": 1}) for node in nodes)
+    allocation = Allocation(amounts={"CPU": 1}, places=places)
+    return Launch(trial_id="t0", attempt=2, allocation=allocation, checkpoint=checkpoint)
+
+
+def starts_of(run: KeptRun, *, has_ranks: bool = False) -> StartCheckpoints:
+    machine = cast(Machine, SimpleNamespace(trials={"t0": TRIAL, "t1": CLONE}))
+    experiment = SimpleNamespace(machine=machine, uploads=run.uploads)
+    layout = Layout(run.trees.folder / "owner")
+    return StartCheckpoints(cast(Any, experiment), layout, has_ranks=has_ranks)
+
+
+def save(run: KeptRun, node: str) -> CheckpointRecord:
+    """A checkpoint was reported on the node; its commit is under way."""
+    run.trees.write(node, f"{FOLDER}/model")
+    run.uploads.commit(TRIAL.spec, record(node))
+    return record(node)
+
+
+async def test_an_attempt_where_its_checkpoint_is_waits_for_nothing(tmp_path: Path) -> None:
+    async with kept_run(tmp_path, "a") as run:
+        starts, saved = starts_of(run), save(run, "a")
+        await starts.verify(launch("a"), TRIAL)
+        before = list(run.nodes["a"].ordered)
+        assert not starts.has_to_look(launch("a", checkpoint=saved), TRIAL)
+        assert run.nodes["a"].ordered == before
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+async def test_an_attempt_elsewhere_fetches_its_checkpoint_once_it_is_committed(
+    tmp_path: Path, is_remote: bool
+) -> None:
+    async with kept_run(tmp_path, "a", "b", is_remote=is_remote) as run:
+        starts, saved = starts_of(run), save(run, "a")
+        assert starts.has_to_look(launch("b", checkpoint=saved), TRIAL)
+        assert await starts.verify(launch("b", checkpoint=saved), TRIAL) == Verified()
+        assert run.events == [Committed(trial_id="t0", index=0)]
+        assert run.trees.read("b", f"{FOLDER}/model") == "weights"
+        assert not starts.has_to_look(launch("b", checkpoint=saved), TRIAL)
+        # Both copies go when it is superseded, and then the stored one.
+        run.uploads.discard(TRIAL.spec, saved)
+        for node in ("a", "b"):
+            assert (await run.nodes[node].answer("discarded"))[2] == [FOLDER]
+            assert not (tmp_path / node / FOLDER).exists()
+        assert run.owner.ordered[-1] == ["discard", "t0", [FOLDER]]
+
+
+async def test_a_node_that_is_lost_during_the_upload_costs_only_this_checkpoint(
+    tmp_path: Path,
+) -> None:
+    async with kept_run(tmp_path, "a", "b") as run:
+        starts = starts_of(run)
+        run.nodes["a"].is_cut = True
+        saved = save(run, "a")
+        waiting = asyncio.ensure_future(starts.verify(launch("b", checkpoint=saved), TRIAL))
+        await asyncio.sleep(0)
+        run.lose_node("a")
+        verified = await waiting
+        assert "on node b:" in verified.lost
+        assert "never committed" in verified.lost
+        assert run.lost[0][:2] == ("t0", 0)
+
+
+async def test_ranks_of_one_node_fetch_once(tmp_path: Path) -> None:
+    async with kept_run(tmp_path, "a", "b", "c") as run:
+        starts, saved = starts_of(run, has_ranks=True), save(run, "a")
+        on = launch("c", "b", "b", "a", checkpoint=saved)  # the first place is the coordinator's
+        assert await starts.verify(on, TRIAL) == Verified()
+        assert [o[0] for o in run.nodes["b"].ordered].count("fetch") == 1
+        assert not any(o[0] == "fetch" for name in "ac" for o in run.nodes[name].ordered)
+        assert run.trees.read("b", f"{FOLDER}/model") == "weights"
+
+
+async def test_a_copy_that_was_changed_on_its_node_is_fetched_again(tmp_path: Path) -> None:
+    async with kept_run(tmp_path, "a") as run:
+        starts, saved = starts_of(run), save(run, "a")
+        await run.uploads.committed(TRIAL.spec, saved)
+        starts.inherit([TRIAL], None)
+        run.trees.write("a", f"{FOLDER}/model", "changed")
+        known = record("a", committed=True, index=0)
+        doubted = Trial(spec=TRIAL.spec, next_checkpoint=1, failures=1)
+        assert await starts.verify(launch("a", checkpoint=known), doubted) == Verified()
+        assert run.trees.read("a", f"{FOLDER}/model") == "weights"
+
+
+async def test_a_checkpoint_that_was_not_uploaded_is_usable_on_its_node_only(
+    tmp_path: Path,
+) -> None:
+    async with kept_run(tmp_path, "a", "b") as run:
+        starts = starts_of(run)
+        run.trees.write("a", f"{FOLDER}/model")
+        stays = record("a", upload=CheckpointUploadMode.NO_UPLOAD)
+        run.uploads.commit(TRIAL.spec, stays)
+        assert await starts.verify(launch("a", checkpoint=stays), TRIAL) == Verified()
+        verified = await starts.verify(launch("b", checkpoint=stays), TRIAL)
+        assert verified.lost == (
+            "on node b: it is only on node a, because it was reported with NO_UPLOAD"
+        )
+
+
+async def test_a_node_that_does_not_see_the_storage_cannot_fetch(tmp_path: Path) -> None:
+    async with kept_run(tmp_path, "a") as run:
+        starts, saved = starts_of(run), save(run, "a")
+        await run.join("b", storage=StoragePlace(MemoryStore()), timeout_s=0.05)
+        with pytest.raises(CannotPrepare, match="cannot be read on b") as caught:
+            await starts.verify(launch("b", checkpoint=saved), TRIAL)
+        assert "node b cannot store checkpoints in the storage" in str(caught.value.cause)
+        # A trial without a checkpoint runs there.
+        assert await starts.verify(launch("b"), TRIAL) == Verified()
+
+
+async def test_a_clone_on_another_node_gets_its_copy_there(tmp_path: Path) -> None:
+    async with kept_run(tmp_path, "a", "b") as run:
+        starts, saved = starts_of(run), save(run, "a")
+        origin = Origin(trial_id="t0", checkpoint=saved)
+        effect = launch("b")
+        adopted = await starts.adopt(origin, CLONE, effect)
+        assert (adopted.node, adopted.files, adopted.size_bytes) == ("b", 1, 7)
+        assert run.trees.read("b", "clone/checkpoint_000000/model") == "weights"
+        run.uploads.commit(CLONE.spec, adopted)
+        await run.uploads.committed(CLONE.spec, adopted)
+        assert run.events[-1] == Committed(trial_id="t1", index=0)
+
+
+async def test_a_clone_of_a_checkpoint_that_is_nowhere_says_on_which_node(
+    tmp_path: Path,
+) -> None:
+    async with kept_run(tmp_path, "b") as run:
+        origin = Origin(trial_id="t0", checkpoint=record("z"))
+        with pytest.raises(CannotClone, match=r"on node b: .*never committed"):
+            await starts_of(run).adopt(origin, CLONE, launch("b"))
+
+
+@pytest.mark.parametrize("all_files", [True, False])
+async def test_a_trial_takes_its_files_along(tmp_path: Path, all_files: bool) -> None:
+    sync = SyncConfig(sync_artifacts=True, restore_artifacts=all_files)
+    async with kept_run(tmp_path, "a", "b", sync=sync) as run:
+        starts = starts_of(run)
+        await starts.verify(launch("a"), TRIAL)
+        run.trees.write("a", "trial/stdout", "one\n")
+        run.trees.write("a", "trial/plot.png", "a plot")
+        save(run, "a")
+        await starts.verify(launch("b"), TRIAL)
+        assert run.trees.read("b", "trial/stdout") == "one\n"
+        assert (tmp_path / "b" / "trial" / "plot.png").exists() is all_files
+        left = sorted(path.name for path in (tmp_path / "a" / "trial").iterdir())
+        assert left == ["checkpoint_000000"]
+        # And back: what is on the first node by now is older.
+        run.trees.write("b", "trial/stdout", "one\ntwo\n")
+        await starts.verify(launch("a"), TRIAL)
+        assert run.trees.read("a", "trial/stdout") == "one\ntwo\n"
+        assert run.trees.memory.objects["trial/plot.png"] == b"a plot"
+
+
+async def test_files_of_an_earlier_run_on_this_machine_go_to_the_node(tmp_path: Path) -> None:
+    (tmp_path / "owner").mkdir()
+    async with kept_run(tmp_path, "a") as run:
+        starts = starts_of(run)
+        starts.inherit([TRIAL], None)
+        run.trees.write("owner", "trial/stdout", "one\n")
+        run.trees.write("owner", "trial/result.json", "{}")
+        await starts.verify(launch("a"), TRIAL)
+        assert run.trees.read("a", "trial/stdout") == "one\n"
+        assert not (tmp_path / "a" / "trial" / "result.json").exists()
+        run.trees.write("a", "trial/stdout", "one\ntwo\n")
+        run.uploads.nodes.mirror(None, artifacts=True)
+        run.nodes["a"].order("hand_over", "x", "trial")
+        assert await run.nodes["a"].answer_to("x") == ["fetched", "x", ""]
+        run.trees.write("owner", "trial/stdout", "one\n changed here\n")
+        run.owner.order("artifacts", None)
+        run.owner.order("hand_over", "y", "trial")
+        assert await run.owner.answer_to("y") == ["fetched", "y", ""]
+        assert run.trees.memory.objects["trial/stdout"] == b"one\ntwo\n"

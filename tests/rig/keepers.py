@@ -1,0 +1,224 @@
+"""The keepers of a run on several nodes in one process, each with a tree of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.persisted_files import uploader_settings
+from holdfast.experiment.records.journal_writer import JournalWriter
+from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.runtime.restarting_service import RestartingService
+from holdfast.scheduler.events import Event
+from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.stores.claim import Claim
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.uploader.process import UploaderProcess
+from holdfast.trial.config import SyncConfig
+from tests.rig.stores import FaultyStore, MemoryStore, Place
+
+
+class Desk:
+    """The controller's side of one keeper. Answers are kept, and passed to `on_answer`."""
+
+    def __init__(self, on_answer: Callable[[list[Any]], None] = lambda message: None) -> None:
+        self._orders: queue.SimpleQueue[list[Any] | None] = queue.SimpleQueue()
+        self._answers: asyncio.Queue[list[Any]] = asyncio.Queue()
+        self._on_answer = on_answer
+        self.ordered: list[list[Any]] = []
+        self.is_cut = False
+
+    def order(self, *message: Any) -> None:
+        self.ordered.append(list(message))
+        if not self.is_cut:
+            self._orders.put(list(message))
+
+    def hang_up(self) -> None:
+        self._orders.put(None)
+
+    def send(self, message: list[Any]) -> None:
+        self._answers.put_nowait(message)
+        if not self.is_cut:
+            self._on_answer(message)
+
+    def receive(self, timeout_s: float | None = None) -> list[Any] | None:
+        return self._orders.get()
+
+    async def answer(self, *names: str) -> list[Any]:
+        async with asyncio.timeout(60):
+            while (message := await self._answers.get())[0] not in names:
+                continue
+        return message
+
+    async def answer_to(self, ticket: str) -> list[Any]:
+        """The answer to an order with this ticket."""
+        while (message := await self.answer("fetched", "unanswered"))[1] != ticket:
+            continue
+        return message
+
+
+class KeptTrees:
+    """A storage, and keepers with a tree each in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.memory = MemoryStore()
+        self.store = FaultyStore(self.memory)
+        self._desks: list[Desk] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def settings(self, tree: str, **changes: Any) -> UploaderSettings:
+        """The settings of the owner, or with `node` and `claimed` those of a node."""
+        root = self.folder / tree
+        root.mkdir(exist_ok=True)
+        made = uploader_settings(
+            Layout(root),
+            cast(Location, Place(self.store)),
+            experiment_id="an experiment",
+            log_names=("stdout", "stderr"),
+            artifacts=True,
+            timeout_s=60,
+        )
+        return replace(made, **changes)
+
+    def serve(
+        self,
+        settings: UploaderSettings,
+        on_answer: Callable[[list[Any]], None] = lambda message: None,
+    ) -> Desk:
+        """Start a keeper."""
+        desk = Desk(on_answer)
+        process = UploaderProcess(desk, settings)
+        self._desks.append(desk)
+        self._tasks.append(asyncio.get_running_loop().create_task(process.serve()))
+        return desk
+
+    def write(self, tree: str, name: str, text: str = "weights") -> Path:
+        path = self.folder / tree / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def read(self, tree: str, name: str) -> str:
+        return (self.folder / tree / name).read_text()
+
+    async def end(self) -> None:
+        for desk in self._desks:
+            desk.hang_up()
+        await asyncio.gather(*self._tasks)
+
+
+class _OwnersService:
+    """The uploader as `Uploads` sees it."""
+
+    def __init__(self) -> None:
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.desk: Desk | None = None
+
+    def send(self, message: list[Any]) -> None:
+        assert self.desk is not None
+        self.desk.order(*message)
+
+    async def close(self) -> None:
+        """The rig ends it."""
+
+
+class KeptRun:
+    """The controller's uploads with the owner's keeper, and with a keeper for each node. It is the
+    host of the uploads, and the transport to the nodes."""
+
+    def __init__(self, trees: KeptTrees, *, sync: SyncConfig, is_remote: bool) -> None:
+        self.trees = trees
+        self.events: list[Event] = []
+        self.warned: list[str] = []
+        self.lost: list[tuple[str, int, str]] = []
+        self.nodes: dict[str, Desk] = {}
+        self.claim: Claim | None = None
+        self._shared: Location | None = None
+        if not is_remote:
+            (trees.folder / "owner").mkdir(exist_ok=True)
+            self._shared = Location.resolve(trees.folder / "owner", None, {})
+        service = _OwnersService()
+        self.uploads = Uploads(
+            cast(RestartingService, service),
+            cast(JournalWriter, SimpleNamespace(position=Position(0, 100), when_durable=_at_once)),
+            host=self,
+            sync=sync,
+            begins=0,
+            is_remote=is_remote,
+            transport=self,
+            where="the storage",
+        )
+        changes = {"storage": None, "shared": self._shared} if self._shared else {}
+        settings = trees.settings("owner", on_nodes=True, **changes)
+        service.desk = self.owner = trees.serve(settings, self._on_owner)
+
+    def _on_owner(self, message: list[Any]) -> None:
+        if message[0] == "opened":
+            self.claim = Claim.parse(message[1])
+        self.uploads.on_uploader(message)
+
+    async def join(self, node: str, **changes: Any) -> Desk:
+        """A node with its keeper; returns once it is known whether it sees the storage."""
+        await self.uploads.opened
+        settings = self.trees.settings(node, node=node, claimed=self.claim)
+        if self._shared is not None:
+            settings = replace(settings, storage=self._shared)
+        self.uploads.routes.node_joined(node)
+        self.nodes[node] = self.trees.serve(
+            replace(settings, **changes), lambda message: self._on_kept(node, message)
+        )
+        await self.uploads.nodes.settled(node)
+        return self.nodes[node]
+
+    def _on_kept(self, node: str, message: list[Any]) -> None:
+        self.uploads.routes.on_kept(node, message)
+
+    def lose_node(self, node: str) -> None:
+        """From now on nothing reaches the node, and nothing comes from it."""
+        self.nodes[node].is_cut = True
+        self.uploads.routes.node_left(node)
+
+    def order(self, node: str, message: list[Any]) -> None:
+        self.nodes[node].order(*message)
+
+    def post(self, event: Event) -> None:
+        self.events.append(event)
+
+    def warn(self, text: str, level: str = "warning") -> None:
+        self.warned.append(text)
+
+    def lose(self, trial_id: str, index: int, reason: str) -> None:
+        self.lost.append((trial_id, index, reason))
+
+    def lose_ownership(self, text: str) -> None:
+        raise AssertionError(text)
+
+
+def _at_once(act: Callable[[], None]) -> None:
+    act()
+
+
+@asynccontextmanager
+async def kept_run(
+    folder: Path, *nodes: str, sync: SyncConfig | None = None, is_remote: bool = True
+) -> AsyncIterator[KeptRun]:
+    """A run with these nodes, in folders below `folder`; the controller's is `owner`."""
+    trees = KeptTrees(folder)
+    sync = sync or SyncConfig(sync_artifacts=True, restore_artifacts=True)
+    run = KeptRun(trees, sync=sync, is_remote=is_remote)
+    try:
+        for node in nodes:
+            await run.join(node)
+        yield run
+    finally:
+        run.uploads.stop()
+        await trees.end()
