@@ -58,6 +58,13 @@ class Capacity:
     def __repr__(self) -> str:
         return f"Capacity({self.total!r}, free={self.free!r}, gpus={self.free_gpus!r})"
 
+    def copy(self) -> Capacity:
+        """Another one with as much in total and free."""
+        made = Capacity({})
+        made.total, made._free = self.total, dict(self._free)
+        made._gpus, made._whole = list(self._gpus), list(self._whole)
+        return made
+
     def level(self, others: Sequence[str]) -> Level:
         """What is free of GPUs, CPUs and `others`. Where the level is the same, the same requests
         fit; where it is lower, less is left."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, assert_never
 
-from holdfast.scheduler.effects import Effect
+from holdfast.scheduler.effects import Effect, Release
 from holdfast.scheduler.events import (
     Begun,
     CheckpointLost,
@@ -180,25 +180,32 @@ class Machine(State):
 
     def _on_progress(self, event: Started | Returned) -> list[Effect]:
         if not self.is_current(event.trial_id, event.attempt):
-            return fill_or_finish(self) if self._rest(event) else []
+            rested = self._rest(event)
+            return [] if rested is None else [*rested, *fill_or_finish(self)]
         trial = self.move(event)
         effects: list[Effect] = []
         if trial.status.is_final:
             effects += observe(self, TrialEnded(trial_id=event.trial_id))
-        if self._rest(event) or effects:
-            effects += fill_or_finish(self)
+        rested = self._rest(event)
+        if rested is not None or effects:
+            effects += [*(rested or []), *fill_or_finish(self)]
         return effects
 
-    def _rest(self, event: Started | Returned) -> bool:
-        """Whether the worker that returned is now idle, kept for another trial."""
+    def _rest(self, event: Started | Returned) -> list[Effect] | None:
+        """Keep the worker that returned, now idle, for another trial, or end it if its node goes.
+        None if workers are not kept."""
         if not isinstance(event, Returned) or not self.spec.reuse_actors:
-            return False
-        if event.attempt != self.trials[event.trial_id].attempt:
-            return False
-        if not self.placement.rest(event.trial_id):
-            return False
-        self.freed(event.trial_id)
-        return True
+            return None
+        trial_id, attempt = event.trial_id, event.attempt
+        held = self.placement.holds.get(trial_id)
+        if held is None or attempt != self.trials[trial_id].attempt:
+            return None
+        if self.cluster.goes(held):
+            is_lost = self.cluster.has_lost(held)
+            return [] if is_lost else [Release(trial_id=trial_id, attempt=attempt)]
+        self.placement.rest(trial_id)
+        self.freed(trial_id)
+        return []
 
 
 def from_snapshot(plain: Any) -> Machine:

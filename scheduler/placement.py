@@ -142,12 +142,9 @@ class Placement:
             return False
         return has_room_instead(self.cluster, self.holds[trial_id].places, resources)
 
-    def rest(self, trial_id: str) -> bool:
-        """Keep the trial's resources for its worker, which is now idle; False if it held none."""
-        allocation = self.holds.pop(trial_id, None)
-        if allocation is not None:
-            self.idle[trial_id] = allocation
-        return allocation is not None
+    def rest(self, trial_id: str) -> None:
+        """Keep the trial's resources for its worker, which is now idle."""
+        self.idle[trial_id] = self.holds.pop(trial_id)
 
     def leave(self, trial_id: str) -> Allocation | None:
         """Free the resources of the trial's worker, which has ended, and return them."""

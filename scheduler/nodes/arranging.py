@@ -1,7 +1,8 @@
 """Chooses a node for each bundle of a trial, by the strategy that it asks for.
 
 To use as few nodes as possible is a bin packing. For equal bundles the choice here is the best:
-first the node that takes the most of them. Of different bundles, larger ones are placed first.
+first the node that takes the most of them. Of different bundles, larger ones are placed first; a
+few of them are tried in other ways if this fails.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.trial.resources import Allocation, Place, PlacementGroupFactory
 
 Amounts = Mapping[str, float]
+# For bundles that differ: of eight at most, so many are placed and taken back.
+_MOST_TRIED = 8
+_MOST_TRIES = 300
 
 
 def arrange(
@@ -26,6 +30,9 @@ def arrange(
         return None if place is None else (place,)
     arranging = _Arranging(cluster, bundles, near)
     if arranging.by(request.strategy):
+        return arranging.places
+    arranging.undo()
+    if request.strategy != "STRICT_PACK" and arranging.by_trying(request.strategy):
         return arranging.places
     arranging.undo()
     return None
@@ -70,8 +77,9 @@ class _Arranging:
         self._bundles = bundles
         self._near = near
         self._found: dict[int, Place] = {}
-        self._left = _by_size(bundles)
+        self._left = self._every = _by_size(bundles)
         self._used: dict[str, int] = {}
+        self._tries = 0
 
     @property
     def places(self) -> tuple[Place, ...]:
@@ -80,6 +88,7 @@ class _Arranging:
     def undo(self) -> None:
         """Give back all that was taken."""
         self._cluster.give_back(list(self._found.values()))
+        self._found, self._used = {}, {}
 
     def by(self, strategy: str) -> bool:
         """Place all bundles; False if not all of them fit."""
@@ -89,6 +98,39 @@ class _Arranging:
             case _:
                 fits = self._pack(strictly=strategy == "STRICT_PACK")
         return fits and self._add_the_empty()
+
+    def by_trying(self, strategy: str) -> bool:
+        """Place a few bundles that differ, also where another choice must be taken back."""
+        several = [(amounts, at) for amounts, found in self._every for at in found]
+        if len(self._every) < 2 or len(several) > _MOST_TRIED:
+            return False
+        self._left = self._every
+        return self._may_fit() and self._try(several, strategy) and self._add_the_empty()
+
+    def _try(self, several: Sequence[tuple[Amounts, int]], strategy: str) -> bool:
+        if not several:
+            return True
+        (amounts, at), *rest = several
+        for name in self._candidates(amounts, strategy):
+            self._tries += 1
+            if self._tries > _MOST_TRIES:
+                return False
+            self._take(name, amounts, at)
+            if self._try(rest, strategy):
+                return True
+            self._take_back(at)
+        return False
+
+    def _candidates(self, amounts: Amounts, strategy: str) -> list[str]:
+        """A node of each group that has room; for PACK those of this trial first, else others."""
+        strictly, packs = strategy == "STRICT_SPREAD", strategy == "PACK"
+        found = []
+        for group in self._groups([each for each, _ in self._every]):
+            several = (name for _, name in group if not (strictly and name in self._used))
+            name = next(several, None)
+            if name is not None and self._cluster.capacities[name].room(amounts, 1):
+                found.append(name)
+        return sorted(found, key=lambda name: (name in self._used) is not packs)
 
     def _pack(self, *, strictly: bool) -> bool:
         if not self._may_fit():
@@ -195,6 +237,13 @@ class _Arranging:
         assert place is not None, f"{name} has no room for {amounts}"
         self._found[at] = place
         self._used[name] = self._used.get(name, 0) + 1
+
+    def _take_back(self, at: int) -> None:
+        place = self._found.pop(at)
+        self._cluster.give_back([place])
+        self._used[place.node] -= 1
+        if not self._used[place.node]:
+            del self._used[place.node]
 
 
 def _by_size(bundles: Sequence[Amounts]) -> list[tuple[Amounts, list[int]]]:

@@ -82,6 +82,16 @@ class Cluster:
             made.capacities[name], made.held[name] = Capacity(node.resources), 0
         return made
 
+    def open_part(self) -> Cluster:
+        """A copy with the nodes where trials may start, and what they hold."""
+        made = Cluster(self.offer, former=self.former)
+        made.learned = dict(self.learned)
+        for name, node in self.nodes.items():
+            if not node.leaving:
+                made.nodes[name], made.held[name] = node, self.held[name]
+                made.capacities[name] = self.capacities[name].copy()
+        return made
+
     def __bool__(self) -> bool:
         """Whether trials run on nodes that join, and not on this machine."""
         return bool(self.offer)
@@ -154,6 +164,10 @@ class Cluster:
     def goes(self, held: Allocation) -> bool:
         """Whether one of the places is on a node that has left or will leave."""
         return any(not self.is_open(place.node) for place in held.places)
+
+    def has_lost(self, held: Allocation) -> bool:
+        """Whether one of the places was on a node that has left."""
+        return any(place.node not in self.nodes for place in held.places)
 
     def took(self, held: Allocation) -> bool:
         """Whether one of the places was on a node that announced its end and then left."""

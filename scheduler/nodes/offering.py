@@ -37,7 +37,7 @@ def offer_text(cluster: Cluster) -> str:
         f"{kind.name!r} nodes with {' or '.join(str(dict(each)) for each in every) or 'nothing'}"
         f"{'' if kind.most is None else f' (at most {kind.most:,})'}"
         for kind in cluster.offer
-        for every in [list(_resources_of(cluster, kind))]
+        for every in [list(resources_of(cluster, kind))]
     )
 
 
@@ -45,14 +45,14 @@ def _shapes(cluster: Cluster) -> Iterator[tuple[str, Mapping[str, float], int]]:
     """The nodes that can be there: kind, resources, how many."""
     offered = {kind.name for kind in cluster.offer}
     for kind in cluster.offer:
-        for resources in _resources_of(cluster, kind):
+        for resources in resources_of(cluster, kind):
             yield kind.name, resources, 1_000_000 if kind.most is None else kind.most
     for name, node in cluster.nodes.items():
         if node.kind not in offered:
             yield name, node.resources, 1
 
 
-def _resources_of(cluster: Cluster, kind: NodeKind) -> Iterator[Mapping[str, float]]:
+def resources_of(cluster: Cluster, kind: NodeKind) -> Iterator[Mapping[str, float]]:
     """What nodes of the kind should have, and what those had that joined."""
     if kind.resources is not None:
         yield kind.resources

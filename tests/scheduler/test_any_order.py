@@ -74,7 +74,7 @@ from holdfast.testing.invariants import check
 from holdfast.testing.rehearsal import Rehearsal, facts, failure
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import FailureKind, ProcessFailureKind
-from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.resources import STRATEGIES, NodeKind, Place, PlacementGroupFactory
 from holdfast.trial.trial import Origin, Status, Trial
 
 CAPACITY = {"CPU": 3, "GPU": 1}
@@ -86,6 +86,14 @@ REQUESTS: list[dict[str, float]] = [
     {"GPU": 1},
 ]
 MOST = 8
+# On a cluster, nodes have what the machine has otherwise.
+OFFER = (NodeKind(name="k", resources=CAPACITY),)
+BUNDLES = [
+    *(PlacementGroupFactory([request]) for request in REQUESTS),
+    *(PlacementGroupFactory([{}, {"CPU": 1}, {"CPU": 1}], strategy) for strategy in STRATEGIES),
+    PlacementGroupFactory([{"CPU": 1}] * 4, "SPREAD", least_bundles=2),
+    PlacementGroupFactory([{"GPU": 1}, {"CPU": 2}, {"CPU": 1}], least_bundles=1),
+]
 # Failure settings in addition to max_failures, one set for each run.
 FAILURES: list[dict[str, Any]] = [
     {},
@@ -143,7 +151,9 @@ def decision(view: View, reporting: str, kind: str, number: int, other: int) -> 
             return CloneTrial(trial_id=trial_id, source=source, config={"lr": -1 - other})
         case "change":
             config = {"lr": 1 + other} if other % 2 else None
-            resources = PlacementGroupFactory([REQUESTS[other]]) if other < 5 else None
+            resources = None
+            if other < 5:
+                resources = BUNDLES[other * 2 if view.total_resources != CAPACITY else other]
             return ChangeTrial(trial_id=trial_id, config=config, resources=resources)
         case "ask":
             return AskUser(trial_id=trial_id, question={})
@@ -217,7 +227,8 @@ class Ordered(Rehearsal):
         """Check that a trial continues with what was ordered."""
         trial_id = launch.trial_id
         assert self.trial(trial_id).config == self.configs[trial_id]
-        assert launch.allocation.amounts == self.requests[trial_id].required_resources
+        assert self.trial(trial_id).spec.resources == self.requests[trial_id]
+        assert launch.allocation.amounts == self.trial(trial_id).granted.required_resources
         assert launch.origin == self.origins.get(trial_id)
 
 
@@ -233,6 +244,7 @@ class Worker:
     saves: bool = False  # before it continues
     given: int | None = None  # the checkpoint that it begins with
     origin: Origin | None = None  # the source of the copy that it still waits for
+    places: Sequence[Place] = ()
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -250,6 +262,9 @@ class AnyOrder(RuleBasedStateMachine):
         self.scores: dict[tuple[str, int], Any] = {}
         self.kept: tuple[bytes, int] | None = None
         self.story: list[str] = []
+        self.open: set[str] = set()  # nodes where trials may start
+        self.leaving: set[str] = set()
+        self.joined = 0
 
     @initialize(
         most=st.sampled_from([None, None, 1, 2]),
@@ -264,6 +279,7 @@ class AnyOrder(RuleBasedStateMachine):
         budget_s=st.sampled_from([None, None, None, 60.0]),
         saves=st.booleans(),
         trials=st.integers(0, 4),
+        nodes=st.sampled_from([None, None, 0, 1, 2, 3]),
     )
     def begin(
         self,
@@ -279,10 +295,13 @@ class AnyOrder(RuleBasedStateMachine):
         budget_s: float | None,
         saves: bool,
         trials: int,
+        nodes: int | None,
     ) -> None:
+        self.has_nodes = nodes is not None
         spec: dict[str, Any] = {} if not depends else {"resources": None}
         self.run = Ordered(
-            capacity=CAPACITY,
+            capacity={} if self.has_nodes else CAPACITY,
+            offer=OFFER if self.has_nodes else (),
             policy=Obeying(),
             max_concurrent=most,
             reuse_actors=reuse,
@@ -300,13 +319,15 @@ class AnyOrder(RuleBasedStateMachine):
             **spec,
         )
         self.perform(self.run.began)
+        for _ in range(nodes or 0):
+            self.joins()
         self.come_far(trials)
 
     def come_far(self, trials: int) -> None:
         """Let this many trials report and save themselves twice, as far as there is room."""
         for _ in range(trials):
             if self.run.machine.asking:
-                self.search_answers(REQUESTS[0])
+                self.search_answers(0)
         while self.asked:
             self.user_answers(self.asked.pop(), [])
         for worker in self.those("starting"):
@@ -354,6 +375,8 @@ class AnyOrder(RuleBasedStateMachine):
                 self.discard(effect)
             case Suggest():
                 assert self.run.machine.asking
+            case Warn() if "continues with" in effect.text or "with more work" in effect.text:
+                assert self.has_nodes, "there is no elastic trial"
             case Warn() if "without a checkpoint" in effect.text:
                 assert any(not trial.checkpoints for trial in self.run.machine.trials.values())
             case Warn():
@@ -376,9 +399,22 @@ class AnyOrder(RuleBasedStateMachine):
         newest, origin = self.run.trial(effect.trial_id).newest_checkpoint, effect.origin
         assert effect.checkpoint == (newest if origin is None else None)
         given = newest.index if newest else None
+        places = effect.allocation.places
         self.workers[effect.trial_id] = Worker(
-            effect.trial_id, effect.attempt, given=given, origin=origin
+            effect.trial_id, effect.attempt, given=given, origin=origin, places=places
         )
+        assert bool(places) is self.has_nodes
+        assert {place.node for place in places} <= self.open, "on a node that is gone or goes"
+        self.check_nodes_are_not_overcommitted()
+
+    def check_nodes_are_not_overcommitted(self) -> None:
+        places = [place for worker in self.workers.values() for place in worker.places]
+        for node in self.open | self.leaving:
+            there = [place for place in places if place.node == node]
+            for key, amount in CAPACITY.items():
+                assert sum(place.amounts.get(key, 0) for place in there) <= amount + 1e-3
+            on_gpu = sum(place.amounts.get("GPU", 0) for place in there if 0 in place.gpus)
+            assert on_gpu <= 1 + 1e-3
 
     def discard(self, effect: Discard) -> None:
         """Check a discarded checkpoint: no record names it, no worker starts from it, no clone
@@ -423,10 +459,43 @@ class AnyOrder(RuleBasedStateMachine):
         return data.draw(st.sampled_from(self.those(*states)))
 
     @precondition(lambda self: self.run.machine.asking and len(self.run.machine.trials) < MOST)
-    @rule(resources=st.sampled_from(REQUESTS))
-    def search_answers(self, resources: dict[str, float]) -> None:
+    @rule(number=st.integers(0, len(BUNDLES) - 1))
+    def search_answers(self, number: int) -> None:
         static = self.run.machine.spec.resources is not None
+        several = BUNDLES if self.has_nodes else BUNDLES[: len(REQUESTS)]
+        resources = several[number % len(several)]
         self.perform(self.run.suggest() if static else self.run.suggest(resources))
+
+    @precondition(lambda self: self.has_nodes and len(self.open) < 4)
+    @rule()
+    def node_joins(self) -> None:
+        self.joins()
+
+    def joins(self) -> None:
+        self.joined += 1
+        self.open.add(f"n{self.joined}")
+        self.perform(self.run.joins(f"n{self.joined}", CAPACITY))
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
+    def node_announces_its_end(self, data: st.DataObject) -> None:
+        node = data.draw(st.sampled_from(sorted(self.open)))
+        self.open.discard(node)
+        self.leaving.add(node)
+        self.perform(self.run.is_leaving(node))
+
+    @precondition(lambda self: self.open or self.leaving)
+    @rule(data=st.data())
+    def node_is_lost(self, data: st.DataObject) -> None:
+        """Its workers are lost with it: their exits follow, each at some time."""
+        node = data.draw(st.sampled_from(sorted(self.open | self.leaving)))
+        self.open.discard(node)
+        self.leaving.discard(node)
+        for worker in self.workers.values():
+            if any(place.node == node for place in worker.places):
+                worker.state = "leaving"
+                worker.asked = False
+        self.perform(self.run.leaves(node))
 
     @precondition(lambda self: self.run.machine.asking and len(self.run.machine.trials) > 2)
     @rule()
@@ -510,7 +579,11 @@ class AnyOrder(RuleBasedStateMachine):
             self.note_score(worker.trial_id, metrics)
         self.perform(
             self.run.report(
-                worker.trial_id, metrics, checkpoint=checkpoint, attempt=worker.attempt
+                worker.trial_id,
+                metrics,
+                checkpoint=checkpoint,
+                has_room=checkpoint,
+                attempt=worker.attempt,
             )
         )
 
@@ -611,8 +684,10 @@ class AnyOrder(RuleBasedStateMachine):
         at = data.draw(st.integers(0, len(self.uncommitted) - 1))
         trial_id, index = self.uncommitted.pop(at)
         worker = self.workers.get(trial_id)
-        if worker is None or worker.given != index:  # otherwise the download for it finds out
+        if worker is None or worker.given != index:
             self.loses(trial_id, index)
+        else:  # the download for it finds out
+            self.uncommitted.append((trial_id, index))
 
     def loses(self, trial_id: str, index: int, *, after_s: float = 1.0) -> None:
         self.lost.add((trial_id, index))
@@ -662,6 +737,8 @@ class AnyOrder(RuleBasedStateMachine):
         self.uncommitted.clear()
         self.waits.clear()
         self.asked.clear()
+        self.open.clear()
+        self.leaving.clear()
         self.finished = 0
         for trial in list(self.run.machine.trials.values()):
             for known in trial.checkpoints[len(trial.checkpoints) - lost :]:
@@ -717,6 +794,7 @@ class AnyOrder(RuleBasedStateMachine):
                 waits = (
                     trial.trial_id in machine.placement.queue
                     or trial.trial_id in machine.placement.delayed
+                    or trial.trial_id in machine.placement.unanswered
                     or trial.trial_id in machine.placement.holds
                     or trial.trial_id in machine.questions
                 )
@@ -746,6 +824,12 @@ class AnyOrder(RuleBasedStateMachine):
             return
         if not busy and self.asked:
             self.user_answers(self.asked.pop(), [])
+            return
+        if not busy and self.run.machine.placement.unanswered:
+            self.uploader_commits(0)
+            return
+        if not busy and self.run.machine.placement.queue:
+            self.joins()
             return
         if not busy:
             self.perform(self.run.handle(SearchEnded()))

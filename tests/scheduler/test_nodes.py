@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +12,9 @@ from holdfast.scheduler.events import CheckpointLost, SearchEnded
 from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.invariants import check
-from holdfast.testing.rehearsal import Rehearsal, facts, next_checkpoint
+from holdfast.testing.rehearsal import Rehearsal, facts
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidTransition
-from holdfast.trial.events import Reported
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 from holdfast.trial.trial import Status
 
@@ -47,24 +45,6 @@ def where(effects: list[Effect]) -> list[tuple[str, ...]]:
     return [
         tuple(place.node for place in launch.allocation.places) for launch in launches(effects)
     ]
-
-
-def report_on(run: Rehearsal, trial_id: str, node: str) -> list[Effect]:
-    """A report with a checkpoint on this node."""
-    trial = run.trial(trial_id)
-    record = replace(next_checkpoint(trial, trial.attempt), node=node)
-    return run.handle(
-        Reported(
-            trial_id=trial_id,
-            attempt=trial.attempt,
-            iteration=trial.iteration + 1,
-            metrics={"loss": 1.0},
-            timestamp=run.now,
-            time_this_iter_s=0.5,
-            time_total_s=0.5,
-            checkpoint=record,
-        )
-    )
 
 
 def test_a_trial_waits_for_the_first_node() -> None:
@@ -235,13 +215,13 @@ def test_an_elastic_trial_continues_with_the_workers_that_are_left() -> None:
     elastic = workers(6, least=2)
     assert where(run.suggest(elastic)) == [("a", "a", "a", "b", "b", "c", "c")]
     run.start("t0")
-    report_on(run, "t0", "a")
+    run.report("t0", checkpoint=True)
     run.commit("t0", 0)
     run.leaves("a")
     assert where(run.exits("t0", "was lost with node a")) == [("b", "b", "b", "c", "c")]
     assert (run.trial("t0").setbacks, run.trial("t0").bundles) == (0, 5)
     run.start("t0")
-    report_on(run, "t0", "b")
+    run.report("t0", checkpoint=True)
     run.joins("d")
     run.report("t0", checkpoint=True, has_room=True)
     run.returns("t0")
@@ -254,7 +234,7 @@ def test_an_elastic_trial_that_lost_a_worker_grows_when_a_node_joins() -> None:
     run = begun("a", "b", failure=failure)
     run.suggest(workers(4, least=1))
     run.start("t0")
-    report_on(run, "t0", "a")
+    run.report("t0", checkpoint=True)
     (relaunched,) = launches(run.exits("t0", kind="memory"))
     assert len(relaunched.allocation.places) == 4
     run.joins("c")
@@ -278,7 +258,7 @@ def test_a_trial_waits_until_it_is_known_what_its_lost_node_had_saved(answer: st
     run = begun("a", "b", failure=FailureConfig(max_failures=1))
     run.suggest()
     run.start("t0")
-    report_on(run, "t0", "a")
+    run.report("t0", checkpoint=True)
     run.leaves("a")
     assert launches(run.exits("t0", "was lost with node a")) == []
     assert run.machine.placement.unanswered == {"t0"}
@@ -300,7 +280,7 @@ def test_a_trial_that_waits_in_the_queue_waits_for_the_answer_when_the_node_leav
     for _ in range(3):
         run.suggest()
     run.start("t0")
-    report_on(run, "t0", "a")
+    run.report("t0", checkpoint=True)
     run.fails("t0")
     run.exits("t0")  # t2 has its place
     assert list(run.machine.placement.queue) == ["t0"]
@@ -314,7 +294,7 @@ def test_a_committed_checkpoint_needs_no_answer() -> None:
     run = begun("a", "b", failure=FailureConfig(max_failures=1))
     run.suggest()
     run.start("t0")
-    report_on(run, "t0", "a")
+    run.report("t0", checkpoint=True)
     run.commit("t0", 0)
     run.leaves("a")
     assert where(run.exits("t0", "was lost with node a")) == [("b",)]
@@ -325,7 +305,7 @@ def test_a_trial_returns_to_the_node_that_has_its_checkpoint() -> None:
     run.suggest({"CPU": 1})
     run.suggest({"CPU": 2})
     run.start("t0", "t1")
-    report_on(run, "t1", "b")
+    run.report("t1", checkpoint=True)
     run.fails("t0")
     run.exits("t0")
     run.fails("t1")
@@ -336,7 +316,7 @@ def test_a_restore_begins_without_nodes_and_knows_their_names() -> None:
     run = begun("a", "b", failure=FailureConfig(max_failures=1))
     run.suggest()
     run.start("t0")
-    report_on(run, "t0", "a")
+    run.report("t0", checkpoint=True)
     run.crash()
     effects = run.resume()
     assert launches(effects) == []

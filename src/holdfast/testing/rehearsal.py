@@ -118,6 +118,7 @@ class Rehearsal:
             index=trial.next_checkpoint,
             attempt=trial.attempt,
             committed=False,
+            node=self.node_of(trial_id),
         )
         return self.handle(Adopted(trial_id=trial_id, attempt=trial.attempt, checkpoint=record))
 
@@ -130,9 +131,11 @@ class Rehearsal:
         has_room: bool = False,
         attempt: int | None = None,
     ) -> list[Effect]:
-        """Report the next iteration, after half a second of training."""
+        """Report the next iteration, after half a second of training. A checkpoint is on the node
+        of the trial's first bundle."""
         trial = self.trial(trial_id)
         attempt = trial.attempt if attempt is None else attempt
+        record = self._checkpoint(trial, attempt) if checkpoint else None
         return self.handle(
             Reported(
                 trial_id=trial_id,
@@ -142,7 +145,7 @@ class Rehearsal:
                 timestamp=self.now,
                 time_this_iter_s=0.5,
                 time_total_s=trial.time_total_s + 0.5,
-                checkpoint=next_checkpoint(trial, attempt) if checkpoint else None,
+                checkpoint=record,
                 has_room=has_room,
             )
         )
@@ -150,7 +153,7 @@ class Rehearsal:
     def save(self, trial_id: str, *, attempt: int | None = None) -> list[Effect]:
         trial = self.trial(trial_id)
         attempt = trial.attempt if attempt is None else attempt
-        record = next_checkpoint(trial, attempt, further=0)
+        record = self._checkpoint(trial, attempt, further=0)
         return self.handle(Saved(trial_id=trial_id, attempt=attempt, checkpoint=record))
 
     def returns(self, trial_id: str, *, attempt: int | None = None) -> list[Effect]:
@@ -203,6 +206,16 @@ class Rehearsal:
                 failure=failed,
             )
         )
+
+    def node_of(self, trial_id: str) -> str:
+        """The node of the trial's first bundle; "" if it runs on no node."""
+        placement = self.machine.placement
+        held = placement.holds.get(trial_id) or placement.idle.get(trial_id)
+        return held.places[0].node if held and held.places else ""
+
+    def _checkpoint(self, trial: Trial, attempt: int, *, further: int = 1) -> CheckpointRecord:
+        record = next_checkpoint(trial, attempt, further=further)
+        return evolve_record(record, node=self.node_of(trial.trial_id))
 
     # -- nodes ----------------------------------------------------------------------------------
 
