@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from holdfast.names import printable
@@ -44,9 +44,11 @@ class AgentJob:
         python: Sequence[str] = (),
         module: str = AGENT,
         answer_s: float,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
-        """`python` is the command of the interpreter; this process's own if it is empty.
-        `on_started` is called in a thread. Raises OSError."""
+        """`python` is the command of the interpreter; this process's own if it is empty. It gets
+        `environ`, by default that of this process. `on_started` is called in a thread. Raises
+        OSError."""
         self._invitation = invitation
         self._on_started = on_started
         self._command = (*(python or (sys.executable,)), "-m", started.MODULE, module, "-")
@@ -57,6 +59,7 @@ class AgentJob:
         self._process = subprocess.Popen(
             [sys.executable, "-m", bound.MODULE, str(os.getpid()), *self._command],
             bufsize=0,
+            env=None if environ is None else dict(environ),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -12,19 +12,15 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import printable
-from holdfast.runtime.engines import seats
 from holdfast.runtime.engines.client_process import ClientProcess
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, Offer
 from holdfast.runtime.engines.roster import Member, Roster
+from holdfast.runtime.engines.seated import Times
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 
 # Imports, connection and the first list of members, on a busy machine with a slow disk.
 OPEN_S = 120.0
-# From the start of an agent's process until it says that it runs.
-ANSWER_S = 60.0
-# From the order to end until an agent is killed.
-END_S = 30.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
@@ -35,8 +31,7 @@ class ClusterClient:
 
     `entry` is the `module:function` of the client's process, which gets `options`. `title` and
     `members` name the cluster and its members in messages. `keeps_agents`: whether agents live on
-    when the client's process ends. An agent that was given back is killed after `end_s` seconds. A
-    machine rests for `rest_s` before the second attempt.
+    when the client's process ends.
     """
 
     kind: str
@@ -46,9 +41,7 @@ class ClusterClient:
     options: Mapping[str, Any]
     keeps_agents: bool
     resources: Mapping[str, float] | None = None
-    open_s: float = OPEN_S
-    end_s: float = END_S
-    rest_s: float = seats.REST_S
+    times: Times = Times()
 
 
 class ClientEngine:
@@ -62,7 +55,7 @@ class ClientEngine:
     def __init__(self, client: ClusterClient, *, environ: Mapping[str, str]) -> None:
         self._client = client
         self._environ = environ
-        self._roster = Roster(client.kind, client.rest_s)
+        self._roster = Roster(client.kind, client.times.rest_s)
         self._process: ClientProcess | None = None
         self._former: list[ClientProcess] = []
         self._pause_s = _FIRST_PAUSE_S
@@ -83,10 +76,10 @@ class ClientEngine:
         self._closed: asyncio.Future[str] = self._loop.create_future()
         try:
             self._connect()
-            async with asyncio.timeout(self._client.open_s):
+            async with asyncio.timeout(OPEN_S):
                 fault = await self._opened
         except TimeoutError:
-            fault = f"no connection within {self._client.open_s:g} s"
+            fault = f"no connection within {OPEN_S:g} s"
         except OSError as error:
             fault = f"its client cannot be started: {error}"
         except asyncio.CancelledError:
@@ -108,7 +101,7 @@ class ClientEngine:
     def give_back(self, ticket: str) -> None:
         if self._roster.knows(ticket):
             self._roster.give_back(ticket)
-            self._send(["end", ticket, "it was given back", self._client.end_s])
+            self._send(["end", ticket, "it was given back", self._client.times.end_s])
             self._plan()
 
     def processes(self) -> list[Watched]:

@@ -12,15 +12,12 @@ from uuid import uuid4
 
 from holdfast.runtime.engines.agent_job import AGENT
 from holdfast.runtime.engines.client_engine import (
-    ANSWER_S,
-    END_S,
-    OPEN_S,
     ClientEngine,
     ClusterClient,
 )
 from holdfast.runtime.engines.dask_address import refusal
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost
-from holdfast.runtime.engines.seats import REST_S
+from holdfast.runtime.engines.seated import Times
 
 # Of a Security object: what a client needs. Its values are paths, or the certificates themselves.
 _SECURITY = (
@@ -49,10 +46,7 @@ class DaskEngine(ClientEngine):
         environ: Mapping[str, str] | None = None,
         python: Sequence[str] = (),
         module: str = AGENT,
-        open_s: float = OPEN_S,
-        answer_s: float = ANSWER_S,
-        end_s: float = END_S,
-        rest_s: float = REST_S,
+        times: Times | None = None,
     ) -> None:
         """`cluster` is the scheduler's address (`tls://host:8786`), the path of its scheduler
         file, a `distributed.Client`, or a cluster object of Dask.
@@ -65,6 +59,7 @@ class DaskEngine(ClientEngine):
 
         Raises TypeError for another `cluster`.
         """
+        times = times or Times()
         address, own_security = _where(cluster)
         self._refusal = refusal(address, insecure=insecure)
         options = {
@@ -72,7 +67,7 @@ class DaskEngine(ClientEngine):
             "resources": dict(resources or {}),
             "security": _fields(security or own_security),
             "insecure": insecure,
-            "agent": {"python": list(python), "module": module, "answer_s": answer_s},
+            "agent": {"python": list(python), "module": module, "answer_s": times.answer_s},
             "topic": f"holdfast-{uuid4().hex}",
         }
         client = ClusterClient(
@@ -82,9 +77,7 @@ class DaskEngine(ClientEngine):
             entry="holdfast.runtime.engines.dask_client:serve",
             options=options,
             keeps_agents=True,
-            open_s=open_s,
-            end_s=end_s,
-            rest_s=rest_s,
+            times=times,
         )
         super().__init__(client, environ=os.environ if environ is None else environ)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from io import BytesIO
 from typing import Any
 
 from holdfast.runtime.engines.agent_job import JOBS, AgentJob
 from holdfast.runtime.safe_text import named
+from holdfast.runtime.threads import LIMITS
 
 
 def run(ticket: str, invitation: BytesIO, topic: str, agent: Mapping[str, Any]) -> str:
@@ -16,14 +18,20 @@ def run(ticket: str, invitation: BytesIO, topic: str, agent: Mapping[str, Any]) 
     Its begin and its end are also events on `topic`, because a task's result is lost with the
     client that asked for it. No error leaves this function: Dask would log its arguments.
     """
+    import dask.config
     from distributed import get_worker
 
+    nanny = dask.config.get("distributed.nanny.pre-spawn-environ", {})
+    environ = own_environ(os.environ, nanny)
     log = get_worker().log_event
     try:
         cause, worked = JOBS.run(
             ticket,
             lambda: AgentJob(
-                invitation.getvalue(), lambda: log(topic, ["began", ticket]), **agent
+                invitation.getvalue(),
+                lambda: log(topic, ["began", ticket]),
+                environ=environ,
+                **agent,
             ),
         )
     except Exception as error:  # the host is told
@@ -35,3 +43,10 @@ def run(ticket: str, invitation: BytesIO, topic: str, agent: Mapping[str, Any]) 
 def end(ticket: str, why: str, grace_s: float) -> None:
     """End an agent of this worker."""
     JOBS.end(ticket, why, grace_s)
+
+
+def own_environ(environ: Mapping[str, str], nanny: Mapping[str, object]) -> dict[str, str]:
+    """The environment for an agent: without the limits of threads that Dask's nanny sets for its
+    workers, where many tasks share the cores."""
+    set_by_nanny = {name: str(nanny[name]) for name in LIMITS if name in nanny}
+    return {name: value for name, value in environ.items() if set_by_nanny.get(name) != value}

@@ -16,6 +16,7 @@ from distributed.security import Security
 
 from holdfast.runtime.engines.dask import DaskEngine
 from holdfast.runtime.engines.engine import Engine, EngineFailed
+from holdfast.runtime.engines.seated import Times
 from tests.frameworks.dask.cluster import Cluster
 from tests.rig.engine_contract import (
     CLOSE_S,
@@ -51,9 +52,7 @@ class DaskRig:
             security=self._security,
             python=python,
             module=AGENT,
-            answer_s=answer_s,
-            end_s=end_s,
-            rest_s=0.05,
+            times=Times(answer_s=answer_s, end_s=end_s, rest_s=0.05),
             **more,  # type: ignore[arg-type]
         )
 

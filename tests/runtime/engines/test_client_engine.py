@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient
 from holdfast.runtime.engines.engine import EngineFailed
+from holdfast.runtime.engines.seated import Times
 from tests.rig.engine_contract import (
     CLOSE_S,
     EngineContract,
@@ -47,8 +48,7 @@ class ClientRig:
             entry=entry,
             options={"agent": agent, "members": TWO, **options},
             keeps_agents=False,
-            end_s=end_s,
-            rest_s=0.05,
+            times=Times(answer_s=answer_s, end_s=end_s, rest_s=0.05),
         )
         return ClientEngine(client, environ=os.environ)
 

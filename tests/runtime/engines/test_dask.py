@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.runtime.engines.dask import DaskEngine
 from holdfast.runtime.engines.dask_address import refusal
+from holdfast.runtime.engines.dask_job import own_environ
 from holdfast.runtime.engines.engine import EngineFailed
 from tests.rig.engine_host import fake_host
 
@@ -56,3 +57,10 @@ def test_what_is_no_cluster_is_a_type_error(cluster: object) -> None:
 def test_addresses_clients_and_cluster_objects_are_taken(cluster: object) -> None:
     (kind,) = DaskEngine(cluster).offer().kinds
     assert (kind.name, kind.resources, kind.most) == ("dask", None, None)
+
+
+def test_an_agent_is_not_limited_by_what_the_nanny_sets_for_its_worker() -> None:
+    nanny = {"OMP_NUM_THREADS": 1, "MKL_NUM_THREADS": 1, "MALLOC_TRIM_THRESHOLD_": 65536}
+    environ = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "4", "MALLOC_TRIM_THRESHOLD_": "65536"}
+    found = own_environ(environ, nanny)
+    assert found == {"MKL_NUM_THREADS": "4", "MALLOC_TRIM_THRESHOLD_": "65536"}
