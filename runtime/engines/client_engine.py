@@ -239,13 +239,19 @@ class ClientEngine:
             return
         for member in self._roster.due(self._loop.time()):
             self._start(member)
+            if self._is_stopped:
+                return
         due = self._roster.next_due(self._loop.time())
         if due is not None:
             self._later(due - self._loop.time(), self._plan)
         self._say(self._roster.missing(self._client.members))
 
     def _start(self, member: Member) -> None:
-        invitation = self._host.invite(self._client.kind, over_pipe=False)
+        try:
+            invitation = self._host.invite(self._client.kind, over_pipe=False)
+        except EngineFailed as error:
+            self._refuse(str(error))
+            return
         self._roster.take(invitation.ticket, member, self._loop.time())
         self._send(["start", invitation.ticket, invitation.secret, member.key])
 
@@ -254,8 +260,11 @@ class ClientEngine:
         self._roster.free(ticket, cause, self._loop.time(), worked=worked)
         self._host.gone(ticket, cause)
         if not self._is_stopped and (causes := self._roster.hopeless):
-            self._stop()
-            self._host.refused("No agent could be started.\n" + "\n".join(causes))
+            self._refuse("No agent could be started.\n" + "\n".join(causes))
+
+    def _refuse(self, why: str) -> None:
+        self._stop()
+        self._host.refused(why)
 
     def _drop_agents(self, cause: str, *, but_begun: bool = False) -> None:
         for ticket in self._roster.used:

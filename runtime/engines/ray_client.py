@@ -201,7 +201,8 @@ async def _reach(address: str) -> None:
             async with asyncio.timeout(CALL_S):
                 _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
         except OSError as error:  # also a TimeoutError
-            raise Refusal(f"no connection to {address}: {str(error) or "it does not answer"}") from error
+            why = str(error) or "it does not answer"
+            raise Refusal(f"no connection to {address}: {why}") from error
         writer.close()
 
 

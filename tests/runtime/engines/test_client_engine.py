@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient
-from holdfast.runtime.engines.engine import EngineFailed
+from holdfast.runtime.engines.engine import EngineFailed, Invitation
 from holdfast.runtime.engines.seated import Times
 from tests.rig.engine_contract import (
     CLOSE_S,
@@ -121,3 +121,17 @@ async def test_nodes_of_an_unknown_kind_are_refused(rig: EngineRig) -> None:
     async with running(rig, engine):
         with pytest.raises(ValueError, match="no nodes of the kind 'gpu'"):
             engine.want("gpu", 1)
+
+
+async def test_a_host_that_cannot_invite_says_why(lifeline: Lifeline) -> None:
+    engine = ClientRig().engine()
+    async with fake_host() as host:
+        host.invite = no_port  # type: ignore[method-assign]
+        await engine.open(host)
+        engine.want("fake", 2)
+        assert await host.refusal_of() == "no port can be opened"
+        await engine.close(CLOSE_S)
+
+
+def no_port(kind: str, *, over_pipe: bool) -> Invitation:
+    raise EngineFailed("no port can be opened")
