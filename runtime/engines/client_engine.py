@@ -238,22 +238,23 @@ class ClientEngine:
         if self._is_stopped or not self._is_connected:
             return
         for member in self._roster.due(self._loop.time()):
-            self._start(member)
-            if self._is_stopped:
+            if not self._start(member):
                 return
         due = self._roster.next_due(self._loop.time())
         if due is not None:
             self._later(due - self._loop.time(), self._plan)
         self._say(self._roster.missing(self._client.members))
 
-    def _start(self, member: Member) -> None:
+    def _start(self, member: Member) -> bool:
+        """Order an agent. Returns False if none can be invited any more."""
         try:
             invitation = self._host.invite(self._client.kind, over_pipe=False)
         except EngineFailed as error:
             self._refuse(str(error))
-            return
+            return False
         self._roster.take(invitation.ticket, member, self._loop.time())
         self._send(["start", invitation.ticket, invitation.secret, member.key])
+        return True
 
     def _gone(self, ticket: str, cause: str, worked: bool) -> None:
         cause = printable(f"{self._roster.used[ticket].label}: {cause}")
