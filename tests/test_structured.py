@@ -19,6 +19,7 @@ LOOSE = {
 
 # Calls in threads that Python waits for at its exit, however long they take.
 JOINED = {
+    ("runtime/engines/ray_client.py", "_call"): "in a process that ends without it, by os._exit",
     ("syncer/checkpoint/download.py", "_download"): "it checks files that it has just written",
     ("syncer/stores/local.py", "_call"): "in the uploader's process, killed if it hangs",
     ("syncer/stores/probing.py", "_read"): "of a file in the script's own temporary folder",

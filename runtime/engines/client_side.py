@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
+import traceback
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
@@ -51,9 +53,19 @@ class Cluster(Protocol):
 
 def serve(channel: Channel, cluster: Cluster) -> None:
     """The main function of a client's process. It ends with its connection."""
-    asyncio.run(_Attendant(channel, cluster).attend())
-    # Threads of the cluster's client may hang.
-    os._exit(0)
+    asyncio.run(_serve(channel, cluster))
+
+
+async def _serve(channel: Channel, cluster: Cluster) -> None:
+    try:
+        await _Attendant(channel, cluster).attend()
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        # Python, and the end of the loop, would wait for calls of the client that hang.
+        sys.stderr.flush()
+        os._exit(0)
 
 
 class _Attendant:
