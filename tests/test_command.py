@@ -21,7 +21,8 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
-from holdfast.scheduler.events import EndOrdered, Exited, NodeLeft
+from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
+from holdfast.scheduler.events import EndOrdered, Exited, NodeLeaving, NodeLeft, Resumed
 from holdfast.syncer.journal.journal import MAGIC
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.resources import NodeKind
@@ -317,6 +318,73 @@ def test_show_names_the_node_of_each_trial_and_failure(
     assert (third["error"]["node"], third["error"]["hostname"]) == ("b", "host")
     (row,) = csv.DictReader(io.StringIO(told(capsys, "export", "--rows", tmp_path / "run")))
     assert row["node_name"] == "a"
+
+
+def test_nodes_says_what_is_held_where_and_why_a_node_has_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = on_nodes(tmp_path / "run")
+    run.joins("b-2", {"CPU": 8, "memory": 8e9}, hostname="gpu7")
+    run.add(NodeLeaving(node="a", seconds=30.0, why="its time limit"))
+    run.close()
+    now = time.time()
+    beat = NodeBeat(node="b-2", at=now - 90, disk_free_bytes=120_000_000_000)
+    assert NodesFile(run.layout).write([beat])
+    lock = ExperimentLock(run.layout.lock)
+    try:
+        lines = told(capsys, "nodes", tmp_path / "run").splitlines()
+        found = parsed(capsys, "nodes", tmp_path / "run")
+    finally:
+        lock.release()
+    assert lines[1] == "  2 of 4 nodes"
+    cells = [re.split(r"  +", line) for line in lines[2:6]]
+    assert cells[0][:5] == ["NODE", "STATE", "HOLDS", "TRIALS", "JOINED"]
+    assert cells[1][:4] == ["a", "leaving", "CPU 2/2, GPU 0/1", "2"]
+    assert cells[1][-2:] == ["a.cluster", "10.0.0.1"]
+    assert cells[2][:3] == ["b-2", "here", "CPU 0/8, memory 0 B/8.0 GB"]
+    assert re.fullmatch(r"1m 3\ds ago", cells[2][-3])
+    assert cells[2][-2:] == ["120.0 GB", "gpu7"]
+    assert cells[3][:2] == ["b", "left"]
+    assert lines[6] == "a leaves: its time limit"
+    assert re.fullmatch(r"b has left .* ago: it sent no beat for 10 s", lines[7])
+    assert len(lines) == 8
+    names = [(node["name"], node["state"], node["trials"]) for node in found["nodes"]]
+    trials = ["d2a66_00000", "d2a66_00001"]
+    assert names == [("a", "leaving", trials), ("b-2", "here", []), ("b", "left", [])]
+    assert found["nodes"][0]["held"] == {"CPU": 2}
+    assert found["nodes"][1]["heard_at"] == beat.at
+    assert (found["is_cluster"], found["most"]) == (True, 4)
+
+
+def test_a_run_that_was_killed_has_no_nodes_and_a_restore_begins_without_those_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = on_nodes(tmp_path / "run")
+    out = told(capsys, "nodes", tmp_path / "run")
+    assert "run: interrupted\n  0 of 4 nodes\n" in out
+    assert "\na has left: its run has ended\n" in out
+    run.add(Resumed(epoch=2, capacity={}, offer=[NodeKind(name="gpu", most=1)]))
+    run.joins("a-2", {"CPU": 2})
+    run.close()
+    lock = ExperimentLock(run.layout.lock)
+    try:
+        out = told(capsys, "nodes", tmp_path / "run")
+        every = told(capsys, "nodes", "--all", tmp_path / "run")
+    finally:
+        lock.release()
+    assert "\n  1 of 1 node\n" in out
+    assert out.endswith("... 2 more have left (--all shows them)\n")
+    assert "\nb has left " in every
+    assert "more have left" not in every
+
+
+def test_on_one_machine_there_are_no_nodes(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = told(capsys, "nodes", store / "cut")
+    assert out.endswith("  all its trials run on one machine: it has no nodes\n")
+    found = parsed(capsys, "nodes", store / "cut")
+    assert (found["is_cluster"], found["most"], found["nodes"]) == (False, None, [])
 
 
 def test_failures_of_one_cause_are_shown_once(

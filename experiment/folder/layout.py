@@ -24,6 +24,7 @@ STAGING = ".staging"
 # The experiment's tree in the scratch folder of an agent.
 ON_NODE = "experiment"
 HEAD = "head.json"
+NODES = "nodes.json"
 SNAPSHOT_PREFIX = "experiment_state-"
 VARIANTS_PREFIX = "basic-variant-state-"
 PARAMS = "params.json"
@@ -68,7 +69,7 @@ def of_rank_0(name: str) -> str:
 
 def is_the_experiments(name: str) -> bool:
     """Whether a file in the experiment's own folder is one that holdfast writes."""
-    if name in (TUNER, TRAINER, CALLBACKS) or is_policy_log(name):
+    if name in (TUNER, TRAINER, CALLBACKS, NODES) or is_policy_log(name):
         return True
     return name.startswith((SNAPSHOT_PREFIX, VARIANTS_PREFIX, CURSOR_PREFIX, UNDELIVERED_PREFIX))
 
@@ -106,6 +107,11 @@ class Layout:
     @property
     def callbacks(self) -> Path:
         return self.root / CALLBACKS
+
+    @property
+    def nodes(self) -> Path:
+        """When the nodes of a live run were last heard from."""
+        return self.root / NODES
 
     def tracker_cursor(self, file: str) -> Path:
         """A tracker's position in the journal."""

@@ -201,10 +201,15 @@ def node_lines(summary: Summary) -> Iterator[str]:
         yield summary.waiting
 
 
+def node_count(here: int, most: int | None) -> str:
+    """`3 of 4 nodes`, `1 node`."""
+    of = "" if most is None else f" of {most:,}"
+    word = "node" if (here if most is None else most) == 1 else "nodes"
+    return f"{here:,}{of} {word}"
+
+
 def _nodes_text(nodes: NodesSummary) -> str:
-    of = "" if nodes.most is None else f" of {nodes.most:,}"
-    word = "node" if (nodes.here if nodes.most is None else nodes.most) == 1 else "nodes"
-    parts = [f"{nodes.here:,}{of} {word}"]
+    parts = [node_count(nodes.here, nodes.most)]
     if nodes.leaving:
         verb = "leaves" if len(nodes.leaving) == 1 else "leave"
         parts.append(f"{_listed(nodes.leaving)} {verb}")

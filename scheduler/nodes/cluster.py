@@ -35,18 +35,15 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormerNode:
-    """A node that has left, and whether it was `leaving` before.
+    """A node that has left, as it `was` before.
 
-    `is_earlier`: it left before the last restore. Nobody saw it leave at the end of its run; then
-    `left_at` is 0.
+    `is_earlier`: it left before the last restore. Nobody sees a node leave at the end of its run;
+    then `left_at` is 0.
     """
 
-    hostname: str = ""
-    address: str = ""
-    joined_at: Moment = 0.0
+    was: Node
     left_at: Moment = 0.0
     cause: str = ""
-    leaving: bool = False
     is_earlier: bool = False
 
 
@@ -108,7 +105,7 @@ class Cluster:
     @property
     def past(self) -> dict[str, FormerNode]:
         """The former nodes of a cluster whose nodes must all join again."""
-        ended = {name: _former(node) for name, node in self.nodes.items()}
+        ended = {name: FormerNode(was=node) for name, node in self.nodes.items()}
         every = {**self.former, **ended}
         return {name: replace(node, is_earlier=True) for name, node in every.items()}
 
@@ -150,7 +147,7 @@ class Cluster:
         """Forget the node, with all that its workers hold there."""
         if not self.nodes[name].leaving:
             self._drop(name)
-        self.former[name] = replace(_former(self.nodes.pop(name)), cause=cause, left_at=now)
+        self.former[name] = FormerNode(was=self.nodes.pop(name), cause=cause, left_at=now)
         del self.capacities[name], self.held[name]
 
     def _learn(self, kind: str, resources: Mapping[str, float]) -> bool:
@@ -172,7 +169,7 @@ class Cluster:
     def took(self, held: Allocation) -> bool:
         """Whether one of the places was on a node that announced its end and then left."""
         known = (self.former.get(place.node) for place in held.places)
-        return any(node is not None and node.leaving for node in known)
+        return any(node is not None and node.was.leaving for node in known)
 
     # -- what is free ---------------------------------------------------------------------------
 
@@ -253,15 +250,6 @@ class Cluster:
     def _drop(self, name: str) -> None:
         for index in self._free.values():
             index.drop((self.nodes[name].number, name))
-
-
-def _former(node: Node) -> FormerNode:
-    return FormerNode(
-        hostname=node.hostname,
-        address=node.address,
-        joined_at=node.joined_at,
-        leaving=node.leaving,
-    )
 
 
 def _covers(one: Mapping[str, float], other: Mapping[str, float]) -> bool:

@@ -17,7 +17,15 @@ _READ_BITS = 1023  # Python may refuse to convert longer integers to decimal tex
 _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,=+-]{0,199}")
 # holdfast's own names in an experiment's folder, which no trial's folder may have.
 _OURS = frozenset(
-    {"journal", "head.json", "tuner.pkl", "trainer.pkl", "callbacks.msgpack", "pbt_global.txt"}
+    {
+        "journal",
+        "head.json",
+        "nodes.json",
+        "tuner.pkl",
+        "trainer.pkl",
+        "callbacks.msgpack",
+        "pbt_global.txt",
+    }
 )
 _OUR_PREFIXES = (
     "experiment_state-",

@@ -15,7 +15,7 @@ from holdfast.scheduler import codec
 from holdfast.scheduler.codec import decode, encode
 from holdfast.scheduler.events import Begun, EndOrdered, Event, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
-from holdfast.scheduler.nodes.cluster import Cluster, FormerNode
+from holdfast.scheduler.nodes.cluster import Cluster, FormerNode, Node
 from holdfast.scheduler.policy import Decision
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.rehearsal import Rehearsal, facts
@@ -291,7 +291,8 @@ def unlike() -> Machine:
     machine.placement.rest("t0")
     machine.placement.take("t3", ONE_CPU)
     offer = [NodeKind(name="k", resources={"CPU": 2}, most=3)]
-    cluster = Cluster(offer, former={"b": FormerNode(cause="no beat", is_earlier=True)})
+    left = FormerNode(was=Node(number=0, resources={"CPU": 1}), cause="no beat", is_earlier=True)
+    cluster = Cluster(offer, former={"b": left})
     machine.placement.cluster = cluster
     cluster.join("a", {"CPU": 3, "GPU": 1}, kind="k", hostname="a.local", address="10.0.0.1")
     request = PlacementGroupFactory([{"CPU": 1, "GPU": 0.5}, {"CPU": 1}])

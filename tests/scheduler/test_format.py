@@ -51,7 +51,7 @@ def test_there_is_an_example_of_a_journal_that_starts_again() -> None:
 def test_a_journal_of_version_3_loads_and_has_the_nodes() -> None:
     machine = folded(THIRD / "journal")
     assert list(machine.cluster.nodes) == ["e"]
-    former = {name: node.leaving for name, node in machine.cluster.former.items()}
+    former = {name: node.was.leaving for name, node in machine.cluster.former.items()}
     assert former == {"a": False, "b": True, "c": False, "d": False}
     plain: dict[str, Any] = json.loads((THIRD / "snapshot.json").read_text())
     assert as_bytes(from_snapshot(plain)) == as_bytes(machine)

@@ -146,8 +146,8 @@ def test_of_a_node_that_left_it_is_known_when_and_why_until_others_join_after_a_
     run.leaves("b")
     assert run.machine.cluster.nodes["a"].joined_at > 0
     b = run.machine.cluster.former["b"]
-    assert (b.cause, b.leaving, b.is_earlier) == ("no beat for 10 s", True, False)
-    assert b.left_at == run.machine.now > b.joined_at
+    assert (b.cause, b.was.leaving, b.is_earlier) == ("no beat for 10 s", True, False)
+    assert b.left_at == run.machine.now > b.was.joined_at
     run.resume()
     a, b = (run.machine.cluster.former[name] for name in ("a", "b"))
     assert (a.left_at, a.is_earlier, b.is_earlier) == (0, True, True)

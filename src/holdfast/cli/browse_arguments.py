@@ -25,6 +25,11 @@ _SHOW = (
     "Show one experiment: its state, its best trial, a table of its trials, and its failures with "
     "their logs. Works on a running experiment, and changes nothing."
 )
+_NODES = (
+    "Show the nodes of an experiment on a cluster: what each has, what its trials hold of that, "
+    "when it joined and was last heard from, and why others have left. Works on a running "
+    "experiment, and changes nothing."
+)
 _LOGS = (
     "Print the stdout or stderr of a trial or a rank. With --follow it keeps printing until the "
     "trial has ended, through retries of the trial and restarts of the run; Ctrl-C stops it."
@@ -57,6 +62,7 @@ def add_browsing(commands: Any) -> None:
     """All commands but the doctor's, below the subparsers `commands`."""
     _add_ls(commands)
     _add_show(commands)
+    _add_nodes(commands)
     _add_logs(commands)
     _add_best(commands)
     _add_export(commands)
@@ -95,6 +101,12 @@ def _add_show(commands: Any) -> None:
     command.add_argument(
         "-n", "--rows", type=number, default=20, metavar="N", help="trials in the table (0: all)"
     )
+
+
+def _add_nodes(commands: Any) -> None:
+    command = add_command(commands, "nodes", _NODES, json_help="one JSON object, with every node")
+    _add_run(command)
+    add_flag(command, "--all", "also the nodes that left before the last restore")
 
 
 def _add_logs(commands: Any) -> None:

@@ -24,7 +24,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     experiment = _find(given, settings)
     if given.command == "logs":
         return _logs(given, settings, experiment)
-    of_experiment = {"show": _show, "best": _best, "export": _export}
+    of_experiment = {"show": _show, "nodes": _nodes, "best": _best, "export": _export}
     return of_experiment[given.command](given, experiment)
 
 
@@ -58,6 +58,19 @@ def _show(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
         say_json(experiment_as_json(experiment, now=now))
     else:
         show_overview(overview(experiment, now=now), experiment, now=now, most=given.rows or None)
+    return SOUND
+
+
+def _nodes(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+    from holdfast.cli.nodes_output import show_nodes
+    from holdfast.experiment.browse.node_list import node_list
+
+    now = time.time()
+    listed = node_list(experiment, now=now)
+    if given.json:
+        say_json(listed.plain())
+    else:
+        show_nodes(listed, now=now, shows_all=given.all)
     return SOUND
 
 

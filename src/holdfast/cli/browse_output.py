@@ -30,7 +30,7 @@ from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.trial import Status
 
-_STYLES = {
+STATE_STYLES = {
     Condition.LIVE: "cyan",
     Condition.FINISHED: "green",
     Condition.INTERRUPTED: "yellow",
@@ -51,8 +51,8 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
         return
     header = ["NAME", "STATE", "TRIALS", "BEST", "AGE", "SIZE"]
     cells = [_cells(entry, now) for entry in entries]
-    styles = [_STYLES[entry.state] for entry in entries]
-    _print_table([header, *cells], styles)
+    styles = [STATE_STYLES[entry.state] for entry in entries]
+    print_table([header, *cells], styles)
     for entry in entries:
         if entry.run != 1:
             say(f"{entry.name}: there are earlier runs of this name:")
@@ -92,7 +92,7 @@ def show_overview(
 ) -> None:
     """`holdfast show`; `most` trials in the table, None for all."""
     state = overview.state
-    say(f"{overview.name}: {state}{_because(overview, now)}", _STYLES[state])
+    say(f"{overview.name}: {state}{_because(overview, now)}", STATE_STYLES[state])
     states = _states(overview.counts, overview.not_created, state)
     say(f"  {states}; {overview.trainable}, began {_when(overview, now)}")
     rows = len(experiment.machine.trials) if most is None else most
@@ -112,7 +112,7 @@ def show_overview(
     styles = [_TRIAL_STYLES.get(trial.status.value, "") for trial in summary.rows]
     if summary.rows:
         say("")
-        _print_table([headers, *cells], styles)
+        print_table([headers, *cells], styles)
     if hidden := hidden_text(summary.hidden):
         say(f"... {hidden} (-n 0 shows all)")
     _show_failures(experiment)
@@ -192,7 +192,7 @@ def _show_next(overview: Overview, machine: Machine) -> None:
         say(f"  holdfast resume {how} {path}   {too}{does}")
 
 
-def _print_table(lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
+def print_table(lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
     """`lines` are the header, and the rows with these `styles`."""
     for line, style in zip(aligned(lines, _terminal_width()), ["bold", *styles], strict=True):
         say(line, style)

@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.experiment.callbacks import callback_states
+from holdfast.experiment.folder.nodes_file import NodeBeat, encode, parse
 from holdfast.experiment.trackers.delivery import decode_accounts
 from holdfast.experiment.user_objects.stored_objects import stored
 from holdfast.experiment.user_objects.tuner_file import TunerFile
@@ -175,6 +176,11 @@ FORMS = {
         in_file(index_of, INDEX_NAME),
         pack=checked,
         unpack=lambda data: json.loads(data[9:]),
+    ),
+    "nodes.json": Form(
+        encode([NodeBeat(node="a", at=1.5, disk_free_bytes=7)]),
+        lambda data, folder: parse(data),
+        ValueError,
     ),
     "callbacks.msgpack": Form(
         states_bytes(), in_file(callback_states.read), ValueError, states_packed, unpacked
