@@ -28,6 +28,7 @@ from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.events import Begun
 from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.files.tree import CLAIMS
 from holdfast.syncer.journal.journal import Journal
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.uploader.process import main as keep
@@ -91,8 +92,10 @@ def open_uploads(
     transport: NodeTransport | None = None,
 ) -> Uploads:
     """Start the uploader. Returns the controller's side of it; `transport` reaches the nodes."""
-    settings = _uploader_settings(plan)
-    if transport is not None and settings.storage is None:
+    settings = replace(_uploader_settings(plan), on_nodes=transport is not None)
+    # Once nodes have written to this folder, each run claims it: one of them may come back late.
+    is_shared = transport is not None or (plan.layout.root / CLAIMS).is_dir()
+    if is_shared and settings.storage is None:
         settings = replace(settings, shared=plan.location)
     claimed: Claim | None = None
 

@@ -5,8 +5,18 @@ from __future__ import annotations
 import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.bucket import Bucket
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def bucket(moto: S3Server, bench: Bench, proxy: Proxy) -> Bucket:
+    made = Bucket(moto, bench.folder.name, proxy)
+    bench.use(made, machine="first")
+    return made
 
 
 def test_checkpoints_of_nodes_are_in_storage_at_the_end(bench: Bench) -> None:
@@ -15,3 +25,54 @@ def test_checkpoints_of_nodes_are_in_storage_at_the_end(bench: Bench) -> None:
     assert epochs_of(script) == [4, 4]
     assert [found["checkpoint"] for found in results(script)] == [4, 4]
     assert bench.problems(tensorboard=True) == []
+
+
+@pytest.mark.server
+def test_a_bucket_holds_the_same_tree_as_without_nodes(bench: Bench, bucket: Bucket) -> None:
+    script = bench.start(num_to_keep=2, artifacts=True, sync_artifacts=True, prints=True)
+    script.succeeds()
+    copy = bucket.download(bench.folder / "bucket")
+    trial = next(copy.glob("train_*_00000_*"))
+    inside = {path.name for path in trial.iterdir()}
+    assert {"result.json", "progress.csv", "params.json", "stdout", "stderr"} <= inside
+    assert {"checkpoint_000002", "checkpoint_000003", "artifact.txt"} <= inside
+    assert "checkpoint_000000" not in inside
+    assert "epoch 4 of attempt 1" in (trial / "stdout").read_text()
+    assert not bucket.named(".epochs/seen-")
+    assert bench.problems(copy, tensorboard=True) == []
+
+
+@pytest.mark.server
+def test_a_trial_of_a_lost_node_resumes_from_its_checkpoint_in_storage(
+    bench: Bench, bucket: Bucket
+) -> None:
+    options = {"max_failures": 1, "prints": True, "artifacts": True, "sync_artifacts": True}
+    script, gate = bench.held_in(3, **options)
+    bucket.wait_for_committed(4)
+    agent, _ = script.processes("agent")
+    agent.kill()
+    script.said("is lost")
+    gate.open()
+    script.succeeds()
+    assert epochs_of(script) == [4, 4]
+    again = [note["iteration"] for note in bench.notes() if note["attempt"] == 2]
+    assert min(again) == 3
+    copy = bucket.download(bench.folder / "bucket")
+    assert bench.problems(copy, tensorboard=True) == []
+
+
+@pytest.mark.server
+def test_a_killed_run_on_nodes_is_restored_on_another_machine(
+    bench: Bench, bucket: Bucket
+) -> None:
+    script, gate = bench.held_in(3, prints=True)
+    bucket.wait_for_committed(4)
+    script.dies()
+    gate.open()
+    bench.use(bucket, machine="second")
+    again = bench.restore().succeeds()
+    assert epochs_of(again) == [4, 4]
+    ran = [note["iteration"] for note in bench.notes() if note["what"] == "ran"]
+    assert sorted(ran) == [1, 1, 2, 2, 3, 3, 3, 3, 4, 4]
+    copy = bucket.download(bench.folder / "bucket")
+    assert bench.problems(copy, tensorboard=True) == []
