@@ -90,8 +90,12 @@ class SeatedEngine(ABC):
         self._is_closing = True
         if self._timer is not None:
             self._timer.cancel()
-        for process in list(self._running.values()):
-            process.end("the run ended", grace_s)
+        for name, process in list(self._running.items()):
+            if process.is_elsewhere and self._seats[name].is_leaving:
+                # A lost node's ssh may not know of the loss. Its agent ends without it.
+                process.kill("was given back")
+            else:
+                process.end("the run ended", grace_s)
         if await self._have_ended(grace_s * (1 - _FOR_KILLS)):
             return ""
         late = [name for name, process in self._running.items() if process.is_elsewhere]

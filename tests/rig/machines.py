@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
@@ -41,6 +41,7 @@ PermitUserEnvironment no
 UseDNS no
 MaxStartups 100
 SetEnv HOME=/tmp TMPDIR=/tmp
+AcceptEnv HOLDFAST_TEST_* PYTHONPATH
 """
 SSH_CONFIG = """\
 Host {name}
@@ -57,6 +58,7 @@ Host *
   GlobalKnownHostsFile none
   StrictHostKeyChecking yes
   KexAlgorithms curve25519-sha256
+  SendEnv HOLDFAST_TEST_* PYTHONPATH
 """
 
 
@@ -77,7 +79,9 @@ def missing() -> str:
 class Machine:
     """One machine. `disk` is its `/tmp`, as this machine sees it."""
 
-    def __init__(self, name: str, net: str, link: str, address: str, home: Path) -> None:
+    def __init__(
+        self, name: str, net: str, link: str, address: str, home: Path, shared: Sequence[Path]
+    ) -> None:
         self.name = name
         self.address = address
         self.disk = home / f"disk-{name}"
@@ -85,12 +89,7 @@ class Machine:
         self._net = net
         self._link = link
         self._sshd: subprocess.Popen[str] | None = None
-        self._shared: list[Path] = []
-
-    def share(self, folder: Path) -> None:
-        """From the next boot on, the machine sees this folder of this machine under the same
-        path."""
-        self._shared.append(folder)
+        self._shared = shared
 
     def boot(self) -> None:
         """Start it, with its network, and wait until its sshd listens."""
@@ -187,7 +186,7 @@ class Machine:
 class Machines:
     """`count` machines that are running. `address` is this machine's, as they see it."""
 
-    def __init__(self, count: int, home: Path) -> None:
+    def __init__(self, count: int, home: Path, shared: Sequence[Path] = ()) -> None:
         self._home = home
         self._keys = home / "keys"
         self._bridge = _free_name()
@@ -200,6 +199,7 @@ class Machines:
                 f"{self._bridge}v{number}",
                 f"{subnet}.{10 + number}",
                 home,
+                shared,
             )
             for number in range(1, count + 1)
         ]
@@ -265,10 +265,11 @@ class Machines:
 
 
 @contextmanager
-def machines(count: int, home: Path) -> Iterator[Machines]:
-    """Machines whose disks and keys are in the folder `home`. Removes everything at the end."""
+def machines(count: int, home: Path, shared: Sequence[Path] = ()) -> Iterator[Machines]:
+    """Machines whose disks and keys are in the folder `home`, and which see the folders `shared`
+    under the same paths. Removes everything at the end."""
     _remove_stale()
-    made = Machines(count, home)
+    made = Machines(count, home, shared)
     try:
         made.up()
         yield made

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -54,6 +55,8 @@ class SSHRig:
 @pytest.fixture
 def rig(three_machines: Machines) -> Iterator[SSHRig]:
     yield SSHRig(three_machines)
+    for machine in three_machines.all:
+        machine.heal()
     for machine in three_machines.all:
         machine.wait_until_idle()
     left = [child for child in psutil.Process().children() if child.name() == "ssh"]
@@ -184,11 +187,7 @@ async def test_hosts_that_refuse_are_an_error_at_once(
 async def test_hosts_that_do_not_answer_are_an_error_after_the_deadline(rig: SSHRig) -> None:
     for node in rig.machines.all:
         node.drop()
-    try:
-        text = await refusal(rig, rig.engine(answer_s=4.0, hosts=rig.machines.names))
-    finally:
-        for node in rig.machines.all:
-            node.heal()
+    text = await refusal(rig, rig.engine(answer_s=4.0, hosts=rig.machines.names))
     assert [f"node{n}" in text for n in (1, 2, 3)] == [True] * 3
     assert "Connection timed out" in text
 
@@ -280,6 +279,24 @@ async def test_a_host_may_have_another_python(rig: SSHRig) -> None:
         engine.want("ssh", 1)
         (link,) = await host.agents(1)
         assert link.facts["version"] != list(sys.version_info[:2])
+
+
+@pytest.mark.process
+@pytest.mark.server
+async def test_a_lost_host_that_was_given_back_delays_no_end(rig: SSHRig) -> None:
+    node = rig.machines[0]
+    engine = rig.engine(hosts=["node1"])
+    async with running(rig, engine) as host:
+        engine.want("ssh", 1)
+        (link,) = await host.agents(1)
+        node.drop()
+        link.close()
+        engine.want("ssh", 0)
+        engine.give_back(link.facts["ticket"])
+        began = time.monotonic()
+        assert await engine.close(PATIENCE_S) == ""
+        assert time.monotonic() - began < PATIENCE_S / 2
+    os.kill(link.facts["pid"], signal.SIGKILL)
 
 
 @pytest.mark.process

@@ -1,0 +1,83 @@
+"""The same script on machines that ssh reaches: nothing in it names them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.rig import ROOT
+from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.machines import Machine, Machines, machines, missing
+
+pytestmark = [pytest.mark.process, pytest.mark.server]
+
+
+@pytest.fixture
+def nodes(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Two machines with one CPU each, which share the folder of the bench and nothing else. None
+    has a process at the end."""
+    if why := missing():
+        pytest.skip(why)
+    with machines(2, tmp_path_factory.mktemp("machines"), [bench.folder]) as made:
+        python = f"env PYTHONPATH={ROOT} {sys.executable}"
+        query = {"cpus_per_node": 1, "python": python, "ssh": " ".join(made.ssh)}
+        bench.environ["HOLDFAST_CLUSTER"] = f"ssh://node1,node2?{urlencode(query)}"
+        yield made
+
+
+def is_idle(nodes: Machines) -> bool:
+    for machine in nodes.all:
+        machine.wait_until_idle()
+    return True
+
+
+def test_a_script_that_is_not_edited_runs_its_trials_on_machines(
+    bench: Bench, nodes: Machines
+) -> None:
+    script, gate = bench.held_in(2, checkpoint_every=9, prints=True)
+    workers = {process.pid for process in script.processes("worker")}
+    assert [len(workers.intersection(machine.pids())) for machine in nodes.all] == [1, 1]
+    gate.open()
+    script.succeeds()
+    assert is_idle(nodes)
+    assert epochs_of(script) == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+
+
+def test_nothing_is_left_on_machines_when_the_script_is_killed(
+    bench: Bench, nodes: Machines
+) -> None:
+    script, _ = bench.held_in(2, checkpoint_every=9)
+    script.kill()
+    assert script.left() == []
+    assert is_idle(nodes)
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        pytest.param(Machine.kill_all, id="killed"),
+        pytest.param(Machine.drop, id="cut off"),
+        pytest.param(Machine.power_off, id="off", marks=pytest.mark.nightly),
+        pytest.param(Machine.unplug, id="unplugged", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_trial_whose_machine_is_lost_runs_again_on_another(
+    bench: Bench, nodes: Machines, cut: Callable[[Machine], None]
+) -> None:
+    script, gate = bench.held_in(3, checkpoint_every=9, max_failures=1)
+    lost = nodes[0]
+    workers = {process.pid for process in script.processes("worker")}.intersection(lost.pids())
+    assert len(workers) == 1
+    cut(lost)
+    assert "node1" in script.said("is lost")
+    # The agent there has no word from here, and ends its worker before the trial begins anew.
+    assert not workers.intersection(lost.pids())
+    gate.open()
+    script.succeeds()
+    assert epochs_of(script) == [4, 4]
+    assert [found["error"] for found in results(script)] == [None, None]
+    assert bench.problems(tensorboard=True) == []
