@@ -27,6 +27,7 @@ from holdfast.experiment.control.services import (
     open_uploads,
     tracker_processes_of,
 )
+from holdfast.experiment.control.shared_files import PackedFolder, shared_files
 from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.retry_messages import Retries, Retry
 from holdfast.experiment.progress.summarizer import Summarizer
@@ -34,16 +35,19 @@ from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.wording import retry_text
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.user_objects.pickling import dumps
-from holdfast.experiment.worker.objects import check_exist, collecting_references
+from holdfast.experiment.worker.objects import ObjectRef, check_exist, collecting_references
 from holdfast.forked import end_child
+from holdfast.runtime.fleet.delivery import SharedFile
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
+from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.journal.journal import Journal
+from holdfast.trial.errors import TuneError
 
 ENTRY = "holdfast.experiment.worker.host:HOST"
 _MOST_LINES = 10_000
@@ -64,6 +68,9 @@ class Run:
         self._retries = Retries()
         self._phase = "starting a process that imports your code"
         self._nodes = RunNodes(self._show_wait, self.tell)
+        # The objects of `put` that trials get.
+        self._references: tuple[ObjectRef, ...] = ()
+        self._packed = PackedFolder()
         self.outcome: Finish | None = None
         self.fault: BaseException | None = None
         self.unsaved: list[str] = []
@@ -192,6 +199,7 @@ class Run:
             job = dumps(plan.job, "the trainable") if plan.job.capture else b""
         if plan.runs_trials:
             check_exist(plan.references_used(references), plan.job.param_space)
+            self._references = tuple(dict.fromkeys(plan.references_used(references)))
         async with RunTasks() as tasks:
             working = self._start_parts(tasks)
             watch = StoppedWatch(plan.settings.stopped_deadline_s, working.processes, self.tell)
@@ -205,6 +213,7 @@ class Run:
                 self.fault = KeyboardInterrupt()
             finally:
                 self.unsaved = await self._end(Ending(plan, working, self.tell, self._show_phase))
+                self._packed.remove()
         # A fault may also occur at the end, for example if another incarnation owns the
         # experiment.
         if tasks.fault is not None and self.fault is None:
@@ -278,9 +287,20 @@ class Run:
         controller.uploads = uploads
         await tasks.until(uploads.opened)
         if fleet is not None:
+            self._phase = "packing what the nodes need"
             service = keeper_settings(plan, uploads.opened.result())
-            fleet.shared = replace(fleet.shared, service=service)
+            files = await threads.call(self._pack)
+            fleet.shared = replace(fleet.shared, service=service, files=files)
         self._phase = phase
+
+    def _pack(self) -> list[SharedFile]:
+        """Pack the files for the nodes. Runs in a thread, which looks whether it should end."""
+
+        def look() -> None:
+            if self._is_cut_short:
+                raise TuneError("the run was interrupted")
+
+        return shared_files(self.plan, self._references, self._packed, look, self.tell)
 
     async def _end(self, ending: Ending) -> list[str]:
         """End everything in order, or by SIGKILL if that is interrupted or fails. Returns the

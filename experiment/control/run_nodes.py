@@ -19,6 +19,7 @@ from holdfast.runtime.fleet.settings import FleetSettings, Shared
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft
+from holdfast.syncer.files import threads
 
 _STORAGE_VARIABLES = ("AWS_", "AZURE_STORAGE_", "GOOGLE_APPLICATION_CREDENTIALS")
 
@@ -138,6 +139,7 @@ def open_fleet(plan: RunPlan, engine: Engine, nodes: RunNodes, tasks: TaskScope)
             stopped_deadline_s=plan.settings.stopped_deadline_s,
         ),
         taken=plan.machine.cluster.past,
+        in_thread=threads.call,
     )
 
 

@@ -14,6 +14,7 @@ from holdfast.runtime.fleet.calling import call, read_invitation
 from holdfast.runtime.fleet.facts import HostFacts, detect_total, gpu_names_of, own_address
 from holdfast.runtime.fleet.scratch import scratch_folder
 from holdfast.runtime.fleet.service import MakeService
+from holdfast.syncer.files import threads
 
 # Where an agent makes its scratch folder; the folder for temporary files without it.
 SCRATCH_ROOT = "HOLDFAST_NODE_SCRATCH"
@@ -37,4 +38,6 @@ def _serve(place: str, make_service: MakeService | None) -> str:
     with scratch_folder(os.environ.get(SCRATCH_ROOT, "")) as folder:
         called = call(invited, own_address())
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(run_agent(invited, called, folder, facts, make_service))
+            return runner.run(
+                run_agent(invited, called, folder, facts, make_service, threads.call)
+            )

@@ -92,16 +92,6 @@ def own_modules(modules: Mapping[str, ModuleType]) -> dict[str, Path]:
     return found
 
 
-def unpack(archive: Path, target: Path) -> None:
-    """Unpack into the folder `target`, which must not exist. Raises OSError."""
-    target.mkdir(mode=0o700)
-    try:
-        with tarfile.open(archive, "r:gz") as packed:
-            packed.extractall(target, filter="data")
-    except tarfile.TarError as error:
-        raise OSError(f"{archive} cannot be unpacked: {error}") from error
-
-
 def _pack(
     sources: Mapping[str, Path],
     archive: Path,

@@ -20,6 +20,8 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
 from holdfast.forked import close_in_children
 from holdfast.runtime import mapped, object_folder
+from holdfast.runtime.fleet.delivery import OBJECTS
+from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.syncer.files.boot import boot_id
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import TuneError
@@ -175,11 +177,18 @@ def get(object_refs: ObjectRef | list[ObjectRef], *, timeout: float | None = Non
             f"get() takes a reference of put(), or a list of them, not {object_refs!r:.100}"
         )
     try:
-        return mapped.read(object_refs.path)
+        return mapped.read(_path_here(object_refs))
     except FileNotFoundError as error:
         raise ObjectLost(_why_lost(object_refs)) from error
     except (OSError, mapped.BadObject) as error:
         raise ObjectLost(f"{object_refs!r} cannot be read: {error}. {_ADVICE}") from error
+
+
+def _path_here(ref: ObjectRef) -> str:
+    """Where the object is on this machine: a node of a cluster has got a copy."""
+    if (folder := os.environ.get(NODE_DIR)) and not os.path.exists(ref.path):
+        return os.path.join(folder, OBJECTS, ref.id)
+    return ref.path
 
 
 def free_all() -> None:

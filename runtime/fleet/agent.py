@@ -18,6 +18,7 @@ from typing import Any
 from holdfast.runtime.errors import LaunchFailed, RuntimeFault, WireError
 from holdfast.runtime.fleet.admission import python_version
 from holdfast.runtime.fleet.calling import StdioCall, TlsCall
+from holdfast.runtime.fleet.delivery import Delivered, InThread, at_once
 from holdfast.runtime.fleet.facts import HostFacts, boot_id, disk_free_bytes, memory_bytes
 from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.relay import Relay
@@ -37,6 +38,7 @@ LEAVES_IN_S = "HOLDFAST_LEAVES_IN_S"
 _LEAVES_IN_S = 30.0
 # Until the controller has said how often.
 _WELCOME_S = 60.0
+_UNPACKED_S = 600.0
 _KILLED_S = 0.7
 _LAST_S = 1.0
 
@@ -47,11 +49,12 @@ async def run_agent(
     folder: str,
     facts: HostFacts,
     make_service: MakeService | None = None,
+    in_thread: InThread = at_once,
 ) -> str:
     """Serve the controller until the connection ends. Returns why; "" if the controller ordered
     the end."""
     async with RunTasks() as tasks:
-        agent = Agent(called.link(), folder, tasks)
+        agent = Agent(called.link(), folder, tasks, in_thread)
         agent.service = make_service and make_service(tasks, folder, agent.answer)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -67,12 +70,14 @@ async def run_agent(
 class Agent:
     """One agent. Its workers are those of a `LocalLauncher`."""
 
-    def __init__(self, link: Link, folder: str, tasks: RunTasks) -> None:
+    def __init__(self, link: Link, folder: str, tasks: RunTasks, in_thread: InThread) -> None:
         self.service: NodeService | None = None
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._link = link
         self._folder = folder
         self._tasks = tasks
+        self._delivered = Delivered(folder)
+        self._in_thread = in_thread
         self._launcher: LocalLauncher | None = None
         self._workers: dict[str, WorkerHandle] = {}
         self._is_leaving = self._is_ending = False
@@ -111,6 +116,7 @@ class Agent:
 
     async def end_now(self) -> None:
         """Kill what is left, and wait a moment for it."""
+        self._delivered.close()
         self._link.close()
         if self.service is not None:
             self.service.kill()
@@ -155,6 +161,8 @@ class Agent:
                     self._watching.cancel()
                 self._tasks.start(end_if_silent(self._link, lease_s, forgives=False))
                 self._tasks.start(self._beat(beat_s))
+            case ["file" | "part" | "whole", *_] if self._launcher is None:
+                self._take_file(message)
             case ["load", dict(table)] if self._launcher is None:
                 self._tasks.start(self._open(table))
             case ["end", float(grace_s)]:
@@ -165,6 +173,14 @@ class Agent:
                 self._finish(f"the controller refused this node: {text}")
             case _:
                 raise WireError(f"not an order to an agent: {message[0]!r:.80}")
+
+    def _take_file(self, message: Message) -> None:
+        """Raises WireError."""
+        try:
+            self._delivered.take(message)
+        except OSError as error:
+            self._link.send(["unloadable", type(error).__name__, f"its files: {error}", ""])
+            raise WireError(str(error)) from error
 
     def _launch(self, name: str) -> None:
         assert self._launcher is not None
@@ -177,11 +193,18 @@ class Agent:
             await asyncio.sleep(beat_s)
 
     async def _open(self, table: Mapping[str, Any]) -> None:
+        try:
+            async with asyncio.timeout(_UNPACKED_S):
+                await self._in_thread(self._delivered.unpack)
+        except OSError as error:  # also if it takes too long
+            self._link.send(["unloadable", type(error).__name__, f"its files: {error}", ""])
+            return
         _import_from(table["import_folders"])
+        self._delivered.import_from()
         launcher = self._launcher = LocalLauncher(
             tasks=self._tasks,
             environ={**os.environ, **table["env_vars"], NODE_DIR: self._folder},
-            directory=table["directory"],
+            directory=self._delivered.directory or table["directory"],
             learns=table["learns"],
             workers_move=table["workers_move"],
         )

@@ -14,6 +14,7 @@ from holdfast.runtime.errors import LaunchFailed
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
+from holdfast.runtime.fleet.delivery import InThread, at_once, deliver
 from holdfast.runtime.fleet.host import FleetHost, NodeFacts
 from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.node import Node
@@ -40,8 +41,10 @@ class Fleet:
         settings: FleetSettings | None = None,
         shared: Shared | None = None,
         taken: Iterable[str] = (),
+        in_thread: InThread = at_once,
     ) -> None:
-        """`taken` are names that no node gets, such as those of an earlier run's nodes."""
+        """`taken` are names that no node gets, such as those of an earlier run's nodes.
+        `in_thread` reads the files for nodes."""
         self._engine = engine
         self._host = host
         self._tasks = tasks
@@ -49,6 +52,7 @@ class Fleet:
         # May be replaced before `open`.
         self.shared = shared or Shared()
         self._taken = set(taken)
+        self._in_thread = in_thread
         self._loop = asyncio.get_running_loop()
         self._admission = Admission(
             self._settings, tasks, admitted=self._admit, refused=self._refuse, tell=host.tell
@@ -194,9 +198,21 @@ class Fleet:
         settings = self._settings
         beats = {"beat_s": float(settings.beat_s), "lease_s": float(settings.lease_s)}
         node.send(["welcome", name, beats])
-        node.send(self._load)
+        if self.shared.files:
+            self._tasks.start(self._equip(node))
+        else:
+            node.send(self._load)
         patience_s = settings.lease_s + settings.margin_s
         self._tasks.start(end_if_silent(link, patience_s, forgives=True))
+
+    async def _equip(self, node: Node) -> None:
+        """Send the files that the node needs, and then let it load."""
+        try:
+            await deliver(self.shared.files, node.link, self._in_thread)
+        except OSError as error:
+            node.link.fail(f"the files for it cannot be read here: {error}")
+        else:
+            node.send(self._load)
 
     def _facts(self, name: str, ticket: Ticket, hello: Hello) -> NodeFacts:
         """Resources that the engine has promised replace those that the agent has found."""

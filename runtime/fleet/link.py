@@ -15,6 +15,7 @@ from typing import Protocol
 
 from holdfast.forked import close_in_children
 from holdfast.runtime.errors import WireError
+from holdfast.runtime.process_exits import happens
 from holdfast.runtime.transport import CHUNK_BYTES, readable
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Decoder, Message, encode
 
@@ -22,6 +23,9 @@ from holdfast.runtime.wire import LARGEST_FROM_WORKER, Decoder, Message, encode
 LARGEST = LARGEST_FROM_WORKER + (1 << 12)
 # An agent that does not read is lost anyway, by its beats. Until then it must not fill the memory.
 MOST_UNSENT = 1 << 32
+# So much may wait before further parts of a file are read.
+_MUCH_UNSENT = 1 << 20
+_LOOK_S = 60.0
 
 
 class Codec(Protocol):
@@ -63,6 +67,7 @@ class Link:
         self._on_closed: Callable[[str], None] = _ignore
         self._unsent = bytearray()
         self._is_flushing = self._is_blocked = self._is_finishing = False
+        self._has_room = asyncio.Event()
         self.is_open = True
         self.heard_s = self._loop.time()
 
@@ -94,6 +99,17 @@ class Link:
         if self.is_open and not self._is_finishing:
             self.codec.send(encode(message))
             self._flush_soon()
+
+    async def room(self) -> bool:
+        """Wait until little waits to be sent. Returns False once the connection has ended.
+
+        How long that may take is the business of whoever watches the other end's beats.
+        """
+        self.flush()
+        while self.is_open and len(self._unsent) > _MUCH_UNSENT:
+            self._has_room.clear()
+            await happens(self._has_room, _LOOK_S)
+        return self.is_open
 
     def drain(self) -> None:
         """Handle messages that have already arrived, without waiting for the loop."""
@@ -128,6 +144,7 @@ class Link:
             self._close()
 
     def _close(self) -> None:
+        self._has_room.set()
         for fd in {self._reads, self._writes} - {-1}:
             os.close(fd)
 
@@ -153,6 +170,8 @@ class Link:
                 with memoryview(self._unsent) as data, data[: 1 << 20] as part:
                     sent = os.write(self._writes, part)
                 del self._unsent[:sent]
+                if len(self._unsent) <= _MUCH_UNSENT:
+                    self._has_room.set()
         except BlockingIOError:
             self._set_blocked(True)
             return

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 from holdfast.dataclass import dataclass
+from holdfast.runtime.fleet.delivery import SharedFile
 
 PROTOCOL = 1
 # In the environment of workers: the scratch folder of their agent.
@@ -45,13 +46,15 @@ class FleetSettings:
 class Shared:
     """What every agent loads before it starts workers, in addition to entry and payload.
 
-    `env_vars` are set in the workers. Workers import from `import_folders` too, if the node has
+    `env_vars` are set in the workers. `files` are sent first; if one is a directory, it takes the
+    place of `directory`. Workers import from `import_folders` too, if the node has
     them, and start in `directory`, if it is given. `learns` and `workers_move` are those of
     `LocalLauncher`. A process that is stopped is continued after `stopped_deadline_s`. `service`
     is opaque: it goes to the agent's `NodeService`, if the agent has one.
     """
 
     env_vars: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[SharedFile] = ()
     import_folders: Sequence[str] = ()
     directory: str | None = None
     learns: bool = True

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules, unpack
+from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules
+from holdfast.runtime.fleet import delivery
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -22,6 +23,10 @@ def folder(tmp_path: Path) -> Path:
     (made / "train.py").write_text("print(1)\n")
     (made / "data" / "rows.csv").write_text("1,2\n")
     return made
+
+
+def unpack(archive: Path, target: Path) -> None:
+    delivery.unpack(str(archive), str(target))
 
 
 def files_of(root: Path) -> list[str]:
