@@ -14,12 +14,12 @@ from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.experiment.worker.train_loop import TrainLoop
-from holdfast.runtime.engines.engine import Engine
 from holdfast.runtime.launcher import Launcher
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
@@ -58,7 +58,7 @@ class RunPlan:
     tracker_jobs: Sequence[TrackerJob] = ()
     callback_setup: Mapping[str, Any] | None = None
     launcher: Launcher | None = None
-    engine: Engine | None = None
+    engine: PlannedEngine | None = None
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)
 
     @property

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.nodes.cluster_config import Local
+from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.worker.host import node_ip
 from holdfast.experiment.worker.train_loop import LOOPBACK
-from holdfast.runtime.engines.engine import Engine
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.host import NodeFacts
@@ -123,10 +123,10 @@ def _leave(listener: NodeListener, name: str, cause: str) -> None:
     listener.on_node_lost(name, cause)
 
 
-def open_fleet(plan: RunPlan, engine: Engine, nodes: RunNodes, tasks: TaskScope) -> Fleet:
+def open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: TaskScope) -> Fleet:
     """The launcher of a run on a cluster. No node has the name of an earlier one."""
-    return Fleet(
-        engine,
+    fleet = Fleet(
+        engine.make(tasks),
         nodes,
         tasks=tasks,
         settings=FleetSettings(address=_address(plan), grace_s=plan.settings.stop_grace_s),
@@ -141,6 +141,18 @@ def open_fleet(plan: RunPlan, engine: Engine, nodes: RunNodes, tasks: TaskScope)
         taken=plan.machine.cluster.past,
         in_thread=threads.call,
     )
+    _want(fleet, engine)
+    return fleet
+
+
+def _want(fleet: Fleet, engine: PlannedEngine) -> None:
+    """Order the nodes that the run begins with."""
+    left = engine.most
+    for kind in engine.offer.kinds:
+        most = engine.most_of(kind)
+        count = left if most is None else min(left, most)
+        fleet.want(count, kind.name)
+        left -= count
 
 
 def _address(plan: RunPlan) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import assert_never
 
+from holdfast.dataclass import dataclass
 from holdfast.experiment.nodes.cluster_config import (
     SSH,
     Cluster,
@@ -13,15 +15,42 @@ from holdfast.experiment.nodes.cluster_config import (
     Local,
     Ray,
     Slurm,
+    span_of,
     words_of,
 )
-from holdfast.runtime.engines.engine import Engine
+from holdfast.runtime.engines.engine import Engine, EngineFailed, NodeKind, Offer
+from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.errors import InvalidConfig
+
+# More nodes than any cluster has: those of one that runs already are all used.
+_ALL = 10_000
+_SLURM_FOLDER = "~/.holdfast/slurm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedEngine:
+    """An engine that is not open yet, and what it offers. `least` and `most` are the numbers of
+    nodes that the user wants."""
+
+    offer: Offer
+    least: int
+    most: int
+    make: Callable[[TaskScope], Engine]
+
+    def most_of(self, kind: NodeKind) -> int | None:
+        """How many nodes of this kind there can be; None if no limit is known."""
+        if kind.most is None:
+            return None if self.most == _ALL else self.most
+        return min(kind.most, self.most)
 
 
 def engine_of(
-    cluster: Cluster, *, machine: Mapping[str, float], gpu_names: Sequence[str]
-) -> Engine:
+    cluster: Cluster,
+    *,
+    machine: Mapping[str, float],
+    gpu_names: Sequence[str],
+    environ: Mapping[str, str],
+) -> PlannedEngine:
     """The engine that supplies the nodes of `cluster`.
 
     `machine` are the resources of this machine, which agents on it share. Raises InvalidConfig,
@@ -29,13 +58,22 @@ def engine_of(
     """
     match cluster:
         case Local():
-            return _local(cluster, machine, gpu_names)
+            return _made(_local(cluster, machine, gpu_names), cluster.agents)
         case SSH():
-            return _ssh(cluster)
-        case Slurm() | Dask() | Ray():
-            raise InvalidConfig(f"{type(cluster).__name__} is not available in this version")
+            return _made(_ssh(cluster), len(cluster.hosts))
+        case Slurm():
+            return _slurm(cluster, environ)
+        case Dask():
+            return _made(_dask(cluster), cluster.nodes or _ALL)
+        case Ray():
+            return _made(_ray(cluster), cluster.nodes or _ALL)
         case _:
             assert_never(cluster)
+
+
+def _made(engine: Engine, nodes: int | tuple[int, int]) -> PlannedEngine:
+    least, most = span_of(nodes)
+    return PlannedEngine(offer=engine.offer(), least=least, most=most, make=lambda _: engine)
 
 
 def _ssh(cluster: SSH) -> Engine:
@@ -61,4 +99,60 @@ def _local(cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str
         resources=resources,
         gpu_names=gpu_names,
         python=words_of(cluster.python, [sys.executable]),
+    )
+
+
+def _dask(cluster: Dask) -> Engine:
+    from holdfast.runtime.engines.dask import DaskEngine
+
+    try:
+        return DaskEngine(
+            cluster.scheduler, insecure=cluster.insecure, python=words_of(cluster.python, ())
+        )
+    except TypeError as error:
+        raise InvalidConfig(f"Dask(...): {error}") from error
+
+
+def _ray(cluster: Ray) -> Engine:
+    from holdfast.runtime.engines.ray import RayEngine
+
+    return RayEngine(
+        cluster.address,
+        resources=cluster.resources() or None,
+        insecure=cluster.insecure,
+        python=words_of(cluster.python, ()),
+    )
+
+
+def _slurm(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
+    from holdfast.runtime.engines.slurm.login import SlurmLogin
+    from holdfast.runtime.engines.slurm.terms import SlurmTerms
+
+    if cluster.nodes is None:
+        raise InvalidConfig("Slurm(...): say how many nodes: nodes=4, or nodes=(1, 4)")
+    least, most = span_of(cluster.nodes)
+    cpus = cluster.cpus_per_node
+    if cpus is not None and cpus != int(cpus):
+        raise InvalidConfig(f"Slurm(cpus_per_node={cpus!r}): Slurm has whole CPUs only")
+    try:
+        terms = SlurmTerms(
+            nodes=most,
+            python=words_of(cluster.python, [sys.executable]),
+            folder=os.path.abspath(os.path.expanduser(cluster.folder or _SLURM_FOLDER)),
+            resources=cluster.resources() if cpus is not None else None,
+            partition=cluster.partition or "",
+            account=cluster.account or "",
+            time=cluster.time or "",
+            memory=cluster.memory_per_node or "",
+            cpus=None if cpus is None else int(cpus),
+            gpus=cluster.gpus_per_node,
+            options=tuple(cluster.options),
+        )
+    except EngineFailed as error:
+        raise InvalidConfig(str(error)) from error
+    return PlannedEngine(
+        offer=terms.offer,
+        least=least,
+        most=most,
+        make=lambda tasks: SlurmLogin(terms, tasks=tasks, environ=environ),
     )

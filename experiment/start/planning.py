@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.nodes.engines import engine_of
+from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
@@ -33,7 +34,6 @@ from holdfast.experiment.user_objects.tuner_file import write as write_tuner_fil
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
-from holdfast.runtime.engines.engine import Engine
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
@@ -206,7 +206,7 @@ def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) ->
     )
 
 
-def _engine(host_resources: MachineResources) -> Engine | None:
+def _engine(host_resources: MachineResources) -> PlannedEngine | None:
     """The engine of the cluster; None if trials run on this machine. Raises InvalidConfig."""
     if host_resources.cluster is None:
         return None
@@ -214,16 +214,17 @@ def _engine(host_resources: MachineResources) -> Engine | None:
         host_resources.cluster,
         machine=host_resources.total,
         gpu_names=host_resources.gpu_names,
+        environ=os.environ,
     )
 
 
-def _offer(engine: Engine | None) -> list[NodeKind]:
+def _offer(engine: PlannedEngine | None) -> list[NodeKind]:
     """The nodes that the engine could supply, as the machine knows them."""
     if engine is None:
         return []
     return [
-        NodeKind(name=kind.name, resources=kind.resources, most=kind.most)
-        for kind in engine.offer().kinds
+        NodeKind(name=kind.name, resources=kind.resources, most=engine.most_of(kind))
+        for kind in engine.offer.kinds
     ]
 
 
