@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 from holdfast.dataclass import dataclass
@@ -284,3 +284,41 @@ def play(invitation: Invitation) -> PlayedAgent:
     """Connect to the controller over TLS, as the agent that is invited."""
     invited = decode_invitation(invitation.secret)
     return PlayedAgent(TlsCall(invited).link(), invited.ticket, invited.token)
+
+
+class Cable:
+    """A relay to a port, which can stop carrying anything without closing a connection."""
+
+    def __init__(self) -> None:
+        self.target = ("", 0)
+        self._is_cut = False
+        self._ends: list[asyncio.StreamWriter] = []
+
+    async def lay(self) -> int:
+        """Listen. Returns the port."""
+        self._server = await asyncio.start_server(self._carry, "127.0.0.1", 0)
+        port: int = self._server.sockets[0].getsockname()[1]
+        return port
+
+    def cut(self) -> None:
+        self._is_cut = True
+
+    async def remove(self) -> None:
+        self._server.close()
+        for end in self._ends:
+            end.close()
+
+    async def _carry(self, reads: asyncio.StreamReader, writes: asyncio.StreamWriter) -> None:
+        there_reads, there_writes = await asyncio.open_connection(*self.target)
+        self._ends += [writes, there_writes]
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._pump(reads, there_writes))
+            group.create_task(self._pump(there_reads, writes))
+
+    async def _pump(self, reads: asyncio.StreamReader, writes: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            while data := await reads.read(1 << 16):
+                if not self._is_cut:
+                    writes.write(data)
+        if not self._is_cut:
+            writes.close()
