@@ -211,7 +211,7 @@ class Agent:
         watch = StoppedWatch(table["stopped_deadline_s"], self._processes, self._tell)
         self._tasks.start(watch.keep_looking())
         try:
-            if self.service is not None:
+            if self.service is not None and table["service"]:
                 self.service.load(table["service"])
             notice = await launcher.open(table["entry"], table["payload"])
         except LaunchFailed as error:

@@ -50,7 +50,7 @@ class Shared:
     place of `directory`. Workers import from `import_folders` too, if the node has
     them, and start in `directory`, if it is given. `learns` and `workers_move` are those of
     `LocalLauncher`. A process that is stopped is continued after `stopped_deadline_s`. `service`
-    is opaque: it goes to the agent's `NodeService`, if the agent has one.
+    is opaque: unless it is empty, the agent's `NodeService` loads it.
     """
 
     env_vars: Mapping[str, str] = field(default_factory=dict)
