@@ -32,8 +32,8 @@ _KEPT_BYTES = 2000
 _KEPT_LINES = 10
 # An agent that exits with an error so soon was of no use, as one that was refused.
 _SOON_S = 10.0
-# The status of ssh if the connection failed.
-_SSH_FAILED = 255
+# The status of ssh if the connection failed, and of srun or a shell if the agent was killed.
+_LOST = frozenset({255, 128 + signal.SIGKILL, 128 + signal.SIGTERM})
 # Runs a command that the kernel kills with the process that started it. 1 is PR_SET_PDEATHSIG.
 _DIES_WITH_PARENT = (
     "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); "
@@ -45,7 +45,10 @@ _DIES_WITH_PARENT = (
 class Job:
     """A command that runs an agent. `where` is the place in messages. The agent must say within
     `answer_s` that it runs. `is_elsewhere`: the command only leads to the place, as ssh does. The
-    kernel then kills it with this process (Linux), and to kill it does not end the agent."""
+    kernel then kills it with this process (Linux), and to kill it does not end the agent.
+    `ends_its_agent`: the command has a second process that ends the agent when the first one is
+    killed, as srun has. It also passes on the end of its stdin, so it may outlive this process.
+    """
 
     where: str
     command: Sequence[str]
@@ -53,6 +56,7 @@ class Job:
     over_pipe: bool
     answer_s: float
     is_elsewhere: bool = False
+    ends_its_agent: bool = False
 
     @property
     def shown(self) -> str:
@@ -135,9 +139,12 @@ class AgentProcess:
                 self._timer = self._loop.call_later(within_s, self.kill, late)
 
     def kill(self, why: str) -> None:
-        """Send SIGKILL to its process group."""
+        """Send SIGKILL to its process group, without a second process that ends the agent."""
         self._ordered = why
-        process_control.kill_group(self._process.pid)
+        if self._job.ends_its_agent:
+            self._process.kill()
+        else:
+            process_control.kill_group(self._process.pid)
 
     def abandon(self) -> str:
         """Stop waiting for a process that survived SIGKILL. Returns a warning about it."""
@@ -213,7 +220,7 @@ class AgentProcess:
     def _has_worked(self, code: int) -> bool:
         if self._started_at is None:
             return False
-        was_lost = code <= 0 or code == _SSH_FAILED
+        was_lost = code <= 0 or code in _LOST
         return was_lost or self._loop.time() - self._started_at >= _SOON_S
 
     def _cause(self, code: int) -> str:
@@ -238,7 +245,7 @@ class AgentProcess:
 def _start(job: Job) -> subprocess.Popen[bytes]:
     """The process, in a session of its own: a Ctrl-C does not reach it."""
     prefix: list[str] = []
-    if job.is_elsewhere and sys.platform == "linux":
+    if job.is_elsewhere and not job.ends_its_agent and sys.platform == "linux":
         prefix = [sys.executable, "-I", "-S", "-c", _DIES_WITH_PARENT, str(os.getpid())]
     return subprocess.Popen(
         [*prefix, *job.command],

@@ -54,6 +54,20 @@ class SeatedEngine(ABC):
     def job_at(self, seat: str) -> Job:
         """The job that runs an agent at the seat of this name."""
 
+    @property
+    def tickets(self) -> list[str]:
+        """Those of the agents that run."""
+        return [seat.ticket for seat in self._seats.values() if seat.ticket]
+
+    def refuse(self, why: str) -> None:
+        """The engine can supply no nodes any more."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        for process in list(self._running.values()):
+            process.end("no agent could be started", self.times.end_s)
+        self._host.refused(why)
+
     def offer(self) -> Offer:
         return Offer(kinds=self._kinds)
 
@@ -135,7 +149,7 @@ class SeatedEngine(ABC):
         try:
             invitation = self._host.invite(seat.kind, over_pipe=job.over_pipe)
         except EngineFailed as error:
-            self._refuse(str(error))
+            self.refuse(str(error))
             return
         self._seats[seat.name] = seating.taken(seat, invitation.ticket, now)
         try:
@@ -168,16 +182,10 @@ class SeatedEngine(ABC):
             return
         if seating.are_hopeless(list(self._seats.values()), self._wanted):
             causes = [seat.cause for seat in self._seats.values() if seat.cause]
-            self._refuse("No agent could be started.\n" + "\n".join(causes))
+            self.refuse("No agent could be started.\n" + "\n".join(causes))
         else:
             self._tell_what_is_missing()
             self._plan()
-
-    def _refuse(self, why: str) -> None:
-        self._is_closing = True
-        for process in list(self._running.values()):
-            process.end("no agent could be started", self.times.end_s)
-        self._host.refused(why)
 
     def _tell_what_is_missing(self) -> None:
         """Say once which seats are tried again and again."""

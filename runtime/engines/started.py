@@ -3,7 +3,7 @@ it, and then does what `python -m MODULE ARGUMENT...` does.
 
 An engine that holds the process's stdin and stdout waits for these bytes before it writes the
 invitation. So whatever a login shell, a banner or a wrapper has printed before is no frame, and no
-program but the agent reads the invitation.
+program but the agent reads the invitation. If stdout is a file, the engine finds them there.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+from contextlib import suppress
 
 MODULE = "holdfast.runtime.engines.started"
 # What is printed. The first byte cannot be typed, and no program prints it by accident.
@@ -22,6 +23,8 @@ def main() -> None:
     # What a sitecustomize has printed would otherwise follow the sign, between frames.
     sys.stdout.flush()
     os.write(1, SIGN)
+    with suppress(OSError):  # a pipe; in a file on a network file system it could be seen late
+        os.fsync(1)
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 

@@ -69,6 +69,9 @@ async def refusal(rig: EngineRig, engine: Engine, count: int = 2) -> str:
 class EngineContract:
     """Each test of this class runs for each engine."""
 
+    # Says nothing, and ends with its stdin.
+    silent: Sequence[str] = ("sh", "-c", "exec cat >&2")
+
     async def test_it_supplies_the_nodes_that_are_wanted(self, rig: EngineRig) -> None:
         engine = rig.engine()
         async with running(rig, engine) as host:
@@ -158,7 +161,7 @@ class EngineContract:
         self, rig: EngineRig
     ) -> None:
         began = time.monotonic()
-        engine = rig.engine(python=["sh", "-c", "exec cat >&2"], answer_s=1.0)
+        engine = rig.engine(python=self.silent, answer_s=1.0)
         text = await refusal(rig, engine)
         assert time.monotonic() - began >= 1.0
         assert "within 1 s" in text

@@ -2,16 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from types import FunctionType
+from typing import Any, TypeVar
 
 import pytest
+
+C = TypeVar("C")
 
 
 def rest_nightly(count: int, series: Iterable[Any]) -> list[Any]:
     """Arguments for `parametrize`: all but the first `count` run only in the nightly tier."""
     values = list(series)
     return [*values[:count], *(_nightly(value) for value in values[count:])]
+
+
+def mostly_nightly(*kept: str) -> Callable[[type[C]], type[C]]:
+    """For a class that inherits a contract: all its tests but those run only in the nightly
+    tier."""
+
+    def marked(tests: type[C]) -> type[C]:
+        for name in dir(tests):
+            test = getattr(tests, name)
+            if name.startswith("test_") and name not in kept:
+                copy = FunctionType(
+                    test.__code__, test.__globals__, name, test.__defaults__, test.__closure__
+                )
+                copy.__dict__.update(test.__dict__)
+                setattr(tests, name, pytest.mark.nightly(copy))
+        return tests
+
+    return marked
 
 
 def _nightly(value: Any) -> Any:

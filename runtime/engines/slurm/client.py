@@ -10,6 +10,7 @@ import tarfile
 from collections.abc import Iterable, Mapping, Sequence
 
 from holdfast.dataclass import dataclass
+from holdfast.runtime.engines import started
 from holdfast.runtime.engines.command import Answer, Commands, last_lines
 from holdfast.runtime.engines.engine import EngineFailed, Invitation
 from holdfast.runtime.engines.slurm import commands, jobs, parsing
@@ -118,7 +119,13 @@ class SlurmClient:
         if not job.is_pending:
             file = commands.output_file(self.folder, job.name, job.number)
             printed = (await self._commands.run(commands.tail(file), deadline_s=within_s)).out
-        return jobs.end_of(job, exit_told, last_lines(printed))
+        return jobs.end_of(job, exit_told, last_lines(printed.replace(started.SIGN.decode(), "")))
+
+    async def has_answered(self, job: Job) -> bool:
+        """Whether its agent has begun; true if the folder does not answer."""
+        file = commands.output_file(self.folder, job.name, job.number)
+        answer = await self._run(commands.find_sign(file))
+        return answer.is_late or not answer.fault
 
     def kill(self) -> None:
         """Kill the commands."""

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os.path
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+from holdfast.runtime.engines import started
 from holdfast.runtime.engines.slurm.parsing import FIELDS, seconds_in
 from holdfast.runtime.engines.slurm.terms import SlurmTerms
 
@@ -16,8 +17,13 @@ from holdfast.runtime.engines.slurm.terms import SlurmTerms
 # a job with a shorter limit gets none.
 _SIGNAL_S = 30
 _SHORTEST_WITH_SIGNAL_S = 120
+# The name of each srun's step.
+STEP = "holdfast"
 # For `scancel`: end at once, also the script itself.
 KILL = ("--signal=KILL", "--full")
+# What srun needs to find the allocation. It would take others for options, some of which change
+# what it prints.
+_OF_ALLOCATION = frozenset({"SLURM_CONF", "SLURM_JOB_ID", "SLURM_CLUSTER_NAME"})
 # Variables with which users change what the commands print or wait for.
 _CHANGING = ("SQUEUE_", "SCANCEL_", "SBATCH_WAIT", "SBATCH_DEBUG", "SLURM_DEBUG")
 
@@ -26,6 +32,27 @@ def environ_of(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of the commands: their answers are to be in English, and in full."""
     kept = {name: value for name, value in environ.items() if not name.startswith(_CHANGING)}
     return {**kept, "LC_ALL": "C"}
+
+
+def environ_of_step(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an srun and its agent."""
+    return {
+        name: value
+        for name, value in environ.items()
+        if name in _OF_ALLOCATION or not name.startswith(("SLURM_", "SRUN_"))
+    }
+
+
+def srun(job: str, node: str, python: Sequence[str], module: str) -> list[str]:
+    """Runs an agent on a node of the allocation `job`, with all that the job has there. The end of
+    one agent ends no other, and not the job."""
+    return [
+        "srun", f"--jobid={job}", "--nodes=1", "--ntasks=1", f"--nodelist={node}", "--overlap",
+        "--no-kill", "--kill-on-bad-exit=0", "--wait=0", "--mem=0", "--cpu-bind=none",
+        # Otherwise what the agent writes would wait for the end of a line.
+        "--unbuffered", "--export=ALL", f"--job-name={STEP}",
+        *python, "-m", started.MODULE, module, "-",
+    ]  # fmt: skip
 
 
 def sbatch(terms: SlurmTerms, folder: str, name: str, count: int) -> list[str]:
@@ -76,7 +103,7 @@ def script(terms: SlurmTerms, folder: str, name: str) -> bytes:
     """The script of a job: it removes the invitation before the agent reads it. The agent takes
     the place of the shell, so that Slurm's signals reach it."""
     invitation = shlex.quote(os.path.join(folder, f"{name}-"))
-    agent = shlex.join([*terms.python, "-m", terms.module, "-"])
+    agent = shlex.join([*terms.python, "-m", started.MODULE, terms.module, "-"])
     return f"""\
 #!/bin/sh
 umask 077
@@ -93,6 +120,11 @@ def squeue(uid: int) -> list[str]:
         "squeue", "--noheader", "--array", "--states=all", f"--user={uid}",
         f"--format={'|'.join(FIELDS)}",
     ]  # fmt: skip
+
+
+def squeue_of(job: str) -> list[str]:
+    """Says how it stands with one job."""
+    return ["squeue", "--noheader", "--states=all", f"--jobs={job}", "--format=%T|%L"]
 
 
 def show_job(job: str) -> list[str]:
@@ -112,6 +144,12 @@ def unpack(folder: str) -> list[str]:
     """Writes the invitations, which are a tar archive on stdin, into a folder of the user's."""
     make = 'umask 077 && mkdir -p "$1" && chmod 700 "$1" && exec tar --extract --directory="$1"'
     return ["sh", "-c", make, "sh", folder]
+
+
+def find_sign(file: str) -> list[str]:
+    """Succeeds if the agent has said in its output that it begins."""
+    sign = started.SIGN.decode().strip("\0\n")
+    return ["grep", "--quiet", "--text", "--fixed-strings", "--", sign, file]
 
 
 def remove(folder: str) -> list[str]:

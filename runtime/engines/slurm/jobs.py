@@ -20,7 +20,10 @@ _HOPELESS = 2
 # An agent that ends sooner by itself has not worked.
 SOON_S = 10.0
 LONGEST_REST_S = 60.0
+_ATTEMPTS = 3
 _BY_SLURM = frozenset({"CANCELLED", "DEADLINE", "NODE_FAIL", "PREEMPTED", "TIMEOUT"})
+# The reasons of jobs whose agent was killed, by somebody else.
+_KILLED = frozenset({"RaisedSignal:9(Killed)", "RaisedSignal:15(Terminated)"})
 _ENDS = {
     "BOOT_FAIL": "could not start: its node did not boot",
     "CANCELLED": "was cancelled (scancel)",
@@ -46,8 +49,9 @@ _REMEDIES = {
 class Job:
     """A job of ours: member `number` of the batch `name`. `array` is Slurm's id of the batch; ""
     until it is known. `ordered` says why holdfast ends it; "" if it does not. `is_cancelled`:
-    Slurm was asked to end it. `is_leaving`: its end was announced. `unseen` and `hopeless` count
-    looks in a row."""
+    Slurm was asked to end it. `is_useless`: it would never be a node. `is_leaving`: its end was
+    announced. `has_answered`: its agent has begun. `unseen` and `hopeless` count looks in a row.
+    """
 
     ticket: str
     name: str
@@ -56,7 +60,9 @@ class Job:
     row: Row | None = None
     ordered: str = ""
     is_cancelled: bool = False
+    is_useless: bool = False
     is_leaving: bool = False
+    has_answered: bool = False
     unseen: int = 0
     hopeless: int = 0
 
@@ -86,9 +92,14 @@ class Job:
     def has_worked(self) -> bool:
         """Whether its agent ran, as far as one can see after its end."""
         row = self.row
-        if row is None or not row.node:
+        if row is None or not row.node or self.is_useless:
             return False
-        return row.state in _BY_SLURM or row.used_s >= SOON_S
+        return row.state in _BY_SLURM or row.reason in _KILLED or row.used_s >= SOON_S
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether Slurm has said that it will not run it."""
+        return self.is_useless and self.is_pending
 
     @property
     def is_steady(self) -> bool:
@@ -99,7 +110,7 @@ class Job:
     @property
     def has_failed(self) -> bool:
         """Whether its agent was of no use, as far as one can see after its end."""
-        return self.is_hopeless or not (self.has_worked or self.ordered)
+        return self.is_useless or not (self.has_worked or self.ordered)
 
     @property
     def seconds_left(self) -> float | None:
@@ -118,6 +129,14 @@ def looked(job: Job, rows: Mapping[tuple[str, int], Row]) -> Job:
 
 def by_place(rows: Iterable[Row]) -> dict[tuple[str, int], Row]:
     return {(row.array, row.number): row for row in rows}
+
+
+def is_silent(job: Job, answer_s: float) -> bool:
+    """Whether the job runs for so long that its agent should have begun."""
+    row = job.row
+    if row is None or row.is_pending or row.is_over or job.ordered or job.has_answered:
+        return False
+    return row.used_s >= answer_s
 
 
 def ends_soon(job: Job, notice_s: float = NOTICE_S) -> bool:
@@ -162,11 +181,16 @@ def end_of(job: Job, exit_told: str = "", last_lines: str = "") -> str:
     elif job.unseen >= _UNSEEN or row is None:
         how = "is not known to Slurm any more"
     else:
-        how = _ENDS.get(row.state, f"ended ({row.state})")
+        how = end_in(row.state)
         how += f" ({exit_told})" if exit_told else ""
         how += ", shortly before its time limit" if _was_early(job, row) else ""
     told = f". Its last lines: {last_lines}" if last_lines else ""
     return f"Slurm job {job.id}{where} {how}{told}"
+
+
+def end_in(state: str) -> str:
+    """The end of a job in words that follow "it"."""
+    return _ENDS.get(state, f"ended ({state})")
 
 
 def _was_early(job: Job, row: Row) -> bool:
@@ -204,22 +228,35 @@ def left_text(jobs: Iterable[Job]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """The pause before jobs that have failed are replaced. `cause` is that of the last failure."""
+    """The pause before jobs that have failed are replaced, twice as long after each failure.
+    `jobs` counts those that have failed, and `cause` is that of the last one."""
 
     least_s: float = 1.0
     failures: int = 0
+    jobs: int = 0
     until: float = 0.0
     cause: str = ""
 
-    def after_failure(self, now: float, cause: str) -> Rest:
+    def after_failure(self, now: float, jobs: int, cause: str) -> Rest:
         rest_s = min(LONGEST_REST_S, self.least_s * 2.0**self.failures)
-        return replace(self, failures=self.failures + 1, until=now + rest_s, cause=cause)
+        return replace(
+            self,
+            failures=self.failures + 1,
+            jobs=self.jobs + jobs,
+            until=now + rest_s,
+            cause=cause,
+        )
 
     def after_success(self) -> Rest:
-        return replace(self, failures=0, until=0.0, cause="")
+        return Rest(least_s=self.least_s)
 
     def is_over(self, now: float) -> bool:
         return now >= self.until
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether so many have failed that one bad node does not explain it."""
+        return self.jobs >= _ATTEMPTS
 
     @property
     def text(self) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.dataclass import dataclass
-from holdfast.runtime.engines.engine import EngineHost, Offer
+from holdfast.runtime.engines.engine import EngineFailed, EngineHost, Offer
 from holdfast.runtime.engines.slurm import commands, jobs
 from holdfast.runtime.engines.slurm.client import Deadlines, NoAnswer, Refusal, SlurmClient
 from holdfast.runtime.engines.slurm.jobs import Job, Rest
@@ -37,10 +37,12 @@ _BEFORE_KILL = 0.6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmTimes:
-    """In seconds: between two looks at the queue, from the announcement of a job's end to the
-    end, and before a job that failed is replaced (twice as long after each failure in a row)."""
+    """In seconds: between two looks at the queue, for the agent of a job that runs to begin, from
+    the announcement of a job's end to the end, and before a job that failed is replaced (twice as
+    long after each failure in a row)."""
 
     look_s: float = 3.0
+    answer_s: float = 60.0
     notice_s: float = jobs.NOTICE_S
     rest_s: float = 1.0
     deadlines: Deadlines = Deadlines()
@@ -66,13 +68,14 @@ class SlurmLogin:
             self._times.deadlines,
         )
         self._tasks = tasks.scope()
+        self._tending: asyncio.Task[None] | None = None
         self._jobs: dict[str, Job] = {}
         self._arrays: dict[str, str] = {}  # Slurm's ids of the batches, by name
         self._batches = 0
         self._wanted = 0
         self._rest = Rest(least_s=self._times.rest_s)
         self._has_worked = False
-        self._is_closing = False
+        self._is_closing = self._is_killed = False
         self._waits = ""
         self._due = asyncio.Event()
 
@@ -83,7 +86,7 @@ class SlurmLogin:
         """Ask Slurm whether it answers. Raises EngineFailed."""
         self._host = host
         await self._slurm.open()
-        self._tasks.start(self._tend())
+        self._tending = self._tasks.start(self._tend())
 
     def want(self, kind: str, count: int) -> None:
         if kind != KIND:
@@ -101,21 +104,26 @@ class SlurmLogin:
     def kill(self) -> None:
         """Agents end with their connection; this also ends the jobs that have no agent yet."""
         self._stop()
+        self._is_killed = True
         self._slurm.kill()
         self._slurm.abandon(self._jobs.values())
 
     async def close(self, grace_s: float) -> str:
-        if self._is_closing:
-            return ""
         self._stop()
+        if self._tending is None:
+            return ""
+        await asyncio.wait([self._tending], timeout=grace_s)
+        kill_after_s = 0.0 if self._is_killed else _BEFORE_KILL * grace_s
+        warning = ""
         try:
             async with asyncio.timeout(grace_s):
-                await self._end_all(asyncio.get_running_loop().time() + _BEFORE_KILL * grace_s)
+                await self._end_all(asyncio.get_running_loop().time() + kill_after_s)
                 await self._slurm.remove_folder()
         except TimeoutError:
             self._slurm.abandon(self._jobs.values())
-            return jobs.left_text(self._jobs.values())
-        return ""
+            warning = jobs.left_text(self._jobs.values())
+        self._end(dict.fromkeys(self._jobs, warning))
+        return warning
 
     def _stop(self) -> None:
         self._is_closing = True
@@ -148,6 +156,7 @@ class SlurmLogin:
         self._jobs = {ticket: jobs.looked(job, places) for ticket, job in self._jobs.items()}
         await self._report_ends()
         self._announce_ends()
+        await self._look_for_agents()
         self._say(self._what_is_missing())
         return True
 
@@ -163,7 +172,15 @@ class SlurmLogin:
                 self._jobs[job.ticket] = replace(job, is_leaving=True)
                 self._host.leaving(job.ticket, job.seconds_left or 0.0, "its Slurm time limit")
             elif job.is_hopeless:
-                self._order(job.ticket, jobs.never_starts(job))
+                self._give_up(job.ticket, jobs.never_starts(job))
+
+    async def _look_for_agents(self) -> None:
+        answer_s = self._times.answer_s
+        for job in [job for job in self._jobs.values() if jobs.is_silent(job, answer_s)]:
+            if await self._slurm.has_answered(job):
+                self._jobs[job.ticket] = replace(self._jobs[job.ticket], has_answered=True)
+            else:
+                self._give_up(job.ticket, f"no agent has started within {answer_s:g} s")
 
     async def _cancel_ordered(self) -> None:
         for job in jobs.surplus(self._jobs.values(), self._wanted):
@@ -188,11 +205,15 @@ class SlurmLogin:
         """Submit a new batch, whose invitations wait for it in the folder."""
         self._batches += 1
         name = f"{self._name}-{self._batches}"
-        invitations = [self._host.invite(KIND, over_pipe=False) for _ in range(count)]
+        try:
+            invitations = [self._host.invite(KIND, over_pipe=False) for _ in range(count)]
+        except EngineFailed as error:
+            self._refuse(str(error))
+            return
         for number, one in enumerate(invitations):
             self._jobs[one.ticket] = Job(ticket=one.ticket, name=name, number=number)
         if fault := await self._slurm.write(name, invitations):
-            self._end(dict.fromkeys(self._tickets_of(name), f"Slurm: {fault}"))
+            self._fail(name, f"Slurm: {fault}")
         else:
             await self._submit_batch(name)
 
@@ -203,10 +224,16 @@ class SlurmLogin:
             case NoAnswer():
                 self._say(_silent(answer))
             case Refusal(told=told):
-                self._end(dict.fromkeys(self._tickets_of(name), told))
+                self._fail(name, told)
             case array:
                 self._know(name, array)
                 self._due.set()
+
+    def _fail(self, name: str, cause: str) -> None:
+        """A batch cannot be submitted."""
+        for ticket in self._tickets_of(name):
+            self._give_up(ticket, cause)
+        self._end(dict.fromkeys(self._tickets_of(name), cause))
 
     def _what_is_missing(self) -> str:
         """What the user waits for."""
@@ -226,6 +253,11 @@ class SlurmLogin:
         if job is not None and not job.ordered:
             self._jobs[ticket] = replace(job, ordered=why)
 
+    def _give_up(self, ticket: str, why: str) -> None:
+        """End a job that would never be a node."""
+        self._order(ticket, why)
+        self._jobs[ticket] = replace(self._jobs[ticket], is_useless=True)
+
     def _know(self, name: str, array: str) -> None:
         """Slurm has this id for a batch."""
         self._arrays[name] = array
@@ -239,14 +271,23 @@ class SlurmLogin:
         self._has_worked = self._has_worked or any(job.has_worked for job in over)
         if failed:
             now = asyncio.get_running_loop().time()
-            self._rest = self._rest.after_failure(now, causes[failed[-1]])
+            self._rest = self._rest.after_failure(now, len(failed), causes[failed[-1]])
         elif any(job.has_worked for job in over):
             self._rest = self._rest.after_success()
         for ticket, cause in causes.items():
             self._host.gone(ticket, cause)
-        if failed and not (self._jobs or self._has_worked or self._is_closing):
-            self._wanted = 0
-            self._host.refused(causes[failed[-1]])
+        is_certain = any(job.is_useless and job.is_pending for job in over)
+        if (
+            failed
+            and not (self._jobs or self._has_worked)
+            and (is_certain or self._rest.is_in_vain)
+        ):
+            self._refuse(causes[failed[-1]])
+
+    def _refuse(self, text: str) -> None:
+        self._wanted = 0
+        if not self._is_closing:
+            self._host.refused(text)
 
     def _say(self, text: str) -> None:
         if text != self._waits:

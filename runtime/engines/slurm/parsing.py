@@ -65,6 +65,30 @@ class Row:
         return self.is_pending and bool(_HOPELESS.fullmatch(self.reason))
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How it stands with one job; `left_s` as in `Row`."""
+
+    state: str
+    left_s: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in _OVER
+
+
+def standing_in(text: str) -> Standing | None:
+    """The answer of squeue about one job; None if there is none."""
+    lines = [line.split("|") for line in text.splitlines()]
+    found = [line for line in lines if len(line) == 2]
+    return Standing(printable(found[0][0].strip()), seconds_in(found[0][1])) if found else None
+
+
+def is_unknown(text: str) -> bool:
+    """Whether a command has failed because Slurm does not know the job any more."""
+    return "Invalid job id" in text
+
+
 def rows_in(text: str) -> list[Row]:
     """The rows of an answer of squeue, without those of jobs that are not in an array."""
     return [row for line in text.splitlines() if (row := _row(line.strip().split("|")))]

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.runtime.engines import started
 from holdfast.runtime.engines.engine import EngineFailed, NodeKind
 from holdfast.runtime.engines.slurm import commands
 from holdfast.runtime.engines.slurm.terms import SlurmTerms
@@ -91,5 +92,5 @@ def test_the_script_removes_its_invitation_and_becomes_the_agent(tmp_path: Path)
     )
     script = commands.script(terms(python=(str(program), "-X", "dev")), str(folder), "name")
     assert process.communicate(script)[0].decode().split() == [
-        "-X", "dev", "-m", "holdfast.agent", "-", "secret", str(process.pid)
+        "-X", "dev", "-m", started.MODULE, "holdfast.agent", "-", "secret", str(process.pid)
     ]  # fmt: skip

@@ -125,6 +125,8 @@ def test_of_jobs_that_are_not_needed_the_newest_in_the_queue_go() -> None:
         (replace(RUNNING, state="FAILED", used_s=1.0), True),
         (replace(RUNNING, state="COMPLETED", used_s=1.0), True),
         (replace(RUNNING, state="FAILED", used_s=11.0), False),
+        (replace(RUNNING, state="FAILED", used_s=1, reason="RaisedSignal:9(Killed)"), False),
+        (replace(RUNNING, state="FAILED", used_s=1, reason="RaisedSignal:11(SIGSEGV)"), True),
         (replace(RUNNING, state="PREEMPTED", used_s=0.0), False),
         (replace(PENDING, state="CANCELLED"), True),
     ],
@@ -132,17 +134,26 @@ def test_of_jobs_that_are_not_needed_the_newest_in_the_queue_go() -> None:
 def test_an_agent_that_ends_at_once_was_of_no_use(row: Row, failed: bool) -> None:
     assert job(row).has_failed == failed
     assert not job(row, ordered="it was given back").has_failed
+    assert job(row, is_useless=True).has_failed
+
+
+def test_an_agent_should_begin_soon_after_its_job() -> None:
+    running = job(replace(RUNNING, used_s=60.0))
+    assert (jobs.is_silent(running, 60.0), jobs.is_silent(running, 61.0)) == (True, False)
+    for other in (job(), job(PENDING), replace(running, has_answered=True)):
+        assert not jobs.is_silent(other, 60.0)
 
 
 def test_jobs_that_fail_are_replaced_after_longer_and_longer_rests() -> None:
     rest, now, rests = Rest(), 100.0, []
     for _ in range(8):
-        rest = rest.after_failure(now, "oh no")
+        rest = rest.after_failure(now, 1, "oh no")
         rests.append(rest.until - now)
     assert rests == [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
     assert (rest.is_over(now), rest.is_over(now + 60)) == (False, True)
     assert "oh no" in rest.text
     assert rest.after_success() == Rest()
+    assert [Rest().after_failure(now, count, "").is_in_vain for count in (2, 3)] == [False, True]
 
 
 def test_what_may_still_run_is_named() -> None:

@@ -137,6 +137,7 @@ async def test_a_queue_is_shown_with_slurms_reason(login: Login) -> None:
     assert len(login.queue()) == 4
 
 
+@pytest.mark.nightly
 async def test_a_node_that_is_given_back_is_not_replaced(login: Login) -> None:
     engine = await login.open()
     engine.want(KIND, 2)
@@ -164,18 +165,6 @@ async def test_a_cancelled_job_is_named_and_replaced(login: Login) -> None:
     assert f" on {agent.node} was cancelled (scancel). Its last lines:" in cause
     assert "oh no" in cause
     assert (await login.agents(1))[0].ticket == "t2"
-
-
-async def test_an_agent_that_fails_everywhere_is_refused_with_its_last_lines(login: Login) -> None:
-    engine = await login.open(nodes=1)
-    engine.want(KIND, 1)
-    (agent,) = await login.agents(1)
-    agent.order("exit 3")
-    told = await login.host.refused_with()
-    assert told == login.host.ends[agent.ticket]
-    assert f"on {agent.node} failed (exit status 3). Its last lines: oh no" in told
-    await engine.close(GRACE_S)
-    assert login.host.ends.keys() == {"t1"}
 
 
 async def test_what_sbatch_refuses_is_told_with_the_command_and_its_last_lines(
@@ -294,6 +283,7 @@ async def test_a_submission_without_an_answer_is_found_in_the_queue(
     assert len(login.queue()) == 2
 
 
+@pytest.mark.nightly
 async def test_a_submission_that_did_not_arrive_is_repeated(login: Login, tmp_path: Path) -> None:
     fails = (
         f'[ -e {tmp_path}/tried ] && exec $REAL "$@"; touch {tmp_path}/tried; '
@@ -305,6 +295,7 @@ async def test_a_submission_that_did_not_arrive_is_repeated(login: Login, tmp_pa
     await login.host.has_said("Unable to contact")
 
 
+@pytest.mark.nightly
 async def test_close_does_not_wait_longer_than_it_may(login: Login, tmp_path: Path) -> None:
     hang = f'[ ! -e {tmp_path}/hangs ] && exec $REAL "$@"; exec sleep 1000'
     engine = await login.open(environ=put(tmp_path / "bin", "squeue", hang), nodes=1)
@@ -320,6 +311,7 @@ async def test_close_does_not_wait_longer_than_it_may(login: Login, tmp_path: Pa
 # -- ends that Slurm decides ----------------------------------------------------------------------
 
 
+@pytest.mark.nightly
 async def test_the_job_of_a_node_that_is_down_is_replaced(login: Login) -> None:
     engine = await login.open(nodes=1)
     engine.want(KIND, 1)

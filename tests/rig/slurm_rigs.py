@@ -1,0 +1,106 @@
+"""Engines for a real Slurm, whose agents are `fake_agent.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from holdfast.runtime.engines.seated import Times
+from holdfast.runtime.engines.slurm.allocation import Allocation, SlurmAllocation, allocation_in
+from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
+from holdfast.runtime.engines.slurm.terms import SlurmTerms
+from tests.rig import ROOT
+from tests.rig.engine_contract import CLOSE_S, kind_of
+from tests.rig.engine_host import AGENT, fake_host
+from tests.rig.free_tasks import free_tasks
+from tests.rig.processes import PATIENCE_S
+from tests.rig.slurm import SlurmCluster, wait_until
+
+PYTHON = ("env", f"PYTHONPATH={ROOT}", sys.executable)
+
+
+class LoginRig:
+    """Jobs of sbatch, which have their invitations in `folder`."""
+
+    def __init__(self, slurm: SlurmCluster, folder: Path) -> None:
+        self.slurm = slurm
+        self.address = slurm.address
+        self._folder = folder
+
+    def engine(
+        self, *, python: Sequence[str] = (), answer_s: float = PATIENCE_S, end_s: float = CLOSE_S
+    ) -> SlurmLogin:
+        return SlurmLogin(
+            SlurmTerms(
+                nodes=2, python=python or PYTHON, folder=str(self._folder), cpus=1, module=AGENT
+            ),
+            tasks=free_tasks(),
+            environ=self.slurm.environ_of_commands(),
+            times=SlurmTimes(look_s=0.1, answer_s=answer_s, rest_s=0.05),
+        )
+
+
+class AllocationRig:
+    """The nodes of one job, which runs nothing else."""
+
+    def __init__(self, slurm: SlurmCluster, environ: dict[str, str]) -> None:
+        self.slurm = slurm
+        self.address = slurm.address
+        self.environ = environ
+        found = allocation_in(environ)
+        assert found is not None
+        self.allocation: Allocation = found
+
+    def engine(
+        self,
+        *,
+        python: Sequence[str] = (),
+        answer_s: float = PATIENCE_S,
+        end_s: float = CLOSE_S,
+        **more: Any,
+    ) -> SlurmAllocation:
+        return SlurmAllocation(
+            self.allocation,
+            tasks=free_tasks(),
+            python=python or PYTHON,
+            environ=self.environ,
+            module=AGENT,
+            times=Times(answer_s=answer_s, end_s=end_s, rest_s=0.05),
+            look_s=0.1,
+            **more,
+        )
+
+
+@contextmanager
+def allocated(slurm: SlurmCluster, *options: str) -> Iterator[AllocationRig]:
+    """An allocation, as `salloc` makes one."""
+    name = f"allocation-{secrets.token_hex(4)}"
+    slurm.run("salloc", "--no-shell", f"--job-name={name}", *options)
+    job, nodes = slurm.run("squeue", "--noheader", f"--name={name}", "--format=%i %N").split()
+    environ = {"SLURM_JOB_ID": job, "SLURM_JOB_NODELIST": nodes, "SLURM_LABELIO": "1"}
+    try:
+        yield AllocationRig(slurm, {**slurm.environ_of_commands(), **environ})
+    finally:
+        slurm.run("scancel", job)
+        wait_until(lambda: not slurm.run("squeue", "--noheader"))
+
+
+async def script() -> None:
+    """Main function of a script in an allocation, which is killed when it has its agents."""
+    found = allocation_in(os.environ)
+    assert found is not None
+    engine = SlurmAllocation(found, tasks=free_tasks(), python=PYTHON, module=AGENT)
+    async with fake_host() as host:
+        await engine.open(host)
+        engine.want(kind_of(engine), len(found.nodes))
+        agents = [link.facts["pid"] for link in await host.agents(len(found.nodes))]
+        engines = [process.pid for process in engine.processes()]
+        print(json.dumps({"agents": agents, "engine": engines}), flush=True)
+        await asyncio.sleep(600)
