@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -20,14 +21,22 @@ from tests.rig.machines import Machines, machines, missing
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server, make_bucket, moto_server
 
-# The time that an example takes depends on the machine, not on the code.
-settings.register_profile("holdfast", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# The time that an example takes depends on the machine, not on the code. `scripts/nightly` tries
+# twenty times as many.
+settings.register_profile(
+    "holdfast", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile("nightly", settings.get_profile("holdfast"), max_examples=1000)
 settings.load_profile("holdfast")
 
 # A shell lets background processes ignore SIGINT, and nohup SIGHUP; all children of a test would
 # inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+# Six thousand tests and what they import live to the end. The collector need not look at them, nor
+# so often: that took a tenth of the CPU time of a test process.
+gc.disable()
 
 # About how many seconds a test with this fixture takes; any other takes a tenth.
 _SECONDS = {
@@ -122,3 +131,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = getattr(item, "fixturenames", ())
         seconds[item.path] += max((_SECONDS.get(name, 0.1) for name in names), default=0.1)
     items.sort(key=lambda item: -seconds[item.path])
+
+
+def pytest_collection_finish() -> None:
+    """From here on the collector looks at what the tests themselves make."""
+    gc.freeze()
+    gc.enable()
+    gc.set_threshold(10_000, 10, 10)

@@ -50,11 +50,27 @@ def moto_server() -> Iterator[S3Server]:
 
     Buckets must be created; `make_bucket` does. Raises RuntimeError if it does not start.
     """
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    command = [sys.executable, "-c", f"from {__name__} import serve; serve()"]
     with served(command, {}) as (port, pid):
         yield S3Server(
             endpoint=f"http://127.0.0.1:{port}", access_key="moto", secret_key="any", pid=pid
         )
+
+
+def serve() -> None:
+    """Main function of moto's process: chooses a port, prints it, and runs until it is ended.
+
+    `python -m moto.server` has all services of AWS, and looks for a request's among them in the
+    file system; it also logs each request. That is half of what a request takes.
+    """
+    from moto.moto_server.werkzeug_app import MotoRequestHandler, create_backend_app
+    from werkzeug.serving import make_server
+
+    handler = type("Quiet", (MotoRequestHandler,), {"log": lambda *_: None})
+    app = create_backend_app("s3")
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=handler)
+    print(f"http://127.0.0.1:{server.server_port}", file=sys.stderr, flush=True)
+    server.serve_forever()
 
 
 @contextmanager

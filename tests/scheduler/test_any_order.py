@@ -850,7 +850,7 @@ class AnyOrder(RuleBasedStateMachine):
 
 TestAnyOrder = AnyOrder.TestCase
 TestAnyOrder.settings = settings(
-    max_examples=200,
+    max_examples=2 * settings().max_examples,
     stateful_step_count=40,
     deadline=None,
     derandomize=True,
