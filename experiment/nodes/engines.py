@@ -13,6 +13,7 @@ from holdfast.experiment.nodes.cluster_config import (
     Cluster,
     Dask,
     Local,
+    NodeTerms,
     Ray,
     Slurm,
     span_of,
@@ -107,21 +108,37 @@ def _dask(cluster: Dask) -> Engine:
 
     try:
         return DaskEngine(
-            cluster.scheduler, insecure=cluster.insecure, python=words_of(cluster.python, ())
+            cluster.scheduler,
+            insecure=cluster.insecure,
+            offers=cluster.resources() or None,
+            python=words_of(cluster.python, ()),
+            variables=_variables(cluster),
         )
     except TypeError as error:
         raise InvalidConfig(f"Dask(...): {error}") from error
 
 
 def _ray(cluster: Ray) -> Engine:
+    """Agents reserve CPUs and GPUs in Ray, if the user names them. Ray may not know the names of
+    custom resources."""
     from holdfast.runtime.engines.ray import RayEngine
 
+    offers = cluster.resources()
     return RayEngine(
         cluster.address,
-        resources=cluster.resources() or None,
         insecure=cluster.insecure,
+        resources={name: offers[name] for name in ("CPU", "GPU") if name in offers},
+        offers=offers or None,
         python=words_of(cluster.python, ()),
+        variables=_variables(cluster),
     )
+
+
+def _variables(terms: NodeTerms) -> dict[str, str]:
+    """What an agent reads from its environment."""
+    from holdfast.experiment.nodes.agent_main import SCRATCH_ROOT
+
+    return {SCRATCH_ROOT: terms.scratch} if terms.scratch else {}
 
 
 def _slurm(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:

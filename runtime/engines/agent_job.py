@@ -44,11 +44,12 @@ class AgentJob:
         python: Sequence[str] = (),
         module: str = AGENT,
         answer_s: float,
+        variables: Mapping[str, str],
         environ: Mapping[str, str] | None = None,
     ) -> None:
         """`python` is the command of the interpreter; this process's own if it is empty. It gets
-        `environ`, by default that of this process. `on_started` is called in a thread. Raises
-        OSError."""
+        `environ`, by default that of this process, and `variables`. `on_started` is called in a
+        thread. Raises OSError."""
         self._invitation = invitation
         self._on_started = on_started
         self._command = (*(python or (sys.executable,)), "-m", started.MODULE, module, "-")
@@ -59,7 +60,7 @@ class AgentJob:
         self._process = subprocess.Popen(
             [sys.executable, "-m", bound.MODULE, str(os.getpid()), *self._command],
             bufsize=0,
-            env=None if environ is None else dict(environ),
+            env={**(os.environ if environ is None else environ), **variables},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -7,7 +7,7 @@ side decides where agents start (`roster.py`), and starts the client again if it
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -31,7 +31,7 @@ class ClusterClient:
 
     `entry` is the `module:function` of the client's process, which gets `options`. `title` and
     `members` name the cluster and its members in messages. `keeps_agents`: whether agents live on
-    when the client's process ends.
+    when the client's process ends. `resources` are those of its only kind of nodes.
     """
 
     kind: str
@@ -42,6 +42,19 @@ class ClusterClient:
     keeps_agents: bool
     resources: Mapping[str, float] | None = None
     times: Times = Times()
+
+
+def agent_options(
+    python: Sequence[str], module: str, variables: Mapping[str, str] | None, times: Times
+) -> dict[str, Any]:
+    """What the client's process must know of agents, as a frame carries it: the arguments of an
+    `AgentJob`."""
+    return {
+        "python": list(python),
+        "module": module,
+        "variables": dict(variables or {}),
+        "answer_s": times.answer_s,
+    }
 
 
 class ClientEngine:

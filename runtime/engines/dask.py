@@ -11,10 +11,7 @@ from typing import Any
 from uuid import uuid4
 
 from holdfast.runtime.engines.agent_job import AGENT
-from holdfast.runtime.engines.client_engine import (
-    ClientEngine,
-    ClusterClient,
-)
+from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient, agent_options
 from holdfast.runtime.engines.dask_address import refusal
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost
 from holdfast.runtime.engines.seated import Times
@@ -43,6 +40,8 @@ class DaskEngine(ClientEngine):
         resources: Mapping[str, float] | None = None,
         security: object = None,
         insecure: bool = False,
+        offers: Mapping[str, float] | None = None,
+        variables: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
         python: Sequence[str] = (),
         module: str = AGENT,
@@ -54,8 +53,10 @@ class DaskEngine(ClientEngine):
         `resources` are Dask's abstract resources that a worker must have (`dask worker --resources
         holdfast=1`) and that the agent's task takes. `security` is a `distributed.Security`; by
         default that of the client, else of Dask's configuration. `insecure` allows connections
-        without TLS: everyone on the network could then read the agents' invitations. `python` is
-        the command of the agents' interpreter; that of the worker if it is empty.
+        without TLS: everyone on the network could then read the agents' invitations. `offers`
+        are the resources that each node has, if they are not detected.
+        `python` is the command of the agents' interpreter, that of the worker if it is empty, and
+        `variables` are set in the environment of agents. `environ` is that of Dask's client.
 
         Raises TypeError for another `cluster`.
         """
@@ -67,7 +68,7 @@ class DaskEngine(ClientEngine):
             "resources": dict(resources or {}),
             "security": _fields(security or own_security),
             "insecure": insecure,
-            "agent": {"python": list(python), "module": module, "answer_s": times.answer_s},
+            "agent": agent_options(python, module, variables, times),
             "topic": f"holdfast-{uuid4().hex}",
         }
         client = ClusterClient(
@@ -77,6 +78,7 @@ class DaskEngine(ClientEngine):
             entry="holdfast.runtime.engines.dask_client:serve",
             options=options,
             keeps_agents=True,
+            resources=offers,
             times=times,
         )
         super().__init__(client, environ=os.environ if environ is None else environ)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 
 from holdfast.runtime.engines.agent_job import AGENT
-from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient
+from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient, agent_options
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost
 from holdfast.runtime.engines.seated import Times
 
@@ -29,6 +29,8 @@ class RayEngine(ClientEngine):
         *,
         resources: Mapping[str, float] | None = None,
         insecure: bool = False,
+        offers: Mapping[str, float] | None = None,
+        variables: Mapping[str, str] | None = None,
         environ: Mapping[str, str] | None = None,
         python: Sequence[str] = (),
         module: str = AGENT,
@@ -39,10 +41,14 @@ class RayEngine(ClientEngine):
         machine.
 
         `resources` are what each agent takes of its node, by Ray's names (`{"CPU": 8, "GPU":
-        1}`), and then offers; nodes that have less are not used. Without them an agent takes
-        nothing from Ray and offers all that the node has. `insecure` allows a cluster without TLS
-        (RAY_USE_TLS): everyone on the network could then read the agents' invitations. `python`
-        is the command of the agents' interpreter; that of Ray's workers if it is empty.
+        1}`); nodes that have less are not used. Without them an agent takes nothing from Ray.
+        `offers` are the resources that each node has for trials, by default `resources`; what
+        they do not name is detected.
+
+        `insecure` allows a cluster without TLS (RAY_USE_TLS): everyone on the network could then
+        read the agents' invitations. `python` is the command of the agents' interpreter, that of
+        Ray's workers if it is empty, and `variables` are set in the environment of agents.
+        `environ` is that of Ray's client.
         """
         times = times or Times()
         environ = dict(os.environ if environ is None else environ)
@@ -50,7 +56,7 @@ class RayEngine(ClientEngine):
         options = {
             "address": address,
             "resources": dict(resources or {}),
-            "agent": {"python": list(python), "module": module, "answer_s": times.answer_s},
+            "agent": agent_options(python, module, variables, times),
         }
         client = ClusterClient(
             kind="ray",
@@ -59,7 +65,7 @@ class RayEngine(ClientEngine):
             entry="holdfast.runtime.engines.ray_client:serve",
             options=options,
             keeps_agents=False,
-            resources=dict(resources) if resources else None,
+            resources=(resources or None) if offers is None else offers,
             times=times,
         )
         super().__init__(client, environ={**_QUIET, **environ})

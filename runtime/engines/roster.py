@@ -11,6 +11,9 @@ from holdfast.dataclass import dataclass
 from holdfast.runtime.engines import seats as seating
 from holdfast.runtime.engines.seats import Seat
 
+# As many machines as no cluster has: all.
+ALL = 10_000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
@@ -95,7 +98,9 @@ class Roster:
             return ""
         queued = [one.label for ticket, one in self._used.items() if not self.begun(ticket)]
         failing = seating.failing(self._seats.values(), self._wish)
-        lacking = self.wanted - len(self._used) - sum(not seat.ticket for seat in failing)
+        # Whoever wants all that there are waits for none but the first.
+        wanted = self.wanted if self.wanted < ALL else 1
+        lacking = wanted - len(self._used) - sum(not seat.ticket for seat in failing)
         return "; ".join(
             [
                 *(f"{label} has not started its agent yet" for label in sorted(queued)),

@@ -35,6 +35,15 @@ class Cluster:
         for name in list(self.processes):
             self.signal(name, signal.SIGKILL)
 
+    def client_environ(self) -> dict[str, str]:
+        """Dask's own settings for a client of this cluster."""
+        found = self._certificates("client")
+        names = {"tls_ca_file": "CA_FILE", "tls_client_cert": "CLIENT__CERT"}
+        names["tls_client_key"] = "CLIENT__KEY"
+        return {
+            f"DASK_DISTRIBUTED__COMM__TLS__{name}": found[field] for field, name in names.items()
+        }
+
     def add_worker(self, name: str, host: str, kind: str = "worker", **options: Any) -> str:
         """Add a worker with one thread. Returns its address."""
         options |= {"host": host, "name": name, "nthreads": 1}
@@ -66,9 +75,9 @@ class Cluster:
         assert address, (self._folder / f"{part}.log").read_text()
         return address
 
-    def _certificates(self, name: str) -> dict[str, Any]:
+    def _certificates(self, part: str) -> dict[str, Any]:
         """Files with the certificates: the cluster's own are in memory."""
-        role = "scheduler" if name == "scheduler" else "worker"
+        role = part if part in {"scheduler", "client"} else "worker"
         found: dict[str, Any] = {"require_encryption": True}
         for field in ("tls_ca_file", f"tls_{role}_cert", f"tls_{role}_key"):
             found[field] = str(self._folder / field)

@@ -250,7 +250,6 @@ async def test_a_scheduler_that_refuses_us_is_an_error(empty_cluster: Cluster) -
             assert not engine.processes()
 
 
-@pytest.mark.smoke
 async def test_a_client_and_a_cluster_object_are_taken_as_they_are(lifeline: Lifeline) -> None:
     async with (
         LocalCluster(
@@ -258,7 +257,7 @@ async def test_a_client_and_a_cluster_object_are_taken_as_they_are(lifeline: Lif
             protocol="tls",
             security=True,
             host="127.0.0.1",
-            dashboard_address=None,
+            dashboard_address=":0",
             asynchronous=True,
         ) as local,
         Client(local, asynchronous=True) as client,

@@ -36,8 +36,8 @@ class Cluster:
             "RAY_USAGE_STATS_ENABLED": "0",
             "PYTHONPATH": str(ROOT),  # of the fake agent
         }
-        if is_secure:
-            self.environ |= certificates(folder)
+        self.security = certificates(folder) if is_secure else {}
+        self.environ |= self.security
         self.address = self.head = ""
 
     def __enter__(self) -> Self:

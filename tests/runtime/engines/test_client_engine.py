@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient
+from holdfast.runtime.engines.client_engine import ClientEngine, ClusterClient, agent_options
 from holdfast.runtime.engines.engine import EngineFailed, Invitation
 from holdfast.runtime.engines.seated import Times
 from tests.rig.engine_contract import (
@@ -40,15 +40,20 @@ class ClientRig:
         entry: str = "tests.rig.fake_cluster:serve",
         **options: object,
     ) -> ClientEngine:
-        agent = {"python": list(python), "module": AGENT, "answer_s": answer_s}
+        times = Times(answer_s=answer_s, end_s=end_s, rest_s=0.05)
+        agent = agent_options(python, AGENT, {"CUDA_VISIBLE_DEVICES": "7"}, times)
         client = ClusterClient(
             kind="fake",
             title="the cluster",
             members="members",
             entry=entry,
-            options={"agent": agent, "members": TWO, **options},
+            options={
+                "agent": agent,
+                "members": TWO,
+                **options,
+            },
             keeps_agents=False,
-            times=Times(answer_s=answer_s, end_s=end_s, rest_s=0.05),
+            times=times,
         )
         return ClientEngine(client, environ=os.environ)
 
@@ -135,3 +140,12 @@ async def test_a_host_that_cannot_invite_says_why(lifeline: Lifeline) -> None:
 
 def no_port(kind: str, *, over_pipe: bool) -> Invitation:
     raise EngineFailed("no port can be opened")
+
+
+async def test_all_nodes_are_used_if_there_is_no_limit(rig: EngineRig) -> None:
+    engine = rig.engine()
+    async with running(rig, engine) as host:
+        engine.want("fake", 10_000)
+        first, second = await host.agents(2)
+        assert first.facts["cuda"] == second.facts["cuda"] == "7"
+        await host.until(lambda: host.told[-1] == "")

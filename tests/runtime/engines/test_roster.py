@@ -1,6 +1,6 @@
 """Members of a cluster that come and go, and the agents on their machines."""
 
-from holdfast.runtime.engines.roster import Member, Roster
+from holdfast.runtime.engines.roster import ALL, Member, Roster
 
 
 def member(key: str, host: str = "") -> Member:
@@ -76,3 +76,12 @@ def test_what_the_user_waits_for() -> None:
     assert made.missing("Dask workers") == (
         "a (tried again and again). it was killed; 1 more machine with Dask workers"
     )
+
+
+def test_who_wants_all_machines_waits_for_the_first() -> None:
+    made = roster(ALL)
+    assert made.missing("Ray nodes") == "1 more machine with Ray nodes"
+    made.know([member("a")])
+    made.take("t1", member("a"), 0.0)
+    made.begin("t1")
+    assert made.missing("Ray nodes") == ""
