@@ -19,7 +19,8 @@ SCRIPT = Path(__file__).parent.parent / "cluster_script.py"
 def bench(own_cluster: Cluster, tmp_path: Path) -> Iterator[Bench]:
     """Ray's client connects from a machine of the cluster: a URI has no form for it."""
     with workbench(tmp_path, SCRIPT) as made:
-        made.environ |= {"HOLDFAST_CLUSTER": "ray://?nodes=2&cpus_per_node=1&controller_address=127.0.0.1"}
+        where = "ray://?nodes=2&cpus_per_node=1&controller_address=127.0.0.1"
+        made.environ |= {"HOLDFAST_CLUSTER": where}
         made.environ |= {"RAY_ADDRESS": own_cluster.address, **own_cluster.security}
         yield made
 
