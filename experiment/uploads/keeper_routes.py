@@ -6,12 +6,12 @@ If a node is lost, its waiting orders go to the owner, which looks for the check
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.experiment.uploads.node_answers import checked
 from holdfast.experiment.uploads.node_keepers import NodeKeepers
 from holdfast.experiment.uploads.questions import StorageQuestions
-from holdfast.experiment.uploads.waiting import WaitingCheckpoint, WaitingCheckpoints
+from holdfast.experiment.uploads.waiting import Share, WaitingCheckpoint, WaitingCheckpoints
 from holdfast.runtime.wire import Message
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.trial import TrialSpec
@@ -36,6 +36,8 @@ class KeeperRoutes:
         self.questions = StorageQuestions(self.send)
         # Checkpoints that nodes are removing, by trial and folder, with these nodes.
         self._leaving: dict[tuple[str, str], set[str]] = {}
+        # By trial, the shares of the checkpoint with this number, which is about to be committed.
+        self._shares: dict[str, tuple[int, Mapping[str, list[str]]]] = {}
 
     def send(self, node: str, message: Message) -> None:
         """Send a message to the keeper of a node, "" for the owner."""
@@ -47,32 +49,45 @@ class KeeperRoutes:
     def commit(self, spec: TrialSpec, record: CheckpointRecord, *, since: float) -> None:
         """Order a commit, and wait for it. `since` is the time (seconds since 1970)."""
         key, folder = (spec.trial_id, record.index), f"{spec.dirname}/{record.dirname}"
-        known = [record.iteration, record.time_total_s]
-        order = ["seal" if record.stays_here else "commit", *key, folder, *known]
-        node = record.node if record.node in self._nodes else ""
-        if record.node and not node:  # it is of an earlier run, or the node was lost meanwhile
-            order = ["look", *key, folder]
+        index, shares = self._shares.pop(spec.trial_id, (0, {}))
+        shares = shares if index == record.index else {}
+        reached = [record.iteration, record.time_total_s]
+        orders: dict[str, Message]
+        if any(node not in self._nodes for node in shares or [record.node] if node):
+            # It is of an earlier run, or the node was lost meanwhile.
+            orders = {"": ["look", *key, folder]}
+        elif shares:
+            orders = {n: ["share", *key, folder, left_out] for n, left_out in shares.items()}
+        else:
+            how = "seal" if record.stays_here else "commit"
+            orders = {record.node: [how, *key, folder, *reached]}
         item = WaitingCheckpoint(
             since=since,
             files=record.files,
             size_bytes=record.size_bytes,
             folder=folder,
-            order=order,
-            node=node,
+            orders=orders,
+            last=["complete", *key, folder, *reached] if shares else [],
         )
         self._waiting.add(key, item)
-        if node and (problem := self._nodes.refusal(node)):
+        if problem := next(filter(None, map(self._nodes.refusal, orders)), ""):
             # Later, because the report is not waiting for it yet.
             loop = asyncio.get_running_loop()
             loop.call_soon(self._heard, ["uncommitted", *key, problem])
             return
-        self._nodes.note_copy(node, folder)
-        self.send(node, order)
+        for node, order in orders.items():
+            self._nodes.note_copy(node, folder, is_whole=not shares)
+            self.send(node, order)
+
+    def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
+        """Each of these nodes has a share of a checkpoint that is about to be reported;
+        `left_out` are files that another node has, too, and uploads."""
+        self._shares[trial_id] = (index, left_out)
 
     def repeat(self, node: str = "") -> None:
         """Repeat the waiting orders for a keeper that replaces one that died."""
         for item in self._waiting.at(node):
-            self.send(node, item.order)
+            self.send(node, item.orders[node])
         self.questions.ask_again(node)
         for (trial_id, folder), nodes in self._leaving.items():
             if node in nodes:
@@ -120,8 +135,8 @@ class KeeperRoutes:
         """A node is gone: storage may have what its keeper was about to commit."""
         self._nodes.leave(node)
         self.questions.fail(node, "the node is gone")
-        for item in self._waiting.move_to_owner(node):
-            self._to_owner(item.order)
+        for order in self._waiting.move_to_owner(node):
+            self._to_owner(order)
         self._discarded_all(node)
 
     def on_kept(self, node: str, message: Message) -> None:
@@ -129,8 +144,16 @@ class KeeperRoutes:
         match checked(message):
             case [("committed" | "uncommitted" | "lost"), trial_id, index, *_] as answer:
                 item = self._waiting.get((trial_id, index))
-                if item is not None and item.node == node:
+                is_all = item is not None and item.orders.keys() == {node} and not item.last
+                if is_all or (item is not None and node in item.orders and len(answer) > 3):
                     self._heard(_from(node, answer) if len(answer) > 3 else answer)
+            case ["shared", trial_id, index, files, empty_folders]:
+                item = self._waiting.get((trial_id, index))
+                if item is not None and node in item.orders and item.last:
+                    share = Share(files=files, empty_folders=empty_folders)
+                    order = self._waiting.shared((trial_id, index), node, share)
+                    if order is not None:
+                        self._to_owner(order)
             case ["fetched" | "found" | "unanswered" as name, ticket, answer]:
                 self.questions.answer(name, ticket, answer, node)
             case ["copied" as name, ticket, files, size]:
@@ -165,7 +188,7 @@ class KeeperRoutes:
         self.questions.fail(node, text)
         self._nodes.closed(node, [text])
         for item in self._waiting.at(node):
-            _, trial_id, index, *_ = item.order
+            _, trial_id, index, *_ = item.orders[node]
             self._heard(["uncommitted", trial_id, index, f"on node {node}: {text}"])
         self._discarded_all(node)
 

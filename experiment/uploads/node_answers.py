@@ -7,16 +7,19 @@ checked by type, range and name when it arrives; only then `NodeKeepers` and `Up
 from __future__ import annotations
 
 import math
+import re
 
 from holdfast.names import folder_name, inner_path, plain_name, printable, shown
 from holdfast.runtime import safe_text
 from holdfast.runtime.wire import Message
+from holdfast.syncer.files.tree import MANIFEST_NAME
 
 _MOST_BYTES = 1 << 63
 _MOST_SECONDS = 1e12
 _LONGEST_TICKET = 1 << 12
 _LONGEST_TEXT = 1 << 12
 _MOST_LINES = 100_000
+_CHECKSUM = re.compile(r"[0-9a-f]{64}")
 
 
 def checked(message: Message) -> Message:
@@ -29,6 +32,9 @@ def checked(message: Message) -> Message:
             return ["committed", _trial(trial), _number(index)]
         case ["uncommitted" | "lost" as name, trial, index, why]:
             return [name, _trial(trial), _number(index), _text(why)]
+        case ["shared", trial, index, dict(files), list(folders)]:
+            facts = {_file(name): _fact(fact) for name, fact in files.items()}
+            return ["shared", _trial(trial), _number(index), facts, [*map(inner_path, folders)]]
         case ["discarded", trial, list(folders)]:
             return ["discarded", _trial(trial), [_checkpoint(folder) for folder in folders]]
         case ["fetched" | "unanswered" as name, ticket, why]:
@@ -60,6 +66,22 @@ def _found(row: object) -> Message:
             return [plain_name(name, "the checkpoint"), *numbers]
         case _:
             raise ValueError(f"not a checkpoint: {row!r:.100}")
+
+
+def _file(name: object) -> str:
+    """A file's name in a checkpoint. Raises ValueError."""
+    path = inner_path(name, "the file")
+    if path == MANIFEST_NAME:
+        raise ValueError(f"{path} is holdfast's own file")
+    return path
+
+
+def _fact(value: object) -> list[object]:
+    match value:
+        case [size, str(checksum)] if _CHECKSUM.fullmatch(checksum):
+            return [_number(size), checksum]
+        case _:
+            raise ValueError(f"not a file's size and checksum: {shown(value)}")
 
 
 def _trial(value: object) -> str:

@@ -32,9 +32,10 @@ class _Node:
 
     sees: asyncio.Future[str]
     timer: asyncio.TimerHandle
-    # The trials that have run here, by the folder, and the checkpoints that lie here.
+    # The trials that have run here, by the folder, and the checkpoints that lie here, each with
+    # whether it is whole.
     trials: dict[str, None] = field(default_factory=dict)
-    copies: set[str] = field(default_factory=set)
+    copies: dict[str, bool] = field(default_factory=dict)
     closed: asyncio.Future[list[str]] | None = None
 
     def decide(self, problem: str) -> None:
@@ -153,13 +154,14 @@ class NodeKeepers:
 
     # -- what lies on nodes -----------------------------------------------------------------------
 
-    def note_copy(self, node: str, folder: str) -> None:
-        """A checkpoint lies on the node."""
+    def note_copy(self, node: str, folder: str, *, is_whole: bool = True) -> None:
+        """A checkpoint lies on the node, or a share of it."""
         if node in self._nodes:
-            self._nodes[node].copies.add(folder)
+            self._nodes[node].copies[folder] = is_whole
 
     def has_copy(self, node: str, folder: str) -> bool:
-        return node in self._nodes and folder in self._nodes[node].copies
+        """Whether the whole checkpoint lies on the node."""
+        return node in self._nodes and self._nodes[node].copies.get(folder, False)
 
     def note_trial(self, node: str, folder: str) -> None:
         """The trial in this folder runs on the node."""
@@ -171,7 +173,7 @@ class NodeKeepers:
         answers."""
         holders = [node for node, known in self._nodes.items() if folder in known.copies]
         for node in holders:
-            self._nodes[node].copies.discard(folder)
+            del self._nodes[node].copies[folder]
             self.send(node, ["discard", trial_id, [folder]])
         return holders
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.wire import Message
@@ -17,18 +18,29 @@ Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """The part of a checkpoint that one node has: size and checksum by file, and folders without
+    files."""
+
+    files: Mapping[str, list[Any]]
+    empty_folders: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WaitingCheckpoint:
     """A checkpoint that its keeper has not committed yet; `since` is when it was ordered.
 
-    `node` is the keeper's node, "" for the owner.
+    `orders` has the order for the keeper of each node that has a part of it, "" for the owner.
+    `shares` are the answers of nodes that have uploaded their parts; then `last` is ordered.
     """
 
     since: float
     files: int
     size_bytes: int
     folder: str
-    order: Message
-    node: str = ""
+    orders: Mapping[str, Message]
+    shares: tuple[Share, ...] = ()
+    last: Message = field(default_factory=list)
 
     @property
     def trial_folder(self) -> str:
@@ -94,23 +106,35 @@ class WaitingCheckpoints:
 
     def at(self, node: str) -> list[WaitingCheckpoint]:
         """Those that wait for the keeper of this node; "" is the owner."""
-        return [item for item in self._waiting.values() if item.node == node]
+        return [item for item in self._waiting.values() if node in item.orders]
 
     def add(self, key: Key, item: WaitingCheckpoint) -> None:
         if self.idle.done():
             self.idle = self._loop.create_future()
         self._waiting[key] = item
 
-    def move_to_owner(self, node: str) -> list[WaitingCheckpoint]:
+    def move_to_owner(self, node: str) -> list[Message]:
         """The node is lost: let the owner look for its checkpoints in storage. Returns the
         owner's orders."""
-        moved: list[WaitingCheckpoint] = []
+        moved: list[Message] = []
         for key, item in self._waiting.items():
-            if item.node == node:
-                order = ["look", *key, item.folder]
-                moved.append(replace(item, node="", order=order))
-                self._waiting[key] = moved[-1]
+            if node in item.orders:
+                moved.append(["look", *key, item.folder])
+                self._waiting[key] = replace(item, orders={"": moved[-1]})
         return moved
+
+    def shared(self, key: Key, node: str, share: Share) -> Message | None:
+        """The node has uploaded its share. After the last one, returns the owner's order, which
+        completes the checkpoint."""
+        item = self._waiting[key]
+        left = {other: order for other, order in item.orders.items() if other != node}
+        item = replace(item, orders=left, shares=(*item.shares, share))
+        order = None
+        if not left:
+            order = _completing(item)
+            item = replace(item, orders={"": order})
+        self._waiting[key] = item
+        return order
 
     async def done(self, key: Key) -> None:
         """Wait until the checkpoint does not wait any more. The keeper's deadlines apply."""
@@ -132,3 +156,13 @@ class WaitingCheckpoints:
             self.idle.set_result(None)
         while self._held and not self.has_backlog:
             self._held.popleft()()
+
+
+def _completing(item: WaitingCheckpoint) -> Message:
+    """The order to complete a checkpoint of which all shares are in storage."""
+    files = {name: fact for share in item.shares for name, fact in share.files.items()}
+    above = {name.rpartition("/")[0] for name in files}
+    folders = dict.fromkeys(name for share in item.shares for name in share.empty_folders)
+    empty = [name for name in folders if name not in above]
+    name, *where, iteration, time_total_s = item.last
+    return [name, *where, files, empty, iteration, time_total_s]

@@ -16,7 +16,7 @@ from holdfast.experiment.worker.session import Session
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.checkpoint.merge_ranks import merge_parts
+from holdfast.syncer.checkpoint.merge_ranks import facts_of, merge_parts, owners_of
 from holdfast.syncer.checkpoint.staging import stage
 from holdfast.syncer.errors import DirectoryMissing, StorageError
 from holdfast.syncer.files.durable import remove_tree
@@ -34,6 +34,9 @@ class RankSession(Session):
     _start: Checkpoint | None = None
     _telling: threading.Thread | None = None
     _has_looked = False
+    # The newest checkpoint is on another node, or in parts on several. The one to read is older.
+    _is_elsewhere = False
+    _readable: str | None = None
     # Sent with the answer to one report, so that all ranks leave after the same one.
     _is_leaving = False
     # The results of `get_dataset_shard`, by the names of the datasets.
@@ -44,7 +47,10 @@ class RankSession(Session):
         self._start = start
 
     def checkpoint(self) -> Checkpoint | None:
-        return super().checkpoint() or self._start
+        if not self._is_elsewhere:
+            return super().checkpoint() or self._start
+        readable = self._readable
+        return Checkpoint(str(self.trial_dir / readable)) if readable else self._start
 
     def preempt(self) -> None:
         """Tell the other ranks in a thread, because this runs in a signal handler that may have
@@ -133,11 +139,16 @@ class RankSession(Session):
         merge_failure: StorageError | None = None
         while (message := self._transport.receive()) is not None:
             match message:
-                case ["merge", int(index), list(ranks), str(upload)]:
-                    merge_failure = self._try_merge(index, ranks, CheckpointUploadMode(upload))
+                case ["merge", int(index), list(ranks), str(upload), *is_first]:
+                    mode = CheckpointUploadMode(upload)
+                    merge_failure = self._try_merge(index, ranks, mode, *is_first)
                 case ["refused", str()] if merge_failure is not None:
                     raise merge_failure
                 case ["newest", str(dirname)]:
+                    self._newest, self._is_elsewhere = dirname, False
+                case ["saved", str(dirname)]:
+                    if not self._is_elsewhere:
+                        self._readable, self._is_elsewhere = self._newest, True
                     self._newest = dirname
                 case ["leave"]:
                     self.is_preempted = self._is_leaving = True
@@ -149,13 +160,21 @@ class RankSession(Session):
         return self._is_leaving
 
     def _try_merge(
-        self, index: int, ranks: list[int], upload: CheckpointUploadMode
+        self,
+        index: int,
+        ranks: list[int],
+        upload: CheckpointUploadMode,
+        is_first: bool | None = None,
     ) -> StorageError | None:
         """Returns the error that `report` must raise here once the report is refused in all
-        ranks."""
+        ranks. `is_first`: whether this is the first of several nodes with a share; None if one
+        node has all."""
         parts = {rank: self._part(rank, self.iteration) for rank in ranks}
         try:
-            self._merge(index, parts, upload)
+            if is_first is None:
+                self._merge(index, parts, upload)
+            else:
+                self._merge_share(index, parts, upload, is_first=is_first)
         except StorageError as error:
             for part in parts.values():
                 remove_tree(part)
@@ -179,6 +198,34 @@ class RankSession(Session):
             self.staging_root.rmdir()
         record = self._record(index, self.iteration, merged.staged, upload)
         self._send(["merged", asdict(record), merged.clashes])
+
+    def _merge_share(
+        self,
+        index: int,
+        parts: Mapping[int, Path],
+        upload: CheckpointUploadMode,
+        *,
+        is_first: bool,
+    ) -> None:
+        """Merge the parts of this node's ranks to its share of the checkpoint."""
+        assert self.job.group is not None
+        folders = list(parts.values())
+        if is_first or any(Checkpoint(str(part)).get_metadata() for part in folders):
+            self._add_metadata(folders)
+        owners, target = owners_of(parts), self.trial_dir / checkpoint_dirname(index)
+        remove_tree(target)  # left by a report that was refused because of another node
+        looks, self._has_looked = not self._has_looked, True
+        merged = merge_parts(
+            parts,
+            target,
+            refuse_clashes=self.job.group.refuses_clashes,
+            look_for_clashes=looks,
+        )
+        with suppress(OSError):  # the user's files may be there, too
+            self.staging_root.rmdir()
+        record = self._record(index, self.iteration, merged.staged, upload)
+        files = {name: [rank, *facts_of(target / name, looks)] for name, rank in owners.items()}
+        self._send(["merged", asdict(record), merged.clashes, files])
 
     def _check_seen(self, parts: Mapping[int, Path]) -> None:
         """Raises DirectoryMissing if rank 0 does not see the part of another rank."""

@@ -19,6 +19,7 @@ from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.hang_timer import GroupTimer
 from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
+from holdfast.experiment.workers.rank_checkpoints import CannotMerge, RankCheckpoints
 from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, RankFailures
 from holdfast.experiment.workers.rank_warnings import RankWarnings
 from holdfast.runtime.launcher import Launcher
@@ -26,7 +27,7 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Reported, Returned, Started
 
@@ -82,7 +83,6 @@ class WorkerGroup:
         self._warnings = RankWarnings(assignment.trial_id, warn)
         parts = parts_of(assignment)
         self._barrier = Barrier(len(parts), assignment.iteration)
-        self._next_checkpoint = assignment.next_checkpoint
         self._met: Met | None = None
         self._started: dict[int, Started] = {}
         self._ended: set[int] = set()
@@ -104,6 +104,9 @@ class WorkerGroup:
             for actor in self._actors:
                 actor.disown()
             raise
+        self._checkpoints = RankCheckpoints(
+            self._actors, assignment, refuses_clashes=terms.refuses_clashes
+        )
 
     # -- orders of the worker pool ----------------------------------------------------------------
 
@@ -181,10 +184,10 @@ class WorkerGroup:
                     actor.tell(["meet", address])
             case ["gather", text]:
                 self._gather(rank, claims.short_text(text, "its text"))
-            case ["merged", record, clashes] if rank == 0:
-                self._on_merged(record, claims.clashes(clashes, len(self._actors)))
-            case ["merge_failed", text] if rank == 0:
-                self._on_merge_failed(claims.long_text(text, "the reason"))
+            case ["merged", _, _] | ["merged", _, _, _]:
+                self._on_merged(rank, message)
+            case ["merge_failed", text] if rank in self._checkpoints.missing:
+                self._on_merge_failed(rank, claims.long_text(text, "the reason"))
             case _:
                 raise ValueError("unknown")
 
@@ -240,38 +243,36 @@ class WorkerGroup:
         self._has_refused = False
         self._warnings.about_keys(met)
         if met.parts:
-            order = ["merge", self._next_checkpoint, list(met.parts), met.upload]
-            self._actors[0].tell(order)
+            self._checkpoints.begin(met)
             self._watch_merge()
         else:
             self._post_report(met, None)
 
-    def _on_merged(self, plain: object, clashes: dict[str, list[int]]) -> None:
+    def _on_merged(self, rank: int, message: Message) -> None:
         """Raises ValueError if it is not a checkpoint of this report."""
         if self._met is None or self._failures.ranks:
             return
-        record = claims.record(
-            claims.checkpoint(plain),
-            attempt=self.assignment.attempt,
-            iteration=self._met.reports[0].iteration,
-            least_index=self._next_checkpoint,
-            is_part=True,
-        )
+        try:
+            whole = self._checkpoints.hear(rank, message, self._met.reports[0].iteration)
+        except CannotMerge as error:
+            self._on_merge_failed(rank, str(error))
+            return
+        if whole is None:
+            return
         self._timer.disarm()
-        dirname = checkpoint_dirname(self._next_checkpoint)
-        self._next_checkpoint += 1
-        for actor in self._actors:
-            actor.tell(["newest", dirname])
-        self._warnings.about_clashes(clashes)
-        self._post_report(self._met, record)
+        if whole.left_out:
+            trial_id, index = self.assignment.trial_id, self._checkpoints.next - 1
+            self.host.note_shares(trial_id, index, whole.left_out)
+        self._warnings.about_clashes(whole.clashes)
+        self._post_report(self._met, whole.record)
 
-    def _on_merge_failed(self, text: str) -> None:
+    def _on_merge_failed(self, rank: int, text: str) -> None:
         """The report raises in all ranks; those that continue meet at the next one."""
         if self._met is None or self._failures.ranks:
             return
         self._timer.disarm()
         self._has_refused = True
-        self.refuse(f"rank 0 could not put the checkpoint of all ranks together: {text}")
+        self.refuse(f"rank {rank} could not put the checkpoint of all ranks together: {text}")
 
     def _post_report(self, met: Met, record: CheckpointRecord | None) -> None:
         first = met.reports[0]
@@ -309,13 +310,16 @@ class WorkerGroup:
             )
 
     def _watch_merge(self) -> None:
-        """Give rank 0 a deadline, because all others wait for it."""
-        timeout_s = self._timeouts.barrier_timeout_s
-        reason = (
-            f"has not put the checkpoint of all ranks together for {timeout_s:g} s, while they "
-            f"waited with their report {self._barrier.iteration + 1}"
-        )
-        self._timer.arm(timeout_s, lambda: self._actors[0].hang(reason))
+        """Give the ranks that merge a deadline, because all others wait for them."""
+        self._timer.arm(self._timeouts.barrier_timeout_s, self._give_up_merging)
+
+    def _give_up_merging(self) -> None:
+        for rank in self._checkpoints.missing:
+            self._actors[rank].hang(
+                f"has not put the checkpoint of all ranks together for "
+                f"{self._timeouts.barrier_timeout_s:g} s, while they waited with their report "
+                f"{self._barrier.iteration + 1}"
+            )
 
     # -- the end ------------------------------------------------------------------------------
 

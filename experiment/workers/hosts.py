@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
@@ -49,3 +50,6 @@ class GroupHost(ActorHost, Protocol):
     """The owner of a group."""
 
     def has_room(self, trial_id: str) -> bool: ...
+
+    def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
+        """Called before a report whose checkpoint has a share on each of these nodes."""

@@ -7,6 +7,7 @@ files of the others are renamed into it; the target's name appears when it is co
 from __future__ import annotations
 
 import filecmp
+import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import field
@@ -16,6 +17,8 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.checkpoint.staging import Staged
 from holdfast.syncer.errors import AlreadyStored, UnusableFile, os_errors
 from holdfast.syncer.files.durable import remove_tree
+
+_SAMPLE = 1 << 16
 
 
 @dataclass(slots=True)
@@ -41,6 +44,24 @@ def merge_parts(
     """
     with os_errors("merge", str(target)):
         return _gather(parts, target, refuses=refuse_clashes, looks=look_for_clashes)
+
+
+def owners_of(parts: Mapping[int, Path]) -> dict[str, int]:
+    """The files of all parts, each with the last rank that has it."""
+    return {name: rank for rank, part in parts.items() for name in _files(part)}
+
+
+def facts_of(path: Path, looks: bool) -> tuple[int, str]:
+    """The size of a file and, if `looks`, a fingerprint of its beginning and its end. Raises
+    StorageError."""
+    with os_errors("read", str(path)), open(path, "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not looks:
+            return size, ""
+        digest = hashlib.sha256(file.read(_SAMPLE))
+        file.seek(max(0, size - _SAMPLE))
+        digest.update(file.read(_SAMPLE))
+        return size, digest.hexdigest()
 
 
 def _gather(

@@ -125,7 +125,7 @@ class Upload:
         await self.committed.load(storage, self.folder.rpartition("/")[0])
         await self._bring_files(ours)
         entries = await self._confirm()
-        await self._put_marker(marker, content)
+        await self._put_marker(content)
         self.committed.remember(self.folder, self.written, entries)
 
     async def _ours(self, present: Mapping[str, ObjectInfo]) -> set[str]:
@@ -207,17 +207,22 @@ class Upload:
         sizes = {entry.key.removeprefix(f"{self.folder}/"): entry.size for entry in entries}
         return self.written.differences(sizes)
 
-    async def _put_marker(self, marker: str, content: bytes) -> None:
-        # With conditional puts, this upload cannot replace a newer run's.
-        if not self.storage.conditional_puts:
-            await self.storage.check(at_once=True)
-        await self.storage.abandon(self.folder)
-        try:
-            await self.storage.put_and_verify(marker, content, create_only=True)
-        except AlreadyStored as error:
-            # The manifest of a newer run, or of an older one that uploaded meanwhile, or our own
-            # if the answer was lost.
-            await self.storage.check(at_once=True)
-            if await self.storage.read(marker) != content:
-                cause = "another run has uploaded its own meanwhile"
-                raise StorageUnavailable("upload", self.folder, cause) from error
+    async def _put_marker(self, content: bytes) -> None:
+        await put_marker(self.storage, self.folder, content)
+
+
+async def put_marker(storage: OwnedStore, folder: str, content: bytes) -> None:
+    """Write the manifest of a checkpoint whose files are in storage. Raises StorageError."""
+    # With conditional puts, this upload cannot replace a newer run's.
+    if not storage.conditional_puts:
+        await storage.check(at_once=True)
+    await storage.abandon(folder)
+    try:
+        await storage.put_and_verify(f"{folder}/{MANIFEST_NAME}", content, create_only=True)
+    except AlreadyStored as error:
+        # The manifest of a newer run, or of an older one that uploaded meanwhile, or our own if
+        # the answer was lost.
+        await storage.check(at_once=True)
+        if await storage.read(f"{folder}/{MANIFEST_NAME}") != content:
+            cause = "another run has uploaded its own meanwhile"
+            raise StorageUnavailable("upload", folder, cause) from error

@@ -89,17 +89,10 @@ class Keeper:
         if not directory.exists():
             await self._report_stored(trial_id, index, folder, f"{directory} is gone, and ")
             return
-        furthest = Furthest()
-        try:
-            # A thousand trials may save at once. Only a few checkpoints are read at a time, and
-            # the deadline of each begins then.
-            async with self._sealing:
-                written = await self._retry.until_done(
-                    f"commit {folder}",
-                    lambda: threads.call(lambda: self._seal(directory, progress, furthest)),
-                )
-        except BytesLost as error:
-            self._tell(["lost", trial_id, index, str(error)])
+        written = await self._read_once(
+            trial_id, index, folder, lambda furthest: self._seal(directory, progress, furthest)
+        )
+        if written is None:
             return
         if storage is not None and uploads:
             upload = Upload(
@@ -111,6 +104,23 @@ class Keeper:
             )
             await self._retry.until_done(f"upload {folder}", upload.perform)
         self._tell(["committed", trial_id, index])
+
+    async def _read_once(
+        self, trial_id: str, index: int, folder: str, seal: Callable[[Furthest], Manifest]
+    ) -> Manifest | None:
+        """The result of `seal`, which forces a checkpoint to the disk. Reports it if its bytes are
+        lost."""
+        furthest = Furthest()
+        try:
+            # A thousand trials may save at once. Only a few checkpoints are read at a time, and
+            # the deadline of each begins then.
+            async with self._sealing:
+                return await self._retry.until_done(
+                    f"commit {folder}", lambda: threads.call(lambda: seal(furthest))
+                )
+        except BytesLost as error:
+            self._tell(["lost", trial_id, index, str(error)])
+            return None
 
     async def look(self, trial_id: str, index: int, folder: str) -> None:
         """Report whether storage has the checkpoint of a lost node, whole or not at all.
@@ -130,13 +140,16 @@ class Keeper:
     def _seal(
         self, directory: Path, progress: TrialProgress | None, furthest: Furthest
     ) -> Manifest:
+        """Force a checkpoint to the disk, and write the manifest last."""
+        return manifest.write(directory, self._hashed(directory, furthest), progress=progress)
+
+    def _hashed(self, directory: Path, furthest: Furthest) -> Manifest:
         """Force the checkpoint's name to the disk, which staging has only renamed. Then hash the
-        files and force them to the disk, and write the manifest last."""
+        files and force them to the disk."""
         with os_errors("commit", str(directory)):
             for above in (directory.parent, self._settings.root):
                 fsync_dir(above)
-        made = manifest.hash_directory(directory, on_file=furthest.reached)
-        return manifest.write(directory, made, progress=progress)
+        return manifest.hash_directory(directory, on_file=furthest.reached)
 
     async def _look_for(self, folder: str) -> None:
         """Raise NotStored or ManifestMismatch unless the checkpoint is complete in storage."""

@@ -8,14 +8,16 @@ files that the user has removed on this node.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.clone import copy_checkpoint, put_in_place
+from holdfast.syncer.checkpoint.share import ShareUpload
 from holdfast.syncer.checkpoint.staging import Staged
 from holdfast.syncer.errors import NotStored
 from holdfast.syncer.files import threads
@@ -68,6 +70,36 @@ class NodeKeeper(Keeper):
         staged = await threads.call(lambda: copy_checkpoint(original, copied))
         await threads.call(lambda: put_in_place(copied, place))
         return staged
+
+    async def share(
+        self, trial_id: str, index: int, folder: str, left_out: Collection[str]
+    ) -> None:
+        """Upload this node's share of a checkpoint of ranks on several nodes, and report its
+        files. Those `left_out` are another node's.
+
+        No manifest is written here: on this node, the checkpoint is not whole.
+        """
+        directory, storage = self._settings.root / folder, self._storage
+        assert storage is not None
+        if not directory.exists():
+            self._tell(["lost", trial_id, index, f"{directory} is gone"])
+            return
+        hashed = await self._read_once(
+            trial_id, index, folder, lambda furthest: self._hashed(directory, furthest)
+        )
+        if hashed is None:
+            return
+        files = {name: fact for name, fact in hashed.files.items() if name not in left_out}
+        upload = ShareUpload(
+            storage=storage,
+            committed=self._committed,
+            directory=directory,
+            folder=folder,
+            written=replace(hashed, files=files),
+        )
+        await self._retry.until_done(f"upload {folder}", upload.perform)
+        facts = {name: [fact.size, fact.checksum] for name, fact in files.items()}
+        self._tell(["shared", trial_id, index, facts, list(hashed.empty_folders)])
 
     async def mirror(self, trials: Sequence[str], *, artifacts: bool) -> None:
         """Upload the output of the trials in these folders, and with `artifacts` their other

@@ -40,6 +40,13 @@ class NodeOrders:
             case ["copy", str(ticket), str(source), str(target)]:
                 copy = partial(self._copy, ticket, source, target)
                 self._lanes.start_asked(ticket, target, copy)
+            case ["share", str(trial_id), int(index), str(folder), list(left_out)]:
+                self._lanes.start(
+                    trial_id,
+                    folder,
+                    partial(self.keeper.share, trial_id, index, folder, left_out),
+                    on_failure=lambda text: ["uncommitted", trial_id, index, text],
+                )
             case ["hand_over", str(ticket), str(folder)]:
                 hand_over = partial(self._hand_over, ticket, folder)
                 self._lanes.start_asked(ticket, folder, hand_over, lane=_MIRROR)

@@ -6,6 +6,7 @@ import asyncio
 from functools import partial
 from typing import Any
 
+from holdfast.syncer.checkpoint.manifest import FileFact, Manifest, TrialProgress
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.uploader.lanes import Lanes
 from holdfast.syncer.uploader.uploader import Uploader
@@ -50,6 +51,14 @@ class OwnerOrders:
                     partial(self.keeper.look, trial_id, index, folder),
                     on_failure=lambda text: ["uncommitted", trial_id, index, text],
                 )
+            case ["complete", str(trial_id), int(index), str(folder), dict(files), *more]:
+                complete = partial(self._complete, trial_id, index, folder, files, *more)
+                self._lanes.start(
+                    trial_id,
+                    folder,
+                    complete,
+                    on_failure=lambda text: ["uncommitted", trial_id, index, text],
+                )
             case ["witness", str(ticket), str(key), str(content)]:
                 self._lanes.start_asked(
                     ticket, "a node's token", partial(self._witness, ticket, key, content)
@@ -69,6 +78,26 @@ class OwnerOrders:
 
     def discarded(self, trial_id: str, folders: list[str]) -> None:
         """Storage lacks them only after a publication."""
+
+    async def _complete(
+        self,
+        trial_id: str,
+        index: int,
+        folder: str,
+        files: dict[str, list[Any]],
+        empty_folders: list[str],
+        iteration: int,
+        time_total_s: float,
+    ) -> None:
+        progress = TrialProgress(trial_id=trial_id, iteration=iteration, time_total_s=time_total_s)
+        whole = Manifest(
+            files={
+                name: FileFact(size=size, checksum=sum_) for name, (size, sum_) in files.items()
+            },
+            empty_folders=tuple(empty_folders),
+            progress=progress,
+        )
+        await self.keeper.complete(trial_id, index, folder, whole)
 
     async def _witness(self, ticket: str, key: str, content: str) -> list[Any]:
         return ["fetched", ticket, await self.keeper.witness(key, content)]

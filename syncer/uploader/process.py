@@ -14,8 +14,11 @@ orders:   ["open", pickled UploaderSettings], on a node with two more: the node'
 the uploader's:
           ["publish", segment, offset, begins]  ["artifacts", [folder, ...] or None for all]
           ["look", trial, index, folder]  ["witness", ticket, key, content]  ["check"]
+          ["complete", trial, index, folder, {file: [size, checksum]}, [empty folder, ...],
+           iteration, training time in seconds]
 a node's: ["have", ticket, folder, whether it was committed]  ["copy", ticket, from, to]
           ["mirror", [trial's folder, ...], whether with artifacts]
+          ["share", trial, index, folder, [file of another node's share, ...]]
 answers:  ["opened", key of the claim]  ["warning", text]  ["committed", trial, index]
           ["published", segment, offset]  ["moving"]  ["trouble", text]
           ["fetched", ticket, error]  ["unanswered", ticket, text]  ["refused", text]
@@ -26,6 +29,7 @@ answers:  ["opened", key of the claim]  ["warning", text]  ["committed", trial, 
           ["left", [text, ...]]  ["closed", [text, ...]]
 a node's: ["seen", key, content of its token]  ["blind", text]  ["copied", ticket, files, bytes]
           ["discarded", trial, [folder, ...]]
+          ["shared", trial, index, {file: [size, checksum]}, [empty folder, ...]]
 """
 
 from __future__ import annotations

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.checkpoint.manifest import Manifest
 from holdfast.syncer.checkpoint.removals import StoredRemovals
+from holdfast.syncer.checkpoint.share import complete
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.claim import Claim
@@ -86,6 +88,19 @@ class Uploader(Keeper):
         except NotStored as error:
             return str(error)
         return ""
+
+    async def complete(self, trial_id: str, index: int, folder: str, whole: Manifest) -> None:
+        """Write the manifest of a checkpoint whose shares nodes have uploaded, and report that."""
+        claims = self._claims
+        assert claims is not None
+        try:
+            await self._retry.until_done(
+                f"complete {folder}", lambda: complete(claims, folder, whole)
+            )
+        except NotStored as error:
+            self._tell(["lost", trial_id, index, str(error)])
+        else:
+            self._tell(["committed", trial_id, index])
 
     async def check_claim(self) -> None:
         """Raise ClaimLost if another incarnation owns the storage."""

@@ -76,3 +76,14 @@ def test_a_killed_run_on_nodes_is_restored_on_another_machine(
     assert sorted(ran) == [1, 1, 2, 2, 3, 3, 3, 3, 4, 4]
     copy = bucket.download(bench.folder / "bucket")
     assert bench.problems(copy, tensorboard=True) == []
+
+
+def test_ranks_on_two_nodes_save_one_checkpoint_and_resume_from_it(bench: Bench) -> None:
+    script = bench.start(ranks=2, rank_cpus=1, fail=[[0, 3]], max_failures=1).succeeds()
+    assert epochs_of(script) == [4, 4]
+    for trial in bench.root.glob("*_0000?_*"):
+        inside = {path.name for path in (trial / "checkpoint_000003").iterdir()}
+        assert {"epoch.json", "weights", "weights-1", ".holdfast.json"} <= inside
+    again = [note["iteration"] for note in bench.notes() if note["attempt"] == 2]
+    assert min(again) == 3
+    assert bench.problems(tensorboard=True) == []

@@ -2,8 +2,8 @@
 
 The options are one JSON object on the command line. Each epoch notes that it ran and that it was
 acknowledged, marks its progress and waits at a gate with its name, so that a test decides what
-happens when. With `ranks`, this many workers train each trial together, and the first of them does
-all this; each saves its own file.
+happens when. With `ranks`, this many workers train each trial together, with `rank_cpus` each, and
+the first of them does all this; each saves its own file.
 """
 
 from __future__ import annotations
@@ -132,7 +132,8 @@ def make_tuner(options: dict[str, Any]) -> tune.Tuner:
     behaviour = {name: options[name] for name in BEHAVIOUR if name in options}
     trainable, space = make_trainable(behaviour), SPACE
     if ranks := options.get("ranks"):
-        each = ScalingConfig(num_workers=ranks, resources_per_worker={"CPU": 1 / ranks})
+        cpus = options.get("rank_cpus", 1 / ranks)
+        each = ScalingConfig(num_workers=ranks, resources_per_worker={"CPU": cpus})
         trainable = DataParallelTrainer(trainable, scaling_config=each)
         space = {"train_loop_config": SPACE}
     if options.get("go_on") and tune.Tuner.can_restore(experiment_path(options)):

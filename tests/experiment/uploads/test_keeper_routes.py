@@ -272,6 +272,12 @@ async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
         ["found", "ticket", [["checkpoint_000000", 1, float("nan"), 1, 1]]],
         ["found", "ticket", [["checkpoint_000000", 1, 1.0, 1, 1 << 70]]],
         ["copied", "ticket", 1, "1"],
+        ["shared", "t0", 0, {"../x": [1, "0" * 64]}, []],
+        ["shared", "t0", 0, {".holdfast.json": [1, "0" * 64]}, []],
+        ["shared", "t0", 0, {"x": [1, "not a checksum"]}, []],
+        ["shared", "t0", 0, {"x": [-1, "0" * 64]}, []],
+        ["shared", "t0", 0, {"x": 1}, []],
+        ["shared", "t0", 0, {}, ["/x"]],
         ["seen", "/etc/passwd", "x"],
         ["closed", [1]],
         ["warning", 3],
@@ -281,6 +287,24 @@ async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
 def test_what_no_keeper_sends_is_refused(answer: list[Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
         checked(answer)
+
+
+async def test_a_node_without_a_share_adds_nothing_to_a_checkpoint() -> None:
+    desk = await Desk.of("a", "b", "c")
+    desk.routes.note_shares("t0", 0, {"a": [], "b": ["x"]})
+    desk.uploads.commit(SPEC, record("a"))
+    assert desk.sent["b"] == [["share", "t0", 0, FOLDER, ["x"]]]
+    fact = [1, "0" * 64]
+    desk.routes.on_kept("c", ["shared", "t0", 0, {"evil": fact}, []])
+    desk.routes.on_kept("a", ["committed", "t0", 0])
+    desk.routes.on_kept("a", ["shared", "t0", 0, {"x": fact}, ["empty", "d"]])
+    desk.routes.on_kept("a", ["shared", "t0", 0, {"twice": fact}, []])
+    assert (desk.owner.sent, desk.events) == ([], [])
+    desk.routes.on_kept("b", ["shared", "t0", 0, {"d/y": fact}, []])
+    files = {"x": fact, "d/y": fact}
+    assert desk.owner.sent == [["complete", "t0", 0, FOLDER, files, ["empty"], 1, 0.0]]
+    desk.uploads.on_uploader(["committed", "t0", 0])
+    assert desk.events == [Committed(trial_id="t0", index=0)]
 
 
 def test_text_from_a_node_is_short_and_can_be_printed() -> None:

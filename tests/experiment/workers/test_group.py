@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -87,9 +87,13 @@ class Desk:
         self.learned: list[tuple[Sequence[str], float]] = []
         self.warnings: list[str] = []
         self.room = False
+        self.shares: list[tuple[str, int, Mapping[str, list[str]]]] = []
 
     def has_room(self, trial_id: str) -> bool:
         return self.room
+
+    def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
+        self.shares.append((trial_id, index, left_out))
 
     async def open(self, entry: str, payload: bytes) -> str:
         return ""
@@ -536,3 +540,92 @@ async def test_ranks_of_a_group_that_cannot_be_begun_are_ended_and_say_nothing(
     rank.starts()
     rank.ends(signal.SIGKILL)
     assert host.events == []
+
+
+# -- checkpoints of ranks on several nodes --------------------------------------------------------
+
+ON_NODES = (("a", "", ()), ("a", "", ()), ("b", "", ()))
+
+
+def share(**files: tuple[int, int, str]) -> list[Any]:
+    """What a rank says of its node's share: files with the rank, the size and a fingerprint."""
+    return ["merged", WHOLE, {}, {name: list(fact) for name, fact in files.items()}]
+
+
+@pytest.fixture
+async def spread(host: Desk) -> WorkerGroup:
+    """Three ranks on two nodes."""
+    return spread_group(host, GroupTerms())
+
+
+def spread_group(host: Desk, terms: GroupTerms) -> WorkerGroup:
+    bundles = [{}, *[{"CPU": 1}] * 3]
+    timeouts = WorkerTimeouts(grace_s=3600, barrier_timeout_s=3600)
+    made = opened(
+        host, assignment(bundles=bundles, nodes=ON_NODES), timeouts=timeouts, terms=terms
+    )
+    for rank in host.ranks:
+        rank.starts()
+    return made
+
+
+async def test_one_rank_of_each_node_puts_its_share_together(
+    host: Desk, spread: WorkerGroup
+) -> None:
+    for rank in host.ranks:
+        rank.reports(1, files=True)
+    assert host.ranks[0].orders == [["merge", 0, [0, 1], "ASYNC", True]]
+    assert host.ranks[1].orders == []
+    assert host.ranks[2].orders == [["merge", 0, [2], "ASYNC", False]]
+    host.ranks[2].says(share(common=(2, 7, "x"), last=(2, 3, "y")))
+    assert host.kinds == [Started]
+    host.ranks[0].says(share(common=(0, 7, "z"), first=(1, 5, "w")))
+    reported = host.events[-1]
+    assert isinstance(reported, Reported)
+    assert reported.checkpoint is not None
+    kept = reported.checkpoint
+    assert (kept.node, kept.files, kept.size_bytes) == ("a", 3, 15)
+    assert host.shares == [("t0", 0, {"a": ["common"], "b": []})]
+    assert [rank.orders[-1] for rank in host.ranks] == [["saved", "checkpoint_000000"]] * 3
+    assert "common in one checkpoint from ranks 0, 2: that of rank 2 is kept" in host.warnings[0]
+
+
+async def test_parts_on_one_node_only_are_put_together_there(
+    host: Desk, spread: WorkerGroup
+) -> None:
+    host.ranks[0].reports(1)
+    host.ranks[1].reports(1)
+    host.ranks[2].reports(1, files=True)
+    assert host.ranks[2].orders == [["merge", 0, [2], "ASYNC"]]
+    host.ranks[2].says(["merged", WHOLE, {}])
+    reported = host.events[-1]
+    assert isinstance(reported, Reported)
+    assert reported.checkpoint is not None
+    assert (reported.checkpoint.node, host.shares) == ("b", [])
+    words = [rank.orders[-1][0] for rank in host.ranks]
+    assert words == ["saved", "saved", "newest"]
+
+
+async def test_files_of_the_same_name_on_two_nodes_are_refused_if_that_is_asked_for(
+    host: Desk,
+) -> None:
+    spread_group(host, GroupTerms(refuses_clashes=True))
+    for rank in host.ranks:
+        rank.reports(1, files=True)
+    host.ranks[0].says(share(common=(0, 7, "x")))
+    host.ranks[2].says(share(common=(2, 7, "x")))
+    for rank in host.ranks:
+        assert rank.orders[-1][0] == "refused"
+        assert "common: ranks 0 and 2 each saved a file" in rank.orders[-1][1]
+
+
+@pytest.mark.parametrize(
+    "files", [{"../x": [0, 1, ""]}, {"x": [9, 1, ""]}, {"x": [0, -1, ""]}, {"x": 1}, [1]]
+)
+async def test_a_share_that_no_worker_sends_fails_the_trial(
+    host: Desk, spread: WorkerGroup, files: Any
+) -> None:
+    for rank in host.ranks:
+        rank.reports(1, files=True)
+    host.ranks[0].says(["merged", WHOLE, {}, files])
+    assert signal.SIGKILL in host.ranks[0].signals

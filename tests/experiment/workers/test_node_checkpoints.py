@@ -220,3 +220,67 @@ async def test_files_of_an_earlier_run_on_this_machine_go_to_the_node(tmp_path: 
         run.owner.order("hand_over", "y", "trial")
         assert await run.owner.answer_to("y") == ["fetched", "y", ""]
         assert run.trees.memory.objects["trial/stdout"] == b"one\ntwo\n"
+
+
+async def test_the_shares_of_several_nodes_become_one_checkpoint(tmp_path: Path) -> None:
+    async with kept_run(tmp_path, "a", "b", "c") as run:
+        run.trees.write("a", f"{FOLDER}/rank-0", "first")
+        run.trees.write("a", f"{FOLDER}/common", "of rank 0")
+        run.trees.write("b", f"{FOLDER}/rank-1", "second")
+        run.trees.write("b", f"{FOLDER}/common", "of rank 1")
+        run.trees.memory.objects[f"{FOLDER}/left"] = b"by an attempt that was not reported"
+        run.uploads.routes.note_shares("t0", 0, {"a": ["common"], "b": []})
+        saved = record("a", files=3)
+        run.uploads.commit(TRIAL.spec, saved)
+        await run.uploads.committed(TRIAL.spec, saved)
+        assert run.events == [Committed(trial_id="t0", index=0)]
+        found = {k: v for k, v in run.trees.memory.objects.items() if k.startswith(FOLDER)}
+        assert found.pop(f"{FOLDER}/.holdfast.json")
+        assert found == {
+            f"{FOLDER}/rank-0": b"first",
+            f"{FOLDER}/rank-1": b"second",
+            f"{FOLDER}/common": b"of rank 1",
+        }
+        # Each node fetches the whole, also those that have a share.
+        starts = starts_of(run, has_ranks=True)
+        assert await starts.verify(launch("a", "a", "c", checkpoint=saved), TRIAL) == Verified()
+        for node in ("a", "c"):
+            assert run.trees.read(node, f"{FOLDER}/common") == "of rank 1"
+            assert run.trees.read(node, f"{FOLDER}/rank-1") == "second"
+        run.uploads.discard(TRIAL.spec, saved)
+        for node in ("a", "b", "c"):
+            await run.nodes[node].answer("discarded")
+            assert not (tmp_path / node / FOLDER).exists()
+
+
+async def test_without_one_of_the_shares_there_is_no_checkpoint(tmp_path: Path) -> None:
+    async with kept_run(tmp_path, "a", "b") as run:
+        run.trees.write("a", f"{FOLDER}/rank-0", "first")
+        run.nodes["b"].is_cut = True
+        run.uploads.routes.note_shares("t0", 0, {"a": [], "b": []})
+        run.uploads.commit(TRIAL.spec, record("a", files=2))
+        await run.nodes["a"].answer("shared")
+        run.lose_node("b")
+        await run.uploads.committed(TRIAL.spec, record("a"))
+        assert run.lost[0][:2] == ("t0", 0)
+        assert f"{FOLDER}/.holdfast.json" not in run.trees.memory.objects
+
+
+async def test_shares_that_are_repeated_leave_the_whole_alone(tmp_path: Path) -> None:
+    """The keeper was replaced before its answer arrived."""
+    async with kept_run(tmp_path, "a", "b", is_remote=False) as run:
+        run.trees.write("a", f"{FOLDER}/rank-0", "first")
+        run.trees.write("b", f"{FOLDER}/rank-1", "second")
+        run.uploads.routes.note_shares("t0", 0, {"a": [], "b": []})
+        run.uploads.commit(TRIAL.spec, record("a", files=2))
+        await run.uploads.committed(TRIAL.spec, record("a"))
+        await run.nodes["a"].answer("shared")
+        run.nodes["a"].order("share", "t0", 0, FOLDER, [])
+        await run.nodes["a"].answer("shared")
+        assert (tmp_path / "owner" / FOLDER / ".holdfast.json").exists()
+        # The next attempt saves another one in its place.
+        run.trees.write("a", f"{FOLDER}/rank-0", "again")
+        run.nodes["a"].order("share", "t0", 0, FOLDER, [])
+        await run.nodes["a"].answer("shared")
+        assert not (tmp_path / "owner" / FOLDER / ".holdfast.json").exists()
+        assert run.trees.read("owner", f"{FOLDER}/rank-0") == "again"

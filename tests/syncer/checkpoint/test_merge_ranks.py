@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.syncer.checkpoint.merge_ranks import merge_parts
+from holdfast.syncer.checkpoint.merge_ranks import facts_of, merge_parts, owners_of
 from holdfast.syncer.errors import AlreadyStored, UnusableFile
 
 
@@ -90,3 +90,23 @@ def test_files_of_one_name_may_be_refused_and_nothing_is_moved(tmp_path: Path) -
         merge_parts(parts, tmp_path / "target", refuse_clashes=True)
     assert not (tmp_path / "target").exists()
     assert content(tmp_path / "2") == {"same": "of 2"}
+
+
+def test_the_files_of_a_share_are_named_with_the_last_rank_that_has_them(tmp_path: Path) -> None:
+    parts = {rank: tmp_path / str(rank) for rank in (0, 2)}
+    for rank, part in parts.items():
+        (part / "inside").mkdir(parents=True)
+        (part / "inside" / "common").write_text("common")
+        (part / f"own-{rank}").write_text(str(rank))
+    assert owners_of(parts) == {"inside/common": 2, "own-0": 0, "own-2": 2}
+
+
+def test_a_fingerprint_sees_the_beginning_and_the_end_of_a_file(tmp_path: Path) -> None:
+    path, seen = tmp_path / "file", set()
+    for data in (b"", b"a", b"b", b"a" + bytes(1 << 20), bytes(1 << 20) + b"a"):
+        path.write_bytes(data)
+        size, fingerprint = facts_of(path, looks=True)
+        assert size == len(data)
+        seen.add(fingerprint)
+        assert facts_of(path, looks=False) == (len(data), "")
+    assert len(seen) == 5
