@@ -30,7 +30,7 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.experiment.workers.shared_capacity import shared
-from holdfast.runtime.fleet.host import NodeFacts
+from holdfast.runtime.fleet.host import GIVEN_BACK, NodeFacts
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks
@@ -312,7 +312,10 @@ class Controller:
 
     def on_node_lost(self, node: str, cause: str) -> None:
         """A node is gone, with the workers and the files on it."""
-        self.warn(f"node {node} is lost: {cause}")
+        if cause == GIVEN_BACK:
+            self.warn(f"node {node} was given back: it had no work", "info")
+        else:
+            self.warn(f"node {node} is lost: {cause}")
         self._uploads().routes.node_left(node)
 
     def on_kept(self, node: str, message: Message) -> None:

@@ -19,7 +19,7 @@ from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.ending import Ending, Working
 from holdfast.experiment.control.first_events import first_events, overdue_answers
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.run_nodes import RunNodes, open_fleet
+from holdfast.experiment.control.run_nodes import RunNodes, keep_nodes_file, keep_size, open_fleet
 from holdfast.experiment.control.services import (
     keeper_settings,
     open_callbacks,
@@ -148,6 +148,7 @@ class Run:
             summary,
             retried=self._retries.total,
             waits=tuple(self._controller.pool.awaited(now)),
+            waiting=self._nodes.waiting,
             phase=self._phase,
         )
 
@@ -272,6 +273,10 @@ class Run:
         self._controller, self._phase = controller, ""
         controller.begin(first_events(plan, self.tell), await overdue_answers(plan, controller))
         self._nodes.begin(controller)
+        if plan.engine is not None and isinstance(fleet, Fleet):
+            controller.tasks.start(keep_nodes_file(fleet, plan.layout))
+            if plan.engine.is_elastic:
+                controller.tasks.start(keep_size(fleet, plan.engine, controller))
         if plan.remote is not None and controller.uploads is not None:
             controller.uploads.publish()
         await asyncio.wait([tasks.ended])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Protocol
 
+from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.scaling import LOOK_S, ElasticSize
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.engines import PlannedEngine
+from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.host import node_ip
 from holdfast.experiment.worker.train_loop import LOOPBACK
 from holdfast.runtime.errors import WireError
@@ -18,9 +25,11 @@ from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.fleet.settings import FleetSettings, Shared
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
+from holdfast.scheduler.demand import demand
 from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft
 from holdfast.syncer.files import threads
 
+_BEATS_S = 5.0
 _STORAGE_VARIABLES = ("AWS_", "AZURE_STORAGE_", "GOOGLE_APPLICATION_CREDENTIALS")
 
 
@@ -52,6 +61,8 @@ class RunNodes:
     def __init__(self, show_wait: Callable[[str], None], tell: Callable[[str], None]) -> None:
         """`show_wait` shows what the engine waits for, and `tell` a warning."""
         self.facts: dict[str, NodeFacts] = {}
+        # What the engine waits for; "" for nothing.
+        self.waiting = ""
         self._show_wait = show_wait
         self._tell = tell
         self._listener: NodeListener | None = None
@@ -89,6 +100,7 @@ class RunNodes:
             self._kept_before.setdefault(name, []).append(message)
 
     def waits(self, text: str) -> None:
+        self.waiting = text
         self._show_wait(text)
 
     def tell(self, text: str) -> None:
@@ -153,9 +165,37 @@ def open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: Tas
     return fleet
 
 
+async def keep_nodes_file(fleet: Fleet, layout: Layout) -> None:
+    """Write when each node was last heard from, for `holdfast nodes`."""
+    file = NodesFile(layout)
+    while True:
+        now = wall_time()
+        beats = [
+            NodeBeat(node=one.node, at=now - one.ago_s, disk_free_bytes=one.disk_free_bytes)
+            for one in fleet.heard()
+        ]
+        await threads.call(partial(file.write, beats))
+        await asyncio.sleep(_BEATS_S)
+
+
+async def keep_size(fleet: Fleet, engine: PlannedEngine, controller: Controller) -> None:
+    """Let the cluster grow with the queue, and shrink when nodes have no work."""
+    (kind,) = engine.offer.kinds
+    size, loop = ElasticSize(engine.least, engine.most), asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(LOOK_S)
+        machine = controller.machine
+        scale = size.look(demand(machine), machine.cluster.nodes, loop.time())
+        fleet.want(scale.count, kind.name)
+        for node in scale.surplus:
+            # First, so that no trial starts there.
+            controller.post(NodeLeaving(node=node, seconds=0.0, why="it has no work"))
+            fleet.give_back(node)
+
+
 def _want(fleet: Fleet, engine: PlannedEngine) -> None:
     """Order the nodes that the run begins with."""
-    left = engine.most
+    left = max(1, engine.least) if engine.is_elastic else engine.most
     for kind in engine.offer.kinds:
         most = engine.most_of(kind)
         count = left if most is None else min(left, most)

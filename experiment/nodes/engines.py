@@ -38,6 +38,11 @@ class PlannedEngine:
     most: int
     make: Callable[[TaskScope], Engine]
 
+    @property
+    def is_elastic(self) -> bool:
+        """Whether the number of nodes follows the queue."""
+        return self.least < self.most and len(self.offer.kinds) == 1
+
     def most_of(self, kind: NodeKind) -> int | None:
         """How many nodes of this kind there can be; None if no limit is known."""
         if kind.most is None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
 from holdfast.runtime.errors import LaunchFailed
@@ -15,7 +15,7 @@ from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
 from holdfast.runtime.fleet.delivery import InThread, at_once, deliver
-from holdfast.runtime.fleet.host import FleetHost, NodeFacts
+from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, NodeFacts
 from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.node import Node
 from holdfast.runtime.fleet.remote_worker import Nowhere, RemoteWorker
@@ -27,6 +27,14 @@ from holdfast.runtime.process_exits import happens
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
+
+
+class Heard(NamedTuple):
+    """A node, the seconds since it was last heard from, and the free bytes of its disk."""
+
+    node: str
+    ago_s: float
+    disk_free_bytes: int
 
 
 class Fleet:
@@ -169,6 +177,14 @@ class Fleet:
             late = self._settings.grace_s + self._settings.late_s
             self._tasks.later(late, node.link.fail, f"it did not end within {late:g} s")
 
+    def heard(self) -> list[Heard]:
+        """When each node that has joined was last heard from."""
+        now = self._loop.time()
+        return [
+            Heard(node.name, now - node.link.heard_s, node.disk_free_bytes)
+            for node in self._joined()
+        ]
+
     def order(self, name: str, message: Message) -> None:
         """Send an order to the node's service. Ignored if the node has left."""
         if (node := self._nodes.get(name)) is not None:
@@ -254,7 +270,7 @@ class Fleet:
 
     def on_closed(self, node: Node, reason: str) -> None:
         if node.is_ending and not reason:
-            self._leave(node, "the run ended" if self._closing else "given back")
+            self._leave(node, "the run ended" if self._closing else GIVEN_BACK)
         else:
             self._tasks.start(self._lose(node, reason or "gone"))
 

@@ -8,6 +8,9 @@ from typing import Protocol
 from holdfast.dataclass import dataclass
 from holdfast.runtime.wire import Message
 
+# The cause of a node's end that its owner ordered.
+GIVEN_BACK = "given back"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:

@@ -40,6 +40,7 @@ class Node:
         self.facts = facts
         self.ticket = ticket
         self.link = link
+        self.disk_free_bytes = facts.disk_free_bytes
         self.is_joined = self.is_leaving = self.is_ending = False
         # What the engine says about the end of the agent's job.
         self.job_ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -90,6 +91,7 @@ class Node:
                 if (worker := self._workers.get(claim.worker)) is not None:
                     worker.hear(claim.message)
             case claims.Beat():
+                self.disk_free_bytes = claim.disk_free_bytes
                 self.send(["beat"])
             case claims.WorkerPid():
                 if (worker := self._workers.get(claim.worker)) is not None:
