@@ -85,12 +85,16 @@ def _made(engine: Engine, nodes: int | tuple[int, int]) -> PlannedEngine:
 def _ssh(cluster: SSH) -> Engine:
     from holdfast.runtime.engines.ssh import SSHEngine
 
-    return SSHEngine(
-        cluster.hosts,
-        resources=cluster.resources() or None,
-        python=words_of(cluster.python, ["python3"]),
-        ssh=words_of(cluster.ssh, ["ssh"]),
-    )
+    try:
+        return SSHEngine(
+            cluster.hosts,
+            resources=cluster.resources() or None,
+            python=words_of(cluster.python, ["python3"]),
+            ssh=words_of(cluster.ssh, ["ssh"]),
+            variables=_variables(cluster),
+        )
+    except ValueError as error:  # a host that no ssh could reach
+        raise InvalidConfig(f"SSH(hosts=...): {error}") from error
 
 
 def _local(cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str]) -> Engine:
@@ -105,6 +109,7 @@ def _local(cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str
         resources=resources,
         gpu_names=gpu_names,
         python=words_of(cluster.python, [sys.executable]),
+        variables=_variables(cluster),
     )
 
 

@@ -249,6 +249,9 @@ class Fleet:
         if not (node.is_joined or node.is_ending):
             node.is_joined = True
             self._host.node_joined(node.facts)
+            for message in node.early:
+                self._host.on_kept(node.name, message)
+            node.early.clear()
             if not self._first.done():
                 self._first.set_result(notice)
 
@@ -258,7 +261,11 @@ class Fleet:
         self._tell_or_fail(text, LaunchFailed(found.type_name, found.message, found.traceback))
 
     def on_kept(self, node: Node, message: Message) -> None:
-        self._host.on_kept(node.name, message)
+        """The service may be ready before the workers' imports are."""
+        if node.is_joined:
+            self._host.on_kept(node.name, message)
+        else:
+            node.early.append(message)
 
     def on_leaving(self, node: Node, seconds: float, why: str) -> None:
         if node.is_joined and not (node.is_leaving or node.is_ending):

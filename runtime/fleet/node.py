@@ -44,6 +44,8 @@ class Node:
         self.is_joined = self.is_leaving = self.is_ending = False
         # What the engine says about the end of the agent's job.
         self.job_ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        # What its service has said before it was joined.
+        self.early: list[Message] = []
         self._owner = owner
         self._workers: dict[str, RemoteWorker] = {}
         link.hand_over(self._on_message, self._on_closed, LARGEST)

@@ -23,7 +23,12 @@ def nodes(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ma
         pytest.skip(why)
     with machines(2, tmp_path_factory.mktemp("machines"), [bench.folder]) as made:
         python = f"env PYTHONPATH={ROOT} {sys.executable}"
-        query = {"cpus_per_node": 1, "python": python, "ssh": " ".join(made.ssh)}
+        query = {
+            "cpus_per_node": 1,
+            "python": python,
+            "ssh": " ".join(made.ssh),
+            "scratch": "/tmp/fast disk",
+        }
         bench.environ["HOLDFAST_CLUSTER"] = f"ssh://node1,node2?{urlencode(query)}"
         yield made
 
@@ -39,10 +44,14 @@ def test_a_script_that_is_not_edited_runs_its_trials_on_machines(
 ) -> None:
     script, gate = bench.held_in(2, checkpoint_every=9, prints=True)
     workers = {process.pid for process in script.processes("worker")}
-    assert [len(workers.intersection(machine.pids())) for machine in nodes.all] == [1, 1]
+    for machine in nodes.all:
+        assert len(workers.intersection(machine.pids())) == 1
+        assert list(machine.disk.glob("fast disk/holdfast-nodes-*/*"))
     gate.open()
     script.succeeds()
     assert is_idle(nodes)
+    for machine in nodes.all:
+        assert not list(machine.disk.glob("fast disk/*")), "a scratch folder is left"
     assert epochs_of(script) == [4, 4]
     assert bench.problems(tensorboard=True) == []
 

@@ -40,3 +40,26 @@ def test_settings_limit_nodes_and_replace_what_they_find(of: Cluster) -> None:
 def test_what_is_no_dask_cluster_is_an_invalid_config() -> None:
     with pytest.raises(InvalidConfig, match=r"Dask\(...\): not the address"):
         made(cluster.Dask(3))
+
+
+def test_agents_of_this_machine_share_it_unless_they_are_given_more() -> None:
+    machine = {"CPU": 8.0, "GPU": 4.0, "tpu": 2.0}
+    given = cluster.Local(agents=2)
+    planned = engine_of(given, machine=machine, gpu_names=["0", "1", "2", "3"], environ={})
+    (kind,) = planned.offer.kinds
+    assert (kind.most, kind.resources) == (2, {"CPU": 4.0, "tpu": 1.0, "GPU": 2})
+    given = cluster.Local(agents=2, cpus_per_node=8)
+    (kind,) = engine_of(given, machine=machine, gpu_names=[], environ={}).offer.kinds
+    assert kind.resources == {"CPU": 8.0, "tpu": 1.0}
+
+
+def test_hosts_say_themselves_what_they_have_unless_it_is_given() -> None:
+    (kind,) = made(cluster.SSH(["a", "b"])).offer.kinds
+    assert (kind.most, kind.resources) == (2, None)
+    (kind,) = made(cluster.SSH(["a", "b"], cpus_per_node=4)).offer.kinds
+    assert kind.resources == {"CPU": 4.0}
+
+
+def test_a_host_that_no_ssh_could_reach_is_an_invalid_config() -> None:
+    with pytest.raises(InvalidConfig, match="'a:99999' is no host for ssh"):
+        made(cluster.SSH(["a:99999"]))

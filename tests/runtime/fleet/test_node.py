@@ -76,6 +76,22 @@ async def test_a_node_gets_what_all_agents_load_and_joins_when_it_has_loaded() -
         assert facts.resources == {"CPU": 1.0}
 
 
+async def test_what_a_service_says_before_the_node_has_joined_follows_it() -> None:
+    async with stage() as on:
+        agent = await on.invited()
+        agent.greet()
+        await agent.message()
+        await agent.message()
+        for message in (["kept", ["ready"]], ["loaded", ""], ["kept", ["more"]]):
+            agent.link.send(message)
+        await on.log.until("kept", "played", ["more"])
+        assert on.log.events == [
+            ["joined", "played"],
+            ["kept", "played", ["ready"]],
+            ["kept", "played", ["more"]],
+        ]
+
+
 async def test_no_two_nodes_of_a_run_have_the_same_name() -> None:
     async with stage(3) as on:
         first = await on.joined(0)
