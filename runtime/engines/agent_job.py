@@ -80,6 +80,8 @@ class AgentJob:
         code = self._process.wait()
         self._timer.cancel()
         self._reader.join(_OUTPUT_DEADLINE_S)
+        if self._started_at is None and self._process.stdin is not None:
+            self._process.stdin.close()
         return self._cause(code), self._has_worked(code)
 
     def end(self, why: str, grace_s: float) -> None:

@@ -21,7 +21,6 @@ from holdfast.runtime.wire import Message
 
 # Imports, connection and the first list of members, on a busy machine with a slow disk.
 OPEN_S = 120.0
-_FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
 
@@ -31,7 +30,8 @@ class ClusterClient:
 
     `entry` is the `module:function` of the client's process, which gets `options`. `title` and
     `members` name the cluster and its members in messages. `keeps_agents`: whether agents live on
-    when the client's process ends. `resources` are those of its only kind of nodes.
+    when the client's process ends; others may linger for `lingers_s` seconds, so no client follows
+    earlier. `resources` are those of its only kind of nodes.
     """
 
     kind: str
@@ -40,6 +40,7 @@ class ClusterClient:
     entry: str
     options: Mapping[str, Any]
     keeps_agents: bool
+    lingers_s: float = 1.0
     resources: Mapping[str, float] | None = None
     times: Times = Times()
 
@@ -71,7 +72,7 @@ class ClientEngine:
         self._roster = Roster(client.kind, client.times.rest_s)
         self._process: ClientProcess | None = None
         self._former: list[ClientProcess] = []
-        self._pause_s = _FIRST_PAUSE_S
+        self._pause_s = self._client.lingers_s
         self._timer: asyncio.TimerHandle | None = None
         self._is_connected = False
         self._is_stopped = False
@@ -238,7 +239,7 @@ class ClientEngine:
 
     def _on_open(self) -> None:
         self._is_connected = True
-        self._pause_s = _FIRST_PAUSE_S
+        self._pause_s = self._client.lingers_s
         for ticket, member in self._roster.used.items():
             self._send(["adopt", ticket, member.key])
         if not self._opened.done():

@@ -15,6 +15,10 @@ from holdfast.runtime.engines.seated import Times
 
 # What Ray itself takes for yes.
 _YES = {"1", "true"}
+# After the end of a driver its actors are killed at once; a server of Ray Client waits 30 s for
+# its client to come back (RAY_CLIENT_RECONNECT_GRACE_PERIOD).
+_LINGERS_S = 1.0
+_CLIENT_LINGERS_S = 35.0
 # Under `uv run`, Ray would pack the working directory and send it to each node.
 _QUIET = {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "RAY_IGNORE_UNHANDLED_ERRORS": "1"}
 
@@ -65,6 +69,7 @@ class RayEngine(ClientEngine):
             entry="holdfast.runtime.engines.ray_client:serve",
             options=options,
             keeps_agents=False,
+            lingers_s=_CLIENT_LINGERS_S if address.startswith("ray://") else _LINGERS_S,
             resources=(resources or None) if offers is None else offers,
             times=times,
         )

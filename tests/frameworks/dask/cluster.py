@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ class Cluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.security = Security.temporary() if protocol == "tls" else None
         self.address = ""
+        self.environ = dict(os.environ)
 
     def __enter__(self) -> Self:
         self.address = self._start("scheduler", "scheduler", [], host="127.0.0.1", port=0)
@@ -50,6 +52,10 @@ class Cluster:
         folder = str(self._folder / name)
         return self._start(name, kind, [self.address], **options, local_directory=folder)
 
+    def logs(self) -> str:
+        """What its parts have logged."""
+        return "".join(path.read_text() for path in self._folder.glob("*.log"))
+
     def signal(self, name: str, signum: signal.Signals) -> None:
         """End a part of the cluster by a signal, and wait for its end."""
         process = self.processes.pop(name)
@@ -68,6 +74,7 @@ class Cluster:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=ROOT,
+                env=self.environ,
             )
         assert process.stdout is not None
         assert readable(process.stdout.fileno(), PATIENCE_S), f"{part} does not start"

@@ -18,6 +18,7 @@ from holdfast.runtime.engines.dask import DaskEngine
 from holdfast.runtime.engines.engine import Engine, EngineFailed
 from holdfast.runtime.engines.seated import Times
 from tests.frameworks.dask.cluster import Cluster
+from tests.frameworks.without_holdfast import without_holdfast
 from tests.rig.engine_contract import (
     CLOSE_S,
     EngineContract,
@@ -121,6 +122,24 @@ async def test_only_workers_with_the_resources_are_used(empty_cluster: Cluster) 
         link.order("exit", 1)
         await host.until(lambda: bool(host.causes))
         assert "w2" in host.causes[link.facts["ticket"]]
+
+
+async def test_workers_without_holdfast_are_named_and_log_no_secret(
+    empty_cluster: Cluster, tmp_path: Path
+) -> None:
+    rig = DaskRig(empty_cluster)
+    empty_cluster.environ["PYTHONPATH"] = without_holdfast(tmp_path)
+    empty_cluster.add_worker("w1", "127.0.0.2")
+    async with fake_host() as host:
+        engine = rig.engine()
+        await engine.open(host)
+        engine.want("dask", 1)
+        text = await host.refusal_of()
+        await engine.close(CLOSE_S)
+        assert "the Dask worker w1" in text
+        assert "the workers need the same version of holdfast as this script" in text
+        assert "holdfast-agent-" in empty_cluster.logs()
+        assert not any(secret in empty_cluster.logs() for secret in host.invited.values())
 
 
 async def test_a_worker_that_is_busy_is_waited_for(empty_cluster: Cluster, tmp_path: Path) -> None:

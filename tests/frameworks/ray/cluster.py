@@ -28,8 +28,12 @@ START_S = 120.0
 class Cluster:
     """A head node and the nodes that are added, all on loopback; with TLS if it `is_secure`."""
 
-    def __init__(self, folder: Path, *, is_secure: bool = True) -> None:
+    def __init__(
+        self, folder: Path, *, is_secure: bool = True, client_port: int | None = None
+    ) -> None:
+        """`client_port` is that of a server for clients from other machines, if there is one."""
         self.folder = folder
+        self._arguments = [] if client_port is None else [str(client_port)]
         self.environ = {
             **os.environ,
             "RAY_TMPDIR": str(folder),
@@ -43,7 +47,7 @@ class Cluster:
     def __enter__(self) -> Self:
         with open(self.folder / "cluster.log", "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.frameworks.ray.part"],
+                [sys.executable, "-m", "tests.frameworks.ray.part", *self._arguments],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -98,7 +102,9 @@ def certificates(folder: Path) -> dict[str, str]:
     """The variables of Ray for a certificate of loopback, which is its own authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "the cluster of a test")])
-    names = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.2"))])
+    names = x509.SubjectAlternativeName(
+        [x509.IPAddress(ip_address(address)) for address in ("127.0.0.1", "127.0.0.2")]
+    )
     now = datetime.now(UTC)
     certificate = (
         x509.CertificateBuilder()

@@ -24,9 +24,9 @@ def drain(cluster: Any, node: str) -> None:
 
 
 def main() -> None:
-    cluster = Cluster(
-        initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False, **SMALL}
-    )
+    client = {"ray_client_server_port": int(sys.argv[1])} if sys.argv[1:] else {}
+    head = {"num_cpus": 1, "include_dashboard": False, **SMALL, **client}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes = {cluster.head_node.node_id: cluster.head_node}
     print(cluster.address, cluster.head_node.node_id, flush=True)
     for line in sys.stdin:

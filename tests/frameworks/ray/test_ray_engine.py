@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import tempfile
 import time
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from holdfast.runtime.engines.engine import Engine, EngineFailed
 from holdfast.runtime.engines.ray import RayEngine
 from holdfast.runtime.engines.seated import Times
 from tests.frameworks.ray.cluster import Cluster
+from tests.frameworks.without_holdfast import without_holdfast
 from tests.rig.engine_contract import (
     CLOSE_S,
     EngineContract,
@@ -31,8 +33,9 @@ pytestmark = contract_marks
 class RayRig:
     address = "127.0.0.1"
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, address: str = "") -> None:
         self._cluster = cluster
+        self._address = address or cluster.address
 
     def engine(
         self,
@@ -43,7 +46,7 @@ class RayRig:
         **more: object,
     ) -> Engine:
         return RayEngine(
-            self._cluster.address,
+            self._address,
             environ=self._cluster.environ,
             python=python,
             module=AGENT,
@@ -145,3 +148,32 @@ async def test_no_cluster_is_an_error_that_names_the_address(lifeline: Lifeline)
         with pytest.raises(EngineFailed, match=r"Ray at 127\.0\.0\.2:1: no connection to 127"):
             await engine.open(host)
     assert not engine.processes()
+
+
+async def test_a_cluster_is_reached_by_its_server_for_clients(lifeline: Lifeline) -> None:
+    with socket.create_server(("127.0.0.2", 0)) as server:
+        port = server.getsockname()[1]
+    with (
+        tempfile.TemporaryDirectory(prefix="hfr-", dir="/tmp") as folder,
+        Cluster(Path(folder), client_port=port) as cluster,
+    ):
+        rig = RayRig(cluster, f"ray://127.0.0.2:{port}")
+        engine = rig.engine()
+        async with running(rig, engine) as host:
+            engine.want("ray", 1)
+            (link,) = await host.agents(1)
+            link.order("exit", 5, "the", "disk", "is", "full")
+            await host.until(lambda: link.facts["ticket"] in host.causes)
+            assert "the disk is full" in host.causes[link.facts["ticket"]]
+
+
+async def test_nodes_without_holdfast_are_named(lifeline: Lifeline) -> None:
+    with tempfile.TemporaryDirectory(prefix="hfr-", dir="/tmp") as folder:
+        cluster = Cluster(Path(folder))
+        cluster.environ["PYTHONPATH"] = without_holdfast(Path(folder))
+        with cluster:
+            cluster.environ.pop("PYTHONPATH")
+            rig = RayRig(cluster)
+            text = await refusal(rig, rig.engine())
+            assert "the nodes need the same version of holdfast as this script" in text
+            assert f"(127.0.0.2, {cluster.head[:8]})" in text
