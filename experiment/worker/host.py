@@ -20,7 +20,7 @@ from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.main_module import adopt
 from holdfast.experiment.worker.metrics import sendable
-from holdfast.experiment.worker.objects import collecting_references, import_packages
+from holdfast.experiment.worker.objects import collecting_references, import_packages, use_copies
 from holdfast.experiment.worker.output_capture import OutputCapture
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
@@ -29,6 +29,7 @@ from holdfast.experiment.worker.trainable import Trainable
 from holdfast.experiment.worker.trial_directory import prepare_directory
 from holdfast.forked import children_end_here
 from holdfast.runtime import threads
+from holdfast.runtime.fleet.delivery import OBJECTS
 from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.runtime.safe_text import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
@@ -61,6 +62,8 @@ class TrialHost:
 
     def take(self, job: Job) -> None:
         self._job = _at_home(job, os.environ)
+        if folder := os.environ.get(NODE_DIR):
+            use_copies(os.path.join(folder, OBJECTS))
         self._place = (socket.gethostname(), node_ip())
 
     def run(self, channel: Transport) -> None:

@@ -20,8 +20,6 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.user_objects.pickling import NotPicklable, culprit_of
 from holdfast.forked import close_in_children
 from holdfast.runtime import mapped, object_folder
-from holdfast.runtime.fleet.delivery import OBJECTS
-from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.syncer.files.boot import boot_id
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import TuneError
@@ -184,10 +182,19 @@ def get(object_refs: ObjectRef | list[ObjectRef], *, timeout: float | None = Non
         raise ObjectLost(f"{object_refs!r} cannot be read: {error}. {_ADVICE}") from error
 
 
+# The folder on a node of a cluster with the copies of the script's objects.
+_copies: list[str] = []
+
+
+def use_copies(folder: str) -> None:
+    """From now on, read the script's objects in this process from their copies in `folder`."""
+    _copies[:] = [folder]
+
+
 def _path_here(ref: ObjectRef) -> str:
-    """Where the object is on this machine: a node of a cluster has got a copy."""
-    if (folder := os.environ.get(NODE_DIR)) and not os.path.exists(ref.path):
-        return os.path.join(folder, OBJECTS, ref.id)
+    """Where the object is on this machine."""
+    if _copies and not os.path.exists(ref.path):
+        return os.path.join(_copies[0], ref.id)
     return ref.path
 
 
