@@ -21,7 +21,7 @@ import pytest
 import holdfast
 from holdfast import train, tune
 from holdfast.experiment.user_objects.pickling import NotPicklable
-from holdfast.experiment.worker import objects
+from holdfast.experiment.worker import objects as worker_objects
 from holdfast.runtime import object_folder
 from holdfast.tune.search import Searcher
 
@@ -366,9 +366,9 @@ def test_a_node_without_the_scripts_folder_reads_the_copy_that_it_was_sent(
     ref = holdfast.put({"rows": np.arange(5)})
     (tmp_path / ref.id).write_bytes(Path(ref.path).read_bytes())
     there = replace(ref, path=str(tmp_path / "of the controller"))
-    monkeypatch.setattr(objects, "_copies", [])
+    monkeypatch.setattr(worker_objects, "_copies", [])
     with pytest.raises(holdfast.ObjectLost):
         holdfast.get(there)
-    objects.use_copies(str(tmp_path))
+    worker_objects.use_copies(str(tmp_path))
     assert holdfast.get(there)["rows"].tolist() == [0, 1, 2, 3, 4]
     assert holdfast.get(ref)["rows"].tolist() == [0, 1, 2, 3, 4]
