@@ -67,7 +67,7 @@ class Run:
         self.messages: deque[tuple[str, Level]] = deque()
         self._retries = Retries()
         self._phase = "starting a process that imports your code"
-        self._nodes = RunNodes(self._show_wait, self.tell)
+        self._nodes = RunNodes(self.tell)
         # The objects of `put` that trials get.
         self._references: tuple[ObjectRef, ...] = ()
         self._packed = PackedFolder()
@@ -141,7 +141,10 @@ class Run:
             if summary.done and self.plan.runs_trials:
                 total = facts.total if self.plan.first.spec else summary.total
                 summary = replace(summary, total=total, share=None, done=False)
-            return replace(summary, ending="", phase=self._phase)
+            # Until there is a node, nothing else can be done.
+            waiting = self._nodes.waiting
+            phase = "" if waiting else self._phase
+            return replace(summary, ending="", phase=phase, waiting=waiting, nodes=None)
         now = wall_time()
         summary = self._summarizer.summarize(facts=facts, now=now, storage=self._storage_age())
         return replace(
@@ -336,11 +339,6 @@ class Run:
 
     def _show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
         self.lines.put(f"{trial_name} pid={pid}", text)
-
-    def _show_wait(self, text: str) -> None:
-        """Show what the cluster's engine waits for, while nothing else can be done."""
-        if self._controller is None and text:
-            self._phase = text
 
     def _show_phase(self, phase: str) -> None:
         self._phase = phase

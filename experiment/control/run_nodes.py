@@ -58,12 +58,11 @@ class RunNodes:
     events wait for `begin`.
     """
 
-    def __init__(self, show_wait: Callable[[str], None], tell: Callable[[str], None]) -> None:
-        """`show_wait` shows what the engine waits for, and `tell` a warning."""
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        """`tell` shows a warning."""
         self.facts: dict[str, NodeFacts] = {}
         # What the engine waits for; "" for nothing.
         self.waiting = ""
-        self._show_wait = show_wait
         self._tell = tell
         self._listener: NodeListener | None = None
         self._kept_before: dict[str, list[Message]] = {}
@@ -101,7 +100,6 @@ class RunNodes:
 
     def waits(self, text: str) -> None:
         self.waiting = text
-        self._show_wait(text)
 
     def tell(self, text: str) -> None:
         self._tell(text)

@@ -6,6 +6,7 @@ The journal has no record of beats: there are too many, and no decision depends 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
@@ -49,23 +50,25 @@ class NodesFile:
     def __init__(self, layout: Layout, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = layout.nodes
         self._clock = clock
-        self._written: tuple[NodeBeat, ...] | None = None
-        self._next_at = 0.0
+        self._newest: dict[str, NodeBeat] = {}
+        self._written: dict[str, NodeBeat] = {}
+        self._next_at = -math.inf
 
     def write(self, beats: Sequence[NodeBeat]) -> bool:
         """Write the newest beat of each node, unless that has not changed or the last file is not
         yet five seconds old. Returns whether it was written.
 
-        A disk that is full, or not there, raises no error: then the file only is older.
+        Nodes that have no beat any more keep their last one: it says when they were lost. A disk that is full, or not there, raises no error: then the file only is older.
         """
-        now, beats = self._clock(), tuple(beats)
-        if beats == self._written or (self._written is not None and now < self._next_at):
+        now = self._clock()
+        self._newest |= {beat.node: beat for beat in beats}
+        if self._newest == self._written or now < self._next_at:
             return False
         try:
-            replace_file(self._path, encode(beats))
+            replace_file(self._path, encode(list(self._newest.values())))
         except OSError:
             return False
-        self._written, self._next_at = beats, now + _EVERY_S
+        self._written, self._next_at = dict(self._newest), now + _EVERY_S
         return True
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import pytest
 
+from holdfast.cli import main
 from tests.rig.bench import Bench, epochs_of, results
 
 pytestmark = pytest.mark.process
@@ -17,14 +21,36 @@ def test_a_script_that_is_not_edited_runs_its_trials_on_nodes(bench: Bench) -> N
     assert bench.problems(tensorboard=True) == []
 
 
-def test_trials_run_on_different_nodes_at_the_same_time(bench: Bench) -> None:
+def test_trials_run_on_different_nodes_at_the_same_time(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
     script, gate = bench.held_in(2, checkpoint_every=9)
     assert len(script.processes("agent")) == 2
     assert len(script.processes("warm")) == 2
     assert len(script.processes("worker")) == 2
+    listed = nodes_told(bench, capsys)
+    assert (listed["state"], listed["most"]) == ("live", 2)
+    assert [(node["state"], node["held"]) for node in listed["nodes"]] == [
+        ("here", {"CPU": 1})
+    ] * 2
+    trials = {trial: node["name"] for node in listed["nodes"] for trial in node["trials"]}
     gate.open()
     script.succeeds()
     assert script.left() == []
+    first, second = listed["nodes"]
+    at_the_end = nodes_told(bench, capsys)["nodes"]
+    assert [node["cause"] for node in at_the_end] == ["its run has ended"] * 2
+    # The file is written once the first node has joined, and then every five seconds.
+    assert any(node["heard_at"] is not None for node in at_the_end)
+    assert main(["show", str(bench.root), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["trials"]
+    assert {trial["trial_id"]: trial["node"] for trial in shown} == trials
+    assert {first["name"], second["name"]} == set(trials.values())
+
+
+def nodes_told(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Any:
+    assert main(["nodes", str(bench.root), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 def test_nothing_is_left_on_a_node_when_the_script_is_killed(bench: Bench) -> None:

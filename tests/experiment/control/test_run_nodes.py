@@ -53,7 +53,7 @@ class Heard:
 
 @pytest.fixture
 def nodes() -> RunNodes:
-    return RunNodes(lambda text: None, lambda text: None)
+    return RunNodes(lambda text: None)
 
 
 JOINED = NodeJoined(

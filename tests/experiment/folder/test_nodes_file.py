@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,15 @@ def test_the_newest_beats_are_written_if_they_differ_and_at_most_every_five_seco
     file = NodesFile(Layout(tmp_path), clock=clock)
     assert beats_in(tmp_path) == []
     assert file.write([A])
-    assert not file.write([A, B])
     clock.now += 5.0
     assert not file.write([A])
-    assert beats_in(tmp_path) == [A]
     assert file.write([A, B])
     assert beats_in(tmp_path) == [A, B]
+    later = replace(B, at=106.5)
+    assert not file.write([later])
+    clock.now += 5.0
+    assert file.write([later])
+    assert beats_in(tmp_path) == [A, later]  # node a has left
     assert [path.name for path in tmp_path.iterdir()] == [NODES]
 
 

@@ -19,6 +19,7 @@ from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.summary import (
     BestTrial,
     FailedTrial,
+    NodesSummary,
     RankWait,
     StorageAge,
     Summary,
@@ -317,6 +318,23 @@ def test_what_a_run_waits_for_after_its_trials_is_reported_once_where_it_lasts()
         clock.now += 1.5
         view.update(replace(ended, phase=phase))
     assert plain_lines(stream)[2:] == [f"[1m 20s] waiting for storage; {STORAGE}"]
+
+
+def test_a_node_that_leaves_and_what_the_cluster_waits_for_are_logged_soon() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = LogView(stream, clock=clock)
+    nodes = NodesSummary(here=2, most=2)
+    quiet = replace(SUMMARY, failures=(), storage=None, nodes=nodes)
+    view.update(quiet)
+    clock.now += 11.0
+    view.update(quiet)
+    fewer = replace(nodes, here=1, left=(("b", "no beat for 10 s"),))
+    view.update(replace(quiet, nodes=fewer, waiting="waiting for a node: job 7 is pending"))
+    first, second = plain_lines(stream)[1:]
+    assert first.endswith("; 2 of 2 nodes")
+    assert second.endswith(
+        "; 1 of 2 nodes; b has left: no beat for 10 s; waiting for a node: job 7 is pending"
+    )
 
 
 def test_lines_of_workers_are_prefixed_each() -> None:
@@ -649,8 +667,13 @@ def test_a_notebook_shows_failures_waits_and_what_it_is_at(
     notebook = Notebook()
     monkeypatch.setitem(sys.modules, "IPython.display", notebook)
     wait = RankWait(name="train_0", ranks=(1,), waited_s=35.0)
-    NotebookView(io.StringIO()).update(replace(SUMMARY, waits=(wait,), phase="opening s3://b"))
+    nodes = NodesSummary(here=3, most=4, leaving=("c",))
+    NotebookView(io.StringIO()).update(
+        replace(SUMMARY, waits=(wait,), phase="opening s3://b", nodes=nodes, waiting="job 7")
+    )
     shown = notebook.shown[0]
+    assert ">3 of 4 nodes, c leaves</div>" in shown
+    assert ">job 7</div>" in shown
     assert "rank 1 has not reported; the others have waited for 35s</div>" in shown
     assert ">opening s3://b</div>" in shown
     assert "ValueError: loss is nan</div>" in shown
