@@ -113,8 +113,10 @@ class SSH(NodeTerms):
 
 @dataclass(frozen=True, slots=True)
 class Slurm(NodeTerms):
-    """Nodes of Slurm, one job each, from a login node; inside an allocation its own nodes.
+    """Nodes of Slurm, one job each, from a login node; inside an allocation its own nodes, unless
+    `partition`, `time`, `memory_per_node`, `account` or `options` ask for jobs.
 
+    Without `cpus_per_node` and `gpus_per_node`, a job gets the whole machine.
     `nodes` is a number, or (least, most): then jobs are added while trials wait, and given back
     when a node has no work. `time` is the limit of each job, as Slurm writes it ("08:00:00").
     `options` are further arguments of sbatch (`["--qos=long"]`). `folder` is a directory that all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.nodes.cluster_config import (
@@ -22,6 +22,9 @@ from holdfast.experiment.nodes.cluster_config import (
 from holdfast.runtime.engines.engine import Engine, EngineFailed, NodeKind, Offer
 from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.errors import InvalidConfig
+
+if TYPE_CHECKING:
+    from holdfast.runtime.engines.slurm.allocation import Allocation
 
 # More nodes than any cluster has: those of one that runs already are all used.
 _ALL = 10_000
@@ -152,6 +155,53 @@ def _variables(terms: NodeTerms) -> dict[str, str]:
 
 
 def _slurm(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
+    """The nodes of the allocation that the script runs in, or jobs of their own: inside an
+    allocation, too, if a setting is one of jobs."""
+    from holdfast.runtime.engines.slurm.allocation import allocation_in
+
+    try:
+        allocation = None if _asks_for_jobs(cluster) else allocation_in(environ)
+        if allocation is not None:
+            return _slurm_steps(cluster, allocation, environ)
+        return _slurm_jobs(cluster, environ)
+    except EngineFailed as error:
+        raise InvalidConfig(str(error)) from error
+
+
+def _asks_for_jobs(cluster: Slurm) -> bool:
+    given = (cluster.partition, cluster.account, cluster.time, cluster.memory_per_node)
+    return bool(cluster.options) or any(setting is not None for setting in given)
+
+
+def _slurm_steps(
+    cluster: Slurm, allocation: Allocation, environ: Mapping[str, str]
+) -> PlannedEngine:
+    from holdfast.runtime.engines.slurm.allocation import SlurmAllocation, offer_of
+
+    there = len(allocation.nodes)
+    least, most = span_of(cluster.nodes or there)
+    if least > there:
+        raise InvalidConfig(
+            f"Slurm(nodes={cluster.nodes}): the allocation {allocation.job}, in which this script "
+            f"runs, has {there}. Ask for fewer, or set partition= or time= to submit jobs"
+        )
+    resources = cluster.resources() if cluster.cpus_per_node is not None else None
+    return PlannedEngine(
+        offer=offer_of(allocation, most, resources),
+        least=least,
+        most=min(most, there),
+        make=lambda tasks: SlurmAllocation(
+            allocation,
+            tasks=tasks,
+            python=words_of(cluster.python, [sys.executable]),
+            most=most,
+            resources=resources,
+            environ={**environ, **_variables(cluster)},
+        ),
+    )
+
+
+def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
     from holdfast.runtime.engines.slurm.login import SlurmLogin
     from holdfast.runtime.engines.slurm.terms import SlurmTerms
 
@@ -161,22 +211,20 @@ def _slurm(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
     cpus = cluster.cpus_per_node
     if cpus is not None and cpus != int(cpus):
         raise InvalidConfig(f"Slurm(cpus_per_node={cpus!r}): Slurm has whole CPUs only")
-    try:
-        terms = SlurmTerms(
-            nodes=most,
-            python=words_of(cluster.python, [sys.executable]),
-            folder=os.path.abspath(os.path.expanduser(cluster.folder or _SLURM_FOLDER)),
-            resources=cluster.resources() if cpus is not None else None,
-            partition=cluster.partition or "",
-            account=cluster.account or "",
-            time=cluster.time or "",
-            memory=cluster.memory_per_node or "",
-            cpus=None if cpus is None else int(cpus),
-            gpus=cluster.gpus_per_node,
-            options=tuple(cluster.options),
-        )
-    except EngineFailed as error:
-        raise InvalidConfig(str(error)) from error
+    terms = SlurmTerms(
+        nodes=most,
+        python=words_of(cluster.python, [sys.executable]),
+        folder=os.path.abspath(os.path.expanduser(cluster.folder or _SLURM_FOLDER)),
+        resources=cluster.resources() if cpus is not None else None,
+        partition=cluster.partition or "",
+        account=cluster.account or "",
+        time=cluster.time or "",
+        memory=cluster.memory_per_node or "",
+        cpus=None if cpus is None else int(cpus),
+        gpus=cluster.gpus_per_node,
+        options=tuple(cluster.options),
+        variables=_variables(cluster),
+    )
     return PlannedEngine(
         offer=terms.offer,
         least=least,

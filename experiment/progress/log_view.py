@@ -87,10 +87,11 @@ class LogView:
                 _write(self._stream, f"{failure_text(failure)}, {look}")
 
     def _tell_phase(self, summary: Summary) -> None:
-        """After the trials, log phases that last: short ones would appear in every run."""
+        """Log what the run waits for before and after its trials, as a cluster's queue, if that
+        lasts: short phases would appear in every run."""
         now = self._clock()
-        if not summary.done or summary.phase != self._phase:
-            self._phase, self._phase_since = summary.phase if summary.done else "", now
+        if summary.phase != self._phase:
+            self._phase, self._phase_since = summary.phase, now
         elif self._phase and now - self._phase_since >= _LONG_PHASE_S:
             self._phase_since = math.inf  # logged
             storage = f"; {storage_text(summary)}" if storage_text(summary) else ""

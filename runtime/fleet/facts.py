@@ -66,10 +66,16 @@ def detect_total() -> dict[str, float]:
 
 
 def _cpus() -> int:
-    """The CPUs that this process may use: in a container, fewer than the machine has."""
+    """The CPUs that this process may use: in a container or a job, fewer than the machine has."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    quota = _cgroup_cpus()
-    return max(1, min(allowed or 1, quota or allowed or 1))
+    limits = [limit for limit in (allowed, _cgroup_cpus(), _slurm_cpus()) if limit]
+    return max(1, min(limits, default=1))
+
+
+def _slurm_cpus() -> int | None:
+    """What Slurm has given this job on this machine: not every cluster enforces it."""
+    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    return int(given) if given.isdecimal() else None
 
 
 def _cgroup_cpus() -> int | None:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines.agent_process import Job
 from holdfast.runtime.engines.command import Commands
-from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind
+from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, Offer
 from holdfast.runtime.engines.seated import SeatedEngine, Times
 from holdfast.runtime.engines.seats import Seat
 from holdfast.runtime.engines.slurm import commands, parsing
@@ -56,6 +56,14 @@ def allocation_in(environ: Mapping[str, str]) -> Allocation | None:
     return Allocation(job=job, nodes=nodes)
 
 
+def offer_of(
+    allocation: Allocation, most: int | None, resources: Mapping[str, float] | None
+) -> Offer:
+    """The first `most` nodes of the allocation."""
+    count = len(allocation.nodes[:most])
+    return Offer(kinds=[NodeKind(name=KIND, resources=resources, most=count)])
+
+
 class SlurmAllocation(SeatedEngine):
     """One agent on each node of `allocation`, or on the first `most`.
 
@@ -76,9 +84,9 @@ class SlurmAllocation(SeatedEngine):
         look_s: float = _LOOK_S,
         notice_s: float = NOTICE_S,
     ) -> None:
-        nodes = list(allocation.nodes)[:most]
+        nodes = allocation.nodes[:most]
         super().__init__(
-            [NodeKind(name=KIND, resources=resources, most=len(nodes))],
+            offer_of(allocation, most, resources).kinds,
             [Seat(name=node, kind=KIND) for node in nodes],
             times or Times(),
         )

@@ -104,10 +104,13 @@ def script(terms: SlurmTerms, folder: str, name: str) -> bytes:
     the place of the shell, so that Slurm's signals reach it."""
     invitation = shlex.quote(os.path.join(folder, f"{name}-"))
     agent = shlex.join([*terms.python, "-m", started.MODULE, terms.module, "-"])
+    variables = "".join(
+        f"export {name}={shlex.quote(value)}\n" for name, value in terms.variables.items()
+    )
     return f"""\
 #!/bin/sh
 umask 077
-invitation={invitation}$SLURM_ARRAY_TASK_ID.invitation
+{variables}invitation={invitation}$SLURM_ARRAY_TASK_ID.invitation
 exec 3<"$invitation" || exit 1
 rm -f "$invitation"
 exec {agent} <&3 3<&-

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines.engine import EngineFailed, NodeKind, Offer
@@ -26,7 +27,8 @@ class SlurmTerms:
 
     There are at most `nodes`. `resources` are those of every node, if they are known. Without
     `cpus` and `gpus`, a job gets the whole machine. `time` is Slurm's form of a time limit.
-    `options` are further arguments of sbatch. Invitations and the output of jobs are
+    `options` are further arguments of sbatch. `variables` are set for agents; everybody on the
+    nodes can read them. Invitations and the output of jobs are
     below `folder`, which all nodes see. `python` is the
     command of their interpreter. Raises EngineFailed for an option that the engine sets itself.
     """
@@ -42,6 +44,7 @@ class SlurmTerms:
     cpus: int | None = None
     gpus: int | None = None
     options: Sequence[str] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
     module: str = "holdfast.agent"
 
     def __post_init__(self) -> None:

@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
+
 import pytest
 
 from holdfast import cluster
 from holdfast.experiment.nodes.cluster_config import Cluster
 from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
 from holdfast.runtime.engines.engine import NodeKind
+from holdfast.runtime.engines.slurm.allocation import SlurmAllocation
+from holdfast.runtime.engines.slurm.login import SlurmLogin
 from holdfast.trial.errors import InvalidConfig
+from tests.rig.free_tasks import free_tasks
+
+ALLOCATION = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "n[1-4]"}
 
 
-def made(of: Cluster) -> PlannedEngine:
-    return engine_of(of, machine={"CPU": 2.0}, gpu_names=[], environ={})
+def made(of: Cluster, environ: Mapping[str, str] | None = None) -> PlannedEngine:
+    return engine_of(of, machine={"CPU": 2.0}, gpu_names=[], environ=environ or {})
+
+
+def slurm(of: cluster.Slurm, environ: Mapping[str, str] | None = None) -> tuple[type, int | None]:
+    """The engine and the number of nodes."""
+    planned = made(of, environ)
+    (kind,) = planned.offer.kinds
+
+    async def make() -> type:
+        return type(planned.make(free_tasks()))
+
+    return asyncio.run(make()), planned.most_of(kind)
 
 
 @pytest.mark.parametrize("of", [cluster.Dask("tls://head:8786"), cluster.Ray("ray://head:10001")])
@@ -63,3 +82,28 @@ def test_hosts_say_themselves_what_they_have_unless_it_is_given() -> None:
 def test_a_host_that_no_ssh_could_reach_is_an_invalid_config() -> None:
     with pytest.raises(InvalidConfig, match="'a:99999' is no host for ssh"):
         made(cluster.SSH(["a:99999"]))
+
+
+def test_slurm_gives_jobs_or_the_nodes_of_the_allocation_that_the_script_runs_in() -> None:
+    assert slurm(cluster.Slurm(nodes=(1, 3))) == (SlurmLogin, 3)
+    assert slurm(cluster.Slurm(), ALLOCATION) == (SlurmAllocation, 4)
+    assert slurm(cluster.Slurm(nodes=2), ALLOCATION) == (SlurmAllocation, 2)
+    assert slurm(cluster.Slurm(nodes=(1, 9)), ALLOCATION) == (SlurmAllocation, 4)
+    assert slurm(cluster.Slurm(nodes=9, partition="gpu"), ALLOCATION) == (SlurmLogin, 9)
+
+
+@pytest.mark.parametrize(
+    ("of", "environ", "problem"),
+    [
+        (cluster.Slurm(), {}, "say how many nodes"),
+        (cluster.Slurm(nodes=5), ALLOCATION, "the allocation 7, .* has 4"),
+        (cluster.Slurm(nodes=1, cpus_per_node=1.5), {}, "whole CPUs"),
+        (cluster.Slurm(nodes=1, options=["--array=1-9"]), {}, "cannot be passed to sbatch"),
+        (cluster.Slurm(), {"SLURM_JOB_ID": "7"}, "do not name an allocation"),
+    ],
+)
+def test_what_slurm_cannot_give_is_an_invalid_config(
+    of: cluster.Slurm, environ: dict[str, str], problem: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=problem):
+        made(of, environ)

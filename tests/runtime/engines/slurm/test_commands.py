@@ -82,7 +82,7 @@ def test_the_script_removes_its_invitation_and_becomes_the_agent(tmp_path: Path)
     invitation = folder / commands.invitation_file("name", 3)
     invitation.write_text("secret")
     program = tmp_path / "a python"
-    program.write_text('#!/bin/sh\necho "$@"; cat; echo " $$"; ls "$FOLDER"\n')
+    program.write_text('#!/bin/sh\necho "$@"; cat; echo " $$ $WHERE"; ls "$FOLDER"\n')
     program.chmod(0o700)
     process = subprocess.Popen(
         ["sh"],
@@ -90,7 +90,9 @@ def test_the_script_removes_its_invitation_and_becomes_the_agent(tmp_path: Path)
         stdout=subprocess.PIPE,
         env={"SLURM_ARRAY_TASK_ID": "3", "PATH": "/usr/bin:/bin", "FOLDER": str(folder)},
     )
-    script = commands.script(terms(python=(str(program), "-X", "dev")), str(folder), "name")
+    given = terms(python=(str(program), "-X", "dev"), variables={"WHERE": "a b"})
+    script = commands.script(given, str(folder), "name")
     assert process.communicate(script)[0].decode().split() == [
-        "-X", "dev", "-m", started.MODULE, "holdfast.agent", "-", "secret", str(process.pid)
+        "-X", "dev", "-m", started.MODULE, "holdfast.agent", "-", "secret", str(process.pid),
+        "a", "b",
     ]  # fmt: skip

@@ -14,7 +14,7 @@ from tests.rig.slurm_rigs import LoginRig, allocated
 pytestmark = contract_marks
 
 
-@mostly_nightly("test_it_supplies_the_nodes_that_are_wanted")
+@mostly_nightly()
 class TestSlurmLogin(EngineContract):
     silent = ("sh", "-c", "exec sleep 1000")
 

@@ -122,6 +122,7 @@ async def test_each_node_gets_a_job_with_an_agent(login: Login) -> None:
     assert login.host.refusals == []
 
 
+@pytest.mark.nightly
 async def test_a_queue_is_shown_with_slurms_reason(login: Login) -> None:
     engine = await login.open(cpus=None, nodes=6)
     engine.want(KIND, 6)

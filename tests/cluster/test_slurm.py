@@ -1,0 +1,110 @@
+"""The same script on the nodes of a real Slurm: nothing in it names them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.rig import ROOT
+from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.slurm import SlurmCluster, wait_until
+from tests.rig.slurm_rigs import allocated
+
+pytestmark = [pytest.mark.process, pytest.mark.server]
+
+# A job gets nothing of the script's environment, so this names the script that has just begun.
+PYTHON = """\
+#!/bin/sh
+export PYTHONPATH={root} HOLDFAST_TEST_FOLDER={folder}
+export HOLDFAST_TEST_MARKS=$(ls -t {folder}/marks-* | head -n 1)
+exec {python} "$@"
+"""
+
+
+@pytest.fixture
+def jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    """The script submits two jobs with one CPU each. None is in the queue at the end."""
+    python = bench.write(
+        PYTHON.format(root=ROOT, folder=bench.folder / "bench", python=sys.executable), "python"
+    )
+    python.chmod(0o700)
+    query = {
+        "nodes": 2,
+        "cpus_per_node": 1,
+        "python": str(python),
+        "folder": str(bench.folder / "shared"),
+        "controller_address": slurm.address,
+    }
+    bench.environ |= slurm.environ_of_commands()
+    bench.environ["HOLDFAST_CLUSTER"] = f"slurm://main?{urlencode(query)}"
+    yield slurm
+    wait_until(lambda: not slurm.run("squeue", "--noheader"))
+
+
+def test_a_script_that_is_not_edited_runs_its_trials_in_jobs(
+    bench: Bench, jobs: SlurmCluster
+) -> None:
+    jobs.run(
+        "sbatch", "--job-name=busy", "--nodes=4", "--exclusive", "--output=/dev/null",
+        "--wrap=sleep 1000",
+    )  # fmt: skip
+    gate = bench.gate("any-2")
+    script = bench.start(checkpoint_every=9, prints=True)
+    script.said("2 of 2 nodes wait in Slurm's queue (Resources)")
+    jobs.run("scancel", "--name=busy")
+    for trial in range(2):
+        script.wait_for(f"at {trial} 2")
+    listed = jobs.run("squeue", "--noheader", "--states=RUNNING", "--format=%j").split()
+    assert [name.partition("-")[0] for name in listed] == ["holdfast", "holdfast"]
+    gate.open()
+    script.succeeds()
+    assert epochs_of(script) == [4, 4]
+    assert bench.problems(tensorboard=True) == []
+    assert [*(bench.folder / "shared").iterdir()] == []
+
+
+@pytest.mark.nightly
+def test_no_job_is_left_when_the_script_is_killed(bench: Bench, jobs: SlurmCluster) -> None:
+    script, _ = bench.held_in(2, checkpoint_every=9)
+    script.kill()
+    assert script.left() == []
+
+
+@pytest.mark.nightly
+def test_a_trial_whose_job_is_cancelled_goes_on_in_another(
+    bench: Bench, jobs: SlurmCluster
+) -> None:
+    script, gate = bench.held_in(3, checkpoint_every=9, max_failures=1)
+    first = jobs.run("squeue", "--noheader", "--array", "--format=%i").split()[0]
+    jobs.run("scancel", first)
+    gate.open()
+    script.succeeds()
+    assert epochs_of(script) == [4, 4]
+    assert [found["error"] for found in results(script)] == [None, None]
+    assert bench.problems(tensorboard=True) == []
+
+
+@pytest.mark.nightly
+def test_auto_uses_the_nodes_of_the_allocation(bench: Bench, slurm: SlurmCluster) -> None:
+    with allocated(slurm, "--nodes=2", "--exclusive") as rig:
+        bench.environ |= rig.environ
+        bench.environ["HOLDFAST_CLUSTER"] = "auto"
+        script, gate = bench.held_in(2, checkpoint_every=9)
+        assert len(script.processes("agent")) >= 2
+        gate.open()
+        script.succeeds()
+        assert epochs_of(script) == [4, 4]
+        assert bench.problems(tensorboard=True) == []
+
+
+@pytest.mark.nightly
+def test_agents_in_an_allocation_end_with_the_script(bench: Bench, slurm: SlurmCluster) -> None:
+    with allocated(slurm, "--nodes=2", "--exclusive") as rig:
+        bench.environ |= rig.environ
+        bench.environ["HOLDFAST_CLUSTER"] = "auto"
+        script, _ = bench.held_in(2, checkpoint_every=9)
+        script.kill()
+        assert script.left() == []
