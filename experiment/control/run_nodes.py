@@ -65,7 +65,6 @@ class RunNodes:
         self.waiting = ""
         self._tell = tell
         self._listener: NodeListener | None = None
-        self._kept_before: dict[str, list[Message]] = {}
         self._early: list[Callable[[NodeListener], None]] = []
 
     def begin(self, listener: NodeListener) -> None:
@@ -80,23 +79,16 @@ class RunNodes:
     def node_joined(self, node: NodeFacts) -> None:
         self.facts[node.name] = node
         self._pass_on(lambda listener: _join(listener, node))
-        for message in self._kept_before.pop(node.name, ()):
-            self.on_kept(node.name, message)
 
     def node_leaving(self, name: str, seconds: float, why: str) -> None:
         event = NodeLeaving(node=name, seconds=seconds, why=why)
         self._pass_on(lambda listener: _post_leaving(listener, event))
 
     def node_left(self, name: str, cause: str) -> None:
-        self._kept_before.pop(name, None)
         self._pass_on(lambda listener: _leave(listener, name, cause))
 
     def on_kept(self, name: str, message: Message) -> None:
-        """A keeper may answer before its node has loaded the code, and so has joined."""
-        if name in self.facts:
-            self._pass_on(lambda listener: _hear(listener, name, message))
-        else:
-            self._kept_before.setdefault(name, []).append(message)
+        self._pass_on(lambda listener: _hear(listener, name, message))
 
     def waits(self, text: str) -> None:
         self.waiting = text

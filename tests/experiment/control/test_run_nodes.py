@@ -64,6 +64,7 @@ JOINED = NodeJoined(
 def test_nodes_that_joined_before_the_first_record_are_reported_after_it(nodes: RunNodes) -> None:
     nodes.node_joined(facts("a"))
     nodes.node_leaving("a", 30.0, "SIGTERM")
+    nodes.on_kept("a", ["moving"])
     nodes.node_left("a", "gone")
     nodes.begin(heard := Heard())
     assert heard.told == [
@@ -71,23 +72,10 @@ def test_nodes_that_joined_before_the_first_record_are_reported_after_it(nodes: 
         JOINED,
         NodeLeaving(node="a", seconds=30.0, why="SIGTERM"),
         ("a", 30.0, "SIGTERM"),
+        ("a", ["moving"]),
         NodeLeft(node="a", cause="gone"),
         ("a", "gone"),
     ]
-
-
-@pytest.mark.parametrize("has_begun", [False, True])
-def test_a_keeper_that_answers_before_its_node_has_joined_is_heard_after_it(
-    nodes: RunNodes, has_begun: bool
-) -> None:
-    heard = Heard()
-    if has_begun:
-        nodes.begin(heard)
-    nodes.on_kept("a", ["seen", "key", "token"])
-    nodes.node_joined(facts("a"))
-    nodes.on_kept("a", ["moving"])
-    nodes.begin(heard)
-    assert heard.told == ["a", JOINED, ("a", ["seen", "key", "token"]), ("a", ["moving"])]
 
 
 def test_an_answer_that_no_keeper_sends_ends_the_connection(nodes: RunNodes) -> None:
