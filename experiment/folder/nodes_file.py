@@ -58,7 +58,8 @@ class NodesFile:
         """Write the newest beat of each node, unless that has not changed or the last file is not
         yet five seconds old. Returns whether it was written.
 
-        Nodes that have no beat any more keep their last one: it says when they were lost. A disk that is full, or not there, raises no error: then the file only is older.
+        Nodes that have no beat any more keep their last one: it says when they were lost. A disk
+        that is full, or not there, raises no error: then the file only is older.
         """
         now = self._clock()
         self._newest |= {beat.node: beat for beat in beats}
