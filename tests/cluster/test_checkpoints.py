@@ -39,6 +39,7 @@ def test_a_bucket_holds_the_same_tree_as_without_nodes(bench: Bench, bucket: Buc
     assert "checkpoint_000000" not in inside
     assert "epoch 4 of attempt 1" in (trial / "stdout").read_text()
     assert not bucket.named(".epochs/seen-")
+    assert (copy / "nodes.json").exists()
     assert bench.problems(copy, tensorboard=True) == []
 
 
