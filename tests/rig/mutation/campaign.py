@@ -23,7 +23,9 @@ from tests.rig.mutation import judge, specimens
 from tests.rig.mutation.damage import Damage, damage_one
 from tests.rig.mutation.readings import Reader, Reading
 
-_LOOKS: Sequence[tuple[str, ...]] = (
+_Series = tuple[tuple[str, ...], ...]
+
+_LOOKS: _Series = (
     ("ls", "STORAGE"),
     ("ls", "STORAGE", "--json"),
     ("show", "RUN"),
@@ -42,7 +44,7 @@ _LOOKS: Sequence[tuple[str, ...]] = (
     ("python", "can_restore", "RUN"),
 )
 # Then one of these series: each may change the experiment; the readings before must not.
-_CHANGES: Sequence[Sequence[tuple[str, ...]]] = (
+_CHANGES: tuple[_Series, ...] = (
     (("python", "results", "RUN"), ("python", "fit", "RUN")),
     (("python", "auto", "RUN"),),
     (("doctor", "repair", "RUN"), ("doctor", "gc", "--yes", "RUN"), ("resume", "RUN", "--json")),
@@ -95,6 +97,14 @@ class Finding:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Sound:
+    """What a reading says of the undamaged specimen, and how many epochs it repeats."""
+
+    reading: Reading
+    repeated: int
+
+
 class Place:
     """One specimen with its reader: its mutations run one after the other."""
 
@@ -103,28 +113,27 @@ class Place:
         self._folder = folder
         self._deadline_s = deadline_s
         self._reader = Reader(script, self._specimen.environ(folder / "home"))
-        self._expected: dict[tuple[str, ...], Reading] = {}
-        self._repeated: dict[tuple[str, ...], int] = {}
-        for series in (_LOOKS, *_CHANGES):
-            self._specimen.reset()
-            for argv in series:
-                self._expected[argv] = self._perform(argv)
-                self._repeated[argv] = self._specimen.epochs_repeated
+        self._sound: dict[_Series, dict[tuple[str, ...], _Sound]] = {}
 
     def close(self) -> None:
         self._reader.__exit__(None, None, None)
 
     def play(self, seed: int, tally: Tally) -> Iterator[Finding]:
         """Damage the specimen as `seed` says, read it in every way, and change it in one."""
-        specimen, chance = self._specimen, random.Random(seed)
-        specimen.reset()
-        damage = damage_one(specimen.world, chance)
+        specimen = self._specimen
+        damage, changes = self._damaged(seed)
+        if unread := [series for series in (_LOOKS, changes) if series not in self._sound]:
+            for series in unread:
+                self._sound[series] = self._read_sound(series)
+            damage, changes = self._damaged(seed)
         tally.mutations += 1
         tally.by_damage["raw: " + damage.what if damage.is_raw else "forged values"] += 1
         is_told = False
-        for may_write, argv in self._series(chance):
+        steps = [(False, *each) for each in self._sound[_LOOKS].items()]
+        steps += [(True, *each) for each in self._sound[changes].items()]
+        for may_write, argv, sound in steps:
             tally.readings[" ".join(argv)] += 1
-            case = self._case(damage, argv, may_write=may_write, is_told=is_told)
+            case = self._case(damage, argv, sound, may_write=may_write, is_told=is_told)
             for problem in judge.problems(case):
                 tally.broken[problem.partition(":")[0]] += 1
                 yield Finding(
@@ -132,14 +141,26 @@ class Place:
                 )
             is_told = is_told or (may_write and judge.is_loud(case))
 
-    def _series(self, chance: random.Random) -> Iterator[tuple[bool, tuple[str, ...]]]:
-        for argv in _LOOKS:
-            yield False, argv
-        for argv in chance.choice(_CHANGES):
-            yield True, argv
+    def _damaged(self, seed: int) -> tuple[Damage, _Series]:
+        """Damage the specimen; also returns how it is to be continued or repaired."""
+        chance = random.Random(seed)
+        self._specimen.reset()
+        return damage_one(self._specimen.world, chance), chance.choice(_CHANGES)
+
+    def _read_sound(self, series: _Series) -> dict[tuple[str, ...], _Sound]:
+        self._specimen.reset()
+        return {
+            argv: _Sound(self._perform(argv), self._specimen.epochs_repeated) for argv in series
+        }
 
     def _case(
-        self, damage: Damage, argv: tuple[str, ...], *, may_write: bool, is_told: bool
+        self,
+        damage: Damage,
+        argv: tuple[str, ...],
+        sound: _Sound,
+        *,
+        may_write: bool,
+        is_told: bool,
     ) -> judge.Case:
         specimen = self._specimen
         canary, experiment = judge.digest(specimen.canary), judge.digest(specimen.world)
@@ -147,11 +168,11 @@ class Place:
         return judge.Case(
             damage=damage,
             reading=reading,
-            expected=self._expected[argv],
+            expected=sound.reading,
             canary=(canary, judge.digest(specimen.canary)),
             experiment=(experiment, judge.digest(specimen.world)),
             may_write=may_write,
-            redone=specimen.epochs_repeated - self._repeated[argv],
+            redone=specimen.epochs_repeated - sound.repeated,
             is_told=is_told,
         )
 
