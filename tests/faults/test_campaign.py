@@ -29,6 +29,7 @@ from tests.rig.faults.mishaps import (
     crashes,
     cuts,
 )
+from tests.rig.faults.powercut import Recording
 from tests.rig.faults.stage import EPOCHS, Stage, in_memory
 from tests.rig.nightly import rest_nightly, selected
 
@@ -85,7 +86,7 @@ def crashed(
     stopped(stories.values())
 
 
-@pytest.mark.parametrize("crash", rest_nightly(3, range(CRASHES)))
+@pytest.mark.parametrize("crash", rest_nightly(2, range(CRASHES)))
 def test_a_run_that_is_killed_at_any_operation_continues_and_nothing_is_lost(
     crashed: Mapping[int, Future[Story]], crash: int
 ) -> None:
@@ -152,29 +153,39 @@ def test_a_run_of_which_a_process_is_stopped_for_ever_comes_to_a_good_end(
 
 
 @pytest.fixture(scope="module")
+def recording(stage: Stage) -> Iterator[Recording]:
+    with stage.recorded() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
 def darkened(
-    request: pytest.FixtureRequest, stage: Stage, threads: ThreadPoolExecutor
+    request: pytest.FixtureRequest,
+    stage: Stage,
+    recording: Recording,
+    threads: ThreadPoolExecutor,
 ) -> Iterator[Mapping[int, Future[Story]]]:
-    with stage.recorded() as recording:
-        fsyncs = len(recording.moments)
-        assert fsyncs > 20
-        several = list(islice(cuts(fsyncs, random.Random(2)), CUTS))
-        stories = {
-            number: threads.submit(stage.lose_power, recording, several[number])
-            for number in selected(request, "cut")
-        }
-        yield stories
-        stopped(stories.values())
+    fsyncs = len(recording.moments)
+    assert fsyncs > 20
+    several = list(islice(cuts(fsyncs, random.Random(2)), CUTS))
+    stories = {
+        number: threads.submit(stage.lose_power, recording, several[number])
+        for number in selected(request, "cut")
+    }
+    yield stories
+    stopped(stories.values())
 
 
-def test_a_cut_at_the_end_leaves_everything_even_at_its_worst(stage: Stage) -> None:
+def test_a_cut_at_the_end_leaves_everything_even_at_its_worst(
+    stage: Stage, recording: Recording
+) -> None:
     """Otherwise a cut would be harmless because there was nothing to lose."""
-    with stage.recorded() as recording, stage.bench() as bench:
+    with stage.bench() as bench:
         recording.after(len(recording.moments), bench.storage, None)
         assert len(rows(bench.root)) == 2 * EPOCHS
 
 
-@pytest.mark.parametrize("cut", rest_nightly(2, range(CUTS)))
+@pytest.mark.parametrize("cut", rest_nightly(1, range(CUTS)))
 def test_a_run_whose_machine_lost_its_power_resumes_from_what_was_on_the_disk(
     darkened: Mapping[int, Future[Story]], cut: int
 ) -> None:
@@ -195,7 +206,7 @@ def refused(
     stopped(stories.values())
 
 
-@pytest.mark.parametrize("refusal", rest_nightly(2, REFUSALS), ids=str)
+@pytest.mark.parametrize("refusal", rest_nightly(1, REFUSALS), ids=str)
 def test_a_disk_that_refuses_an_fsync_takes_nothing_of_what_was_acknowledged(
     refused: Mapping[Refusal, Future[Story]], refusal: Refusal
 ) -> None:
@@ -220,7 +231,7 @@ def befallen(
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("mishap", rest_nightly(2, IN_A_BUCKET), ids=str)
+@pytest.mark.parametrize("mishap", rest_nightly(1, IN_A_BUCKET), ids=str)
 def test_a_run_whose_bucket_ails_loses_nothing_once_it_is_well_again(
     befallen: Mapping[Remote, Future[Story]], mishap: Remote
 ) -> None:

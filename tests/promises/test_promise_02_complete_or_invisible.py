@@ -8,13 +8,14 @@ import pytest
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of
 from tests.rig.bucket import Bucket
+from tests.rig.nightly import rest_nightly
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
 
-@pytest.mark.parametrize("cut_at", ["/weights", "/.holdfast.json", "/head.json"])
+@pytest.mark.parametrize("cut_at", rest_nightly(2, ["/weights", "/head.json", "/.holdfast.json"]))
 def test_an_upload_cut_at_any_operation_shows_only_whole_checkpoints(
     bench: Bench, moto: S3Server, proxy: Proxy, cut_at: str
 ) -> None:

@@ -12,6 +12,7 @@ import pytest
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of
 from tests.rig.bucket import Bucket
+from tests.rig.nightly import rest_nightly
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
 
@@ -27,7 +28,7 @@ def named_and_missing(root: Path) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("epoch", [3, 5])
+@pytest.mark.parametrize("epoch", rest_nightly(1, [3, 5]))
 def test_the_local_journal_names_no_checkpoint_that_is_gone(bench: Bench, epoch: int) -> None:
     bench.options |= {"epochs": 8, "num_to_keep": 1}
     script = bench.start()
@@ -40,7 +41,9 @@ def test_the_local_journal_names_no_checkpoint_that_is_gone(bench: Bench, epoch:
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("operation", ["PUT /head.json", "POST delete", "PUT /.holdfast.json"])
+@pytest.mark.parametrize(
+    "operation", rest_nightly(2, ["PUT /head.json", "POST delete", "PUT /.holdfast.json"])
+)
 def test_the_published_journal_names_no_checkpoint_that_is_gone_from_the_bucket(
     bench: Bench, moto: S3Server, proxy: Proxy, operation: str
 ) -> None:

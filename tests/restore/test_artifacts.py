@@ -13,6 +13,7 @@ import pytest
 
 from tests.rig.bench import Bench
 from tests.rig.bucket import Bucket
+from tests.rig.nightly import rest_nightly
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
 from tests.rig.script import UserScript
@@ -186,7 +187,7 @@ def test_with_a_published_checkpoint_the_artifacts_of_its_trial_are_in_a_bucket(
 HOSTILE = b"put there by somebody else"
 
 
-@pytest.mark.parametrize("machine", ["first", "second"])
+@pytest.mark.parametrize("machine", rest_nightly(1, ["first", "second"]))
 def test_keys_of_a_bucket_that_lead_elsewhere_bring_nothing_there(
     bench: Bench, moto: S3Server, machine: str
 ) -> None:

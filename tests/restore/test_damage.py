@@ -14,6 +14,7 @@ import pytest
 from holdfast.cli import main
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.nightly import rest_nightly
 
 pytestmark = pytest.mark.process
 
@@ -40,7 +41,7 @@ def test_what_a_run_left_that_died_as_it_began_does_not_hide_the_next_from_stora
     assert bench.problems(tensorboard=True) == []
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", rest_nightly(1, range(8)))
 def test_a_journal_cut_anywhere_is_restored_from_what_is_left(killed: Bench, seed: int) -> None:
     journal = journal_of(killed)
     size = journal.stat().st_size
@@ -93,7 +94,7 @@ def test_a_journal_without_a_readable_beginning_is_refused_and_left_as_it_is(
     assert journal.read_bytes() == bytes(data)
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "deleted"])
+@pytest.mark.parametrize("damage", rest_nightly(2, ["truncated", "deleted", "flipped"]))
 def test_damaged_snapshots_are_skipped(committed: Bench, damage: str) -> None:
     snapshots = sorted(committed.root.glob("experiment_state-*.json"))
     assert snapshots
@@ -111,7 +112,7 @@ def test_damaged_snapshots_are_skipped(committed: Bench, damage: str) -> None:
     assert committed.problems(tensorboard=True) == []
 
 
-@pytest.mark.parametrize("damage", ["truncated", "flipped", "deleted"])
+@pytest.mark.parametrize("damage", rest_nightly(2, ["flipped", "deleted", "truncated"]))
 def test_a_damaged_tuner_pkl_is_named_and_not_needed_where_all_is_given(
     killed: Bench, damage: str
 ) -> None:
@@ -139,7 +140,9 @@ def newest_checkpoints(bench: Bench) -> list[Path]:
     return [sorted(folder.glob("checkpoint_*"))[-1] for folder in folders]
 
 
-@pytest.mark.parametrize("damage", ["missing file", "missing folder", "longer", "flipped"])
+@pytest.mark.parametrize(
+    "damage", rest_nightly(2, ["missing file", "flipped", "missing folder", "longer"])
+)
 def test_a_broken_checkpoint_is_reported_and_the_one_before_is_taken(
     request: pytest.FixtureRequest, damage: str
 ) -> None:
@@ -229,8 +232,9 @@ def cut_before_a_report(journal: Path, *, of_iteration: int) -> None:
     journal.write_bytes(data[:kept])
 
 
-@pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize("of_iteration", [1, 2])
+@pytest.mark.parametrize(
+    ("whole", "of_iteration"), rest_nightly(2, [(True, 1), (False, 2), (True, 2), (False, 1)])
+)
 def test_a_checkpoint_that_no_record_names_any_more_is_resumed_before_an_older_or_none(
     committed: Bench, whole: bool, of_iteration: int
 ) -> None:

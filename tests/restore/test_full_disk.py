@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
+from tests.rig.nightly import rest_nightly
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -55,7 +56,7 @@ class Disk:
         return self.path / "filler"
 
 
-@pytest.fixture(params=["limited", "small"])
+@pytest.fixture(params=rest_nightly(1, ["small", "limited"]))
 def disk(request: pytest.FixtureRequest, bench: Bench) -> Iterator[Disk]:
     path = bench.folder / "disk"
     is_mounted = request.param == "small" and mount(path)

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 
 from tests.rig.bench import Bench, epochs_of
+from tests.rig.nightly import rest_nightly
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -71,7 +72,7 @@ def test_an_error_in_the_script_after_fit_leaves_a_finished_experiment(bench: Be
     assert len(bench.notes()) == before  # nothing ran again
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("signum", rest_nightly(1, [signal.SIGTERM, signal.SIGHUP]))
 def test_a_script_that_is_asked_to_end_lets_its_trials_save(bench: Bench, signum: int) -> None:
     """The batch system, `docker stop`, or a terminal that is closed."""
     script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
@@ -156,7 +157,7 @@ def test_under_nohup_a_closed_terminal_changes_nothing_and_sigterm_ends(bench: B
 CONTAINER = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("signum", rest_nightly(1, [signal.SIGTERM, signal.SIGINT]))
 def test_the_first_process_of_a_container_stops_as_any_other(bench: Bench, signum: int) -> None:
     """A process without default actions; an ordinary process where none can be created."""
     is_allowed = subprocess.run([*CONTAINER, "true"], capture_output=True).returncode == 0

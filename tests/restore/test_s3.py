@@ -16,6 +16,7 @@ from holdfast import tune
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.bucket import Bucket
+from tests.rig.nightly import rest_nightly
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server, make_bucket
 
@@ -311,7 +312,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("kind", FILESYSTEMS)
+@pytest.mark.parametrize(
+    "kind", rest_nightly(2, ["pyarrow", "not picklable", "wrapped", "subclass", "fsspec"])
+)
 def test_a_filesystem_given_as_an_object_is_used_for_everything(
     bench: Bench, moto: S3Server, kind: str
 ) -> None:
