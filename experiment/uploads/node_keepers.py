@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import field
 from functools import partial
 from typing import Any, Protocol
@@ -32,11 +32,11 @@ class _Node:
 
     sees: asyncio.Future[str]
     timer: asyncio.TimerHandle
-    # The trials that have run here, by the folder, and the checkpoints that lie here, each with
-    # whether it is whole.
-    trials: dict[str, None] = field(default_factory=dict)
+    # The ids of trials that have run here, by the folder, and the checkpoints that lie here, each
+    # with whether it is whole.
+    trials: dict[str, str] = field(default_factory=dict)
     copies: dict[str, bool] = field(default_factory=dict)
-    closed: asyncio.Future[list[str]] | None = None
+    closing: asyncio.Future[None] | None = None
 
     def decide(self, problem: str) -> None:
         self.timer.cancel()
@@ -58,6 +58,7 @@ class NodeKeepers:
         self._nodes: dict[str, _Node] = {}
         self._told: set[str] = set()
         self._close_order: Message | None = None
+        self._unsaved: list[str] = []
 
     def __contains__(self, node: str) -> bool:
         """Whether this node is there."""
@@ -91,8 +92,9 @@ class NodeKeepers:
         gone = self._nodes.pop(node, None)
         if gone is not None:
             gone.decide("the node is gone")
-            if gone.closed is not None and not gone.closed.done():
-                gone.closed.set_result([])
+            if gone.closing is not None and not gone.closing.done():
+                self._unsaved.append(f"node {node} was lost before its keeper had finished")
+                gone.closing.set_result(None)
             self._warn_of_blind()
 
     # -- who sees the storage -----------------------------------------------------------------
@@ -163,10 +165,24 @@ class NodeKeepers:
         """Whether the whole checkpoint lies on the node."""
         return node in self._nodes and self._nodes[node].copies.get(folder, False)
 
-    def note_trial(self, node: str, folder: str) -> None:
+    def note_trial(self, node: str, folder: str, trial_id: str) -> None:
         """The trial in this folder runs on the node."""
         if node in self._nodes:
-            self._nodes[node].trials[folder] = None
+            self._nodes[node].trials[folder] = trial_id
+
+    def release(self, is_over: Callable[[str, str], bool], *, only: Collection[str]) -> None:
+        """Let these nodes remove the trials that are over, by folder and id, once their files are
+        in storage: the disk of a node is small, and storage has everything."""
+        for node in only:
+            known = self._nodes.get(node)
+            if known is None or not self.sees_storage(node):
+                continue
+            for folder in [
+                name for name, trial_id in known.trials.items() if is_over(name, trial_id)
+            ]:
+                del known.trials[folder]
+                known.copies = {n: w for n, w in known.copies.items() if not _is_in(n, folder)}
+                self.send(node, ["release", folder])
 
     def discard(self, trial_id: str, folder: str) -> list[str]:
         """Remove a checkpoint from the nodes where it lies. Returns these nodes, each of which
@@ -193,37 +209,40 @@ class NodeKeepers:
         """Let each keeper finish its orders. Done when each has answered, or is gone."""
         over: asyncio.Future[None] = self._loop.create_future()
         self._close_order = order
-        for node, known in self._nodes.items():
-            if known.closed is None:
-                known.closed = self._loop.create_future()
-                known.closed.add_done_callback(lambda _: self._end(over))
+        for node, known in list(self._nodes.items()):
+            if known.closing is None:
+                known.closing = self._loop.create_future()
+                known.closing.add_done_callback(lambda _: self._end(over))
                 self.send(node, order)
         self._end(over)
         return over
 
     def _end(self, over: asyncio.Future[None]) -> None:
-        waits = [known.closed for known in self._nodes.values() if known.closed is not None]
-        if all(closed.done() for closed in waits) and not over.done():
+        waits = [known.closing for known in self._nodes.values() if known.closing is not None]
+        if all(closing.done() for closing in waits) and not over.done():
             over.set_result(None)
 
     def close_again(self, node: str) -> None:
         """Repeat the order to close to a keeper that has replaced one that died."""
         known = self._nodes.get(node)
-        if known is not None and known.closed is not None and self._close_order is not None:
+        if known is not None and known.closing is not None and self._close_order is not None:
             self.send(node, self._close_order)
 
     def closed(self, node: str, lines: Iterable[str]) -> None:
         """The keeper of a node has finished; `lines` say what is not in storage."""
         known = self._nodes.get(node)
-        if known is not None and known.closed is not None and not known.closed.done():
-            known.closed.set_result([f"{line} (on node {node})" for line in lines])
+        if known is not None and known.closing is not None and not known.closing.done():
+            self._unsaved += [f"{line} (on node {node})" for line in lines]
+            known.closing.set_result(None)
 
     def unsaved(self) -> list[str]:
         """After `close`: what is on nodes and not in storage, as far as known now."""
-        lines: list[str] = []
-        for node, known in self._nodes.items():
-            if known.closed is not None and known.closed.done():
-                lines += known.closed.result()
-            elif known.closed is not None:
-                lines.append(f"the keeper of node {node} had not finished in time")
-        return lines
+        late = [
+            n for n, known in self._nodes.items() if known.closing and not known.closing.done()
+        ]
+        told = [f"the keeper of node {node} had not finished in time" for node in late]
+        return [*self._unsaved, *told]
+
+
+def _is_in(checkpoint: str, trial_folder: str) -> bool:
+    return checkpoint.startswith(f"{trial_folder}/")

@@ -102,11 +102,12 @@ class Uploads:
     def age(self, now: float) -> StorageAge | None:
         """The data that is not in storage yet; None if nothing waits, as always with local
         storage."""
-        if not self.is_remote:
+        if not self.is_remote and not self.nodes.has_nodes:
             return StorageAge(trouble=self._trouble) if self._trouble else None
         waiting = self._waiting.all()  # in one step, because another thread may call this
         oldest = min((item.since for item in waiting), default=now)
-        oldest = min(oldest, self._publishing.published_at)
+        if self.is_remote:
+            oldest = min(oldest, self._publishing.published_at)
         if oldest >= now and not self._trouble and self._upload is None:
             return None
         return StorageAge(
@@ -137,6 +138,12 @@ class Uploads:
         StorageUnavailable."""
         if self.is_remote or node:  # otherwise they are in the storage already
             await self.questions.hand_over(spec, node)
+
+    def release(self, has_ended: Callable[[str], bool], nodes: Collection[str]) -> None:
+        """Let these nodes remove trials that have ended, by their ids, but for those with a
+        checkpoint that waits."""
+        waiting = {item.trial_folder for item in self._waiting.all()}
+        self.nodes.release(lambda f, trial: f not in waiting and has_ended(trial), only=nodes)
 
     def discard(self, spec: TrialSpec, record: CheckpointRecord) -> None:
         """Delete a checkpoint once the journal on the disk no longer names it.

@@ -7,7 +7,7 @@ storage, from where other nodes fetch it: once per node, however many ranks run 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from holdfast.experiment.uploads.uploads import Uploads
@@ -128,7 +128,17 @@ class NodeCheckpoints:
             await _each(seeing, lambda node: uploads.bring(spec, node))
         self._homes[trial.trial_id] = nodes
         for node in nodes:
-            uploads.nodes.note_trial(node, spec.dirname)
+            uploads.nodes.note_trial(node, spec.dirname, spec.trial_id)
+
+    def release(self, trials: Mapping[str, Trial], nodes: Nodes) -> None:
+        """Let these nodes remove trials that have ended, before their disks are full."""
+
+        def has_ended(trial_id: str) -> bool:
+            trial = trials[trial_id]
+            is_only_there = any(record.stays_here for record in trial.checkpoints)
+            return trial.status.is_final and not is_only_there
+
+        self._uploads.release(has_ended, nodes)
 
 
 async def _each(

@@ -212,6 +212,7 @@ class StartCheckpoints:
         is_inherited = trial.trial_id in self._unvisited
         await self._on_nodes.bring(trial, nodes, is_inherited=is_inherited)
         self._unvisited.discard(trial.trial_id)
+        self._on_nodes.release(self._experiment.machine.trials, nodes)
 
     async def _bring_what_is_missing(self, trial: Trial) -> None:
         if self._may_miss_files(trial):

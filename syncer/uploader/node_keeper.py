@@ -108,12 +108,19 @@ class NodeKeeper(Keeper):
         if artifacts:
             await self._mirror.send_artifacts(trials)
 
-    async def hand_over(self, trial: str) -> None:
+    async def hand_over(self, trial: str, *, with_checkpoints: bool = False) -> None:
         """Send the files of the trial in this folder for the last time, and remove them here: if
-        it comes back, storage has newer ones. Its checkpoints stay. Raises StorageError."""
+        it comes back, storage has newer ones. Its checkpoints stay, unless the trial has ended.
+
+        Raises StorageError.
+        """
         await self.mirror([trial], artifacts=True)
         self._mirror.forget(trial)
-        await threads.call(lambda: self._remove_files(self._settings.root / trial))
+        folder = self._settings.root / trial
+        if with_checkpoints:
+            await threads.call(lambda: remove_tree(folder))
+        else:
+            await threads.call(lambda: self._remove_files(folder))
 
     def _remove_files(self, folder: Path) -> None:
         settings = self._settings

@@ -50,6 +50,10 @@ class NodeOrders:
             case ["hand_over", str(ticket), str(folder)]:
                 hand_over = partial(self._hand_over, ticket, folder)
                 self._lanes.start_asked(ticket, folder, hand_over, lane=_MIRROR)
+            case ["release", str(folder)]:
+                what = f"release {folder}"
+                release = partial(self.keeper.hand_over, folder, with_checkpoints=True)
+                self._lanes.start(_MIRROR, what, release)
             case ["mirror", list(folders), bool(artifacts)]:
                 is_first = not self._wanted
                 for folder in folders:

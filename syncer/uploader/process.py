@@ -19,6 +19,7 @@ the uploader's:
 a node's: ["have", ticket, folder, whether it was committed]  ["copy", ticket, from, to]
           ["mirror", [trial's folder, ...], whether with artifacts]
           ["share", trial, index, folder, [file of another node's share, ...]]
+          ["release", trial's folder]
 answers:  ["opened", key of the claim]  ["warning", text]  ["committed", trial, index]
           ["published", segment, offset]  ["moving"]  ["trouble", text]
           ["fetched", ticket, error]  ["unanswered", ticket, text]  ["refused", text]

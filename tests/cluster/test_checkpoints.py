@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
+from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.bucket import Bucket
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.process
+
+POPULATION = Path(__file__).parent.parent / "restore" / "population_script.py"
 
 
 @pytest.fixture
@@ -88,3 +94,20 @@ def test_ranks_on_two_nodes_save_one_checkpoint_and_resume_from_it(bench: Bench)
     again = [note["iteration"] for note in bench.notes() if note["attempt"] == 2]
     assert min(again) == 3
     assert bench.problems(tensorboard=True) == []
+
+
+def test_a_clone_starts_on_its_node_from_a_checkpoint_of_another(bench: Bench) -> None:
+    bench.script = POPULATION
+    late, further = bench.gate("at-0-3"), bench.gate("at-1-5")
+    script = bench.start()
+    script.wait_for("at 1 5")
+    late.open()
+    script.wait_for("at 0 5")  # the clone, which begins after epoch 4 of the other trial
+    further.open()
+    script.succeeds()
+    assert "uses its own instead" not in script.stderr
+    lines = (bench.root / "pbt_global.txt").read_text().splitlines()
+    first, *_ = [json.loads(line) for line in lines]
+    assert first[2:5] == [3, 4, {"rate": 0.5}]
+    assert [found["error"] for found in results(script)] == ["", ""]
+    assert checker.check(bench.root, tensorboard=True) == []

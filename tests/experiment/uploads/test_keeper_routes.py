@@ -233,7 +233,7 @@ async def test_only_the_owner_says_that_another_run_owns_the_storage() -> None:
 
 async def test_the_files_of_trials_are_sent_by_their_nodes() -> None:
     desk = await Desk.of("a", "b")
-    desk.uploads.nodes.note_trial("a", "folder")
+    desk.uploads.nodes.note_trial("a", "folder", "t0")
     desk.uploads.publish()
     assert desk.sent == {"a": [["mirror", ["folder"], True], ["mirror", ["folder"], False]]}
 
@@ -251,8 +251,13 @@ async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
     assert not closing.done()
     desk.routes.node_left("c")
     await closing
+    for node in "ab":
+        desk.routes.node_left(node)  # as ordered
     desk.uploads.on_uploader(["closed", []])
-    assert await desk.uploads.close(60.0) == ["upload x: no answer (on node a)"]
+    assert await desk.uploads.close(60.0) == [
+        "upload x: no answer (on node a)",
+        "node c was lost before its keeper had finished",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.events import Committed
 from holdfast.trial.resources import Allocation, Place
-from holdfast.trial.trial import Origin, Trial, TrialSpec
+from holdfast.trial.trial import Origin, Status, Trial, TrialSpec
 from tests.rig.keepers import KeptRun, kept_run
 from tests.rig.stores import MemoryStore
 from tests.rig.stores import Place as StoragePlace
@@ -52,8 +52,11 @@ def launch(*nodes: str, checkpoint: CheckpointRecord | None = None) -> Launch:
     return Launch(trial_id="t0", attempt=2, allocation=allocation, checkpoint=checkpoint)
 
 
-def starts_of(run: KeptRun, *, has_ranks: bool = False) -> StartCheckpoints:
-    machine = cast(Machine, SimpleNamespace(trials={"t0": TRIAL, "t1": CLONE}))
+def starts_of(
+    run: KeptRun, *, has_ranks: bool = False, trials: dict[str, Trial] | None = None
+) -> StartCheckpoints:
+    known = {"t0": TRIAL, "t1": CLONE} if trials is None else trials
+    machine = cast(Machine, SimpleNamespace(trials=known))
     experiment = SimpleNamespace(machine=machine, uploads=run.uploads)
     layout = Layout(run.trees.folder / "owner")
     return StartCheckpoints(cast(Any, experiment), layout, has_ranks=has_ranks)
@@ -284,3 +287,25 @@ async def test_shares_that_are_repeated_leave_the_whole_alone(tmp_path: Path) ->
         await run.nodes["a"].answer("shared")
         assert not (tmp_path / "owner" / FOLDER / ".holdfast.json").exists()
         assert run.trees.read("owner", f"{FOLDER}/rank-0") == "again"
+
+
+async def test_a_node_forgets_trials_that_have_ended_when_it_gets_another_one(
+    tmp_path: Path,
+) -> None:
+    trials = {"t0": TRIAL, "t1": CLONE}
+    async with kept_run(tmp_path, "a") as run:
+        starts, saved = starts_of(run, trials=trials), save(run, "a")
+        await starts.verify(launch("a"), TRIAL)
+        run.trees.write("a", "trial/stdout", "output")
+        trials["t0"] = Trial(spec=TRIAL.spec, status=Status.TERMINATED)
+        await starts.verify(launch("a"), CLONE)
+        assert run.nodes["a"].ordered[-1][0] != "release"  # its upload is under way
+        await run.uploads.committed(TRIAL.spec, saved)
+        await starts.verify(launch("a", "a"), CLONE)
+        run.nodes["a"].order("hand_over", "x", "clone")
+        await run.nodes["a"].answer_to("x")
+        assert not (tmp_path / "a" / "trial").exists()
+        assert run.trees.memory.objects["trial/stdout"] == b"output"
+        # It can be cloned all the same.
+        adopted = await starts.adopt(Origin(trial_id="t0", checkpoint=saved), CLONE, launch("a"))
+        assert (adopted.node, adopted.files) == ("a", 1)
