@@ -85,7 +85,9 @@ def on_saved(state: State, event: Saved) -> list[Effect]:
 def on_committed(state: State, event: Committed) -> list[Effect]:
     state.move(event)
     effects = supersede(state, event.trial_id)
-    return [*effects, *on_answered(state, event.trial_id)] if state.cluster.former else effects
+    return (
+        [*effects, *on_answered(state, event.trial_id)] if state.placement.unanswered else effects
+    )
 
 
 def on_adopted(state: State, event: Adopted) -> list[Effect]:

@@ -11,9 +11,9 @@ from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.kept import NotKept, Rare
 from holdfast.scheduler.nodes.free_nodes import FreeNodes, Member
 from holdfast.trial.bounds import Count, Moment
-from holdfast.trial.resources import Allocation, Amounts, NodeKind, Place
+from holdfast.trial.resources import Allocation, Amounts, NodeKind, Place, PlacementGroupFactory
 
-_IN_EVERY_INDEX = ("CPU", "GPU")
+_IN_EVERY_INDEX = frozenset({"CPU", "GPU"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,8 @@ class Cluster:
     capacities: NotKept[dict[str, Capacity]]
     # How many bundles each node holds, also of those that request nothing.
     held: NotKept[dict[str, int]]
+    # The last request that was found to fit if all nodes had joined: most trials ask for the same.
+    fitted: NotKept[PlacementGroupFactory | None]
     # By the resources that requests name, besides CPUs and GPUs.
     _free: NotKept[dict[tuple[str, ...], FreeNodes]]
 
@@ -69,6 +71,7 @@ class Cluster:
         self.offer = tuple(offer)
         self.nodes, self.former, self.learned = {}, dict(former or {}), {}
         self.capacities, self.held, self._free = {}, {}, {}
+        self.fitted = None
 
     @classmethod
     def restored(cls, **attributes: Any) -> Cluster:
@@ -196,7 +199,8 @@ class Cluster:
         """Groups of nodes that may have room for the request; the same part of the requests `also`
         fits on all nodes of a group."""
         names = {key for one in (amounts, *also) for key, amount in one.items() if amount}
-        others = tuple(sorted(names.difference(_IN_EVERY_INDEX)))
+        names -= _IN_EVERY_INDEX
+        others = tuple(sorted(names)) if names else ()
         index = self._free.get(others)
         if index is None:
             index = self._free[others] = FreeNodes(others)

@@ -15,7 +15,7 @@ def may_fit(cluster: Cluster, request: PlacementGroupFactory) -> bool:
     Nodes of one kind are alike: the first that joins shows what the others have. While a kind has
     shown nothing and says nothing, everything may fit.
     """
-    if not all(is_known(cluster, kind) for kind in cluster.offer):
+    if request == cluster.fitted or not all(is_known(cluster, kind) for kind in cluster.offer):
         return True
     imagined = Cluster(cluster.offer)
     for kind, resources, most in _shapes(cluster):
@@ -23,7 +23,10 @@ def may_fit(cluster: Cluster, request: PlacementGroupFactory) -> bool:
         for _ in range(min(len(request.bundles), most)):
             name = f"node-{len(imagined.nodes)}"
             imagined.join(name, resources, kind=kind, hostname="", address="")
-    return has_room(imagined, request)
+    fits = has_room(imagined, request)
+    if fits:
+        cluster.fitted = request
+    return fits
 
 
 def is_known(cluster: Cluster, kind: NodeKind) -> bool:
@@ -47,9 +50,10 @@ def _shapes(cluster: Cluster) -> Iterator[tuple[str, Mapping[str, float], int]]:
     for kind in cluster.offer:
         for resources in resources_of(cluster, kind):
             yield kind.name, resources, 1_000_000 if kind.most is None else kind.most
-    for name, node in cluster.nodes.items():
-        if node.kind not in offered:
-            yield name, node.resources, 1
+    for name in cluster.learned.keys() - offered:
+        for node in cluster.nodes.values():
+            if node.kind == name:
+                yield name, node.resources, 1
 
 
 def resources_of(cluster: Cluster, kind: NodeKind) -> Iterator[Mapping[str, float]]:

@@ -245,6 +245,7 @@ class Worker:
     given: int | None = None  # the checkpoint that it begins with
     origin: Origin | None = None  # the source of the copy that it still waits for
     places: Sequence[Place] = ()
+    is_lost: bool = False  # with its node; its exit is not known yet
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -348,6 +349,8 @@ class AnyOrder(RuleBasedStateMachine):
         match effect:
             case Launch():
                 self.launch(effect)
+            case Reply() if self.workers[effect.trial_id].is_lost:
+                pass
             case Reply():
                 worker = self.workers[effect.trial_id]
                 assert (worker.attempt, worker.state) == (effect.attempt, "reporting")
@@ -493,8 +496,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.leaving.discard(node)
         for worker in self.workers.values():
             if any(place.node == node for place in worker.places):
-                worker.state = "leaving"
-                worker.asked = False
+                worker.state, worker.asked, worker.is_lost = "leaving", False, True
         self.perform(self.run.leaves(node))
 
     @precondition(lambda self: self.run.machine.asking and len(self.run.machine.trials) > 2)

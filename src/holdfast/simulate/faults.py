@@ -22,7 +22,8 @@ class Faults:
     Workers live on nodes of `workers_per_node`; a node goes away with all of them after
     `node_life_s` seconds on average (exponentially distributed; None for never) and is back after
     `node_absence_s`. `preempts`: the owner takes such a node back, which counts as a preemption
-    and not as a lost worker (see FailureConfig).
+    and not as a lost worker (see FailureConfig). With `simulate(nodes=...)` it says so `notice_s`
+    seconds before.
 
     Raises InvalidConfig.
     """
@@ -35,6 +36,7 @@ class Faults:
     node_life_s: float | None = None
     node_absence_s: float = 600.0
     preempts: bool = False
+    notice_s: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("failure_rate", "crash_rate", "straggler_share"):
@@ -47,6 +49,7 @@ class Faults:
         lives = self.node_life_s is None or _is_positive(self.node_life_s)
         self._require("node_life_s", lives, "a number of seconds above 0, or None")
         self._require("node_absence_s", _is_positive(self.node_absence_s), "seconds above 0")
+        self._require("notice_s", 0 <= self.notice_s < math.inf, "seconds, 0 or more")
 
     def _require(self, name: str, condition: bool, allowed: str) -> None:
         if not condition:
@@ -77,3 +80,23 @@ class Luck:
     def wait_s(self, mean_s: float, *what: object) -> float:
         """Seconds until an event that happens once in `mean_s` on average (exponential)."""
         return -mean_s * math.log(1.0 - self.draw(*what))
+
+
+class Stragglers:
+    """The places where workers are slow."""
+
+    def __init__(self, faults: Faults, luck: Luck) -> None:
+        self._faults = faults
+        self._luck = luck
+        self._slowness: dict[int, float] = {}
+
+    def slowness(self, place: int) -> float:
+        """The factor by which an iteration takes longer there."""
+        faults = self._faults
+        if not faults.straggler_share:
+            return 1.0
+        known = self._slowness.get(place)
+        if known is None:
+            is_slow = self._luck.draw("straggler", place) < faults.straggler_share
+            known = self._slowness[place] = faults.straggler_factor if is_slow else 1.0
+        return known

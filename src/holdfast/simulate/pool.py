@@ -7,18 +7,19 @@ from collections.abc import Callable
 from typing import Any
 
 from holdfast.scheduler.effects import Discard, Halt, Launch, Preempt, Release, Reply
-from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.events import CheckpointLost, Event, Exited, Raised
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.verdict import Verdict
 from holdfast.simulate.agenda import Agenda
-from holdfast.simulate.cluster import Cluster
+from holdfast.simulate.cluster import Cluster, Places
 from holdfast.simulate.curves import CurveFailed, metrics_of
-from holdfast.simulate.faults import Luck
+from holdfast.simulate.faults import Luck, Stragglers
+from holdfast.simulate.known_nodes import KnownNodes
 from holdfast.simulate.tally import Tally
 from holdfast.simulate.worker import Scene, SimulatedWorker, curve_failed
 from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
 from holdfast.trial.errors import Failure, FailureKind, ProcessFailureKind
-from holdfast.trial.events import Adopted, Reported, Returned, Saved, Started
+from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
 from holdfast.trial.trial import Origin
 
 # A training without an end would simulate forever.
@@ -26,7 +27,8 @@ MOST_ITERATIONS = 1_000_000
 
 
 class SimulatedPool:
-    """Performs Launch, Reply, Halt, Preempt and Release, and keeps the checkpoints' states."""
+    """Performs Launch, Reply, Halt, Preempt and Release, and keeps the checkpoints' states. The
+    workers are in `places`."""
 
     def __init__(
         self,
@@ -34,6 +36,7 @@ class SimulatedPool:
         scene: Scene,
         agenda: Agenda,
         tally: Tally,
+        luck: Luck,
         post: Callable[[Event], None],
     ) -> None:
         spec = scene.begun.spec
@@ -44,8 +47,11 @@ class SimulatedPool:
         self._post = post
         self._training = scene.training
         self._faults = scene.faults
-        self._luck = Luck(spec.seed)
-        self._cluster = Cluster(scene.places, scene.faults, self._luck)
+        self._luck = luck
+        self._stragglers = Stragglers(scene.faults, self._luck)
+        self.places: Places = Cluster(scene.places, scene.faults)
+        if scene.nodes is not None:
+            self.places = KnownNodes(scene.nodes, scene.faults, post)
         self._reuses = spec.reuse_actors
         self._workers: dict[str, SimulatedWorker] = {}
         self._at: dict[int, SimulatedWorker] = {}
@@ -59,7 +65,7 @@ class SimulatedPool:
         """Start an attempt in the idle worker's place, or in the next free place."""
         idle = self._workers.pop(effect.reuse, None) if effect.reuse else None
         if idle is None:  # or it has just gone
-            place = self._cluster.take()
+            place = self.places.take(effect.allocation)
         else:
             idle.is_gone, place = True, idle.place
             self._tally.busy_s += self._agenda.elapsed_s - idle.since_s
@@ -90,9 +96,11 @@ class SimulatedPool:
             self._end(worker)
 
     def preempt(self, effect: Preempt) -> None:
-        """End it without another checkpoint."""
+        """Let it save, as class trainables do, and end it."""
         worker = self._trainer(effect)
         if worker is not None:
+            if worker.has_started and worker.iteration:
+                self._save(worker)
             self._fail_attempt(worker, "preempted", "Preempted", "it was asked to end")
 
     def release(self, effect: Release) -> None:
@@ -100,6 +108,17 @@ class SimulatedPool:
         idle = self._workers.get(effect.trial_id)
         if idle is not None:
             self._agenda.after(self._training.stop_s, self._exit, idle)
+
+    def committed(self, which: tuple[str, CheckpointRecord]) -> None:
+        """A checkpoint has reached storage, unless it was lost with its node before."""
+        trial_id, record = which
+        index = record.index
+        if record.node not in self._machine.cluster.former:
+            self._post(Committed(trial_id=trial_id, index=index))
+            return
+        self._states[trial_id].pop(index, None)
+        reason = f"it was lost with {record.node} before it reached storage"
+        self._post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
 
     def discard(self, effect: Discard) -> None:
         """Drop a checkpoint that is not needed any more."""
@@ -126,7 +145,9 @@ class SimulatedPool:
             place=place,
             since_s=self._agenda.elapsed_s,
         )
-        if effect.origin is not None:
+        if effect.origin is not None and not self._has(effect.origin):
+            worker.is_new = worker.lacks_origin = True
+        elif effect.origin is not None:
             worker.state = self._adopted(worker, effect.origin)
         elif effect.checkpoint is not None:
             worker.state = self._states[effect.trial_id][effect.checkpoint.index]
@@ -135,32 +156,47 @@ class SimulatedPool:
         self._workers[effect.trial_id] = self._at[place] = worker
         self._agenda.after(self._training.start_s, self._start, worker)
 
+    def _has(self, origin: Origin) -> bool:
+        return origin.checkpoint.index in self._states.get(origin.trial_id, {})
+
     def _adopted(self, worker: SimulatedWorker, origin: Origin) -> Any:
         """Make another trial's checkpoint one of the clone's own."""
         state = self._states[origin.trial_id][origin.checkpoint.index]
         index = self._machine.trials[worker.trial_id].next_checkpoint
         self._states.setdefault(worker.trial_id, {})[index] = state
         record = evolve_record(
-            origin.checkpoint, index=index, attempt=worker.attempt, committed=False
+            origin.checkpoint,
+            index=index,
+            attempt=worker.attempt,
+            committed=False,
+            node=self._node_of(worker),
         )
         self._post(Adopted(trial_id=worker.trial_id, attempt=worker.attempt, checkpoint=record))
         return state
 
+    def _begun(self, worker: SimulatedWorker) -> Any:
+        try:
+            return self._training.curve.begin(worker.config)
+        except Exception as error:
+            raise curve_failed(worker, error) from error
+
     def _start(self, worker: SimulatedWorker) -> None:
         if not worker.trains:
+            return
+        if worker.lacks_origin:
+            self._fail_attempt(worker, "checkpoint", "CheckpointLost", "it was lost with its node")
             return
         trial = self._machine.trials[worker.trial_id]
         worker.config = self._config_of(trial)
         if worker.is_new:
             worker.state = self._begun(worker)
         worker.has_started = True
-        node = self._cluster.node_of(worker.place)
         self._post(
             Started(
                 trial_id=worker.trial_id,
                 attempt=worker.attempt,
                 pid=1 + worker.place,
-                hostname=f"node-{node}",
+                hostname=self.places.name_of(worker.place),
                 node_ip="",
             )
         )
@@ -177,7 +213,7 @@ class SimulatedPool:
                 f"ends it: pass RunConfig(stop=...), iterations=..., or a scheduler with a max_t"
             )
         seconds = training.cost(worker.config, worker.iteration + 1, worker.held)
-        worker.seconds = seconds * self._cluster.slowness(worker.place)
+        worker.seconds = seconds * self._stragglers.slowness(worker.place)
         if self._faults.has_bad_iterations:
             self._agenda.after(*self._fate(worker), worker)
         else:
@@ -241,7 +277,11 @@ class SimulatedPool:
             files=1,
             size_bytes=0,
             time_total_s=worker.total_s,
+            node=self._node_of(worker),
         )
+
+    def _node_of(self, worker: SimulatedWorker) -> str:
+        return self.places.name_of(worker.place) if self._machine.cluster else ""
 
     # -- its end --------------------------------------------------------------------------------
 
@@ -287,52 +327,28 @@ class SimulatedPool:
             return
         worker.trains, worker.is_gone = False, True
         del self._workers[worker.trial_id], self._at[worker.place]
-        self._cluster.give_back(worker.place)
+        self.places.give_back(worker.place)
         self._tally.busy_s += self._agenda.elapsed_s - worker.since_s
         self._post_exit(worker.trial_id, worker.attempt, cause, kind)
-        self._serve_waiting()
+        self.serve_waiting()
 
     def _post_exit(
         self, trial_id: str, attempt: int, cause: str, kind: ProcessFailureKind = "lost"
     ) -> None:
         self._post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
 
-    def _serve_waiting(self) -> None:
-        while self._waiting and (place := self._cluster.take()) is not None:
-            self._begin(self._waiting.popleft(), place)
-
-    # -- lost nodes -----------------------------------------------------------------------------
-
-    def expect_losses(self) -> None:
-        """Let nodes go away from now on, each at random times."""
-        if self._faults.node_life_s is not None:
-            for node in range(self._cluster.nodes):
-                self._expect_loss((node, 0))
-
-    def _expect_loss(self, which: tuple[int, int]) -> None:
-        assert self._faults.node_life_s is not None
-        seconds = self._luck.wait_s(self._faults.node_life_s, "node", *which)
-        self._agenda.after(seconds, self._lose, which, awaited=False)
-
-    def _lose(self, which: tuple[int, int]) -> None:
-        node, _ = which
-        self._cluster.lose(node)
-        self._tally.faults["node"] += 1
-        kind: ProcessFailureKind = "preempted" if self._faults.preempts else "lost"
-        for place in self._cluster.places_of(node):
+    def lose(self, node: int) -> None:
+        """End the workers of a node, which has just gone away."""
+        for place in self.places.lose(node):
             worker = self._at.get(place)
             if worker is not None:
+                kind = self.places.exit_kind
                 self._exit(worker, cause=f"was lost with node-{node}", kind=kind)
-        self._agenda.after(self._faults.node_absence_s, self._restore, which)
 
-    def _restore(self, which: tuple[int, int]) -> None:
-        node, times = which
-        self._cluster.restore(node)
-        self._serve_waiting()
-        self._expect_loss((node, times + 1))
-
-    def _begun(self, worker: SimulatedWorker) -> Any:
-        try:
-            return self._training.curve.begin(worker.config)
-        except Exception as error:
-            raise curve_failed(worker, error) from error
+    def serve_waiting(self) -> None:
+        """Start what waits for a free place."""
+        while self._waiting:
+            place = self.places.take(self._waiting[0].allocation)
+            if place is None:
+                break
+            self._begin(self._waiting.popleft(), place)

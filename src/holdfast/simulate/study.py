@@ -13,12 +13,14 @@ from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.start.extension import stop_fields
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.user_objects.pickling import users_config
+from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policies.goal import is_finite_number
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, curve_of
 from holdfast.simulate.faults import Faults
+from holdfast.simulate.known_nodes import NodesSpec
 from holdfast.simulate.simulation import SimulatedTrial, Simulation
 from holdfast.simulate.tally import Tally, ending_of
 from holdfast.simulate.trace import Sink, tracing
@@ -56,6 +58,8 @@ def simulate(
     commit_s: float = 0.0,
     resources: Resources = None,
     capacity: Mapping[str, float] | None = None,
+    nodes: int | None = None,
+    node_resources: Mapping[str, float] | None = None,
     faults: Faults = NO_FAULTS,
     seed: int = 0,
     trace: Sink = None,
@@ -71,6 +75,9 @@ def simulate(
 
     `workers`: the number of trials at once, each with `resources` (1 CPU). `capacity`: the total
     instead of `workers` times `resources`; required if `resources` is a function of the config.
+    `nodes`: run on a cluster of so many nodes instead, each with `node_resources` (by default
+    those of `Faults.workers_per_node` trials). The machine knows them: it chooses where trials
+    run, and sees nodes leave and join.
     `seconds_per_iteration`: a number, or a function of (config), (config, iteration) or (config,
     iteration, resources held). `iterations`: the length of a training; None for one that only
     `stop` or the scheduler ends. `checkpoint_every`: iterations between two checkpoints, 0 for
@@ -110,14 +117,20 @@ def simulate(
         stop_s=stop_s,
     )
     naming = Naming(trial=tune.trial_name_creator, directory=tune.trial_dirname_creator)
+    known = _nodes(nodes, node_resources, capacity, faults, for_each)
     scene = Scene(
-        begun=Begun(spec=spec, capacity=_capacity(capacity, workers, for_each)),
+        begun=Begun(
+            spec=spec,
+            capacity={} if known else _capacity(capacity, workers, for_each),
+            offer=() if known is None else (known.kind,),
+        ),
         proposer=Proposer(
             spec, space, asked.search, for_each, naming, root=Path(), stamp=lambda: ""
         ),
         training=training,
         config_of=lambda trial: users_config(trial.config, space),
-        places=workers,
+        places=workers if known is None else _places_of(known, for_each),
+        nodes=known,
         stopper=asked.stopper,
         faults=faults,
         commit_s=commit_s,
@@ -234,6 +247,38 @@ def _capacity(
     if not isinstance(resources, PlacementGroupFactory):
         raise InvalidConfig("resources as a function of the config need capacity={...}")
     return {key: workers * amount for key, amount in resources.required_resources.items()}
+
+
+def _nodes(
+    count: int | None,
+    resources: Mapping[str, float] | None,
+    capacity: Mapping[str, float] | None,
+    faults: Faults,
+    for_each: PlacementGroupFactory | Callable[..., Any],
+) -> NodesSpec | None:
+    if count is None:
+        require(resources is None, "node_resources needs nodes=...")
+        return None
+    require(capacity is None, "a cluster has node_resources={...}, and no capacity")
+    require(
+        isinstance(count, int) and not isinstance(count, bool) and count >= 1,
+        f"nodes must be a whole number of at least 1, not {count!r}",
+    )
+    if resources is not None:
+        return NodesSpec(count=count, resources=validated(resources, where="node_resources"))
+    if not isinstance(for_each, PlacementGroupFactory):
+        raise InvalidConfig("resources as a function of the config need node_resources={...}")
+    amounts = for_each.required_resources.items()
+    each = {key: faults.workers_per_node * amount for key, amount in amounts}
+    return NodesSpec(count=count, resources=each)
+
+
+def _places_of(nodes: NodesSpec, for_each: PlacementGroupFactory | Callable[..., Any]) -> int:
+    """How many trials could run at once; one per node if that depends on their configs."""
+    if not isinstance(for_each, PlacementGroupFactory):
+        return nodes.count
+    one = Capacity(nodes.resources).room(for_each.required_resources, 1_000_000)
+    return max(1, nodes.count * one)
 
 
 def _ended(scene: Scene, trial: Trial, tally: Tally) -> SimulatedTrial:

@@ -12,6 +12,7 @@ from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.scheduler.events import Begun
 from holdfast.simulate.curves import Curve, CurveFailed
 from holdfast.simulate.faults import Faults
+from holdfast.simulate.known_nodes import NodesSpec
 from holdfast.trial.trial import Trial
 
 Cost = Callable[[dict[str, Any], int, Mapping[str, float]], float]
@@ -38,7 +39,8 @@ class Training:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """The surroundings of the machine: the source of trials, their training, the `places`.
+    """The surroundings of the machine: the source of trials, their training, the `places`; with
+    `nodes`, the machine knows where they are.
 
     `config_of` returns the config that the curve gets. A checkpoint is committed `commit_s`
     seconds after its report.
@@ -50,6 +52,7 @@ class Scene:
     config_of: Callable[[Trial], dict[str, Any]]
     places: int
     faults: Faults
+    nodes: NodesSpec | None = None
     stopper: StopFunction | None = None
     commit_s: float = 0.0
 
@@ -72,6 +75,7 @@ class SimulatedWorker:
     state: Any = None
     has_started: bool = False
     is_new: bool = False
+    lacks_origin: bool = False
     trains: bool = True
     is_gone: bool = False
 

@@ -38,12 +38,14 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.scheduler.verdict import Verdict
 from holdfast.simulate.agenda import Agenda
+from holdfast.simulate.faults import Luck
+from holdfast.simulate.node_losses import NodeLosses
 from holdfast.simulate.pool import SimulatedPool
 from holdfast.simulate.tally import Tally
 from holdfast.simulate.trace import Trace
 from holdfast.simulate.worker import Scene
 from holdfast.trial.errors import TuneError
-from holdfast.trial.events import Committed, Reported
+from holdfast.trial.events import Reported
 from holdfast.trial.trial import Trial
 
 
@@ -60,7 +62,9 @@ class World:
         self._tally = tally
         self._inbox: deque[Event] = deque()
         self._search = Search(scene.proposer, machine, post=self.post, warn=self.warnings.append)
-        self._pool = SimulatedPool(machine, scene, self.agenda, tally, self.post)
+        luck = Luck(scene.begun.spec.seed)
+        self._pool = SimulatedPool(machine, scene, self.agenda, tally, luck, self.post)
+        self._nodes = NodeLosses(self._pool, scene.faults, self.agenda, tally, luck)
 
     def run(self) -> Finish:
         """Simulate from the first event to the last effect.
@@ -68,7 +72,7 @@ class World:
         Raises CurveFailed, and the exceptions of the user's search and scheduler.
         """
         self.post(self._scene.begun)
-        self._pool.expect_losses()
+        self._nodes.begin()
         budget_s = self._scene.begun.spec.budget_s
         if budget_s is not None:
             self.agenda.after(budget_s, self.post, budget_spent(budget_s), awaited=False)
@@ -108,8 +112,7 @@ class World:
             case Reply():
                 self._pool.reply(effect)
             case Commit():
-                done = Committed(trial_id=effect.trial_id, index=effect.checkpoint.index)
-                self._later(self._scene.commit_s, done)
+                self._commit(effect)
             case Discard():
                 self._pool.discard(effect)
             case Launch():
@@ -136,6 +139,13 @@ class World:
                 self.outcome = effect
             case _:
                 assert_never(effect)
+
+    def _commit(self, effect: Commit) -> None:
+        which = effect.trial_id, effect.checkpoint
+        if self._scene.commit_s:
+            self.agenda.after(self._scene.commit_s, self._pool.committed, which)
+        else:
+            self._pool.committed(which)
 
     def _asked(self, effect: AskScheduler) -> SchedulerAnswered:
         policy, proposer = self.machine.policy, self._scene.proposer
@@ -192,7 +202,7 @@ class Search:
             if isinstance(answer, SearchEnded) and self._proposer.ended_because:
                 self._warn(self._proposer.ended_because)
             self._post(answer or SearchEnded())
-        elif placement.holds or placement.queue or placement.delayed or machine.paused:
+        elif placement.has_trials or machine.paused:
             self._postponed = index
             if machine.paused and not machine.search_waits:
                 self._post(SearchWaits())

@@ -281,8 +281,8 @@ class Rehearsal:
 # Not in a snapshot: traces of the newest event, and attributes from other sources (the policy
 # from the script, the version from the journal's first record).
 NOT_IN_SNAPSHOTS = frozenset({"policy", "version", "moved", "answers", "_recorded"})
-# An index that is made at the first request that needs it.
-_DERIVED = frozenset({(Cluster, "_free")})
+# Made at the first request that needs it.
+_DERIVED = frozenset({(Cluster, "_free"), (Cluster, "fitted")})
 
 
 def facts(machine: Machine) -> dict[str, Any]:
