@@ -15,10 +15,12 @@ _SIMULATION_S = 60.0
 _EVENTS_PER_S = 50_000.0
 # Three times the reports take no more memory, except what the allocator leaves unused.
 _FLAT = 1.1
+# Choosing a node takes longer than counting.
+_WITH_NODES = 1.2
 
 
 def measure(bench: Bench) -> list[Row]:
-    return [*_simulations(bench), *_memory(bench), *_decisions(bench)]
+    return [*_simulations(bench), *_memory(bench), *_decisions(bench), *_nodes(bench)]
 
 
 def _simulations(bench: Bench) -> list[Row]:
@@ -96,6 +98,31 @@ def _decisions(bench: Bench) -> list[Row]:
         for few, many in pairwise(sizes)
     ]
     return [*rates, *growth]
+
+
+def _nodes(bench: Bench) -> list[Row]:
+    nodes, trials = bench.size(1000, 3), bench.size(30_000, 60)
+    samples = bench.interleaved(
+        {
+            OURS: partial(_decide_on_nodes, nodes, trials, 1),
+            REFERENCE: partial(_decide_on_nodes, nodes, trials, 0),
+        }
+    )
+    return [
+        Row(
+            work=f"the machine's time for an event: {nodes:,} nodes of 10 workers, random losses",
+            unit="µs",
+            ours=samples[OURS],
+            reference=samples[REFERENCE],
+            reference_name="one machine with as many workers, as many lost",
+            goal=Goal(of="ratio", bound=_WITH_NODES),
+        )
+    ]
+
+
+def _decide_on_nodes(nodes: int, trials: int, known: int) -> float:
+    told = finish(script("deciding_nodes", nodes, 10, trials, known)).told
+    return 1e6 * float(told["cpu_s"]) / int(told["events"])
 
 
 def _simulate(trials: int, workers: int, epochs: int, scheduler: str, every: int) -> Any:

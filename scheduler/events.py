@@ -219,12 +219,16 @@ class SearchWaits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointLost:
-    """A recorded checkpoint is missing or incomplete: a restore has found this, or its node left
-    before it was in storage."""
+    """A recorded checkpoint is missing or incomplete.
+
+    `in_run`: this was found while the experiment runs, for instance because its node left before
+    it was in storage. Otherwise a restore has found it, and nothing starts before its Resumed.
+    """
 
     trial_id: str
     index: Ordinal
     reason: str
+    in_run: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

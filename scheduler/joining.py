@@ -72,9 +72,12 @@ def _to_preempt(state: State, node: str) -> list[str]:
     ]
 
 
-def on_answered(state: State, trial_id: str) -> list[Effect]:
+def on_answered(state: State, trial_id: str, *, may_start: bool = True) -> list[Effect]:
     """It is known now whether a checkpoint of the trial is in storage: start what waited for
     this."""
+    if not may_start:
+        state.ask_again({trial_id} - state.placement.unanswered)
+        return []
     waiting = {trial_id, *state.placement.unanswered}
     return fill_or_finish(state) if state.ask_again(sorted(waiting)) else []
 

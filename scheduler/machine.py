@@ -102,7 +102,7 @@ class Machine(State):
                 return [*end(self, event), *fill_or_finish(self)]
             case CheckpointLost():
                 self.move(Dropped(trial_id=event.trial_id, index=event.index))
-                return on_answered(self, event.trial_id)
+                return on_answered(self, event.trial_id, may_start=event.in_run)
             case NodeJoined():
                 return on_node_joined(self, event)
             case NodeLeaving():
@@ -137,9 +137,10 @@ class Machine(State):
 
     def _pass_time(self, event: Event, now: float) -> None:
         """Count the seconds that the experiment ran, without the gap before a restore."""
-        if isinstance(event, (Begun, Recalled, Resumed, CheckpointLost)):
-            # CheckpointLost belongs to that gap: a restore records it before its Resumed.
-            self.now = self.now if isinstance(event, CheckpointLost) else now
+        if isinstance(event, CheckpointLost) and not event.in_run:
+            return  # it belongs to that gap
+        if isinstance(event, (Begun, Recalled, Resumed)):
+            self.now = now
             return
         if self.now and now > self.now:
             self.active_s += now - self.now

@@ -34,7 +34,6 @@ def timed(self: Machine, event: Any, *, now: float) -> Any:
 def study(num_samples: int, nodes: int) -> Any:
     # Each node is lost three times in a study of ten rounds of trials.
     faults = Faults(workers_per_node=per_node, node_life_s=30.0, node_absence_s=3.0)
-    where = {"nodes": nodes} if known else {"workers": nodes * per_node}
     return simulate(
         lambda config, iteration: float(config["lr"]) + 1 / iteration,
         param_space={"lr": tune.loguniform(1e-4, 1e-1)},
@@ -46,7 +45,8 @@ def study(num_samples: int, nodes: int) -> Any:
         seconds_per_iteration=lambda config: 1 + config["lr"],
         checkpoint_every=3,
         faults=faults,
-        **where,
+        nodes=nodes if known else None,
+        workers=nodes * per_node,
     )
 
 

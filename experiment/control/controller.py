@@ -296,7 +296,7 @@ class Controller:
         record = next((known for known in trial.checkpoints if known.index == index), None)
         if record is not None:  # otherwise it is superseded already
             self.warn(lost_notice(trial_id, index, reason), "loss")
-            self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
+            self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason, in_run=True))
             self._uploads().discard(trial.spec, record)
 
     # -- the nodes of a cluster ---------------------------------------------------------------

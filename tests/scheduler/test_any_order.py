@@ -693,7 +693,8 @@ class AnyOrder(RuleBasedStateMachine):
 
     def loses(self, trial_id: str, index: int, *, after_s: float = 1.0) -> None:
         self.lost.add((trial_id, index))
-        gone = CheckpointLost(trial_id=trial_id, index=index, reason="gone")
+        in_run = after_s > 0
+        gone = CheckpointLost(trial_id=trial_id, index=index, reason="gone", in_run=in_run)
         self.perform(self.run.handle(gone, after_s=after_s))
 
     @precondition(lambda self: self.asked)

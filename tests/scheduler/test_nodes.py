@@ -269,10 +269,24 @@ def test_a_trial_waits_until_it_is_known_what_its_lost_node_had_saved(answer: st
         assert launch.checkpoint is not None
         assert launch.checkpoint.committed
     else:
-        lost = CheckpointLost(trial_id="t0", index=0, reason="not in storage")
+        lost = CheckpointLost(trial_id="t0", index=0, reason="not in storage", in_run=True)
         (launch,) = launches(run.handle(lost))
         assert launch.checkpoint is None
     assert launch.allocation.places[0].node == "b"
+
+
+def test_a_restore_starts_nothing_before_it_has_resumed() -> None:
+    run = begun("a", "b", failure=FailureConfig(max_failures=1))
+    run.suggest()
+    run.start("t0")
+    run.report("t0", checkpoint=True)
+    run.leaves("a")
+    run.exits("t0", "was lost with node a")
+    run.crash()
+    effects = run.handle(CheckpointLost(trial_id="t0", index=0, reason="gone"), after_s=0)
+    assert (effects, run.trial("t0").attempt) == ([], 1)
+    run.resume()
+    assert where(run.joins("c")) == [("c",)]
 
 
 def test_a_trial_that_waits_in_the_queue_waits_for_the_answer_when_the_node_leaves() -> None:

@@ -118,7 +118,7 @@ class SimulatedPool:
             return
         self._states[trial_id].pop(index, None)
         reason = f"it was lost with {record.node} before it reached storage"
-        self._post(CheckpointLost(trial_id=trial_id, index=index, reason=reason))
+        self._post(CheckpointLost(trial_id=trial_id, index=index, reason=reason, in_run=True))
 
     def discard(self, effect: Discard) -> None:
         """Drop a checkpoint that is not needed any more."""

@@ -81,7 +81,6 @@ def _only_pending_trials_wait(machine: Machine) -> None:
         assert trial_id not in machine.placement.queue
         assert trial_id not in machine.placement.delayed
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
-        assert machine.awaits_answer(machine.trials[trial_id])
 
 
 def _the_index_of_clones_is_right(machine: Machine) -> None:
