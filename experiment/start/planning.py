@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,7 +15,6 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
@@ -24,6 +22,7 @@ from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.results.trial_count import planned
 from holdfast.experiment.start.extension import check_enough, extended, extension_notice
+from holdfast.experiment.start.machines import capacity_of, check_resources, engine_for, offer_of
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.spec_builder import job_of, spec_of
 from holdfast.experiment.start.untrusted_restore import check_recorded
@@ -34,18 +33,15 @@ from holdfast.experiment.user_objects.tuner_file import write as write_tuner_fil
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
-from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.nodes.cluster import Cluster
-from holdfast.scheduler.nodes.offering import may_fit, offer_text
 from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.scheduler.resuming import has_work
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.trial.errors import ImpossibleResources, InvalidConfig
-from holdfast.trial.resources import NodeKind, PlacementGroupFactory
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.resources import NodeKind
 from holdfast.trial.trial import Status
 from holdfast.trial.tuning import ResumeConfig, ResumeType
 
@@ -79,9 +75,9 @@ def plan_run(
     Raises what `Tuner.fit` documents.
     """
     resources = wrap.resources_of(request.trainable)
-    engine = _engine(host_resources)
-    offer = _offer(engine)
-    _check_resources(request.trainable, resources, host_resources, offer)
+    engine = engine_for(host_resources)
+    offer = offer_of(engine)
+    check_resources(request.trainable, resources, host_resources, offer)
     environment = request.environment(host_resources)
     policy = _policy(request)
     if request.resume is None:
@@ -158,86 +154,6 @@ def given_callbacks(request: Request) -> tuple[Callback, ...]:
     return given
 
 
-def _check_resources(
-    trainable: object,
-    resources: object,
-    host_resources: MachineResources,
-    offer: Sequence[NodeKind],
-) -> None:
-    """Refuse resources that this machine, or the cluster, does not have: no trial would ever
-    start.
-
-    Raises ImpossibleResources.
-    """
-    if not isinstance(resources, PlacementGroupFactory):
-        return
-    wanted, total = resources.least_resources, dict(host_resources.total)
-    if offer:
-        _check_offer(resources, offer)
-        return
-    if Capacity(total).ever_fits(wanted):
-        return
-    who, where = "each trial asks", "tune.with_resources()"
-    if isinstance(trainable, TrainLoop):
-        workers = resources.least_bundles - 1
-        who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
-    near = [name for key in wanted for name in total if _resembles(key, name)]
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    raise ImpossibleResources(
-        f"{who} for {wanted}, this machine has {total}: no trial could ever start.{hint} "
-        f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
-        wanted,
-        total,
-    )
-
-
-def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) -> None:
-    cluster = Cluster(offer)
-    if may_fit(cluster, resources.first(resources.least_bundles)):
-        return
-    bundles = [dict(bundle) for bundle in resources.bundles[: resources.least_bundles]]
-    wanted = bundles[0] if len(bundles) == 1 else f"{bundles} ({resources.strategy})"
-    raise ImpossibleResources(
-        f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster)}: no trial "
-        f"could ever start. Each bundle must fit on one node. Ask for less in "
-        f"tune.with_resources() or ScalingConfig(...), or offer larger nodes",
-        resources.least_resources,
-        {},
-    )
-
-
-def _engine(host_resources: MachineResources) -> PlannedEngine | None:
-    """The engine of the cluster; None if trials run on this machine. Raises InvalidConfig."""
-    if host_resources.cluster is None:
-        return None
-    return engine_of(
-        host_resources.cluster,
-        machine=host_resources.total,
-        gpu_names=host_resources.gpu_names,
-        environ=os.environ,
-    )
-
-
-def _offer(engine: PlannedEngine | None) -> list[NodeKind]:
-    """The nodes that the engine could supply, as the machine knows them."""
-    if engine is None:
-        return []
-    return [
-        NodeKind(name=kind.name, resources=kind.resources, most=engine.most_of(kind))
-        for kind in engine.offer.kinds
-    ]
-
-
-def _capacity(host_resources: MachineResources, offer: Sequence[NodeKind]) -> dict[str, float]:
-    """The resources of this machine; none if trials run on nodes."""
-    return {} if offer else dict(host_resources.total)
-
-
-def _resembles(key: str, name: str) -> bool:
-    """Whether the user may have meant `name`: `cpus` for `CPU`."""
-    return key != name and key.lower().removesuffix("s") == name.lower()
-
-
 def _new(
     spec: ExperimentSpec,
     policy: TrialScheduler,
@@ -247,7 +163,7 @@ def _new(
 ) -> Start:
     policy.begun(spec)  # which checks its settings, before anything is written
     first = Begun(
-        spec=spec, capacity=_capacity(host_resources, offer), boot_id=boot_id(), offer=offer
+        spec=spec, capacity=capacity_of(host_resources, offer), boot_id=boot_id(), offer=offer
     )
     # Its own segment, even after a run that died at once and left one without a beginning.
     begins = (segments(place.layout.journal) or [-1])[-1] + 1
@@ -277,7 +193,7 @@ def _resumed(
     strict = settings.strict_metric
     first = Resumed(
         epoch=machine.epoch + 1,
-        capacity=_capacity(host_resources, offer),
+        capacity=capacity_of(host_resources, offer),
         offer=offer,
         unfinished=ResumeType(resume.unfinished),
         errored=ResumeType(resume.errored),

@@ -1,0 +1,95 @@
+"""Where a run's trials may run: on this machine, or on the nodes that a cluster offers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from holdfast.experiment.control.machine_resources import MachineResources
+from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
+from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.scheduler.nodes.offering import may_fit, offer_text
+from holdfast.trial.errors import ImpossibleResources
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory
+
+
+def check_resources(
+    trainable: object,
+    resources: object,
+    host_resources: MachineResources,
+    offer: Sequence[NodeKind],
+) -> None:
+    """Refuse resources that this machine, or the cluster, does not have: no trial would ever
+    start.
+
+    Raises ImpossibleResources.
+    """
+    if not isinstance(resources, PlacementGroupFactory):
+        return
+    wanted, total = resources.least_resources, dict(host_resources.total)
+    if offer:
+        _check_offer(resources, offer)
+        return
+    if Capacity(total).ever_fits(wanted):
+        return
+    who, where = "each trial asks", "tune.with_resources()"
+    if isinstance(trainable, TrainLoop):
+        workers = resources.least_bundles - 1
+        who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
+    near = [name for key in wanted for name in total if _resembles(key, name)]
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise ImpossibleResources(
+        f"{who} for {wanted}, this machine has {total}: no trial could ever start.{hint} "
+        f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
+        wanted,
+        total,
+    )
+
+
+def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) -> None:
+    cluster = Cluster(offer)
+    if may_fit(cluster, resources.first(resources.least_bundles)):
+        return
+    bundles = [dict(bundle) for bundle in resources.bundles[: resources.least_bundles]]
+    wanted = bundles[0] if len(bundles) == 1 else f"{bundles} ({resources.strategy})"
+    raise ImpossibleResources(
+        f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster)}: no trial "
+        f"could ever start. Each bundle must fit on one node. Ask for less in "
+        f"tune.with_resources() or ScalingConfig(...), or offer larger nodes",
+        resources.least_resources,
+        {},
+    )
+
+
+def engine_for(host_resources: MachineResources) -> PlannedEngine | None:
+    """The engine of the cluster; None if trials run on this machine. Raises InvalidConfig."""
+    if host_resources.cluster is None:
+        return None
+    return engine_of(
+        host_resources.cluster,
+        machine=host_resources.total,
+        gpu_names=host_resources.gpu_names,
+        environ=os.environ,
+    )
+
+
+def offer_of(engine: PlannedEngine | None) -> list[NodeKind]:
+    """The nodes that the engine could supply, as the machine knows them."""
+    if engine is None:
+        return []
+    return [
+        NodeKind(name=kind.name, resources=kind.resources, most=engine.most_of(kind))
+        for kind in engine.offer.kinds
+    ]
+
+
+def capacity_of(host_resources: MachineResources, offer: Sequence[NodeKind]) -> dict[str, float]:
+    """The resources of this machine; none if trials run on nodes."""
+    return {} if offer else dict(host_resources.total)
+
+
+def _resembles(key: str, name: str) -> bool:
+    """Whether the user may have meant `name`: `cpus` for `CPU`."""
+    return key != name and key.lower().removesuffix("s") == name.lower()

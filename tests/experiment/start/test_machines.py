@@ -1,0 +1,46 @@
+"""A request that no machine can ever meet is refused before the first trial."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.experiment.control.machine_resources import MachineResources
+from holdfast.experiment.start.machines import capacity_of, check_resources
+from holdfast.trial.errors import ImpossibleResources
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory
+
+HERE = MachineResources(total={"CPU": 2.0})
+OFFER = [NodeKind(name="gpu", resources={"CPU": 4.0, "GPU": 1.0}, most=2)]
+
+
+def test_what_this_machine_lacks_a_cluster_may_have() -> None:
+    request = PlacementGroupFactory([{"CPU": 4, "GPU": 1}])
+    check_resources(None, request, HERE, OFFER)
+    with pytest.raises(ImpossibleResources, match="this machine has"):
+        check_resources(None, request, HERE, [])
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        PlacementGroupFactory([{"CPU": 8}]),
+        PlacementGroupFactory([{"GPU": 1}] * 3),
+        PlacementGroupFactory([{"CPU": 1}] * 3, strategy="STRICT_SPREAD"),
+        PlacementGroupFactory([{"GPU": 1}, {"GPU": 1}], strategy="STRICT_PACK"),
+    ],
+)
+def test_what_no_nodes_could_have_together_is_refused_with_the_offer(
+    request_: PlacementGroupFactory,
+) -> None:
+    with pytest.raises(ImpossibleResources) as refused:
+        check_resources(None, request_, HERE, OFFER)
+    assert "'gpu' nodes with {'CPU': 4.0, 'GPU': 1.0} (at most 2)" in str(refused.value)
+
+
+def test_nodes_that_nobody_has_seen_yet_may_have_anything() -> None:
+    check_resources(None, PlacementGroupFactory([{"CPU": 999}]), HERE, [NodeKind(name="ssh")])
+
+
+def test_with_an_offer_no_trial_runs_on_this_machine() -> None:
+    assert capacity_of(HERE, OFFER) == {}
+    assert capacity_of(HERE, []) == {"CPU": 2.0}
