@@ -50,6 +50,7 @@ class LogView:
         self._clock = clock
         self._told_at: float | None = None
         self._told: tuple[object, object] = (None, None)
+        self._told_waiting = ""
         self._phase, self._phase_since = "", 0.0
         self._told_failures: set[tuple[str, int]] = set()
 
@@ -67,10 +68,13 @@ class LogView:
         waited_s = None if self._told_at is None else now - self._told_at
         if waited_s is None or waited_s >= self._pause_s(summary, news, steps):
             self._told_at, self._told = now, (news, steps)
+            self._told_waiting = summary.waiting
             _write(self._stream, _line(summary))
 
     def _pause_s(self, summary: Summary, news: object, steps: object) -> float:
         """Seconds between the last line and the next one."""
+        if summary.waiting != self._told_waiting and not summary.rows:
+            return _LONG_PHASE_S
         if news != self._told[0]:
             return _EVERY_S
         if steps != self._told[1]:
@@ -87,11 +91,10 @@ class LogView:
                 _write(self._stream, f"{failure_text(failure)}, {look}")
 
     def _tell_phase(self, summary: Summary) -> None:
-        """Log what the run waits for before and after its trials, as a cluster's queue, if that
-        lasts: short phases would appear in every run."""
+        """After the trials, log phases that last: short ones would appear in every run."""
         now = self._clock()
-        if summary.phase != self._phase:
-            self._phase, self._phase_since = summary.phase, now
+        if not summary.done or summary.phase != self._phase:
+            self._phase, self._phase_since = summary.phase if summary.done else "", now
         elif self._phase and now - self._phase_since >= _LONG_PHASE_S:
             self._phase_since = math.inf  # logged
             storage = f"; {storage_text(summary)}" if storage_text(summary) else ""

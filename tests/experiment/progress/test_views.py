@@ -337,14 +337,16 @@ def test_a_node_that_leaves_and_what_the_cluster_waits_for_are_logged_soon() -> 
     )
 
 
-def test_a_queue_before_the_first_trial_is_reported_once_where_it_lasts() -> None:
+def test_a_queue_before_the_first_trial_is_logged_sooner() -> None:
     stream, clock = io.StringIO(), Clock()
     view = LogView(stream, clock=clock)
-    waiting = replace(SUMMARY, failures=(), rows=(), storage=None)
-    for phase in ("starting", *["2 of 2 nodes wait"] * 6, ""):
-        view.update(replace(waiting, phase=phase))
+    begun = replace(SUMMARY, failures=(), rows=(), storage=None)
+    view.update(begun)
+    for _ in range(3):
         clock.now += 1.5
-    assert plain_lines(stream)[2:] == ["[1m 20s] 2 of 2 nodes wait"]
+        view.update(replace(begun, waiting="2 of 2 nodes wait in the queue"))
+    (line,) = plain_lines(stream)[2:]
+    assert line.endswith("; 2 of 2 nodes wait in the queue")
 
 
 def test_lines_of_workers_are_prefixed_each() -> None:
