@@ -95,6 +95,10 @@ class Engine(Protocol):
         """Let there be `count` nodes of this kind, as soon as possible. Idempotent. With a lower
         count it starts no new ones; `give_back` names those that leave."""
 
+    def ask(self, ticket: str) -> None:
+        """The connection to the agent has ended: if it takes a question to know why, ask now.
+        `gone` follows, and is of use within a second."""
+
     def give_back(self, ticket: str) -> None:
         """End the agent's job. The host has already ordered the agent to end."""
 

@@ -283,7 +283,8 @@ class Fleet:
 
     async def _lose(self, node: Node, cause: str) -> None:
         """Give the engine a short time to add the cause."""
-        if not self._closing:
+        if not (self._closing or node.job_ended.done()):
+            self._engine.ask(node.ticket.name)
             await asyncio.wait([node.job_ended], timeout=self._settings.cause_s)
         if node.job_ended.done():
             cause = f"{cause}: {node.job_ended.result()}"

@@ -80,6 +80,7 @@ def test_a_trial_whose_job_is_cancelled_goes_on_in_another(
     script, gate = bench.held_in(3, checkpoint_every=9, max_failures=1)
     first = jobs.run("squeue", "--noheader", "--array", "--format=%i").split()[0]
     jobs.run("scancel", first)
+    assert "was cancelled (scancel)" in script.said("is lost")
     gate.open()
     script.succeeds()
     assert epochs_of(script) == [4, 4]

@@ -72,6 +72,8 @@ class Agents:
         while len(self.started) < count:
             self._start(kind)
 
+    def ask(self, ticket: str) -> None: ...
+
     def give_back(self, ticket: str) -> None:
         self.given_back.append(ticket)
 
@@ -204,6 +206,7 @@ class Invitations:
     def __init__(self, most: int = 1, *, over_pipe: bool = False) -> None:
         self.invitations: list[Invitation] = []
         self.given_back: list[str] = []
+        self.asked: list[str] = []
         self.host: EngineHost | None = None
         self._most = most
         self._over_pipe = over_pipe
@@ -218,6 +221,9 @@ class Invitations:
         assert self.host is not None
         while len(self.invitations) < count:
             self.invitations.append(self.host.invite(kind, over_pipe=self._over_pipe))
+
+    def ask(self, ticket: str) -> None:
+        self.asked.append(ticket)
 
     def give_back(self, ticket: str) -> None:
         self.given_back.append(ticket)

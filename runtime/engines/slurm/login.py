@@ -28,6 +28,9 @@ from holdfast.runtime.tasks import TaskScope
 _LARGEST_BATCH = 500
 # A busy controller is asked less often: the pauses take this many times as long as a look.
 _PAUSE_PER_LOOK = 10
+# After a loss, Slurm is asked so often, for so long.
+_SOON_S = 0.1
+_ASKED_S = 2.0
 # At the end: the first pause between two looks, the longest, and the part of the time after which
 # the jobs that are left get SIGKILL.
 _FIRST_PAUSE_S = 0.05
@@ -71,6 +74,7 @@ class SlurmLogin:
         self._tending: asyncio.Task[None] | None = None
         self._jobs: dict[str, Job] = {}
         self._arrays: dict[str, str] = {}  # Slurm's ids of the batches, by name
+        self._asked: dict[str, float] = {}  # until when the host waits, by ticket
         self._batches = 0
         self._wanted = 0
         self._rest = Rest(least_s=self._times.rest_s)
@@ -93,6 +97,11 @@ class SlurmLogin:
             raise ValueError(f"there are no nodes of the kind {kind!r}")
         self._wanted = count
         self._due.set()
+
+    def ask(self, ticket: str) -> None:
+        if ticket in self._jobs:
+            self._asked[ticket] = asyncio.get_running_loop().time() + _ASKED_S
+            self._due.set()
 
     def give_back(self, ticket: str) -> None:
         self._order(ticket, "it was given back")
@@ -140,7 +149,16 @@ class SlurmLogin:
                 await self._cancel_ordered()
                 await self._submit()
             pause_s = max(self._times.look_s, _PAUSE_PER_LOOK * (loop.time() - began))
-            await happens(self._due, pause_s)
+            await happens(self._due, _SOON_S if self._is_asked(loop.time()) else pause_s)
+
+    def _is_asked(self, now: float) -> bool:
+        """Whether the host waits for the cause of a loss, which Slurm needs a moment to notice."""
+        self._asked = {
+            ticket: until
+            for ticket, until in self._asked.items()
+            if ticket in self._jobs and until > now
+        }
+        return bool(self._asked)
 
     async def _look(self) -> bool:
         """Look at the queue, and report what has changed. Returns whether Slurm has answered."""

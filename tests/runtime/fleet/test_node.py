@@ -261,6 +261,7 @@ async def test_a_loss_is_reported_although_the_engine_knows_no_cause() -> None:
         agent = await on.joined()
         agent.link.close()
         assert await on.log.until("left") == ["left", "played", "gone"]
+        assert on.engine.asked == [agent.ticket]
         assert on.engine.given_back == [agent.ticket]
 
 

@@ -14,7 +14,7 @@ from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
 from holdfast.runtime.engines.slurm.terms import KIND, SlurmTerms
 from tests.rig import slurm_agent
 from tests.rig.free_tasks import free_tasks
-from tests.rig.processes import no_process_is_left
+from tests.rig.processes import PATIENCE_S, no_process_is_left
 from tests.rig.slurm import SlurmCluster, wait_until
 from tests.rig.slurm_host import Agent, SlurmHost
 
@@ -166,6 +166,18 @@ async def test_a_cancelled_job_is_named_and_replaced(login: Login) -> None:
     assert f" on {agent.node} was cancelled (scancel). Its last lines:" in cause
     assert "oh no" in cause
     assert (await login.agents(1))[0].ticket == "t2"
+
+
+async def test_the_host_gets_the_cause_of_a_loss_when_it_asks(login: Login) -> None:
+    engine = await login.open(look_s=PATIENCE_S)
+    engine.want(KIND, 1)
+    (agent,) = await login.agents(1)
+    await login.host.waits_for()
+    agent.order("exit 5")
+    assert await agent.says() == ""
+    engine.ask(agent.ticket)
+    engine.ask("of a job that is gone")
+    assert "failed (exit status 5)" in await login.host.gone_of(agent.ticket)
 
 
 async def test_what_sbatch_refuses_is_told_with_the_command_and_its_last_lines(
