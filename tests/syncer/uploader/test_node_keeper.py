@@ -332,3 +332,28 @@ def test_only_a_nodes_keeper_refuses_settings_without_a_claim(tmp_path: Path) ->
     )
     with pytest.raises(ValueError, match="the claim of the owner"):
         made(settings, lambda message: None)
+
+
+async def test_what_a_node_wrote_later_replaces_the_older_files_of_this_machine(
+    cluster: Cluster,
+) -> None:
+    """A run on this machine, then one on nodes, then one on this machine again."""
+    cluster.write("owner", "trial/stdout", "one\n")
+    cluster.write("owner", "trial/result.json", "{}")
+    on_nodes = cluster.settings("owner", on_nodes=True)
+    first = Uploader(on_nodes, lambda message: None)
+    await first.open()
+    await first.hand_over("trial")
+    assert cluster.memory.objects["trial/stdout"] == b"one\n"
+    cluster.memory.objects["trial/stdout"] = b"one\ntwo\n"  # by the node
+    # Another run on nodes does not send the older file again.
+    second = Uploader(on_nodes, lambda message: None)
+    await second.open()
+    await second.send_artifacts(None)
+    await second.hand_over("trial")
+    assert cluster.memory.objects["trial/stdout"] == b"one\ntwo\n"
+    third = Uploader(cluster.settings("owner"), lambda message: None)
+    await third.open()
+    await third.bring_artifacts("trial")
+    assert (cluster.folder / "owner" / "trial" / "stdout").read_text() == "one\ntwo\n"
+    assert (cluster.folder / "owner" / "trial" / "result.json").read_text() == "{}"
