@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -12,11 +12,12 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.uploads.unrecorded_checkpoints import found_notice
-from holdfast.experiment.worker.job import Assignment, GroupTerms
+from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.workers.actor import TrialActor
+from holdfast.experiment.workers.assigning import Assigner
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerHost, WorkerTimeouts
-from holdfast.experiment.workers.seating import NodeNames, Seating, seat_ranks, seat_worker
+from holdfast.experiment.workers.seating import NodeNames
 from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity
 from holdfast.experiment.workers.start_checkpoints import (
     CannotClone,
@@ -31,10 +32,9 @@ from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.errors import StorageError
-from holdfast.trial.encoding import to_plain
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Adopted, Saved
-from holdfast.trial.resources import Allocation, Place
+from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Origin, Trial
 
 
@@ -73,9 +73,13 @@ class WorkerPool:
         self._host = host
         self._settings = settings
         self._capacity = capacity
-        self._gpu_names = gpu_names
         self._group = group
-        self._nodes = nodes
+        self._assigner = Assigner(
+            gpu_names=gpu_names,
+            has_gpus=capacity.has_gpus,
+            has_ranks=group is not None,
+            nodes=nodes,
+        )
         self._loop = asyncio.get_running_loop()
         self._actors: dict[str, TrialActor | WorkerGroup] = {}
         self._held: dict[str, Allocation] = {}
@@ -318,7 +322,8 @@ class WorkerPool:
 
     def _create_actor(self, effect: Launch, trial: Trial) -> None:
         """Let a new actor or group run the attempt, or the idle one that is reused."""
-        assignment = self._assignment(effect, trial)
+        held = self._held[trial.trial_id]
+        assignment = self._assigner.assignment(effect, trial, held)
         if trial.trial_id in self._reused:
             self._reused[trial.trial_id].assign(assignment)
             self._actors[trial.trial_id] = self._reused.pop(trial.trial_id)
@@ -338,41 +343,3 @@ class WorkerPool:
             timeouts=self._timeouts,
             reusable=self._host.machine.spec.reuse_actors,
         )
-
-    def _assignment(self, effect: Launch, trial: Trial) -> Assignment:
-        resources, held = trial.granted, self._held[trial.trial_id]
-        seating = self._seating(resources.bundles, held.places)
-        return Assignment(
-            trial_id=trial.trial_id,
-            trial_name=trial.spec.name,
-            dirname=trial.spec.dirname,
-            attempt=effect.attempt,
-            config=to_plain(trial.config),
-            iteration=trial.iteration,
-            time_total_s=trial.time_total_s,
-            next_checkpoint=trial.next_checkpoint,
-            checkpoint=effect.checkpoint.dirname if effect.checkpoint else None,
-            bundles=seating.bundles,
-            strategy=resources.strategy,
-            cpus=resources.required_resources.get("CPU", 1),
-            gpus=self._gpus(held, seating),
-            sets_gpus=self._has_gpus(seating),
-            nodes=seating.nodes,
-        )
-
-    def _seating(self, bundles: Sequence[Mapping[str, float]], places: Sequence[Place]) -> Seating:
-        if not places:
-            return Seating(bundles=bundles, nodes=())
-        seat = seat_worker if self._group is None else seat_ranks
-        return seat(bundles, places, self._nodes)
-
-    def _gpus(self, held: Allocation, seating: Seating) -> tuple[str, ...]:
-        if seating.nodes:
-            return tuple(seating.nodes[0].gpus)
-        return tuple(self._gpu_names[gpu] for gpu in held.gpus)
-
-    def _has_gpus(self, seating: Seating) -> bool:
-        """Whether a machine of the trial has GPUs, which its workers must then not all see."""
-        if seating.nodes:
-            return any(self._nodes[node.name].gpus for node in seating.nodes)
-        return "GPU" in self._host.machine.placement.capacity.total

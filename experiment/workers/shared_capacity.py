@@ -33,6 +33,11 @@ class SharedCapacity:
         self._queue: deque[CapacityRequest] = deque()
         self._lock = threading.Lock()
 
+    @property
+    def has_gpus(self) -> bool:
+        """Whether the machine has GPUs."""
+        return "GPU" in self._capacity.total
+
     def take(
         self, amounts: Mapping[str, float], granted: Callable[[Allocation], None]
     ) -> Allocation | CapacityRequest:
