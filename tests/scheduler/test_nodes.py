@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Preempt, Release
 from holdfast.scheduler.events import CheckpointLost, SearchEnded
-from holdfast.scheduler.machine import from_snapshot
-from holdfast.scheduler.snapshot import snapshot
+from holdfast.scheduler.machine import Machine, from_snapshot
+from holdfast.scheduler.policy import (
+    CloneTrial,
+    Decision,
+    Observation,
+    TrialReported,
+    TrialScheduler,
+    View,
+)
+from holdfast.scheduler.snapshot import recalled, snapshot
 from holdfast.testing.invariants import check
-from holdfast.testing.rehearsal import Rehearsal, facts
+from holdfast.testing.rehearsal import Rehearsal, facts, through_journal
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidTransition
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
@@ -382,6 +390,31 @@ def test_a_kind_that_may_still_fit_is_waited_for() -> None:
     assert run.trial("t0").status is Status.STARTING
 
 
+def test_a_clone_waits_for_the_answer_about_the_checkpoint_that_it_begins_with() -> None:
+    class Cloning(TrialScheduler):
+        """The second trial becomes a copy of the first at its first report."""
+
+        def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+            if not isinstance(event, TrialReported) or event.trial_id != "t1":
+                return ()
+            return [CloneTrial(trial_id="t1", source="t0", config={"lr": 0.1})]
+
+    run = begun("a", policy=Cloning(), scheduler="Cloning")
+    run.suggest()
+    run.suggest()
+    run.joins("b")
+    run.start("t0", "t1")
+    run.report("t0", checkpoint=True)
+    run.report("t1")
+    run.leaves("a")
+    run.returns("t1")
+    assert launches(run.exits("t1")) == []
+    assert run.machine.placement.unanswered == {"t1"}
+    (launch,) = launches(run.commit("t0", 0))
+    assert (launch.trial_id, launch.origin is not None) == ("t1", True)
+    assert launch.allocation.places[0].node == "b"
+
+
 def test_a_request_for_nothing_goes_to_the_least_used_node() -> None:
     run = begun("a", "b", resources=None)
     assert [where(run.suggest({"CPU": 0})) for _ in range(3)] == [[("a",)], [("b",)], [("a",)]]
@@ -397,13 +430,26 @@ def test_a_run_ends_when_its_nodes_have_left_and_nothing_is_left_to_do() -> None
     assert [type(effect) for effect in run.exits("t0")] == [Finish]
 
 
-def test_a_snapshot_has_the_nodes() -> None:
+def eventful() -> Rehearsal:
+    """A run with a node that has left and one that will."""
     run = begun("a", "b", failure=FailureConfig(max_failures=1))
     for _ in range(3):
         run.suggest()
     run.is_leaving("b")
     run.joins("c", {"CPU": 3, "memory": 5e9})
     run.leaves("a")
+    return run
+
+
+def test_a_snapshot_has_the_nodes() -> None:
+    run = eventful()
     read = from_snapshot(snapshot(run.machine))
     check(read)
     assert facts(read) == facts(run.machine)
+
+
+def test_a_journal_that_begins_with_a_snapshot_has_the_nodes() -> None:
+    run, machine = eventful(), Machine()
+    machine.replay(through_journal(recalled(run.machine), run.now).event, now=run.now)
+    check(machine)
+    assert facts(machine) == facts(run.machine)
