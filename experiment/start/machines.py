@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
@@ -11,8 +12,11 @@ from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.nodes.offering import may_fit, offer_text
+from holdfast.trial.config import SyncConfig
 from holdfast.trial.errors import ImpossibleResources
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
+
+_PERIOD_S = 10.0
 
 
 def check_resources(
@@ -88,6 +92,13 @@ def offer_of(engine: PlannedEngine | None) -> list[NodeKind]:
 def capacity_of(host_resources: MachineResources, offer: Sequence[NodeKind]) -> dict[str, float]:
     """The resources of this machine; none if trials run on nodes."""
     return {} if offer else dict(host_resources.total)
+
+
+def sync_of(sync: SyncConfig, engine: PlannedEngine | None) -> SyncConfig:
+    """The sync settings, with a shorter default period on a cluster: there the output of trials,
+    and what a loss of this machine costs, wait for the next publication."""
+    is_default = sync.sync_period == SyncConfig().sync_period
+    return replace(sync, sync_period=_PERIOD_S) if engine is not None and is_default else sync
 
 
 def _resembles(key: str, name: str) -> bool:

@@ -22,7 +22,13 @@ from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.results.trial_count import planned
 from holdfast.experiment.start.extension import check_enough, extended, extension_notice
-from holdfast.experiment.start.machines import capacity_of, check_resources, engine_for, offer_of
+from holdfast.experiment.start.machines import (
+    capacity_of,
+    check_resources,
+    engine_for,
+    offer_of,
+    sync_of,
+)
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.spec_builder import job_of, spec_of
 from holdfast.experiment.start.untrusted_restore import check_recorded
@@ -116,7 +122,7 @@ def plan_run(
         fresh=isinstance(start.first, Begun),
         proposer=proposer,
         lock=lock,
-        sync=request.run.sync_config,
+        sync=sync_of(request.run.sync_config, engine),
         stopper=request.stopper,
         callbacks=_callbacks(request, view),
         tracker_jobs=jobs_of(

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast.experiment.control.machine_resources import MachineResources
-from holdfast.experiment.start.machines import capacity_of, check_resources
+from holdfast.experiment.nodes.engines import PlannedEngine
+from holdfast.experiment.start.machines import capacity_of, check_resources, sync_of
+from holdfast.runtime.engines.engine import Engine, Offer
+from holdfast.runtime.tasks import TaskScope
+from holdfast.trial.config import SyncConfig
 from holdfast.trial.errors import ImpossibleResources
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 
@@ -44,3 +48,14 @@ def test_nodes_that_nobody_has_seen_yet_may_have_anything() -> None:
 def test_with_an_offer_no_trial_runs_on_this_machine() -> None:
     assert capacity_of(HERE, OFFER) == {}
     assert capacity_of(HERE, []) == {"CPU": 2.0}
+
+
+def test_a_cluster_publishes_every_ten_seconds_unless_the_user_says_otherwise() -> None:
+    engine = PlannedEngine(offer=Offer(kinds=[]), least=1, most=1, make=_never)
+    assert sync_of(SyncConfig(), engine).sync_period == 10
+    assert sync_of(SyncConfig(sync_period=60), engine).sync_period == 60
+    assert sync_of(SyncConfig(), None).sync_period == 300
+
+
+def _never(tasks: TaskScope) -> Engine:
+    raise AssertionError("no engine is made before the run")
