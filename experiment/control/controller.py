@@ -316,7 +316,13 @@ class Controller:
             self.warn(f"node {node} was given back: it had no work", "info")
         else:
             self.warn(f"node {node} is lost: {cause}")
-        self._uploads().routes.node_left(node)
+        uploads = self._uploads()
+        uploads.routes.node_left(node)
+        # Trials wait for an answer about each of them, also where an upload had failed.
+        for trial in list(self.machine.trials.values()):
+            for record in trial.checkpoints:
+                if record.node == node and not record.committed:
+                    uploads.commit(trial.spec, record)
 
     def on_kept(self, node: str, message: Message) -> None:
         """Handle an answer of the node's keeper. Raises ValueError if no keeper sends it."""

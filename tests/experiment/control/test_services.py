@@ -109,10 +109,14 @@ async def test_a_tracker_process_that_is_not_started_again_is_a_loss(
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 async def test_what_storage_does_not_keep_is_a_loss_and_what_is_retried_is_none(
-    tell: Told, monkeypatch: pytest.MonkeyPatch, message: list[Any], level: str, said: str
+    tell: Told,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    message: list[Any],
+    level: str,
+    said: str,
 ) -> None:
     monkeypatch.setattr(services, "RestartingService", lambda *_, **__: Dead())
-    monkeypatch.setattr(services, "uploader_settings", lambda *_, **__: None)
     sync = SimpleNamespace(
         sync_artifacts=False,
         sync_artifacts_on_checkpoint=False,
@@ -121,8 +125,9 @@ async def test_what_storage_does_not_keep_is_a_loss_and_what_is_retried_is_none(
         sync_period=1.0,
     )
     plan: Any = SimpleNamespace(
-        layout=None,
+        layout=Layout(tmp_path),
         remote=None,
+        location=SimpleNamespace(public=str(tmp_path)),
         spec=SimpleNamespace(experiment_id="e"),
         job=SimpleNamespace(log_names=()),
         sync=sync,
