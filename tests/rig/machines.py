@@ -76,6 +76,14 @@ def missing() -> str:
     return "this machine does not let root make network namespaces"
 
 
+def _code() -> Iterator[Path]:
+    """This checkout, and its interpreter if that is elsewhere: each machine has them."""
+    root = Path(__file__).parents[2]
+    yield root
+    if not Path(sys.prefix).is_relative_to(root):
+        yield Path(sys.prefix)
+
+
 class Machine:
     """One machine. `disk` is its `/tmp`, as this machine sees it."""
 
@@ -115,7 +123,7 @@ class Machine:
     def _boot_script(self, config: Path) -> str:
         """Mount its disk with what it shares, and become its sshd."""
         lines = [f"hostname {self.name}"]
-        for folder in (self._keys, *self._shared):
+        for folder in (self._keys, *self._shared, *_code()):
             if folder.is_relative_to("/tmp"):  # its disk hides it
                 place = self.disk / folder.relative_to("/tmp")
                 lines += [f"mkdir -p {place}", f"mount --bind {folder} {place}"]
