@@ -18,6 +18,8 @@ from holdfast.runtime.transport import readable
 
 _INVITED_S = 120.0
 _CONNECT_S = 60.0
+# A machine that answers, but not at the port: the controller has ended.
+_REFUSED_S = 3.0
 _TRY_S = 10.0
 _PAUSE_S = 0.5
 _CONTROLLER = "the controller"
@@ -98,14 +100,16 @@ def call(invited: Invited, own_address: str) -> StdioCall | TlsCall:
 
 def _connected(address: str, port: int) -> socket.socket:
     """Try for a while: a network may come up late, and the controller's queue may be full."""
-    deadline = time.monotonic() + _CONNECT_S
+    began = time.monotonic()
     while True:
         try:
             return socket.create_connection((address, port), timeout=_TRY_S)
         except OSError as error:
-            if time.monotonic() > deadline:
+            is_refused = isinstance(error, ConnectionRefusedError)
+            within_s = _REFUSED_S if is_refused else _CONNECT_S
+            if time.monotonic() - began > within_s:
                 raise NotReached(
                     f"the controller at {address} port {port} cannot be reached within "
-                    f"{_CONNECT_S:g} s: {error}"
+                    f"{within_s:g} s: {error}"
                 ) from error
         time.sleep(_PAUSE_S)

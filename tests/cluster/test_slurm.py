@@ -44,13 +44,18 @@ def jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     wait_until(lambda: not slurm.run("squeue", "--noheader"))
 
 
-def test_a_script_that_is_not_edited_runs_its_trials_in_jobs(
-    bench: Bench, jobs: SlurmCluster
-) -> None:
-    jobs.run(
+def occupy(slurm: SlurmCluster) -> None:
+    """No node is free until the job `busy` is cancelled."""
+    slurm.run(
         "sbatch", "--job-name=busy", "--nodes=4", "--exclusive", "--output=/dev/null",
         "--wrap=sleep 1000",
     )  # fmt: skip
+
+
+def test_a_script_that_is_not_edited_runs_its_trials_in_jobs(
+    bench: Bench, jobs: SlurmCluster
+) -> None:
+    occupy(jobs)
     gate = bench.gate("any-2")
     script = bench.start(checkpoint_every=9, prints=True)
     script.said("2 of 2 nodes wait in Slurm's queue (Resources)")
@@ -71,6 +76,24 @@ def test_no_job_is_left_when_the_script_is_killed(bench: Bench, jobs: SlurmClust
     script, _ = bench.held_in(2, checkpoint_every=9)
     script.kill()
     assert script.left() == []
+
+
+@pytest.mark.nightly
+def test_a_job_that_begins_after_the_script_is_gone_ends_by_itself(
+    bench: Bench, jobs: SlurmCluster
+) -> None:
+    occupy(jobs)
+    script = bench.start(checkpoint_every=9)
+    script.said("2 of 2 nodes wait in Slurm's queue (Resources)")
+    script.kill()
+    assert script.left() == []
+    jobs.run("scancel", "--name=busy")
+    wait_until(lambda: not jobs.run("squeue", "--noheader"))
+    (folder,) = (bench.folder / "shared").iterdir()
+    for output in folder.glob("*.out"):
+        assert "cannot be reached within 3 s" in output.read_text()
+    assert len([*folder.glob("*.out")]) == 2
+    assert [*folder.glob("*.invitation")] == []
 
 
 @pytest.mark.nightly
