@@ -32,9 +32,9 @@ class AgentLink:
         ticket: str = self.facts["ticket"]
         return ticket
 
-    async def line(self) -> str:
+    async def line(self, within_s: float = PATIENCE_S) -> str:
         """The next line; "" at the end."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(within_s):
             return (await self._reader.readline()).decode()
 
     def order(self, *words: object) -> None:
@@ -106,9 +106,9 @@ class FakeHost:
         """The agents that have joined and are not gone."""
         return [link for ticket, link in self.links.items() if ticket not in self.causes]
 
-    async def until(self, is_so: Any) -> None:
+    async def until(self, is_so: Any, within_s: float = PATIENCE_S) -> None:
         """Wait until `is_so()` is true; it is asked after each call of the engine."""
-        async with asyncio.timeout(PATIENCE_S), self._changed:
+        async with asyncio.timeout(within_s), self._changed:
             await self._changed.wait_for(is_so)
 
     async def agents(self, count: int) -> list[AgentLink]:

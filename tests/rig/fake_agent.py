@@ -36,21 +36,27 @@ def main() -> None:
         "hostname": socket.gethostname(),
         "version": list(sys.version_info[:2]),
         "cuda": os.environ.get("CUDA_VISIBLE_DEVICES"),
+        "cpus": os.environ.get("SLURM_CPUS_ON_NODE"),
     }
-    writes.write(json.dumps(facts).encode() + b"\n")
-    writes.flush()
+
+    def tell(line: str) -> None:
+        writes.write(line.encode() + b"\n")
+        writes.flush()
+
+    tell(json.dumps(facts))
     for line in reads:
         order, *words = line.decode().split()
         if order == "exit":
             print(*words[1:], file=sys.stderr, flush=True)
             os._exit(int(words[0]))
         elif order == "echo":
-            writes.write(line)
-            writes.flush()
+            tell(line.decode().strip())
+        elif order == "trap":  # tell of SIGTERM, and go on
+            signal.signal(signal.SIGTERM, lambda *_: tell("terminated"))
+            tell(order)
         elif order == "ignore":  # the end of the connection, and signals
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            writes.write(line)
-            writes.flush()
+            tell(order)
             while True:
                 time.sleep(60)
 
