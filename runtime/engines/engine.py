@@ -15,6 +15,9 @@ from typing import Protocol
 from holdfast.dataclass import dataclass
 from holdfast.runtime.stopped import Watched
 
+# The variable by which an engine says how many seconds an agent has after SIGTERM.
+LEAVES_IN_S = "HOLDFAST_LEAVES_IN_S"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeKind:

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from holdfast.runtime.engines.engine import LEAVES_IN_S
 from holdfast.runtime.errors import LaunchFailed, RuntimeFault, WireError
 from holdfast.runtime.fleet.admission import python_version
 from holdfast.runtime.fleet.calling import StdioCall, TlsCall
@@ -33,8 +34,7 @@ from holdfast.runtime.tasks import RunTasks
 from holdfast.runtime.wire import Message
 from holdfast.version import VERSION
 
-# The time that a node has after SIGTERM, if nobody says otherwise.
-LEAVES_IN_S = "HOLDFAST_LEAVES_IN_S"
+# The time that a node has after SIGTERM, if its engine does not say.
 _LEAVES_IN_S = 30.0
 # Until the controller has said how often.
 _WELCOME_S = 60.0

@@ -37,6 +37,7 @@ def main() -> None:
         "version": list(sys.version_info[:2]),
         "cuda": os.environ.get("CUDA_VISIBLE_DEVICES"),
         "cpus": os.environ.get("SLURM_CPUS_ON_NODE"),
+        "leaves_in_s": os.environ.get("HOLDFAST_LEAVES_IN_S"),
     }
 
     def tell(line: str) -> None:

@@ -19,6 +19,7 @@ from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, 
 from holdfast.runtime.engines.seated import SeatedEngine, Times
 from holdfast.runtime.engines.seats import Seat
 from holdfast.runtime.engines.slurm import commands, parsing
+from holdfast.runtime.engines.slurm.client import grace_in
 from holdfast.runtime.engines.slurm.hostlist import hosts_in
 from holdfast.runtime.engines.slurm.jobs import NOTICE_S, end_in
 from holdfast.runtime.engines.slurm.parsing import Standing
@@ -104,7 +105,7 @@ class SlurmAllocation(SeatedEngine):
 
     async def open(self, host: EngineHost) -> None:
         """Ask Slurm whether the allocation is there. Raises EngineFailed."""
-        for program in ("srun", "squeue"):
+        for program in ("srun", "squeue", "scontrol"):
             if shutil.which(program, path=self._environ.get("PATH")) is None:
                 raise EngineFailed(f"Slurm: `{program}` was not found on PATH")
         await super().open(host)
@@ -114,6 +115,8 @@ class SlurmAllocation(SeatedEngine):
             raise EngineFailed(f"Slurm: {found}")
         if found.is_over:
             raise EngineFailed(self._over(found))
+        config = await self._commands.run(commands.show_config(), deadline_s=_COMMAND_S)
+        self._environ = {**grace_in(config.out), **self._environ}
         self._watching = self._tasks.start(self._watch())
 
     def job_at(self, seat: str) -> Job:

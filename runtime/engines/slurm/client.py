@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines import started
 from holdfast.runtime.engines.command import Answer, Commands, last_lines
-from holdfast.runtime.engines.engine import EngineFailed, Invitation
+from holdfast.runtime.engines.engine import LEAVES_IN_S, EngineFailed, Invitation
 from holdfast.runtime.engines.slurm import commands, jobs, parsing
 from holdfast.runtime.engines.slurm.jobs import Job
 from holdfast.runtime.engines.slurm.parsing import Row
@@ -73,6 +73,11 @@ class SlurmClient:
         answer = await self._commands.run(command, deadline_s=self._deadlines.submit_s)
         if answer.fault:
             raise EngineFailed(f"Slurm: `{shlex.join(command)}` {answer.told}")
+
+    async def grace(self) -> dict[str, str]:
+        """The variable that tells agents how long they have after SIGTERM; none if Slurm does not
+        say."""
+        return grace_in((await self._run(commands.show_config())).out)
 
     async def rows(self) -> list[Row] | NoAnswer:
         """The user's jobs."""
@@ -147,6 +152,12 @@ class SlurmClient:
 
     async def _run(self, command: Sequence[str], stdin: bytes = b"") -> Answer:
         return await self._commands.run(command, stdin=stdin, deadline_s=self._deadlines.command_s)
+
+
+def grace_in(config: str) -> dict[str, str]:
+    """The variable for agents, from `scontrol show config`."""
+    kill_wait_s = parsing.kill_wait_in(config)
+    return {} if kill_wait_s is None else {LEAVES_IN_S: f"{kill_wait_s:g}"}
 
 
 def _packed(name: str, invitations: Sequence[Invitation]) -> bytes:

@@ -134,6 +134,10 @@ def show_job(job: str) -> list[str]:
     return ["scontrol", "--oneliner", "show", "job", job]
 
 
+def show_config() -> list[str]:
+    return ["scontrol", "show", "config"]
+
+
 def scancel(jobs: Iterable[str], *signal: str) -> list[str]:
     """Ends jobs: SIGTERM, and SIGKILL after the cluster's `KillWait`; or sends them a signal."""
     return ["scancel", *signal, *jobs]

@@ -90,6 +90,8 @@ class SlurmLogin:
         """Ask Slurm whether it answers. Raises EngineFailed."""
         self._host = host
         await self._slurm.open()
+        variables = {**await self._slurm.grace(), **self._terms.variables}
+        self._terms = replace(self._terms, variables=variables)
         self._tending = self._tasks.start(self._tend())
 
     def want(self, kind: str, count: int) -> None:

@@ -17,6 +17,7 @@ _ID = re.compile(r"(\d+)_(\d+)")
 _SUBMITTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)
 _TIME = re.compile(r"(?:(\d+)-)?(\d+(?::\d+){0,2})")
 _EXIT = re.compile(r"\bExitCode=(\d+):(\d+)\b")
+_KILL_WAIT = re.compile(r"^KillWait\s*=\s*(\d+) sec", re.MULTILINE)
 # What the commands print if the controller did not answer: nobody knows what it has done.
 _UNREACHABLE = re.compile(
     r"Unable to contact|timed out|Socket|Connection |Zero Bytes|Transport|Slurm temporarily"
@@ -136,6 +137,12 @@ def submitted_in(text: str) -> str | None:
 def is_unreachable(text: str) -> bool:
     """Whether a command has failed because the controller did not answer."""
     return bool(_UNREACHABLE.search(text))
+
+
+def kill_wait_in(text: str) -> float | None:
+    """The seconds from SIGTERM to SIGKILL, from `scontrol show config`."""
+    found = _KILL_WAIT.search(text)
+    return None if found is None else float(found[1])
 
 
 def exit_in(text: str) -> str:

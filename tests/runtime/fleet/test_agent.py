@@ -17,8 +17,7 @@ import psutil
 import pytest
 
 from holdfast.experiment.nodes.agent_main import SCRATCH_ROOT
-from holdfast.runtime.engines.engine import Invitation
-from holdfast.runtime.fleet.agent import LEAVES_IN_S
+from holdfast.runtime.engines.engine import LEAVES_IN_S, Invitation
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import NODE_DIR, FleetSettings, Shared
 from holdfast.runtime.fleet.tickets import decode_invitation, encode_invitation

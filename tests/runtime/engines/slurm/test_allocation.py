@@ -65,6 +65,7 @@ async def test_an_agent_has_all_that_the_job_has_on_its_node(
             engine.want(kind.name, 1)
             (agent,) = await host.agents(1)
             assert (agent.facts["hostname"], agent.facts["cuda"]) == ("n1", "0,1")
+            assert agent.facts["leaves_in_s"] == "2"
 
 
 async def test_a_node_that_is_down_does_not_end_the_others(rig: AllocationRig) -> None:

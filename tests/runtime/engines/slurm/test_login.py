@@ -147,6 +147,7 @@ async def login(slurm: SlurmCluster, tmp_path: Path) -> AsyncIterator[Login]:
         assert host.causes.keys() == host.invited.keys(), "each ticket has an end"
 
 
+@pytest.mark.nightly
 async def test_each_node_gets_a_job_with_an_agent(login: Login) -> None:
     engine = await login.open(cpus=None)
     engine.want(KIND, 4)
@@ -154,6 +155,7 @@ async def test_each_node_gets_a_job_with_an_agent(login: Login) -> None:
     assert {(one.node, one.cpus) for one in agents} == {
         ("n1", 8), ("n2", 4), ("n3", 4), ("n4", 4)
     }  # fmt: skip
+    assert {one.link.facts["leaves_in_s"] for one in agents} == {"2"}
     assert {one.ticket for one in agents} == login.host.invited.keys()
     # Only the user may look into the folder, and the invitations are gone.
     (folder,) = login.folder.iterdir()
@@ -278,6 +280,7 @@ async def test_kill_ends_what_has_no_agent_yet(login: Login) -> None:
     await login.is_empty()
 
 
+@pytest.mark.nightly
 async def test_what_does_not_end_in_time_is_named(login: Login) -> None:
     engine = await login.open(nodes=1)
     engine.want(KIND, 1)

@@ -6,6 +6,7 @@ from holdfast.runtime.engines.slurm.parsing import (
     Row,
     exit_in,
     is_unreachable,
+    kill_wait_in,
     rows_in,
     seconds_in,
     submitted_in,
@@ -114,6 +115,11 @@ def test_the_id_that_sbatch_prints(text: str, array: str | None) -> None:
 )
 def test_no_answer_is_not_a_refusal(text: str, unreachable: bool) -> None:
     assert is_unreachable(text) == unreachable
+
+
+def test_the_time_from_sigterm_to_sigkill() -> None:
+    assert kill_wait_in("KillOnBadExit           = 0\nKillWait                = 2 sec\n") == 2.0
+    assert kill_wait_in("slurm_load_ctl_conf error: Unable to contact slurm controller") is None
 
 
 def test_the_exit_of_a_job() -> None:
