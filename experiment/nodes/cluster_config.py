@@ -72,8 +72,8 @@ class NodeTerms:
 class Local(NodeTerms):
     """`agents` agents as processes of this machine: to try out a script for several nodes.
 
-    Each agent counts as a node with all resources of this machine, divided by the number of
-    agents, unless they are set. Raises InvalidConfig.
+    Each agent counts as a node with its share of this machine's resources, and with one CPU at
+    least, unless they are set. Raises InvalidConfig.
     """
 
     agents: int = 2

@@ -105,6 +105,8 @@ def _local(cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str
 
     given = cluster.resources()
     share = {key: amount / cluster.agents for key, amount in machine.items() if key != "GPU"}
+    # So that a trial of one CPU runs anywhere: this engine is for trying a script out.
+    share["CPU"] = max(1.0, share["CPU"] // 1)
     gpus = int(given.get("GPU", len(gpu_names) // cluster.agents))
     resources = {**share, **given, **({"GPU": gpus} if gpus else {})}
     return LocalEngine(
