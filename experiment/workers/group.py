@@ -184,7 +184,7 @@ class WorkerGroup:
                     actor.tell(["meet", address])
             case ["gather", text]:
                 self._gather(rank, claims.short_text(text, "its text"))
-            case ["merged", _, _] | ["merged", _, _, _]:
+            case ["merged", _, _] | ["merged", _, _, _] if rank in self._checkpoints.missing:
                 self._on_merged(rank, message)
             case ["merge_failed", text] if rank in self._checkpoints.missing:
                 self._on_merge_failed(rank, claims.long_text(text, "the reason"))
