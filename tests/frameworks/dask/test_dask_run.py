@@ -5,11 +5,15 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.frameworks.dask.cluster import Cluster
 from tests.rig.bench import Bench, epochs_of, results, workbench
+from tests.rig.bucket import Bucket
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 
@@ -35,10 +39,15 @@ def test_trials_run_on_workers(bench: Bench) -> None:
     assert bench.problems() == []
 
 
-def test_a_trial_whose_worker_is_killed_runs_again_on_another(
-    bench: Bench, empty_cluster: Cluster
+@pytest.mark.server
+def test_a_trial_whose_worker_is_killed_resumes_on_another(
+    bench: Bench, empty_cluster: Cluster, moto: S3Server, proxy: Proxy
 ) -> None:
-    script, gate = bench.held_in(3, checkpoint_every=1, max_failures=1)
+    bucket = Bucket(moto, bench.folder.name, proxy)
+    bench.use(bucket, machine="first")
+    script, gate = bench.held_in(3, max_failures=1)
+    # A checkpoint that is not in storage yet would be lost with its node.
+    bucket.wait_for_committed(4)
     empty_cluster.signal("w1", signal.SIGKILL)
     said = script.said("is lost")
     gate.open()
@@ -47,4 +56,10 @@ def test_a_trial_whose_worker_is_killed_runs_again_on_another(
     assert script.left() == []
     assert epochs_of(script) == [4, 4]
     assert [found["error"] for found in results(script)] == [None, None]
-    assert bench.problems() == []
+    assert [note["iteration"] for note in bench.notes() if is_second(note)] == [3, 4]
+    assert bench.problems(bucket.download(bench.folder / "bucket")) == []
+
+
+def is_second(note: dict[str, Any]) -> bool:
+    """Whether a second attempt ran an epoch."""
+    return note["what"] == "ran" and note["attempt"] == 2

@@ -9,6 +9,9 @@ import pytest
 
 from tests.frameworks.ray.cluster import Cluster
 from tests.rig.bench import Bench, epochs_of, results, workbench
+from tests.rig.bucket import Bucket
+from tests.rig.proxy import Proxy
+from tests.rig.s3_server import S3Server
 
 pytestmark = pytest.mark.process
 
@@ -25,17 +28,23 @@ def bench(own_cluster: Cluster, tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def test_a_trial_whose_node_is_killed_runs_again_on_another(
-    bench: Bench, own_cluster: Cluster
+@pytest.mark.server
+def test_a_trial_whose_node_is_killed_resumes_on_another(
+    bench: Bench, own_cluster: Cluster, moto: S3Server, proxy: Proxy
 ) -> None:
+    bucket = Bucket(moto, bench.folder.name, proxy)
+    bench.use(bucket, machine="first")
     node = own_cluster.add()
-    script, gate = bench.held_in(3, checkpoint_every=1, max_failures=1)
+    script, gate = bench.held_in(3, max_failures=1)
+    # A checkpoint that is not in storage yet would be lost with its node.
+    bucket.wait_for_committed(4)
     own_cluster.kill(node)
-    said = script.said("is lost")
+    script.said("is lost")
     gate.open()
     script.succeeds()
     assert script.left() == []
     assert epochs_of(script) == [4, 4]
     assert [found["error"] for found in results(script)] == [None, None]
-    assert bench.problems() == []
-    assert said
+    again = [note for note in bench.notes() if note["what"] == "ran" and note["attempt"] == 2]
+    assert [note["iteration"] for note in again] == [3, 4]
+    assert bench.problems(bucket.download(bench.folder / "bucket")) == []
