@@ -54,6 +54,8 @@ def cluster_of_uri(uri: str, environ: Mapping[str, str], *, where: str) -> Clust
             given[name] = _setting(made, name, text, where)
     if custom:
         given["resources_per_node"] = custom
+    if made is Dask and given.get("insecure"):
+        given["scheduler"] = given["scheduler"].replace("tls://", "tcp://", 1)
     try:
         cluster: Cluster = made(**given)
     except InvalidConfig as error:

@@ -24,7 +24,7 @@ from holdfast.trial.errors import InvalidConfig
             nodes=4, partition="gpu", time="08:00:00", gpus_per_node=2
         )),
         ("slurm://?nodes=1-4", cluster.Slurm(nodes=(1, 4))),
-        ("dask://host:8786?insecure=1", cluster.Dask("tls://host:8786", insecure=True)),
+        ("dask://host:8786?insecure=1", cluster.Dask("tcp://host:8786", insecure=True)),
         ("ray://", cluster.Ray()),
         ("ray://head:10001", cluster.Ray("ray://head:10001")),
         ("local://?resources_per_node.tpu=1&resources_per_node.disk=2", cluster.Local(
