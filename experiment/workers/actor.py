@@ -242,8 +242,7 @@ class TrialActor:
         trial_id, attempt = self.assignment.trial_id, said.attempt
         match said:
             case claims.WorkerReport():
-                node = self.assignment.node.name
-                if said.checkpoint and node and (problem := self._host.refusal(node)):
+                if said.checkpoint and (problem := self._refusal()):
                     self.refuse(problem)  # nobody would find the checkpoint
                     return
                 self._host.post(
@@ -291,6 +290,11 @@ class TrialActor:
                 if not self._reusable:
                     self._arm()
                 self._host.post(Returned(trial_id=trial_id, attempt=attempt))
+
+    def _refusal(self) -> str:
+        """Why a checkpoint cannot be stored from this worker's node; "" if it can."""
+        node = self.assignment.node.name
+        return self._host.refusal(node) if node else ""
 
     def _confirm_start(self, pid: int) -> int:
         """The worker's pid according to the kernel."""
