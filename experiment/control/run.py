@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.control.controller import Controller, ControllerParts
@@ -38,7 +38,6 @@ from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import ObjectRef, check_exist, collecting_references
 from holdfast.forked import end_child
 from holdfast.runtime.fleet.delivery import SharedFile
-from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
@@ -48,6 +47,9 @@ from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.journal.journal import Journal
 from holdfast.trial.errors import TuneError
+
+if TYPE_CHECKING:
+    from holdfast.runtime.fleet.fleet import Fleet
 
 ENTRY = "holdfast.experiment.worker.host:HOST"
 _MOST_LINES = 10_000
@@ -68,6 +70,7 @@ class Run:
         self._retries = Retries()
         self._phase = "starting a process that imports your code"
         self._nodes = RunNodes(self.tell)
+        self._fleet: Fleet | None = None
         # The objects of `put` that trials get.
         self._references: tuple[ObjectRef, ...] = ()
         self._packed = PackedFolder()
@@ -202,8 +205,8 @@ class Run:
         with collecting_references() as references:
             job = dumps(plan.job, "the trainable") if plan.job.capture else b""
         if plan.runs_trials:
-            check_exist(plan.references_used(references), plan.job.param_space)
             self._references = tuple(dict.fromkeys(plan.references_used(references)))
+            check_exist(self._references, plan.job.param_space)
         async with RunTasks() as tasks:
             working = self._start_parts(tasks)
             watch = StoppedWatch(plan.settings.stopped_deadline_s, working.processes, self.tell)
@@ -249,7 +252,8 @@ class Run:
     def _launcher(self, tasks: RunTasks) -> Launcher:
         plan = self.plan
         if plan.engine is not None:
-            return open_fleet(plan, plan.engine, self._nodes, tasks)
+            self._fleet = open_fleet(plan, plan.engine, self._nodes, tasks)
+            return self._fleet
         return LocalLauncher(
             tasks=tasks,
             environ=plan.environ,
@@ -262,7 +266,7 @@ class Run:
     async def _work(self, working: Working, job: bytes) -> None:
         """Start the processes and run the trials. Returns when none is left to run."""
         plan, tasks, controller = self.plan, working.parts.tasks, working.controller
-        if isinstance(fleet := working.parts.launcher, Fleet):
+        if (fleet := self._fleet) is not None:
             working.tracker_processes.open()
             await self._open_uploads(controller, tasks, fleet)
             loading = tasks.start(fleet.open(ENTRY, job))
@@ -276,7 +280,7 @@ class Run:
         self._controller, self._phase = controller, ""
         controller.begin(first_events(plan, self.tell), await overdue_answers(plan, controller))
         self._nodes.begin(controller)
-        if plan.engine is not None and isinstance(fleet, Fleet):
+        if plan.engine is not None and fleet is not None:
             controller.tasks.start(keep_nodes_file(fleet, plan.layout))
             if plan.engine.is_elastic:
                 controller.tasks.start(keep_size(fleet, plan.engine, controller))

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
@@ -20,14 +20,15 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.host import node_ip
 from holdfast.experiment.worker.train_loop import LOOPBACK
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.host import NodeFacts
-from holdfast.runtime.fleet.settings import FleetSettings, Shared
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.demand import demand
 from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft
 from holdfast.syncer.files import threads
+
+if TYPE_CHECKING:
+    from holdfast.runtime.fleet.fleet import Fleet
 
 _BEATS_S = 5.0
 _STORAGE_VARIABLES = ("AWS_", "AZURE_STORAGE_", "GOOGLE_APPLICATION_CREDENTIALS")
@@ -135,6 +136,10 @@ def _leave(listener: NodeListener, name: str, cause: str) -> None:
 
 def open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: TaskScope) -> Fleet:
     """The launcher of a run on a cluster. No node has the name of an earlier one."""
+    # Only here: a run on one machine starts without them.
+    from holdfast.runtime.fleet.fleet import Fleet
+    from holdfast.runtime.fleet.settings import FleetSettings, Shared
+
     fleet = Fleet(
         engine.make(tasks),
         nodes,

@@ -85,9 +85,10 @@ def own_modules(modules: Mapping[str, ModuleType]) -> dict[str, Path]:
     """The files and folders of top-level modules that no distribution has installed, by their
     names."""
     found: dict[str, Path] = {}
+    installed = _installed()
     for name in sorted({name.partition(".")[0] for name in modules} - {"__main__", "holdfast"}):
         path = _place_of(modules.get(name))
-        if path is not None and not any(path.is_relative_to(root) for root in _installed()):
+        if path is not None and not any(path.is_relative_to(root) for root in installed):
             found[path.name] = path
     return found
 
