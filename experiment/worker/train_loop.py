@@ -31,8 +31,9 @@ _SPACE = (LOOP_CONFIG, SCALING, DATASETS)
 class Rank:
     """The number of this worker, and how many there are: of the trial, and on this machine.
 
-    `address` is where the other ranks reach this one: loopback if all are on one machine. `meet`
-    passes rank 0's address to all others, and `gather` every rank's text to every rank.
+    `address` is where the other ranks reach this one: loopback if all are on one machine. With
+    `shares_gpu` a rank has a part of a GPU. `meet` passes rank 0's address to all others, and
+    `gather` every rank's text to every rank.
     """
 
     rank: int
@@ -42,6 +43,7 @@ class Rank:
     node_rank: int
     address: str
     uses_gpu: bool
+    shares_gpu: bool
     meet: Callable[[str], str]
     gather: Callable[[str], list[str]]
 
@@ -165,6 +167,7 @@ class TrainLoop:
             node_rank=place.node_rank,
             address=place.node.address if place.node_count > 1 else LOOPBACK,
             uses_gpu=bool(self.scaling_of(config).use_gpu),
+            shares_gpu=0 < place.bundles[-1].get("GPU", 0) < 1,
             meet=session.meet,
             gather=session.gather,
         )

@@ -32,10 +32,11 @@ def loops() -> Iterator[Any]:
 
 def trainer(tmp_path: Path, loop: Any, **more: Any) -> TorchTrainer:
     workers = more.pop("workers", 2)
+    scaling = train.ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.1})
     run = {"storage_path": str(tmp_path / "results"), "name": "run", "verbose": 0}
     return TorchTrainer(
         loop,
-        scaling_config=train.ScalingConfig(num_workers=workers, resources_per_worker={"CPU": 0.1}),
+        scaling_config=more.pop("scaling_config", scaling),
         run_config=train.RunConfig(**{**run, **more.pop("run", {})}),
         **more,
     )
@@ -73,6 +74,17 @@ def test_ten_groups_at_once_each_meet_at_a_port_of_their_own(tmp_path: Path, loo
     assert [str(error) for error in grid.errors] == []
     assert sorted(row(found)["total"] for found in grid) == [2 * n + 1 for n in range(10)]
     assert all(row(found)["moved"] > 0 for found in grid)
+
+
+def test_two_ranks_of_one_gpu_meet_over_gloo(tmp_path: Path, loops: Any) -> None:
+    holdfast.init(num_gpus=1)
+    half = train.ScalingConfig(
+        num_workers=2, use_gpu=True, resources_per_worker={"CPU": 0.1, "GPU": 0.5}
+    )
+    found = trainer(
+        tmp_path, loops.together, train_loop_config={"first": 0}, scaling_config=half
+    ).fit()
+    assert row(found)["total"] == 1
 
 
 def test_where_ranks_come_and_go_no_sample_is_seen_twice_in_an_epoch(

@@ -18,7 +18,7 @@ from holdfast.trial.errors import InvalidConfig
 @dataclass(frozen=True)
 class TorchConfig(BackendConfig):
     """The torch process group. `backend`: gloo, nccl or another of torch's; None means nccl with
-    GPUs and gloo without.
+    GPUs, and gloo without, or if ranks share a GPU, which NCCL refuses.
 
     `init_method` is accepted for scripts that pass it: either way the ranks meet at a free port.
     An operation of the group may take `timeout_s`.
@@ -42,7 +42,8 @@ class TorchConfig(BackendConfig):
         """Raises what torch raises."""
         import torch.distributed as dist
 
-        backend = self.backend or ("nccl" if rank.uses_gpu else "gloo")
+        has_own_gpu = rank.uses_gpu and not (rank.shares_gpu and rank.world_size > 1)
+        backend = self.backend or ("nccl" if has_own_gpu else "gloo")
         timeout = timedelta(seconds=self.timeout_s)
         store = _store(rank, timeout)
         _tell_libraries(rank, store)
