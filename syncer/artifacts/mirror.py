@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from holdfast.syncer.artifacts.indexes import Indexes
 from holdfast.syncer.artifacts.plan import (
     LISTING_NAME,
     Changes,
@@ -70,24 +71,18 @@ class Mirror:
         self._storage = storage
         self._retry = retry
         self._tell = tell
-        self._index_files = LocalIndex(settings.root)
-        self._indexes: dict[str, FolderIndex] = {}
-        self._saving = asyncio.Lock()
-        self._has_warned = False
-        self.skipped = SkippedFiles(lambda text: tell(["warning", text]))
+        self.indexes = Indexes(settings.root, self._warn)
+        self.skipped = SkippedFiles(self._warn)
 
     async def open(self, *, is_continued: bool) -> None:
         """Start after the storage is claimed, with this tree's index of it if that is still
         valid."""
         claim = self._storage.claimed
         assert claim is not None
-        read = partial(self._index_files.open, claim, is_continued=is_continued)
-        try:
-            index = await threads.call(read)
-        except OSError as error:
-            self._warn_unsaved(error)
-            index = FolderIndex("")
-        self._indexes = {"": index}
+        await self.indexes.open(claim, is_continued=is_continued)
+
+    def _warn(self, text: str) -> None:
+        self._tell(["warning", text])
 
     async def send_records(self, trials: Sequence[str] | None = None) -> None:
         """Upload changed records, of all folders or of the trials in these. Raises
@@ -102,44 +97,14 @@ class Mirror:
         """
         return await self._send("artifacts", trials) if self._settings.artifacts else 0
 
-    async def index_of(self, folder: str) -> FolderIndex:
-        """The index of a folder: its files in storage."""
-        if folder not in self._indexes:
-            loaded = await threads.call(partial(self._index_files.load, folder))
-            self._indexes.setdefault(folder, loaded)
-        return self._indexes[folder]
-
     async def hand_over(self, folder: str) -> None:
         """Send the files of the trial in this folder, and then no more of them but the records
         that this machine writes again. Raises StorageError."""
         await self.send_records([folder])
         await self.send_artifacts([folder])
-        index = await self.index_of(folder)
+        index = await self.indexes.of(folder)
         index.give_away(self._settings.is_remade)
-        await self.save(index)
-
-    def forget(self, folder: str) -> None:
-        """The folder's files were removed here, and stay in storage."""
-        self._indexes.pop(folder, None)
-
-    async def save(self, index: FolderIndex) -> None:
-        """Write the index of a folder to the kernel, so that no death of a process loses it."""
-        async with self._saving:
-            if index.is_saved:
-                return
-            index.is_saved = True  # later changes are saved next time
-            try:
-                await threads.call(partial(self._index_files.save, index.copy()))
-                index.has_file = True
-            except OSError as error:
-                index.is_saved = False
-                self._warn_unsaved(error)
-
-    def _warn_unsaved(self, error: OSError) -> None:
-        """Warn once. Without the index, a later restore only uploads files unnecessarily."""
-        if not self._has_warned:
-            self._has_warned = True
-            self._tell(["warning", f"the index of files in storage cannot be written: {error}"])
+        await self.indexes.save(index)
 
     # -- planning --
 
@@ -158,7 +123,7 @@ class Mirror:
         finally:
             for folder in sync.folders:
                 folder.index.end_sending(folder.changes.to_read)
-                await self.save(folder.index)
+                await self.indexes.save(folder.index)
             self._conclude(sync, folders)
         return sum(len(folder.sent) for folder in sync.folders)
 
@@ -172,16 +137,14 @@ class Mirror:
             ScannedFolder(
                 folder=name,
                 scan=scan(self._settings, name, scope),
-                loaded_index=None if name in self._indexes else self._index_files.load(name),
+                loaded_index=self.indexes.read_unknown(name),
             )
             for name in names
         ]
 
     def _plan(self, scope: Scope, scanned: ScannedFolder) -> FolderSync:
         """Decide what to do for a folder."""
-        if scanned.loaded_index is not None:
-            self._indexes.setdefault(scanned.folder, scanned.loaded_index)
-        index = self._indexes[scanned.folder]
+        index = self.indexes.known(scanned.folder, scanned.loaded_index)
         if index.has_file and not scanned.scan.has_index:
             # The folder was lost, and perhaps created again. The user did not remove its files.
             index.clear()
@@ -209,7 +172,7 @@ class Mirror:
     async def _perform(self, sync: Sync) -> None:
         for folder in sync.folders:
             folder.index.begin_sending(folder.changes.to_read)
-            await self.save(folder.index)
+            await self.indexes.save(folder.index)
             await self._remove(folder, folder.changes.blocking)
         files = [(folder, key) for folder in sync.folders for key in folder.changes.to_read]
         await for_each(lambda file: self._send_file(sync, *file), files, at_once=_AT_ONCE)
@@ -353,7 +316,7 @@ class Mirror:
             self._report_progress(sync)
         if now - sync.saved_at >= _SAVE_EVERY_S:
             sync.saved_at = now
-            await self.save(folder.index)
+            await self.indexes.save(folder.index)
 
     def _report_progress(self, sync: Sync) -> None:
         done = f"{sync.files:,} of {sync.total_files:,} files are done"

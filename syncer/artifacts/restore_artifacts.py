@@ -40,7 +40,7 @@ async def restore_artifacts(
     user removed here are not downloaded, nor are checkpoints, and records that are written from
     the journal. Raises StorageError.
     """
-    index = await mirror.index_of(folder)
+    index = await mirror.indexes.of(folder)
     entries, listing = await retry.until_done(
         f"look for the files of {folder}", partial(_look, folder, storage)
     )
@@ -68,7 +68,7 @@ async def restore_artifacts(
         if is_wanted is None and index.is_elsewhere:
             index.is_elsewhere = index.is_saved = False
     finally:
-        await mirror.save(index)
+        await mirror.indexes.save(index)
         mirror.skipped.note({f"bring {folder}": skipped})
 
 

@@ -115,7 +115,7 @@ class NodeKeeper(Keeper):
         Raises StorageError.
         """
         await self.mirror([trial], artifacts=True)
-        self._mirror.forget(trial)
+        self._mirror.indexes.forget(trial)
         folder = self._settings.root / trial
         if with_checkpoints:
             await threads.call(lambda: remove_tree(folder))
