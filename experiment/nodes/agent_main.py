@@ -36,7 +36,7 @@ def _serve(place: str, make_service: MakeService | None) -> str:
     found = detect_total()
     facts = HostFacts(resources=found, gpus=gpu_names_of(int(found.get("GPU", 0))))
     with scratch_folder(os.environ.get(SCRATCH_ROOT, "")) as folder:
-        called = call(invited, own_address())
+        called = call(invited, own_address(os.environ))
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(
                 run_agent(invited, called, folder, facts, make_service, threads.call)

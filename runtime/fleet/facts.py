@@ -7,9 +7,12 @@ import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import field
+from ipaddress import ip_address
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+
+_LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,19 +23,49 @@ class HostFacts:
     gpus: Sequence[str] = ()
 
 
-def own_address() -> str:
-    """Where other nodes can reach this one: the address at which ssh has reached it, else that on
-    its default route, else loopback."""
-    parts = os.environ.get("SSH_CONNECTION", "").split()
-    if len(parts) == 4:
-        return parts[2]
-    # Connecting a datagram socket sends nothing.
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-        except OSError:
-            return "127.0.0.1"
-        return str(probe.getsockname()[0])
+def own_address(environ: Mapping[str, str]) -> str:
+    """Where other nodes can reach this one.
+
+    That is the address at which ssh has reached it, else that of the interface towards the machine
+    from which Slurm has started this process, or of the default route, which nodes of a cluster
+    often lack; else loopback.
+    """
+    reached = environ.get("SSH_CONNECTION", "").split()
+    # srun passes on the variables of the login node, where the user has come in by ssh.
+    if len(reached) == 4 and _is_own(reached[2]):
+        return reached[2]
+    for target in (environ.get("SLURM_LAUNCH_NODE_IPADDR", ""), "192.0.2.1"):
+        if found := _towards(target):
+            return found
+    return _LOOPBACK
+
+
+def _is_own(address: str) -> bool:
+    """Whether an interface of this machine has this address, and other machines can reach it."""
+    import psutil
+
+    every = (one.address for several in psutil.net_if_addrs().values() for one in several)
+    return address in every and not _is_loopback(address)
+
+
+def _towards(target: str) -> str:
+    """The address of this machine from which packets to that one would come; "" if there is
+    none."""
+    try:
+        family = socket.AF_INET6 if ip_address(target).version == 6 else socket.AF_INET
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((target, 9))  # sends nothing, because it is a datagram socket
+            found = str(probe.getsockname()[0])
+    except (OSError, ValueError):
+        return ""
+    return "" if _is_loopback(found) else found
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:  # a name of an interface may follow the address
+        return False
 
 
 def boot_id() -> str:
