@@ -29,7 +29,8 @@ _SPACE = (LOOP_CONFIG, SCALING, DATASETS)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """The number of this worker, and how many there are: of the trial, and on this machine.
+    """The number of this worker, and how many there are: of the trial, and on this machine; and
+    the number of its machine among those of the trial.
 
     `address` is where the other ranks reach this one: loopback if all are on one machine. With
     `shares_gpu` a rank has a part of a GPU. `meet` passes rank 0's address to all others, and
@@ -41,6 +42,7 @@ class Rank:
     local_rank: int
     local_world_size: int
     node_rank: int
+    node_count: int
     address: str
     uses_gpu: bool
     shares_gpu: bool
@@ -165,6 +167,7 @@ class TrainLoop:
             local_rank=place.local_rank,
             local_world_size=place.local_world_size,
             node_rank=place.node_rank,
+            node_count=place.node_count,
             address=place.node.address if place.node_count > 1 else LOOPBACK,
             uses_gpu=bool(self.scaling_of(config).use_gpu),
             shares_gpu=0 < place.bundles[-1].get("GPU", 0) < 1,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
 from tests.rig import checker
@@ -111,3 +113,53 @@ def test_a_clone_starts_on_its_node_from_a_checkpoint_of_another(bench: Bench) -
     assert first[2:5] == [3, 4, {"rate": 0.5}]
     assert [found["error"] for found in results(script)] == ["", ""]
     assert checker.check(bench.root, tensorboard=True) == []
+
+
+TRAINING = Path(__file__).parent / "train_script.py"
+
+
+@pytest.mark.server
+def test_a_node_lost_between_the_shares_of_a_checkpoint_leaves_the_one_before(
+    bench: Bench, bucket: Bucket, proxy: Proxy
+) -> None:
+    bench.script = TRAINING
+    bench.environ["HOLDFAST_CLUSTER"] = "local://?agents=2&cpus_per_node=2"
+    second, third = bench.gate("step-2"), bench.gate("step-3")
+    script = bench.start(workers=4, rows=24, batch=3, epochs=2, max_failures=1)
+    bucket.wait_for_committed(1)
+    proxy.swallow("PUT", "/checkpoint_000001/of-rank-3")
+    second.open()
+    proxy.wait_for_swallowed()
+    proxy.wait_for("PUT", "/checkpoint_000001/of-rank-0")
+    (last,) = [note["pid"] for note in bench.notes() if note["rank"] == 3]
+    above = {process.pid for process in psutil.Process(last).parents()}
+    (agent,) = [process for process in script.processes("agent") if process.pid in above]
+    assert bucket.named("/checkpoint_000001/of-rank-0")
+    assert not bucket.named("/checkpoint_000001/.holdfast.json")
+    before = len(proxy.answered)
+    agent.kill()
+    script.said("is lost")
+    proxy.mend()
+    third.open()
+    script.succeeds()
+    resumed = [note for note in bench.notes() if note["attempt"] == 2]
+    assert {(note["step"], len(note["files"])) for note in resumed} == {(1, 4)}
+    # The node that is left has a share of it, and the new one has nothing.
+    got = [path for method, path in proxy.answered[before:] if method == "GET"]
+    names = [*(f"of-rank-{rank}" for rank in range(4)), "common.json"]
+    for name in names:
+        assert sum(path.endswith(f"/checkpoint_000000/{name}") for path in got) == 2
+    put = [path.rpartition("/")[::2] for method, path in proxy.answered if method == "PUT"]
+    saved = [name for folder, name in put if folder.endswith("/checkpoint_000004")]
+    assert sorted(saved[:-1]) == sorted(names)
+    assert saved[-1] == ".holdfast.json"
+    copy = bucket.download(bench.folder / "bucket")
+    (path,) = copy.glob("*/checkpoint_000004/common.json")
+    common, row = json.loads(path.read_text()), rows_of(copy)[-1]
+    assert (common["step"], common["rows"]) == (row["step"], row["ranks"]["3"]["rows"])
+    assert bench.problems(copy, tensorboard=True) == []
+
+
+def rows_of(root: Path) -> list[dict[str, Any]]:
+    (path,) = root.glob("*/result.json")
+    return [json.loads(line) for line in path.read_text().splitlines()]

@@ -14,8 +14,10 @@ import pytest
 import holdfast
 from holdfast import train, tune
 from holdfast.experiment.worker.torch_devices import gpus_of
+from holdfast.experiment.worker.train_loop import Rank
+from holdfast.train.ports import set_aside
 from holdfast.train.torch import TorchConfig, TorchTrainer
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, TuneError
 from tests.rig.isolation import trainables_by_value
 
 pytestmark = pytest.mark.process
@@ -116,6 +118,31 @@ def test_where_ranks_come_and_go_no_sample_is_seen_twice_in_an_epoch(
 
 
 # -- without workers ----------------------------------------------------------------------------
+
+
+def test_a_rank_that_cannot_reach_rank_0_says_so_soon(
+    loops: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.train.torch.config._MEET_S", 0.1)
+    ((port, reserved),) = set_aside(1)  # nobody listens there
+    lonely = Rank(
+        rank=1,
+        world_size=2,
+        local_rank=0,
+        local_world_size=1,
+        node_rank=1,
+        node_count=2,
+        address="127.0.0.1",
+        uses_gpu=False,
+        meet=lambda _: f"127.0.0.1:{port}",
+        gather=lambda text: [text],
+    )
+    with (
+        pytest.raises(TuneError, match=rf"rank 1 .* cannot reach rank 0 at 127.0.0.1 port {port}"),
+        TorchConfig().joined(lonely),
+    ):
+        raise AssertionError("there is no group")
+    reserved.close()
 
 
 def test_a_model_goes_through_a_torch_checkpoint(tmp_path: Path, loops: Any) -> None:

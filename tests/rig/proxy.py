@@ -20,8 +20,12 @@ class Proxy:
         self._is_broken = False
         self._broke = threading.Event()
         self._fatal: tuple[str, str] | None = None
+        self._swallowed: tuple[str, str] | None = None
+        self._swallows = threading.Event()
         # For each request, whether it was signed.
         self.signed: list[bool] = []
+        # Each method and path, in the order of the answers.
+        self.answered: list[tuple[str, str]] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -41,6 +45,15 @@ class Proxy:
         if not self._broke.wait(within_s):
             raise AssertionError(f"no {self._fatal} within {within_s} s")
 
+    def swallow(self, method: str, ending: str) -> None:
+        """From now on, neither pass on nor answer a matching request."""
+        self._swallowed = (method, ending)
+
+    def wait_for_swallowed(self, within_s: float = 30) -> None:
+        """Wait until there was a matching request."""
+        if not self._swallows.wait(within_s):
+            raise AssertionError(f"no {self._swallowed} within {within_s} s")
+
     def break_off(self) -> None:
         """Cut every connection, and each new one, until `mend`."""
         self._is_broken = True
@@ -51,7 +64,7 @@ class Proxy:
     def mend(self) -> None:
         self._is_broken = False
         self._broke.clear()
-        self._fatal = None
+        self._fatal = self._swallowed = None
 
     def close(self) -> None:
         self.break_off()
@@ -82,11 +95,16 @@ class Proxy:
         asked: list[tuple[str, str]],
         is_request: bool,
     ) -> None:
+        is_swallowed = False
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 if is_request and (found := _REQUEST.match(data)):
                     asked[:] = [(found[1].decode(), found[2].decode())]
                     self.signed.append(b"\r\nauthorization:" in data.lower())
+                    is_swallowed = self._is_swallowed(*asked[0])
+                if is_swallowed:
+                    self._swallows.set()
+                    continue
                 target.sendall(data)
                 # An interim answer only asks for the body.
                 if not is_request and asked and not data.startswith(b"HTTP/1.1 100"):
@@ -94,7 +112,12 @@ class Proxy:
         for sock in (source, target):
             self._cut(sock)
 
+    def _is_swallowed(self, method: str, path: str) -> bool:
+        wanted = self._swallowed
+        return wanted is not None and method == wanted[0] and path.endswith(wanted[1])
+
     def _answered(self, method: str, path: str) -> None:
+        self.answered.append((method, path))
         self._done.put((method, path))
         if self._fatal and method == self._fatal[0] and path.endswith(self._fatal[1]):
             self.break_off()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -12,7 +13,10 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import TORCH
 from holdfast.train.ports import interface_of
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+# How long a rank tries to reach rank 0, whose port is open by then.
+_MEET_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,25 @@ class TorchConfig(BackendConfig):
 
 
 def _store(rank: Rank, timeout: timedelta) -> Any:
-    """Rank 0's store, on a port that the kernel chose, so that no other process can have it."""
-    from torch.distributed import TCPStore
+    """Rank 0's store, on a port that the kernel chose, so that no other process can have it.
+
+    Raises TuneError if this rank cannot reach it.
+    """
+    from torch.distributed import DistNetworkError, TCPStore
 
     is_first = rank.rank == 0
     host, _, port = (f"{rank.address}:0" if is_first else rank.meet("")).rpartition(":")
-    terms = {"is_master": is_first, "timeout": timeout, "wait_for_workers": False}
-    store = TCPStore(host, int(port), rank.world_size, **terms)
+    # The store is open before the other ranks have its address.
+    soon = min(timeout, timedelta(seconds=_MEET_S))
+    terms = {"is_master": is_first, "timeout": soon, "wait_for_workers": False}
+    try:
+        store = TCPStore(host, int(port), rank.world_size, **terms)
+    except DistNetworkError as error:
+        raise TuneError(
+            f"rank {rank.rank} on {socket.gethostname()} cannot reach rank 0 at {host} port "
+            f"{port}. The nodes of a trial need connections to each other on all ports"
+        ) from error
+    store.set_timeout(timeout)
     if is_first:
         rank.meet(f"{host}:{store.port}")
     return store
@@ -78,6 +94,9 @@ def _tell_libraries(rank: Rank, store: Any) -> None:
         LOCAL_RANK=str(rank.local_rank),
         LOCAL_WORLD_SIZE=str(rank.local_world_size),
         GROUP_RANK=str(rank.node_rank),
+        GROUP_WORLD_SIZE=str(rank.node_count),
+        ROLE_RANK=str(rank.rank),
+        ROLE_WORLD_SIZE=str(rank.world_size),
         # Libraries that join by these variables use this store instead of opening another.
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
@@ -86,5 +105,5 @@ def _tell_libraries(rank: Rank, store: Any) -> None:
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     interface = interface_of(rank.address)
     os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
-    if rank.local_world_size < rank.world_size:
+    if rank.node_count > 1:
         os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)
