@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -14,6 +13,7 @@ from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.bucket import Bucket
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
+from tests.rig.training import TRAINING, rows_of
 
 pytestmark = pytest.mark.process
 
@@ -115,9 +115,6 @@ def test_a_clone_starts_on_its_node_from_a_checkpoint_of_another(bench: Bench) -
     assert checker.check(bench.root, tensorboard=True) == []
 
 
-TRAINING = Path(__file__).parent / "train_script.py"
-
-
 @pytest.mark.server
 def test_a_node_lost_between_the_shares_of_a_checkpoint_leaves_the_one_before(
     bench: Bench, bucket: Bucket, proxy: Proxy
@@ -158,8 +155,3 @@ def test_a_node_lost_between_the_shares_of_a_checkpoint_leaves_the_one_before(
     common, row = json.loads(path.read_text()), rows_of(copy)[-1]
     assert (common["step"], common["rows"]) == (row["step"], row["ranks"]["3"]["rows"])
     assert bench.problems(copy, tensorboard=True) == []
-
-
-def rows_of(root: Path) -> list[dict[str, Any]]:
-    (path,) = root.glob("*/result.json")
-    return [json.loads(line) for line in path.read_text().splitlines()]

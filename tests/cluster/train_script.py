@@ -1,10 +1,10 @@
 """A user's script: a training on several workers, which notes where each of them is.
 
-The options are one JSON object on the command line. Each batch is a step; before it, each rank
-marks its progress and waits at two gates: for its number of ranks, and for this step. After it, it reports a checkpoint
-with a file of its own and one of a common name. With `torch`, the ranks form a process group and
-train one model. With `steps_of_all`, the training ends after as many steps with the largest number
-of ranks.
+The options are one JSON object on the command line. Each batch is a step. Before it, each rank
+marks its progress and waits at two gates: for its number of ranks, and for this step. After it, it
+reports a checkpoint with a file of its own and one of a common name. With `torch`, the ranks form
+a process group and train one model. With `steps_of_all`, the training ends after as many steps
+with the largest number of ranks.
 """
 
 from __future__ import annotations

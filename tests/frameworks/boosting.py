@@ -16,8 +16,9 @@ import pytest
 from holdfast import data, train, tune
 from holdfast.train.boosting_trainer import BoostingTrainer
 from holdfast.trial.errors import InvalidConfig
-from tests.frameworks.example import Example, learned
+from tests.frameworks.example import Example, learned, nodes_of
 from tests.rig.bench import Bench
+from tests.rig.machines import Machines
 from tests.rig.script import acknowledged
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "boosting"
@@ -171,6 +172,18 @@ class Boosted:
         assert "6 rounds, loss 0." in after.stdout
         kept = [(note["attempt"], note["iteration"]) for note in acknowledged(bench.notes())]
         assert kept == [(1, 1), (1, 2), (2, 3), (2, 4), (3, 5), (3, 6)]
+        with benches(tmp_path / "whole") as whole:
+            example.whole(whole)
+            assert learned(bench, "loss") == learned(whole, "loss")
+        assert bench.problems() == []
+
+    def test_the_ranks_meet_on_two_machines_and_learn_what_those_of_one_learn(
+        self, bench: Bench, two_machines: Machines, benches: Any, tmp_path: Path
+    ) -> None:
+        example = Example(EXAMPLES / self.library.example, "--rounds", "3")
+        script = example.whole(bench)
+        assert script.left() == []
+        assert nodes_of(bench.root) == set(two_machines.names)
         with benches(tmp_path / "whole") as whole:
             example.whole(whole)
             assert learned(bench, "loss") == learned(whole, "loss")

@@ -13,6 +13,7 @@ from tests.rig.bench import Bench, workbench
 from tests.rig.isolation import by_value as by_value
 from tests.rig.isolation import in_own_environment as in_own_environment
 from tests.rig.isolation import leaves_nothing as leaves_nothing
+from tests.rig.machines import Machines, machines, missing
 
 Benches = Callable[[Path], AbstractContextManager[Bench]]
 
@@ -46,3 +47,18 @@ def benches(ignored: Sequence[str]) -> Benches:
 def bench(benches: Benches, tmp_path: Path) -> Iterator[Bench]:
     with benches(tmp_path) as made:
         yield made
+
+
+# -- several machines -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_machines(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Two machines with one CPU each, on which the trials of the bench's scripts run."""
+    if why := missing():
+        pytest.skip(why)
+    with machines(2, tmp_path_factory.mktemp("machines"), [bench.folder]) as made:
+        bench.environ["HOLDFAST_CLUSTER"] = made.cluster(cpus_per_node=1)
+        yield made
+        for machine in made.all:
+            machine.wait_until_idle()

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.rig import checker
 from tests.rig.bench import Bench
 from tests.rig.script import UserScript
 
@@ -54,3 +55,9 @@ def learned(bench: Bench, *names: str) -> list[tuple[float, ...]]:
 
 def marks(script: UserScript, count: int) -> list[str]:
     return [script.wait_for("at") for _ in range(count)]
+
+
+def nodes_of(root: Path) -> set[str]:
+    """The nodes on which the only trial of an experiment runs."""
+    (started,) = [fields for name, _, fields in checker.records(root) if name == "Started"]
+    return set(started["nodes"])

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
+from urllib.parse import urlencode
 
 from tests.rig.processes import PATIENCE_S, wait_for_end
 
@@ -226,6 +227,12 @@ class Machines:
     def ssh(self) -> list[str]:
         """The command of ssh that knows the machines by their names."""
         return ["ssh", "-F", str(self._home / "ssh_config")]
+
+    def cluster(self, **settings: object) -> str:
+        """All of them as HOLDFAST_CLUSTER, with these settings."""
+        python = f"env PYTHONPATH={Path(__file__).parents[2]} {sys.executable}"
+        query = {"python": python, "ssh": " ".join(self.ssh), **settings}
+        return f"ssh://{','.join(self.names)}?{urlencode(query)}"
 
     def up(self) -> None:
         self._keys.mkdir()

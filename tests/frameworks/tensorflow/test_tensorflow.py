@@ -16,6 +16,7 @@ from holdfast import train, tune
 from holdfast.train.tensorflow import TensorflowTrainer
 from holdfast.trial.errors import InvalidConfig
 from tests.rig.bench import Bench, results
+from tests.rig.machines import Machines
 from tests.rig.script import UserScript
 
 pytestmark = pytest.mark.process
@@ -66,6 +67,24 @@ def test_two_ranks_learn_what_one_learns(bench: Bench) -> None:
     one = told(bench.start(epochs=2, workers=1, name="one").succeeds(PATIENCE_S))
     assert [steps for _, steps in two] == [4, 8]
     assert [loss for loss, _ in two] == pytest.approx([loss for loss, _ in one], rel=1e-4)
+
+
+def test_ranks_on_two_machines_have_their_addresses_and_learn_what_those_of_one_learn(
+    bench: Bench, two_machines: Machines
+) -> None:
+    bench.environ["HOLDFAST_CLUSTER"] = two_machines.cluster(cpus_per_node=0.1)
+    script = bench.start(epochs=2).succeeds(PATIENCE_S)
+    assert script.left() == []
+    tasks = [script.wait_for(f"task {rank}").split()[2:] for rank in range(2)]
+    addresses = {machine.name: machine.address for machine in two_machines.all}
+    hosts = [host for host, *_ in tasks]
+    assert sorted(hosts) == sorted(addresses)
+    assert [workers for _, *workers in tasks] == [[addresses[host] for host in hosts]] * 2
+    del bench.environ["HOLDFAST_CLUSTER"]
+    one = told(bench.start(epochs=2, name="one").succeeds(PATIENCE_S))
+    assert [steps for _, steps in told(script)] == [steps for _, steps in one] == [4, 8]
+    assert [loss for loss, _ in told(script)] == pytest.approx([loss for loss, _ in one], rel=1e-5)
+    assert bench.problems() == []
 
 
 # -- fit() with the callback ----------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import warnings
 from typing import Any
@@ -39,7 +40,9 @@ def loop(config: dict[str, Any]) -> None:
     context = train.get_context()
     rank, ranks = context.get_world_rank(), context.get_world_size()
     cluster = json.loads(os.environ["TF_CONFIG"])
-    assert (cluster["task"]["index"], len(cluster["cluster"]["worker"])) == (rank, ranks)
+    workers = cluster["cluster"]["worker"]
+    assert (cluster["task"]["index"], len(workers)) == (rank, ranks)
+    mark("task", rank, socket.gethostname(), *(where.rpartition(":")[0] for where in workers))
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     assert strategy.num_replicas_in_sync == ranks
     tf.keras.utils.set_random_seed(1)
