@@ -73,10 +73,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preempt:
-    """Warn a worker that it will be stopped soon, so that it saves a checkpoint and ends."""
+    """Warn a worker that it will be stopped soon, so that it saves a checkpoint and ends; `why` is
+    for the user."""
 
     trial_id: str
     attempt: int
+    why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,8 +37,9 @@ def on_node_leaving(state: State, event: NodeLeaving) -> list[Effect]:
     """Let the trials there save and end; start no other."""
     if not state.cluster.is_open(event.node):
         return []
+    why = f"node {event.node} leaves ({event.why})" if event.why else f"node {event.node} leaves"
     effects: list[Effect] = [
-        Preempt(trial_id=trial_id, attempt=state.trials[trial_id].attempt)
+        Preempt(trial_id=trial_id, attempt=state.trials[trial_id].attempt, why=why)
         for trial_id in _to_preempt(state, event.node)
     ]
     state.cluster.close(event.node, event.why)

@@ -34,6 +34,8 @@ _CHANGEABLE = (Status.PENDING, Status.RUNNING, Status.PAUSED)
 _OF_A_REPORT = (TrialReported, UserAnswered)
 # These take effect even if the run is already ending.
 _URGENT = ("interrupt", "preempted", "abort")
+# What user code is asked to save for.
+_PREEMPTED = "the script got a SIGTERM"
 
 
 def budget_spent(budget_s: float) -> EndOrdered:
@@ -121,7 +123,7 @@ def _interrupt(state: State, *, may_save: bool) -> list[Effect]:
     for trial_id in state.placement.holds:
         trial = state.trials[trial_id]
         if may_save and trial.status is Status.RUNNING:
-            effects.append(Preempt(trial_id=trial_id, attempt=trial.attempt))
+            effects.append(Preempt(trial_id=trial_id, attempt=trial.attempt, why=_PREEMPTED))
         elif trial.status in (Status.STARTING, Status.RUNNING):
             state.move(Interrupted(trial_id=trial_id))
             effects.append(_halt(state, trial_id))

@@ -142,8 +142,11 @@ class RankSession(Session):
                 case ["merge", int(index), list(ranks), str(upload), *is_first]:
                     mode = CheckpointUploadMode(upload)
                     merge_failure = self._try_merge(index, ranks, mode, *is_first)
-                case ["refused", str()] if merge_failure is not None:
-                    raise merge_failure
+                case ["refused", str()]:
+                    remove_tree(self._part(self.assignment.rank, self.iteration))
+                    if merge_failure is not None:
+                        raise merge_failure
+                    return self._verdict(message)
                 case ["newest", str(dirname)]:
                     self._newest, self._is_elsewhere = dirname, False
                 case ["saved", str(dirname)]:

@@ -6,11 +6,11 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.workers import claims
+from holdfast.experiment.workers.attempt_claims import AttemptClaims
 from holdfast.experiment.workers.hang_timer import HangTimer
 from holdfast.experiment.workers.hosts import ActorHost, WorkerTimeouts
 from holdfast.runtime import process_control
@@ -20,9 +20,8 @@ from holdfast.runtime.learning import checked
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
-from holdfast.trial.events import Reported, Returned, Saved, Started
+from holdfast.trial.events import Returned
 
 # Messages that arrive while user code runs: they do not show that it makes progress.
 _ASIDE = ("log", "meeting", "gather", "preempting", "imported")
@@ -56,7 +55,7 @@ class TrialActor:
         self._hang_timer = HangTimer(timeouts.hang_timeout_s, self._on_hang)
         self._halted = self._is_reused = self._is_replaced = False
         self._is_gone = self._is_disowned = False
-        self._hung = ""
+        self._hung = self._preempted = ""
         self._worker = self._launch()
 
     @property
@@ -101,8 +100,9 @@ class TrialActor:
         else:
             self._interrupt()
 
-    def preempt(self) -> None:
+    def preempt(self, why: str) -> None:
         """Ask user code to save a checkpoint, and interrupt it if it does not end in time."""
+        self._preempted = why
         self._worker.signal(signal.SIGTERM)
         self._arm(self._interrupt, self._timeouts.preemption_grace_s)
 
@@ -168,7 +168,7 @@ class TrialActor:
             return
         # A reused process may have died before it got the attempt: then the attempt has not
         # failed.
-        unheard = self._is_reused and not self._has_started
+        unheard = self._is_reused and not self._claims.has_started
         if (self._is_replaced or unheard) and not self._halted:
             self._launch_replacement()
             return
@@ -189,9 +189,7 @@ class TrialActor:
 
     def _begin_attempt(self, assignment: Assignment) -> None:
         self.assignment = assignment
-        self._has_started = False
-        self._iteration = assignment.iteration
-        self._next_checkpoint = assignment.next_checkpoint
+        self._claims = AttemptClaims(assignment, is_rank=self._is_rank)
         self._hang_timer.begin()
 
     def _replace(self) -> None:
@@ -211,7 +209,7 @@ class TrialActor:
         self._begin_attempt(self.assignment)
         self._halted = self._is_reused = self._is_replaced = False
         self._is_gone = False
-        self._hung = ""
+        self._hung = self._preempted = ""
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}.{assignment.rank}"
         worker = self._host.launcher.launch(name, self, node=assignment.node.name)
@@ -243,33 +241,15 @@ class TrialActor:
         match said:
             case claims.WorkerReport():
                 if said.checkpoint and (problem := self._refusal()):
+                    self._claims.count(said)
                     self.refuse(problem)  # nobody would find the checkpoint
                     return
-                self._host.post(
-                    Reported(
-                        trial_id=trial_id,
-                        attempt=attempt,
-                        iteration=self._next_iteration(said.iteration),
-                        metrics=said.metrics,
-                        timestamp=said.timestamp,
-                        time_this_iter_s=said.time_this_iter_s,
-                        time_total_s=said.time_total_s,
-                        checkpoint=said.checkpoint and self._record(said.checkpoint),
-                    )
-                )
+                self._host.post(self._claims.reported(said))
             case claims.WorkerSaved():
-                self._require_start()
-                record = self._record(said.checkpoint)
-                self._host.post(Saved(trial_id=trial_id, attempt=attempt, checkpoint=record))
+                self._host.post(self._claims.saved(said))
             case claims.WorkerStarted():
-                started = Started(
-                    trial_id=trial_id,
-                    attempt=attempt,
-                    pid=self._confirm_start(said.pid),
-                    hostname=said.hostname,
-                    node_ip=said.node_ip,
-                    nodes=self.assignment.node_names,
-                )
+                self._worker.confirm(said.pid)
+                started = self._claims.started(said)
                 self._hang_timer.begin()
                 self._host.post(started)
             case claims.AttemptRaised():
@@ -281,10 +261,10 @@ class TrialActor:
             case claims.AttemptOver(name="unfit"):
                 self._replace()
             case claims.AttemptOver(name=name):
-                self._require_start()
+                self._claims.require_start()
                 if name != "returned" and not self._halted:
                     self._arm()
-                    self._post_raised(_PREEMPTED, "preempted")
+                    self._post_raised(self._preempted or _PREEMPTED, "preempted")
                     return
                 self._disarm()
                 if not self._reusable:
@@ -292,40 +272,10 @@ class TrialActor:
                 self._host.post(Returned(trial_id=trial_id, attempt=attempt))
 
     def _refusal(self) -> str:
-        """Why a checkpoint cannot be stored from this worker's node; "" if it can."""
+        """Why a checkpoint cannot be stored from this worker's node; "" if it can. The group of a
+        rank asks this for all of its ranks."""
         node = self.assignment.node.name
-        return self._host.refusal(node) if node else ""
-
-    def _confirm_start(self, pid: int) -> int:
-        """The worker's pid according to the kernel."""
-        if self._has_started:
-            raise ValueError("it had started")
-        self._worker.confirm(pid)
-        self._has_started = True
-        return self._worker.pid
-
-    def _require_start(self) -> None:
-        if not self._has_started:
-            raise ValueError("it had not started")
-
-    def _next_iteration(self, iteration: int) -> int:
-        self._require_start()
-        claims.exactly(iteration, "the iteration", self._iteration + 1)
-        self._iteration += 1
-        return self._iteration
-
-    def _record(self, known: CheckpointRecord) -> CheckpointRecord:
-        """The checkpoint's record, of the newest iteration. A rank sends a part without a
-        number."""
-        record = claims.record(
-            known,
-            attempt=self.assignment.attempt,
-            iteration=self._iteration,
-            least_index=0 if self._is_rank else self._next_checkpoint,
-            is_part=self._is_rank,
-        )
-        self._next_checkpoint = record.index + 1
-        return replace(record, node=self.assignment.node.name)
+        return self._host.refusal(node) if node and not self._is_rank else ""
 
     def _post_raised(self, text: str, kind: ProcessFailureKind = "lost") -> None:
         assignment = self.assignment

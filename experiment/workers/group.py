@@ -13,13 +13,12 @@ from dataclasses import replace
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import RankWait
-from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.job import Assignment, GroupTerms, parts_of
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.actor import TrialActor
-from holdfast.experiment.workers.hang_timer import GroupTimer
 from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
 from holdfast.experiment.workers.rank_checkpoints import CannotMerge, RankCheckpoints
+from holdfast.experiment.workers.rank_deadlines import RankDeadlines
 from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, RankFailures
 from holdfast.experiment.workers.rank_warnings import RankWarnings
 from holdfast.runtime.launcher import Launcher
@@ -30,11 +29,6 @@ from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Reported, Returned, Started
-
-# How long the other ranks may report their errors after the first failure.
-_AFTERMATH_S = 0.3
-# From the start of the first rank to that of the last: they are forked one after the other.
-START_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +72,6 @@ class WorkerGroup:
     ) -> None:
         self.assignment = assignment
         self.host = host
-        self._timeouts = timeouts
         self._terms = terms
         self._warnings = RankWarnings(assignment.trial_id, warn)
         parts = parts_of(assignment)
@@ -91,8 +84,12 @@ class WorkerGroup:
         self._failures = RankFailures()
         self._is_ending = False  # the ranks have the order to end
         self._is_preempting = False  # the ranks have the order to save and leave
-        self._has_refused = False  # the last report of all ranks was refused
-        self._timer = GroupTimer()
+        self._refused_by: int | None = None  # the last report of all ranks was refused
+        self._deadlines = RankDeadlines(
+            self._barrier,
+            timeouts.barrier_timeout_s,
+            lambda rank, text: self._actors[rank].hang(text),
+        )
         self._actors: list[TrialActor] = []
         try:
             for rank, part in enumerate(parts):
@@ -128,7 +125,7 @@ class WorkerGroup:
 
     def halt(self, *, after_step: bool = False) -> None:
         self._is_ending = True
-        self._timer.disarm()
+        self._deadlines.met()
         for actor in self._actors:
             actor.halt(after_step=after_step)
 
@@ -136,8 +133,8 @@ class WorkerGroup:
         for actor in self._actors:
             actor.release()
 
-    def preempt(self) -> None:
-        self._preempt_others(None)
+    def preempt(self, why: str) -> None:
+        self._preempt_others(None, why)
 
     # -- messages of the ranks -----------------------------------------------------------------
 
@@ -162,22 +159,20 @@ class WorkerGroup:
         if self._failures.ranks:
             return
         if len(self._started) == len(self._actors):
-            self._timer.disarm()
+            self._deadlines.met()
             self.host.post(self._started[0])
             for actor in self._actors:
                 actor.tell(["go"])
-        elif not self._timer.is_armed:
-            self._timer.arm(START_TIMEOUT_S, self._give_up_starting)
+        else:
+            self._deadlines.expect_starts(self._unstarted)
 
-    def _give_up_starting(self) -> None:
-        for rank, actor in enumerate(self._actors):
-            if rank not in self._started:
-                actor.hang(f"had not started {START_TIMEOUT_S:g} s after other ranks")
+    def _unstarted(self) -> list[int]:
+        return [rank for rank in range(len(self._actors)) if rank not in self._started]
 
     def on_message(self, rank: int, message: Message) -> None:
         match message:
             case ["preempting"]:
-                self._preempt_others(rank)
+                self._preempt_others(rank, f"rank {rank} got a SIGTERM, not from holdfast")
             case ["meeting", str(address)]:
                 claims.short_text(address, "the address")
                 for actor in self._actors[1:]:
@@ -203,13 +198,13 @@ class WorkerGroup:
             for actor in self._actors:
                 actor.tell(["gathered", texts])
 
-    def _preempt_others(self, rank: int | None) -> None:
+    def _preempt_others(self, rank: int | None, why: str) -> None:
         """Preempt all ranks: the one that got the SIGTERM may not be the one that saves."""
         if not self._is_preempting:
             self._is_preempting = True
             for other, actor in enumerate(self._actors):
                 if other != rank:
-                    actor.preempt()
+                    actor.preempt(why)
 
     def _on_report(self, rank: int, event: Reported) -> None:
         if not self._is_ending and not self._failures.ranks:
@@ -227,12 +222,12 @@ class WorkerGroup:
     def _follow(self, outcome: Outcome | None) -> None:
         match outcome:
             case None:
-                self._watch_barrier()
+                self._deadlines.expect_reports()
             case Met():
-                self._timer.disarm()
+                self._deadlines.met()
                 self._on_met(outcome)
             case AllReturned():
-                self._timer.disarm()
+                self._deadlines.met()
                 self._post_return()
             case OutOfStep():
                 failure = Failure(kind="user", type_name=OUT_OF_STEP, message=outcome.text)
@@ -240,13 +235,23 @@ class WorkerGroup:
 
     def _on_met(self, met: Met) -> None:
         self._met = met
-        self._has_refused = False
+        self._refused_by = None
         self._warnings.about_keys(met)
-        if met.parts:
-            self._checkpoints.begin(met)
-            self._watch_merge()
-        else:
+        if not met.parts:
             self._post_report(met, None)
+        elif not self._is_refused(met):
+            self._checkpoints.begin(met)
+            self._deadlines.expect_merges(lambda: self._checkpoints.missing)
+
+    def _is_refused(self, met: Met) -> bool:
+        """Refuse the report in all ranks if a node with a part of the checkpoint cannot store
+        it."""
+        for rank in met.parts:
+            node = self._actors[rank].assignment.node.name
+            if node and (problem := self.host.refusal(node)):
+                self._refuse_because_of(rank, problem)
+                return True
+        return False
 
     def _on_merged(self, rank: int, message: Message) -> None:
         """Raises ValueError if it is not a checkpoint of this report."""
@@ -259,7 +264,7 @@ class WorkerGroup:
             return
         if whole is None:
             return
-        self._timer.disarm()
+        self._deadlines.met()
         if whole.left_out:
             trial_id, index = self.assignment.trial_id, self._checkpoints.next - 1
             self.host.note_shares(trial_id, index, whole.left_out)
@@ -267,12 +272,16 @@ class WorkerGroup:
         self._post_report(self._met, whole.record)
 
     def _on_merge_failed(self, rank: int, text: str) -> None:
-        """The report raises in all ranks; those that continue meet at the next one."""
         if self._met is None or self._failures.ranks:
             return
-        self._timer.disarm()
-        self._has_refused = True
-        self.refuse(f"rank {rank} could not put the checkpoint of all ranks together: {text}")
+        self._deadlines.met()
+        text = f"rank {rank} could not put the checkpoint of all ranks together: {text}"
+        self._refuse_because_of(rank, text)
+
+    def _refuse_because_of(self, rank: int, text: str) -> None:
+        """The report raises in all ranks; those that continue meet at the next one."""
+        self._refused_by = rank
+        self.refuse(text)
 
     def _post_report(self, met: Met, record: CheckpointRecord | None) -> None:
         first = met.reports[0]
@@ -287,39 +296,9 @@ class WorkerGroup:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
         self.host.post(Returned(trial_id=trial_id, attempt=attempt))
 
-    # -- ranks that wait for others -----------------------------------------------------------
-
     def awaited(self, now: float) -> RankWait | None:
         """The ranks that the others wait for, and how long at `now` (seconds since 1970)."""
-        since, ranks = self._timer.since, self._barrier.missing
-        if since is None or not ranks:
-            return None
-        name = self.assignment.trial_name
-        return RankWait(name=name, ranks=ranks, waited_s=max(0.0, now - since))
-
-    def _watch_barrier(self) -> None:
-        if not self._timer.is_armed and self._barrier.missing:
-            timeout_s = self._timeouts.barrier_timeout_s
-            self._timer.arm(timeout_s, self._give_up_waiting, since=wall_time())
-
-    def _give_up_waiting(self) -> None:
-        for rank in self._barrier.missing:
-            self._actors[rank].hang(
-                f"has not reported for {self._timeouts.barrier_timeout_s:g} s while other ranks "
-                f"waited with their report {self._barrier.iteration + 1}"
-            )
-
-    def _watch_merge(self) -> None:
-        """Give the ranks that merge a deadline, because all others wait for them."""
-        self._timer.arm(self._timeouts.barrier_timeout_s, self._give_up_merging)
-
-    def _give_up_merging(self) -> None:
-        for rank in self._checkpoints.missing:
-            self._actors[rank].hang(
-                f"has not put the checkpoint of all ranks together for "
-                f"{self._timeouts.barrier_timeout_s:g} s, while they waited with their report "
-                f"{self._barrier.iteration + 1}"
-            )
+        return self._deadlines.awaited(self.assignment.trial_name, now)
 
     # -- the end ------------------------------------------------------------------------------
 
@@ -331,7 +310,7 @@ class WorkerGroup:
             self._fail(rank, lost_worker(event.kind, event.cause, pid=pid))
         if len(self._gone) < len(self._actors):
             return
-        self._timer.disarm()
+        self._deadlines.met()
         self._break_up()
         self.host.post(self._gone[0])  # the ranks have the trial and the attempt in common
 
@@ -341,13 +320,12 @@ class WorkerGroup:
         node = self._actors[rank].assignment.node.name
         self._failures.add(rank, replace(failure, node=node))
         if is_first:
-            self._timer.disarm()
-            self._timer.arm(_AFTERMATH_S, self._break_up)
+            self._deadlines.after_failure(self._break_up)
 
     def _break_up(self) -> None:
         """Post the failure, if there is one, and kill the ranks that still run."""
         hosts = {rank: started.hostname for rank, started in self._started.items()}
-        failure = self._failures.take(hosts, has_refused=self._has_refused)
+        failure = self._failures.take(hosts, refused_by=self._refused_by)
         if failure is not None:
             trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
             self.host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))

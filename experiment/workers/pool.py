@@ -198,7 +198,7 @@ class WorkerPool:
     def preempt(self, effect: Preempt) -> None:
         """Let an attempt save a checkpoint, and end it."""
         if effect.trial_id in self._actors:
-            self._actors[effect.trial_id].preempt()
+            self._actors[effect.trial_id].preempt(effect.why)
 
     def close(self) -> None:
         """Give back the resources of all workers; call it when they are gone."""

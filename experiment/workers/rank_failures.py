@@ -25,27 +25,30 @@ class RankFailures:
     def add(self, rank: int, failure: Failure) -> None:
         self._failures.append((rank, failure))
 
-    def take(self, hosts: Mapping[int, str], *, has_refused: bool) -> Failure | None:
+    def take(self, hosts: Mapping[int, str], *, refused_by: int | None) -> Failure | None:
         """The failure of the trial, as in `cause_of`; once, and None if no rank has failed."""
         if self._is_taken or not self._failures:
             return None
         self._is_taken = True
-        return cause_of(self._failures, hosts, has_refused=has_refused)
+        return cause_of(self._failures, hosts, refused_by=refused_by)
 
 
 def cause_of(
-    failures: Sequence[tuple[int, Failure]], hosts: Mapping[int, str], *, has_refused: bool = False
+    failures: Sequence[tuple[int, Failure]],
+    hosts: Mapping[int, str],
+    *,
+    refused_by: int | None = None,
 ) -> Failure:
     """The failure that is the cause, naming its rank, with those of other ranks below it.
 
     The first one reported need not be the cause: user code that raises because a peer has died may
-    report before the death is known. With `has_refused`, an error in rank 0 has failed the report
-    of all ranks, and the others may report it first.
+    report before the death is known. The rank `refused_by` has failed the report of all ranks, and
+    the others may report its error first.
     """
 
     def is_consequence(ranked: tuple[int, Failure]) -> tuple[bool, bool]:
         rank, failure = ranked
-        return _may_follow(failure), has_refused and rank != 0
+        return _may_follow(failure), refused_by not in (None, rank)
 
     rank, first = min(failures, key=is_consequence)
     below = _below(first, [other for other in failures if other != (rank, first)])

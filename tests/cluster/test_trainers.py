@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -64,4 +65,31 @@ def test_a_training_shrinks_when_a_machine_is_lost_and_grows_when_it_is_back(
             saved = sizes[note["step"] - 1] if note["step"] else 0
             assert note["files"] == {f"of-rank-{rank}": note["step"] for rank in range(saved)}
             assert note["total"] == sum(range(100_000)) + 1000 * note["rank"]
+    assert bench.problems() == []
+
+
+@pytest.mark.nightly
+def test_a_training_saves_and_shrinks_when_a_node_announces_its_end(bench: Bench) -> None:
+    bench.environ["HOLDFAST_CLUSTER"] = "local://?agents=2&cpus_per_node=2"
+    whole = bench.gate("of-4")
+    script = bench.start(
+        workers=[1, 4], rows=72, batch=6, epochs=10_000, steps_of_all=3, step_s=0.2
+    )
+    held = int(script.wait_for("at 4 0").split()[-1])
+    smaller = bench.gate("of-2")
+    agent = script.processes("agent")[0]
+    agent.signal(signal.SIGTERM)
+    assert "leaves in 30 s: SIGTERM" in script.said("leaves")
+    whole.open()
+    script.wait_for(f"at 2 0 {held + 1}")  # the step that was under way is saved
+    assert "Preempted: rank" in script.said("continues with the workers")
+    assert "leaves (SIGTERM)" in script.said("continues with the workers")
+    agent.kill()
+    smaller.open()
+    script.succeeds()
+    assert script.left() == []
+    rows = rows_of(bench.root)
+    assert [len(row["ranks"]) for row in rows[-3:]] == [4, 4, 4]
+    got = samples_of(rows)
+    assert all(got[epoch] == list(range(72)) for epoch in range(max(got)))
     assert bench.problems() == []

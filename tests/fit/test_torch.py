@@ -134,6 +134,7 @@ def test_a_rank_that_cannot_reach_rank_0_says_so_soon(
         node_count=2,
         address="127.0.0.1",
         uses_gpu=False,
+        shares_gpu=False,
         meet=lambda _: f"127.0.0.1:{port}",
         gather=lambda text: [text],
     )

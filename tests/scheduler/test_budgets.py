@@ -271,7 +271,8 @@ def test_after_a_restore_errors_are_counted_again() -> None:
 def test_a_preempted_run_gives_its_trials_time_to_save() -> None:
     run = of(2)
     effects = run.handle(EndOrdered(reason="preempted"))
-    assert effects == [Preempt(trial_id=name, attempt=1) for name in ("t0", "t1")]
+    why = "the script got a SIGTERM"
+    assert effects == [Preempt(trial_id=name, attempt=1, why=why) for name in ("t0", "t1")]
     run.report("t0", checkpoint=True)
     run.fails("t0", kind="preempted")
     run.exits("t0")

@@ -93,7 +93,7 @@ class Desk:
         return []
 
     def refusal(self, node: str) -> str:
-        return ""
+        return "node blind cannot store" if node == "blind" else ""
 
     def launch(self, name: str, listener: Listener, node: str = "") -> FakeWorker:
         self.workers.append(FakeWorker(name))
@@ -296,12 +296,27 @@ async def test_a_worker_that_does_not_end_in_its_grace_is_killed(host: Desk) -> 
     assert host.workers[0].signals == [process_control.STOP, signal.SIGKILL]
 
 
+async def test_a_report_that_its_node_cannot_store_raises_and_the_worker_continues(
+    host: Desk,
+) -> None:
+    blind = assignment(nodes=[("blind", "", ())])
+    actor = TrialActor(host, blind, timeouts=WorkerTimeouts(grace_s=3600), reusable=False)
+    record = {"index": 0, "iteration": 1, "attempt": 1, "files": 1, "size_bytes": 1,
+              "time_total_s": 0.1, "upload": "ASYNC"}  # fmt: skip
+    hosts(actor, STARTED, [*report(1)[:-1], record])
+    assert host.workers[0].sent[-1] == ["refused", "node blind cannot store"]
+    hosts(actor, report(2))
+    (reported,) = (event for event in host.events if isinstance(event, Reported))
+    assert (reported.iteration, reported.checkpoint) == (2, None)
+    assert host.workers[0].signals == []
+
+
 # -- preemption -----------------------------------------------------------------------------------
 
 
 async def test_a_worker_that_is_preempted_saves_and_says_so(host: Desk, actor: TrialActor) -> None:
     hosts(actor, STARTED)
-    actor.preempt()
+    actor.preempt("node a leaves")
     assert host.workers[0].signals == [signal.SIGTERM]
     hosts(actor, report(1))
     actor.reply(Verdict.CONTINUE)
@@ -309,13 +324,14 @@ async def test_a_worker_that_is_preempted_saves_and_says_so(host: Desk, actor: T
     last = host.events[-1]
     assert isinstance(last, Raised)
     assert (last.failure.kind, last.failure.pid) == ("preempted", 41)
+    assert last.failure.message == "node a leaves"
 
 
 async def test_a_worker_that_does_not_save_in_time_is_interrupted_then_killed(host: Desk) -> None:
     timeouts = WorkerTimeouts(grace_s=0.01, preemption_grace_s=0.01)
     actor = TrialActor(host, assignment(), timeouts=timeouts, reusable=False)
     hosts(actor, STARTED)
-    actor.preempt()
+    actor.preempt("node a leaves")
     async with asyncio.timeout(30):
         await host.workers[0].killed.wait()
     assert host.workers[0].signals == [signal.SIGTERM, process_control.STOP, signal.SIGKILL]
@@ -325,7 +341,7 @@ async def test_a_worker_that_took_sigterm_for_something_else_was_preempted_all_t
     host: Desk, actor: TrialActor
 ) -> None:
     hosts(actor, STARTED)
-    actor.preempt()
+    actor.preempt("node a leaves")
     hosts(actor, ["stopped", 1])
     assert isinstance(host.events[-1], Raised)
 

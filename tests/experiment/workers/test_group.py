@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.experiment.progress.summary import RankWait
 from holdfast.experiment.worker.job import Assignment, GroupTerms
-from holdfast.experiment.workers import group as groups
+from holdfast.experiment.workers import rank_deadlines
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.experiment.workers.rank_failures import cause_of
@@ -87,6 +87,7 @@ class Desk:
         self.learned: list[tuple[Sequence[str], float]] = []
         self.warnings: list[str] = []
         self.room = False
+        self.blind = ""  # a node that does not see the storage
         self.shares: list[tuple[str, int, Mapping[str, list[str]]]] = []
 
     def has_room(self, trial_id: str) -> bool:
@@ -108,7 +109,7 @@ class Desk:
         return []
 
     def refusal(self, node: str) -> str:
-        return ""
+        return f"node {node} cannot store" if node == self.blind else ""
 
     def launch(self, name: str, listener: Listener, node: str = "") -> Rank:
         self.ranks.append(Rank(name, listener))
@@ -201,7 +202,7 @@ async def test_no_rank_begins_before_all_have_started(host: Desk) -> None:
 async def test_a_rank_that_does_not_start_is_given_up(
     host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "START_TIMEOUT_S", 0.0)
+    monkeypatch.setattr(rank_deadlines, "START_TIMEOUT_S", 0.0)
     opened(host)
     host.ranks[0].starts()
     await host.ranks[1].signalled.wait()
@@ -215,7 +216,7 @@ async def test_a_rank_that_does_not_start_is_given_up(
 async def test_no_rank_begins_where_one_has_failed_before_all_had_started(
     host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "_AFTERMATH_S", 0.0)
+    monkeypatch.setattr(rank_deadlines, "AFTERMATH_S", 0.0)
     opened(host)
     host.ranks[0].starts()
     host.ranks[0].raises("no module named model")
@@ -247,7 +248,7 @@ async def test_a_report_is_one_of_all_ranks_with_the_metrics_of_rank_0(
 async def test_it_is_known_since_when_which_ranks_are_waited_for(
     host: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.experiment.workers.group.wall_time", lambda: 1000.0)
+    monkeypatch.setattr(rank_deadlines, "wall_time", lambda: 1000.0)
     assert group.awaited(1000.0) is None
     host.ranks[0].reports(1)
     assert group.awaited(1035.0) == RankWait(name="t0", ranks=(1,), waited_s=35.0)
@@ -322,7 +323,7 @@ async def test_the_cause_is_reported_with_what_it_did_to_the_others(
 async def test_on_nodes_a_trial_has_those_of_all_ranks_and_its_failure_that_of_its_rank(
     host: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(groups, "_AFTERMATH_S", 0.0)
+    monkeypatch.setattr(rank_deadlines, "AFTERMATH_S", 0.0)
     opened(host, assignment(nodes=[("b", "10.0.0.2", ()), ("a", "10.0.0.1", ())]))
     for rank in host.ranks:
         rank.starts()
@@ -365,7 +366,7 @@ async def test_a_rank_that_was_killed_is_the_cause_though_another_was_heard_befo
 async def test_who_does_not_end_by_itself_is_killed_after_a_moment(
     host: Desk, group: WorkerGroup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.experiment.workers.group._AFTERMATH_S", 0.0)
+    monkeypatch.setattr(rank_deadlines, "AFTERMATH_S", 0.0)
     host.ranks[1].raises("boom")
     host.ranks[1].ends()
     await host.ranks[0].signalled.wait()
@@ -501,6 +502,18 @@ async def test_when_one_rank_is_preempted_all_others_get_the_order_once(
     assert [rank.signals for rank in host.ranks] == [[signal.SIGTERM], []]
 
 
+async def test_each_rank_says_why_it_was_preempted(host: Desk, group: WorkerGroup) -> None:
+    group.preempt("node a leaves (SIGTERM)")
+    for rank in host.ranks:
+        rank.says(["preempted", 1])
+    for rank in host.ranks:
+        rank.ends()
+    (raised,) = (event for event in host.events if isinstance(event, Raised))
+    assert raised.failure.kind == "preempted"
+    assert raised.failure.message == "rank 0 on host: node a leaves (SIGTERM)"
+    assert "After it, rank 1: the same" in raised.failure.traceback
+
+
 async def test_after_a_report_that_was_refused_the_ranks_meet_at_the_next(
     host: Desk, group: WorkerGroup
 ) -> None:
@@ -556,6 +569,28 @@ def share(**files: tuple[int, int, str]) -> list[Any]:
 async def spread(host: Desk) -> WorkerGroup:
     """Three ranks on two nodes."""
     return spread_group(host, GroupTerms())
+
+
+async def test_a_node_that_cannot_store_its_share_fails_the_report_of_all_who_may_continue(
+    host: Desk, spread: WorkerGroup
+) -> None:
+    host.blind = "b"
+    for rank in host.ranks:
+        rank.reports(1, files=True)
+    assert [rank.orders for rank in host.ranks] == [[["refused", "node b cannot store"]]] * 3
+    for rank in host.ranks:
+        rank.reports(2)
+    (report,) = (event for event in host.events if isinstance(event, Reported))
+    assert (report.iteration, report.checkpoint) == (2, None)
+
+
+async def test_ranks_on_a_node_that_cannot_store_may_report_without_a_part(
+    host: Desk, spread: WorkerGroup
+) -> None:
+    host.blind = "b"
+    for number, rank in enumerate(host.ranks):
+        rank.reports(1, files=number < 2)
+    assert host.ranks[0].orders == [["merge", 0, [0, 1], "ASYNC"]]
 
 
 def spread_group(host: Desk, terms: GroupTerms) -> WorkerGroup:
