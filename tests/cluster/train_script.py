@@ -21,6 +21,7 @@ import numpy as np
 
 import holdfast
 from holdfast import data, train
+from holdfast.experiment.worker.session import current
 from holdfast.train.torch import TorchTrainer
 from tests.rig.script import mark, note, wait_at
 
@@ -50,6 +51,7 @@ def loop(config: dict[str, Any]) -> None:
         ranks=ranks,
         local=[at.get_local_rank(), at.get_local_world_size(), at.get_node_rank()],
         host=socket.gethostname(),
+        node=current("the test").assignment.node.name,
         variables={name: os.environ.get(name) for name in VARIABLES},
         step=before["step"],
         files=before["files"],

@@ -26,14 +26,14 @@ def samples_of(rows: Sequence[Mapping[str, Any]]) -> dict[int, list[int]]:
     return {epoch: sorted(samples) for epoch, samples in got.items()}
 
 
-def check_numbers(notes: Sequence[Mapping[str, Any]], node: str = "host") -> list[str]:
+def check_numbers(notes: Sequence[Mapping[str, Any]]) -> list[str]:
     """Raises AssertionError unless the ranks of one attempt are numbered as under torchrun.
 
-    Returns the node of each rank, by what a note says of it.
+    Returns the node of each rank.
     """
     places = {note["rank"]: note for note in notes}
     assert sorted(places) == list(range(len(notes)))
-    nodes = [places[rank][node] for rank in range(len(notes))]
+    nodes = [places[rank]["node"] for rank in range(len(notes))]
     first_of = {name: nodes.index(name) for name in nodes}
     assert nodes == sorted(nodes, key=first_of.__getitem__), "not consecutive on their nodes"
     for rank, name in enumerate(nodes):

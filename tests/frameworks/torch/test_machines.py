@@ -44,9 +44,10 @@ def test_ranks_on_three_machines_are_numbered_as_by_torchrun_and_train_one_model
 ) -> None:
     script = bench.start(torch=True, workers=5, rows=30, batch=3, epochs=2).succeeds()
     assert script.left() == []
-    hosts = check_numbers(bench.notes())
+    nodes = check_numbers(bench.notes())
     addresses = {machine.name: machine.address for machine in three.all}
-    assert sorted(hosts.count(name) for name in addresses) == [1, 2, 2]
+    assert sorted(nodes.count(name) for name in addresses) == [1, 2, 2]
+    assert all(place["host"] == place["node"] for place in bench.notes())
     for place in bench.notes():
         local, ours, node = place["local"]
         assert place["variables"] == {
@@ -58,7 +59,7 @@ def test_ranks_on_three_machines_are_numbered_as_by_torchrun_and_train_one_model
             "GROUP_WORLD_SIZE": "3",
             "ROLE_RANK": str(place["rank"]),
             "ROLE_WORLD_SIZE": "5",
-            "MASTER_ADDR": addresses[hosts[0]],
+            "MASTER_ADDR": addresses[nodes[0]],
             "GLOO_SOCKET_IFNAME": "eth0",
         }
     rows = rows_of(bench.root)
