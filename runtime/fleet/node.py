@@ -8,7 +8,7 @@ from typing import Protocol, assert_never
 
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet import claims
-from holdfast.runtime.fleet.host import NodeFacts
+from holdfast.runtime.fleet.host import GIVEN_BACK, NodeFacts
 from holdfast.runtime.fleet.link import LARGEST, Link
 from holdfast.runtime.fleet.remote_worker import RemoteWorker
 from holdfast.runtime.fleet.tickets import Ticket
@@ -42,6 +42,7 @@ class Node:
         self.link = link
         self.disk_free_bytes = facts.disk_free_bytes
         self.is_joined = self.is_leaving = self.is_ending = False
+        self.end_cause = GIVEN_BACK  # if it has the order to end
         # What the engine says about the end of the agent's job.
         self.job_ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         # What its service has said before it was joined.

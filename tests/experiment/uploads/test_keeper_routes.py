@@ -187,9 +187,11 @@ async def test_a_question_to_a_lost_node_is_not_waited_for() -> None:
 async def test_a_node_that_does_not_see_the_storage_is_told_of_once() -> None:
     desk = await Desk.of("a")
     await desk.join("b", "it is not there")
+    desk.uploads.nodes.warn_of_blind()
     await desk.join("c", None)
     desk.routes.node_joined("d")
     desk.routes.on_kept("d", ["blind", "no such folder"])
+    desk.uploads.nodes.warn_of_blind()  # c is not known yet
     assert desk.warned == [
         "this node does not see the storage s3://bucket/x: b (it is not there). Metrics are kept, "
         "but report() with a checkpoint raises there. Use cloud storage or a shared file system "
@@ -197,7 +199,10 @@ async def test_a_node_that_does_not_see_the_storage_is_told_of_once() -> None:
     ]
     assert desk.uploads.nodes.sees_storage("c") is None
     await desk.find_token("it is not there")
-    assert desk.warned[1].startswith("these nodes do not see the storage s3://bucket/x: c, d (")
+    desk.uploads.nodes.warn_of_blind()
+    assert desk.warned[1].startswith(
+        "these nodes do not see the storage s3://bucket/x: c (it is not there); d (no such folder)"
+    )
     seen = {node: desk.uploads.nodes.sees_storage(node) for node in ("a", "b", "c", "d")}
     assert seen == {"a": True, "b": False, "c": False, "d": False}
     assert desk.uploads.nodes.refusal("a") == ""
