@@ -352,6 +352,9 @@ class Fleet:
     def waits(self, text: str) -> None:
         self._host.waits(text)
 
+    def tell(self, text: str) -> None:
+        self._tell_once(text)
+
     def refused(self, text: str) -> None:
         self._supplies_no_more = text
         self._tell_or_fail(text, LaunchFailed(EngineFailed.__name__, text))

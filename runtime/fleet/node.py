@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Sequence
 from typing import Protocol, assert_never
 
@@ -84,6 +85,12 @@ class Node:
         for worker in workers:
             worker.gone(ExitCause(cause=f"was lost with the node {self.name}: {cause}"))
 
+    def _taken(self) -> ExitCause:
+        """The exit of a worker that was ended with its node: as if the machine had been switched
+        off, which sends SIGTERM."""
+        cause = f"was ended with the node {self.name}: {self.end_cause}"
+        return ExitCause(cause=cause, signum=signal.SIGTERM)
+
     def _on_closed(self, reason: str) -> None:
         self._owner.on_closed(self, reason)
 
@@ -101,7 +108,7 @@ class Node:
                     worker.take_pid(claim.pid)
             case claims.WorkerExit():
                 if (worker := self._workers.pop(claim.worker, None)) is not None:
-                    worker.gone(claim.ending)
+                    worker.gone(self._taken() if self.is_leaving and self.is_ending else claim.ending)
             case claims.Kept():
                 self._owner.on_kept(self, claim.message)
             case claims.Leaving():

@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from holdfast import tune
@@ -59,6 +60,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
         if "tell_length_of" in options:
             mark("length", len(os.environ[options["tell_length_of"]]))
         mark("begun", index, attempt)
+        if options.get("saves_at_the_end"):
+            tell_of_preemption(index)
         for epoch in range(start_of(tune.get_checkpoint()), options["epochs"] + 1):
             note(what="ran", trial=trial, attempt=attempt, iteration=epoch)
             mark("at", index, epoch)
@@ -91,6 +94,18 @@ def make_trainable(options: dict[str, Any]) -> Any:
         note(what="acknowledged", trial=trial, attempt=attempt, iteration=epoch, checkpoint=saves)
 
     return train
+
+
+def tell_of_preemption(index: int) -> None:
+    """Mark it once user code can see that it is preempted."""
+    known = signal.getsignal(signal.SIGTERM)
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        assert callable(known)
+        known(signum, frame)
+        mark("preempted", index)
+
+    signal.signal(signal.SIGTERM, handle)
 
 
 def follow(rank: int, options: dict[str, Any]) -> None:

@@ -232,10 +232,10 @@ def left_text(jobs: Iterable[Job]) -> str:
 
 
 def replaced_text(cause: str) -> str:
-    """The cause of a loss, with what follows from it."""
+    """What follows when somebody has cancelled jobs."""
     return (
-        f"{cause}. holdfast submits another job in its place. To end the run, interrupt the script "
-        f"(Ctrl-C), which cancels its jobs"
+        f"{_first_sentence(cause)}, and not by holdfast, which submits another job in its place. "
+        f"To end the run, interrupt the script (Ctrl-C): it cancels its jobs itself"
     )
 
 
@@ -243,8 +243,13 @@ def unwanted_text(cause: str) -> str:
     """Why no more jobs are submitted."""
     return (
         f"Slurm: jobs of this run were cancelled {_ATTEMPTS} times in a row, so holdfast submits "
-        f"no more ({cause}). Restore the run to continue it"
+        f"no more ({_first_sentence(cause)}). Restore the run to continue it"
     )
+
+
+def _first_sentence(cause: str) -> str:
+    """The cause without the last lines of the job."""
+    return cause.partition(". Its last lines")[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -290,13 +290,10 @@ class SlurmLogin:
         failed = [job for job in over if job.has_failed]
         self._has_worked = self._has_worked or any(job.has_worked for job in over)
         self._rest = self._rest.after(over, causes, asyncio.get_running_loop().time())
-        is_unwanted = self._rest.is_unwanted
-        for job in over:
-            cause = causes[job.ticket]
-            is_replaced = job.was_cancelled and not (is_unwanted or self._is_closing)
-            self._host.gone(job.ticket, jobs.replaced_text(cause) if is_replaced else cause)
-        if is_unwanted and any(job.was_cancelled for job in over):
-            self._refuse(jobs.unwanted_text(self._rest.cause))
+        for ticket, cause in causes.items():
+            self._host.gone(ticket, cause)
+        if any(job.was_cancelled for job in over) and not self._is_closing:
+            self._on_cancelled()
         is_certain = any(job.is_useless and job.is_pending for job in over)
         if (
             failed
@@ -304,6 +301,13 @@ class SlurmLogin:
             and (is_certain or self._rest.is_in_vain)
         ):
             self._refuse(causes[failed[-1].ticket])
+
+    def _on_cancelled(self) -> None:
+        """Somebody else has cancelled jobs, perhaps to end the run."""
+        if self._rest.is_unwanted:
+            self._refuse(jobs.unwanted_text(self._rest.cause))
+        else:
+            self._host.tell(jobs.replaced_text(self._rest.cause))
 
     def _refuse(self, text: str) -> None:
         if self._wanted and not self._is_closing:

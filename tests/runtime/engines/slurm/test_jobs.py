@@ -171,8 +171,9 @@ def test_jobs_that_are_cancelled_again_and_again_are_unwanted() -> None:
         "a new Slurm job, because the last one was cancelled (Slurm job 7_0 was cancelled)"
     )
     assert rest.after([ours], {"t": ""}, 300.0) == Rest()
-    assert jobs.replaced_text("X was cancelled").startswith("X was cancelled. holdfast submits")
-    assert "Restore the run" in jobs.unwanted_text("X was cancelled")
+    told = jobs.replaced_text("X was cancelled. Its last lines: oh")
+    assert told.startswith("X was cancelled, and not by holdfast, which submits another job")
+    assert "(X was cancelled). Restore the run" in jobs.unwanted_text("X was cancelled")
 
 
 def test_what_may_still_run_is_named() -> None:
