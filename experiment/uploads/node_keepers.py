@@ -96,7 +96,8 @@ class NodeKeepers:
         if gone is not None:
             gone.decide("the node is gone")
             if gone.closing is not None and not gone.closing.done():
-                self._unsaved.append(f"node {node} was lost before its keeper had finished")
+                if gone.trials:  # otherwise nothing is there
+                    self._unsaved.append(f"node {node} was lost before its keeper had finished")
                 gone.closing.set_result(None)
             self._warn_of_blind_soon()
 

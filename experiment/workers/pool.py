@@ -202,9 +202,7 @@ class WorkerPool:
         if verifying is not None:
             verifying.cancel()
             message = "its machine will be taken away, and it had not started there yet"
-            failure = Failure(
-                kind="preempted", type_name=LOST_TYPES["preempted"], message=message
-            )
+            failure = Failure(kind="preempted", type_name=LOST_TYPES["preempted"], message=message)
             self._end_unstarted(effect, failure)
         elif effect.trial_id in self._actors:
             self._actors[effect.trial_id].preempt()

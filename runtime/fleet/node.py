@@ -108,7 +108,9 @@ class Node:
                     worker.take_pid(claim.pid)
             case claims.WorkerExit():
                 if (worker := self._workers.pop(claim.worker, None)) is not None:
-                    worker.gone(self._taken() if self.is_leaving and self.is_ending else claim.ending)
+                    worker.gone(
+                        self._taken() if self.is_leaving and self.is_ending else claim.ending
+                    )
             case claims.Kept():
                 self._owner.on_kept(self, claim.message)
             case claims.Leaving():

@@ -13,6 +13,7 @@ from tests.rig.slurm_runs import slurm_jobs
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
+
 @pytest.fixture
 def jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     with slurm_jobs(bench, slurm):
@@ -79,6 +80,7 @@ def test_a_trial_whose_job_is_cancelled_goes_on_in_another(
     first = jobs.run("squeue", "--noheader", "--array", "--format=%i").split()[0]
     jobs.run("scancel", first)
     assert "was cancelled (scancel)" in script.said("is lost")
+    script.said("and not by holdfast, which submits another job in its place. To end the run, int")
     gate.open()
     script.succeeds()
     assert epochs_of(script) == [4, 4]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ pytestmark = [pytest.mark.process, pytest.mark.server]
 
 
 @pytest.fixture
-def storage(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def storage(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of this machine's disk, which a node sees only if a test lets it."""
     made = tmp_path_factory.mktemp("storage")
     bench.options["storage"] = str(made)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
@@ -52,6 +53,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
         context = tune.get_context()
         trial, attempt = context.get_trial_id(), context.get_attempt()
         index = int(trial.rpartition("_")[2])
+        if context.get_world_size() > 1:
+            mark("rank", context.get_world_rank(), attempt, socket.gethostname())
         if context.get_world_rank() > 0:
             follow(context.get_world_rank(), options)
             return

@@ -8,6 +8,33 @@ import socket
 import threading
 from contextlib import suppress
 
+from tests.rig.processes import PATIENCE_S
+
+
+class Hold:
+    """A request that a proxy keeps."""
+
+    def __init__(self, method: str, pattern: re.Pattern[str], *, is_performed: bool) -> None:
+        self._wanted = (method, pattern, is_performed)
+        self._met, self._ended = threading.Event(), threading.Event()
+
+    def wait(self, within_s: float = PATIENCE_S) -> None:
+        """Wait until the proxy has it."""
+        assert self._met.wait(within_s), f"no {self._wanted[0]} of {self._wanted[1].pattern}"
+
+    def let_go(self) -> None:
+        self._ended.set()
+
+    def keeps(self, method: str, path: str, *, is_answer: bool) -> bool:
+        """Whether this is the request, once it is let go; others pass."""
+        wanted, pattern, is_performed = self._wanted
+        is_it = (method, is_answer) == (wanted, is_performed) and pattern.search(path)
+        if not is_it or self._met.is_set():
+            return False
+        self._met.set()
+        self._ended.wait(PATIENCE_S)
+        return True
+
 
 class Proxy:
     """A proxy that logs requests, and can break connections."""
@@ -20,6 +47,7 @@ class Proxy:
         self._is_broken = False
         self._broke = threading.Event()
         self._fatal: tuple[str, str] | None = None
+        self._hold: Hold | None = None
         # For each request, whether it was signed.
         self.signed: list[bool] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -41,10 +69,18 @@ class Proxy:
         if not self._broke.wait(within_s):
             raise AssertionError(f"no {self._fatal} within {within_s} s")
 
+    def hold(self, method: str, pattern: str, *, is_performed: bool) -> Hold:
+        """Keep the next request whose path has this pattern, or its answer if it `is_performed`,
+        until `let_go` breaks its connection."""
+        self._hold = Hold(method, re.compile(pattern), is_performed=is_performed)
+        return self._hold
+
     def break_off(self) -> None:
         """Cut every connection, and each new one, until `mend`."""
         self._is_broken = True
         self._broke.set()
+        if self._hold is not None:
+            self._hold.let_go()
         for sock in list(self._open):
             self._cut(sock)
 
@@ -87,6 +123,8 @@ class Proxy:
                 if is_request and (found := _REQUEST.match(data)):
                     asked[:] = [(found[1].decode(), found[2].decode())]
                     self.signed.append(b"\r\nauthorization:" in data.lower())
+                if asked and self._hold and self._hold.keeps(*asked[0], is_answer=not is_request):
+                    break
                 target.sendall(data)
                 # An interim answer only asks for the body.
                 if not is_request and asked and not data.startswith(b"HTTP/1.1 100"):

@@ -244,7 +244,8 @@ async def test_the_files_of_trials_are_sent_by_their_nodes() -> None:
 
 
 async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
-    desk = await Desk.of("a", "b", "c")
+    desk = await Desk.of("a", "b", "c", "d")
+    desk.uploads.nodes.note_trial("c", "folder", "t0")
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
     assert all(desk.sent[node][-1] == ["close", 60.0, False] for node in "abc")
@@ -255,6 +256,7 @@ async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
     await asyncio.sleep(0)
     assert not closing.done()
     desk.routes.node_left("c")
+    desk.routes.node_left("d")  # where no trial has run
     await closing
     for node in "ab":
         desk.routes.node_left(node)  # as ordered

@@ -321,10 +321,14 @@ async def test_a_node_that_leaves_says_so_once(is_engine: bool) -> None:
 async def test_a_node_that_nobody_takes_away_in_the_announced_time_is_ended() -> None:
     async with stage() as on:
         agent = await on.joined()
+        _, heard = await on.worker(agent)
         agent.link.send(["leaving", 0.01, "SIGTERM"])
         assert await agent.message() == ["end", 0.1]
+        agent.link.send(["exit", "w", exited("was killed by holdfast: the run ended")])
         agent.link.finish()
         why = "its announced time was over (SIGTERM)"
+        # It counts as preempted, like those of a machine that is switched off.
+        assert await heard.exit() == f"was ended with the node played: {why}"
         assert await on.log.until("left") == ["left", "played", why]
         # The engine may start another agent in its place.
         assert on.engine.given_back == [agent.ticket]
