@@ -324,6 +324,10 @@ class Controller:
                 if record.node == node and not record.committed:
                     uploads.commit(trial.spec, record)
 
+    def on_no_node_left(self, why: str) -> None:
+        """Trials would wait without an end."""
+        self.end_with(f"no node is left, and the cluster supplies no more: {why}")
+
     def on_kept(self, node: str, message: Message) -> None:
         """Handle an answer of the node's keeper. Raises ValueError if no keeper sends it."""
         self._uploads().routes.on_kept(node, message)

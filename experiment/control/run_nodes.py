@@ -51,6 +51,9 @@ class NodeListener(Protocol):
     def on_node_lost(self, node: str, cause: str) -> None:
         """A node is gone; called after the event."""
 
+    def on_no_node_left(self, why: str) -> None:
+        """There is no node any more, and there will be none."""
+
 
 class RunNodes:
     """The owner of the run's fleet.
@@ -87,6 +90,9 @@ class RunNodes:
 
     def node_left(self, name: str, cause: str) -> None:
         self._pass_on(lambda listener: _leave(listener, name, cause))
+
+    def no_node_left(self, why: str) -> None:
+        self._pass_on(lambda listener: listener.on_no_node_left(why))
 
     def on_kept(self, name: str, message: Message) -> None:
         self._pass_on(lambda listener: _hear(listener, name, message))

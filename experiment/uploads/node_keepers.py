@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import field
 from functools import partial
 from typing import Any, Protocol
@@ -16,6 +16,8 @@ from holdfast.syncer.errors import StorageUnavailable
 
 # A node's keeper starts a process, and looks for the storage for half a minute.
 SEEN_WITHIN_S = 120.0
+# Nodes start one after the other, and one warning is to name all that do not see the storage.
+_TOGETHER_S = 2.0
 
 
 class NodeTransport(Protocol):
@@ -57,6 +59,7 @@ class NodeKeepers:
         self._loop = asyncio.get_running_loop()
         self._nodes: dict[str, _Node] = {}
         self._told: set[str] = set()
+        self._warning: asyncio.TimerHandle | None = None
         self._close_order: Message | None = None
         self._unsaved: list[str] = []
 
@@ -93,9 +96,10 @@ class NodeKeepers:
         if gone is not None:
             gone.decide("the node is gone")
             if gone.closing is not None and not gone.closing.done():
-                self._unsaved.append(f"node {node} was lost before its keeper had finished")
+                if gone.trials:  # otherwise nothing is there
+                    self._unsaved.append(f"node {node} was lost before its keeper had finished")
                 gone.closing.set_result(None)
-            self._warn_of_blind()
+            self._warn_of_blind_soon()
 
     # -- who sees the storage -----------------------------------------------------------------
 
@@ -137,19 +141,24 @@ class NodeKeepers:
         """It is known why the node does not see the storage; "" if it does."""
         if node in self._nodes:
             self._nodes[node].decide(problem)
-            self._warn_of_blind()
+            self._warn_of_blind_soon()
 
-    def _warn_of_blind(self) -> None:
+    def _warn_of_blind_soon(self) -> None:
+        if self._warning is None:
+            self._warning = self._loop.call_later(_TOGETHER_S, self.warn_of_blind)
+
+    def warn_of_blind(self) -> None:
         """Once all nodes so far are known, warn of those that do not see the storage."""
+        self._warning = None
         if any(not known.sees.done() for known in self._nodes.values()):
             return
-        blind = {n: known.sees.result() for n, known in self._nodes.items() if known.sees.result()}
+        blind = {n: why for n, known in self._nodes.items() if (why := known.sees.result())}
         new = sorted(blind.keys() - self._told)
         self._told |= blind.keys()
         if new:
             some = "these nodes do" if len(new) > 1 else "this node does"
             self._host.warn(
-                f"{some} not see the storage {self._where}: {', '.join(new)} ({blind[new[0]]}). "
+                f"{some} not see the storage {self._where}: {_with_reasons(new, blind)}. "
                 f"Metrics are kept, but report() with a checkpoint raises there. Use cloud "
                 f"storage or a shared file system to keep checkpoints"
             )
@@ -209,6 +218,7 @@ class NodeKeepers:
         """Let each keeper finish its orders. Done when each has answered, or is gone."""
         over: asyncio.Future[None] = self._loop.create_future()
         self._close_order = order
+        self.warn_of_blind()
         for node, known in list(self._nodes.items()):
             if known.closing is None:
                 known.closing = self._loop.create_future()
@@ -242,6 +252,14 @@ class NodeKeepers:
         ]
         told = [f"the keeper of node {node} had not finished in time" for node in late]
         return [*self._unsaved, *told]
+
+
+def _with_reasons(nodes: Iterable[str], reasons: Mapping[str, str]) -> str:
+    """`a, b (why); c (why)`: nodes with the same reason together."""
+    named: dict[str, list[str]] = {}
+    for node in nodes:
+        named.setdefault(reasons[node], []).append(node)
+    return "; ".join(f"{', '.join(names)} ({why})" for why, names in named.items())
 
 
 def _is_in(checkpoint: str, trial_folder: str) -> bool:

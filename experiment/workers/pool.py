@@ -32,7 +32,7 @@ from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.errors import StorageError
-from holdfast.trial.errors import Failure
+from holdfast.trial.errors import LOST_TYPES, Failure
 from holdfast.trial.events import Adopted, Saved
 from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Origin, Trial
@@ -196,8 +196,15 @@ class WorkerPool:
             self._actors[trial_id].halt(after_step=effect.after_step)
 
     def preempt(self, effect: Preempt) -> None:
-        """Let an attempt save a checkpoint, and end it."""
-        if effect.trial_id in self._actors:
+        """Let an attempt save a checkpoint, and end it. One whose checkpoint is still being read
+        has nothing to save."""
+        verifying = self._verifying.pop(effect.trial_id, None)
+        if verifying is not None:
+            verifying.cancel()
+            message = "its machine will be taken away, and it had not started there yet"
+            failure = Failure(kind="preempted", type_name=LOST_TYPES["preempted"], message=message)
+            self._end_unstarted(effect, failure)
+        elif effect.trial_id in self._actors:
             self._actors[effect.trial_id].preempt(effect.why)
 
     def close(self) -> None:
@@ -301,7 +308,7 @@ class WorkerPool:
         failure = Failure(kind="setup", type_name=type_name(error), message=message)
         self._end_unstarted(effect, failure)
 
-    def _end_unstarted(self, effect: Launch, failure: Failure) -> None:
+    def _end_unstarted(self, effect: Launch | Preempt, failure: Failure) -> None:
         self.post(Raised(trial_id=effect.trial_id, attempt=effect.attempt, failure=failure))
         self._give_up(effect.trial_id, effect.attempt)
 

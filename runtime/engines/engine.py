@@ -80,6 +80,9 @@ class EngineHost(Protocol):
     def waits(self, text: str) -> None:
         """What the engine waits for, as a queue; "" for nothing. Shown to the user."""
 
+    def tell(self, text: str) -> None:
+        """A warning for the user."""
+
     def refused(self, text: str) -> None:
         """The engine can supply no nodes: `text` says what was tried and what to do."""
 

@@ -179,8 +179,13 @@ class Agent:
         try:
             self._delivered.take(message)
         except OSError as error:
-            self._link.send(["unloadable", type(error).__name__, f"its files: {error}", ""])
+            self._link.send(self._unwritable(error))
             raise WireError(str(error)) from error
+
+    def _unwritable(self, error: OSError) -> Message:
+        place = os.path.dirname(self._folder)
+        told = f"what the controller has sent cannot be written to {place}: {error}"
+        return ["unloadable", type(error).__name__, told, ""]
 
     def _launch(self, name: str) -> None:
         assert self._launcher is not None
@@ -197,7 +202,7 @@ class Agent:
             async with asyncio.timeout(_UNPACKED_S):
                 await self._in_thread(self._delivered.unpack)
         except OSError as error:  # also if it takes too long
-            self._link.send(["unloadable", type(error).__name__, f"its files: {error}", ""])
+            self._link.send(self._unwritable(error))
             return
         _import_from(table["import_folders"])
         self._delivered.import_from()

@@ -71,6 +71,7 @@ class Fleet:
         self._load: Message = []
         self._wanted: dict[str, int] = {}
         self._refusals: list[str] = []
+        self._supplies_no_more = ""
         self._told: set[str] = set()
         self._first: asyncio.Future[str] = self._loop.create_future()
         self._first.add_done_callback(_retrieve)
@@ -171,8 +172,12 @@ class Fleet:
 
     def give_back(self, name: str) -> None:
         """End a node's agent and its job. `node_left` follows."""
-        node = self._nodes.get(name)
-        if node is not None and not node.is_ending:
+        if (node := self._nodes.get(name)) is not None:
+            self._end(node, GIVEN_BACK)
+
+    def _end(self, node: Node, cause: str) -> None:
+        if not node.is_ending:
+            node.end_cause = cause
             node.end(self._settings.grace_s)
             late = self._settings.grace_s + self._settings.late_s
             self._tasks.later(late, node.link.fail, f"it did not end within {late:g} s")
@@ -256,9 +261,15 @@ class Fleet:
                 self._first.set_result(notice)
 
     def on_unloadable(self, node: Node, found: Unloadable) -> None:
-        node.end(0)
         text = f"The node {node.name} cannot be used: {found.type_name}: {found.message}"
-        self._tell_or_fail(text, LaunchFailed(found.type_name, found.message, found.traceback))
+        # It ends with an error, so the engine rests before the next attempt there.
+        node.send(["refused", text])
+        self._tasks.later(self._settings.late_s, node.link.fail, "it did not end")
+        if found.traceback:
+            self._tell_or_fail(text, LaunchFailed(found.type_name, found.message, found.traceback))
+        else:  # the user's code is not the reason, so another node may do
+            self._refusals.append(text)
+            self._tell_once(text)
 
     def on_kept(self, node: Node, message: Message) -> None:
         """The service may be ready before the workers' imports are."""
@@ -271,13 +282,15 @@ class Fleet:
         if node.is_joined and not (node.is_leaving or node.is_ending):
             node.is_leaving = True
             self._host.node_leaving(node.name, seconds, why)
+            # Nothing starts there any more. If nobody takes it away, a new agent can use it.
+            self._tasks.later(seconds, self._end, node, f"its announced time was over ({why})")
 
     def on_told(self, node: Node, text: str) -> None:
         self._host.tell(f"{node.name}: {text}")
 
     def on_closed(self, node: Node, reason: str) -> None:
         if node.is_ending and not reason:
-            self._leave(node, "the run ended" if self._closing else GIVEN_BACK)
+            self._leave(node, "the run ended" if self._closing else node.end_cause)
         else:
             self._tasks.start(self._lose(node, reason or "gone"))
 
@@ -295,7 +308,9 @@ class Fleet:
         if self._nodes.get(node.name) is not node:
             return
         del self._nodes[node.name]
-        if node.is_joined and not self._closing:
+        if not node.is_joined:
+            self._taken.discard(node.name)  # nobody has heard of it
+        elif not self._closing:
             self._host.node_left(node.name, cause)
         node.lose_workers(cause)
         if not node.job_ended.done():
@@ -337,8 +352,13 @@ class Fleet:
     def waits(self, text: str) -> None:
         self._host.waits(text)
 
+    def tell(self, text: str) -> None:
+        self._tell_once(text)
+
     def refused(self, text: str) -> None:
+        self._supplies_no_more = text
         self._tell_or_fail(text, LaunchFailed(EngineFailed.__name__, text))
+        self._look_for_hope()
 
     def _refuse(self, ticket: Ticket, problem: str) -> None:
         self._refusals.append(problem)
@@ -347,9 +367,14 @@ class Fleet:
         self._look_for_hope()
 
     def _look_for_hope(self) -> None:
-        """Fail `open` if every agent that was invited has been refused or is gone."""
-        is_hopeless = self._refusals and not (self._nodes or self._admission.tickets.open)
-        if is_hopeless and not self._first.done():
+        """Fail `open` if every agent that was invited has been refused or is gone. Later, report
+        that no node is left, and that there will be none."""
+        if self._nodes or self._admission.tickets.open or self._closing:
+            return
+        if self._first.done():
+            if self._supplies_no_more:
+                self._host.no_node_left(self._supplies_no_more)
+        elif self._refusals:
             text = "; ".join(dict.fromkeys(self._refusals))
             self._first.set_exception(LaunchFailed("NodesRefused", text))
 

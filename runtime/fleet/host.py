@@ -41,6 +41,9 @@ class FleetHost(Protocol):
     def node_left(self, name: str, cause: str) -> None:
         """A node is lost, or was given back. The exits of its workers follow."""
 
+    def no_node_left(self, why: str) -> None:
+        """There is no node any more, and the engine will supply none."""
+
     def on_kept(self, name: str, message: Message) -> None:
         """An answer of the node's service."""
 

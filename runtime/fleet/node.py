@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Sequence
 from typing import Protocol, assert_never
 
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet import claims
-from holdfast.runtime.fleet.host import NodeFacts
+from holdfast.runtime.fleet.host import GIVEN_BACK, NodeFacts
 from holdfast.runtime.fleet.link import LARGEST, Link
 from holdfast.runtime.fleet.remote_worker import RemoteWorker
 from holdfast.runtime.fleet.tickets import Ticket
@@ -42,6 +43,7 @@ class Node:
         self.link = link
         self.disk_free_bytes = facts.disk_free_bytes
         self.is_joined = self.is_leaving = self.is_ending = False
+        self.end_cause = GIVEN_BACK  # if it has the order to end
         # What the engine says about the end of the agent's job.
         self.job_ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         # What its service has said before it was joined.
@@ -83,6 +85,12 @@ class Node:
         for worker in workers:
             worker.gone(ExitCause(cause=f"was lost with the node {self.name}: {cause}"))
 
+    def _taken(self) -> ExitCause:
+        """The exit of a worker that was ended with its node: as if the machine had been switched
+        off, which sends SIGTERM."""
+        cause = f"was ended with the node {self.name}: {self.end_cause}"
+        return ExitCause(cause=cause, signum=signal.SIGTERM)
+
     def _on_closed(self, reason: str) -> None:
         self._owner.on_closed(self, reason)
 
@@ -100,7 +108,9 @@ class Node:
                     worker.take_pid(claim.pid)
             case claims.WorkerExit():
                 if (worker := self._workers.pop(claim.worker, None)) is not None:
-                    worker.gone(claim.ending)
+                    worker.gone(
+                        self._taken() if self.is_leaving and self.is_ending else claim.ending
+                    )
             case claims.Kept():
                 self._owner.on_kept(self, claim.message)
             case claims.Leaving():

@@ -135,8 +135,10 @@ def _copy_into_place(source: Path, target: Path, root: Path) -> Staged:
     try:
         staged = copy_tree(source, copy)
         _into_place(copy, target)
-    except BaseException:
+    except BaseException as error:
         remove_tree(copy)
+        if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            error.filename = str(target)  # the source may be on another disk
         raise
     return staged
 

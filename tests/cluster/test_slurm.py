@@ -2,46 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from urllib.parse import urlencode
 
 import pytest
 
-from tests.rig import ROOT
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.slurm import SlurmCluster, wait_until
 from tests.rig.slurm_rigs import allocated
+from tests.rig.slurm_runs import slurm_jobs
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
-
-# A job gets nothing of the script's environment, so this names the script that has just begun.
-PYTHON = """\
-#!/bin/sh
-export PYTHONPATH={root} HOLDFAST_TEST_FOLDER={folder}
-export HOLDFAST_TEST_MARKS=$(ls -t {folder}/marks-* | head -n 1)
-exec {python} "$@"
-"""
 
 
 @pytest.fixture
 def jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
-    """The script submits two jobs with one CPU each. None is in the queue at the end."""
-    python = bench.write(
-        PYTHON.format(root=ROOT, folder=bench.folder / "bench", python=sys.executable), "python"
-    )
-    python.chmod(0o700)
-    query = {
-        "nodes": 2,
-        "cpus_per_node": 1,
-        "python": str(python),
-        "folder": str(bench.folder / "shared"),
-        "controller_address": slurm.address,
-    }
-    bench.environ |= slurm.environ_of_commands()
-    bench.environ["HOLDFAST_CLUSTER"] = f"slurm://main?{urlencode(query)}"
-    yield slurm
-    wait_until(lambda: not slurm.run("squeue", "--noheader"))
+    with slurm_jobs(bench, slurm):
+        yield slurm
 
 
 def occupy(slurm: SlurmCluster) -> None:
@@ -104,6 +80,7 @@ def test_a_trial_whose_job_is_cancelled_goes_on_in_another(
     first = jobs.run("squeue", "--noheader", "--array", "--format=%i").split()[0]
     jobs.run("scancel", first)
     assert "was cancelled (scancel)" in script.said("is lost")
+    script.said("and not by holdfast, which submits another job in its place. To end the run, int")
     gate.open()
     script.succeeds()
     assert epochs_of(script) == [4, 4]

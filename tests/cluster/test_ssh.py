@@ -2,41 +2,21 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
-from urllib.parse import urlencode
 
 import pytest
 
-from tests.rig import ROOT
 from tests.rig.bench import Bench, epochs_of, results
-from tests.rig.machines import Machine, Machines, machines, missing
+from tests.rig.machines import Machine, Machines
+from tests.rig.ssh_runs import are_idle, ssh_nodes
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
 
 @pytest.fixture
 def nodes(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
-    """Two machines with one CPU each, which share the folder of the bench and nothing else. None
-    has a process at the end."""
-    if why := missing():
-        pytest.skip(why)
-    with machines(2, tmp_path_factory.mktemp("machines"), [bench.folder]) as made:
-        python = f"env PYTHONPATH={ROOT} {sys.executable}"
-        query = {
-            "cpus_per_node": 1,
-            "python": python,
-            "ssh": " ".join(made.ssh),
-            "scratch": "/tmp/fast disk",
-        }
-        bench.environ["HOLDFAST_CLUSTER"] = f"ssh://node1,node2?{urlencode(query)}"
+    with ssh_nodes(bench, tmp_path_factory.mktemp("machines")) as made:
         yield made
-
-
-def is_idle(nodes: Machines) -> bool:
-    for machine in nodes.all:
-        machine.wait_until_idle()
-    return True
 
 
 def test_a_script_that_is_not_edited_runs_its_trials_on_machines(
@@ -49,7 +29,7 @@ def test_a_script_that_is_not_edited_runs_its_trials_on_machines(
         assert list(machine.disk.glob("fast disk/holdfast-nodes-*/*"))
     gate.open()
     script.succeeds()
-    assert is_idle(nodes)
+    assert are_idle(nodes)
     for machine in nodes.all:
         assert not list(machine.disk.glob("fast disk/*")), "a scratch folder is left"
     assert epochs_of(script) == [4, 4]
@@ -62,7 +42,7 @@ def test_nothing_is_left_on_machines_when_the_script_is_killed(
     script, _ = bench.held_in(2, checkpoint_every=9)
     script.kill()
     assert script.left() == []
-    assert is_idle(nodes)
+    assert are_idle(nodes)
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from holdfast import tune
@@ -51,6 +53,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
         context = tune.get_context()
         trial, attempt = context.get_trial_id(), context.get_attempt()
         index = int(trial.rpartition("_")[2])
+        if context.get_world_size() > 1:
+            mark("rank", context.get_world_rank(), attempt, socket.gethostname())
         if context.get_world_rank() > 0:
             follow(context.get_world_rank(), options)
             return
@@ -59,6 +63,8 @@ def make_trainable(options: dict[str, Any]) -> Any:
         if "tell_length_of" in options:
             mark("length", len(os.environ[options["tell_length_of"]]))
         mark("begun", index, attempt)
+        if options.get("saves_at_the_end"):
+            tell_of_preemption(index)
         for epoch in range(start_of(tune.get_checkpoint()), options["epochs"] + 1):
             note(what="ran", trial=trial, attempt=attempt, iteration=epoch)
             mark("at", index, epoch)
@@ -91,6 +97,18 @@ def make_trainable(options: dict[str, Any]) -> Any:
         note(what="acknowledged", trial=trial, attempt=attempt, iteration=epoch, checkpoint=saves)
 
     return train
+
+
+def tell_of_preemption(index: int) -> None:
+    """Mark it once user code can see that it is preempted."""
+    known = signal.getsignal(signal.SIGTERM)
+
+    def handle(signum: int, frame: FrameType | None) -> None:
+        assert callable(known)
+        known(signum, frame)
+        mark("preempted", index)
+
+    signal.signal(signal.SIGTERM, handle)
 
 
 def follow(rank: int, options: dict[str, Any]) -> None:

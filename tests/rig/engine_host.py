@@ -54,6 +54,7 @@ class FakeHost:
         self.links: dict[str, AgentLink] = {}
         self.causes: dict[str, str] = {}
         self.told: list[str] = []
+        self.warnings: list[str] = []
         self.refusal = ""
         self.cannot_invite = ""
         self.warned: list[tuple[str, float, str]] = []
@@ -92,6 +93,10 @@ class FakeHost:
 
     def waits(self, text: str) -> None:
         self.told.append(text)
+        self._notify()
+
+    def tell(self, text: str) -> None:
+        self.warnings.append(text)
         self._notify()
 
     def refused(self, text: str) -> None:

@@ -144,6 +144,9 @@ class FleetLog:
     def node_left(self, name: str, cause: str) -> None:
         self._add("left", name, cause)
 
+    def no_node_left(self, why: str) -> None:
+        self._add("none left", why)
+
     def on_kept(self, name: str, message: Message) -> None:
         self._add("kept", name, message)
 

@@ -14,10 +14,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from random import SystemRandom
+from types import MappingProxyType
 from urllib.parse import urlencode
 
 from tests.rig.processes import PATIENCE_S, wait_for_end
@@ -195,7 +196,13 @@ class Machine:
 class Machines:
     """`count` machines that are running. `address` is this machine's, as they see it."""
 
-    def __init__(self, count: int, home: Path, shared: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        count: int,
+        home: Path,
+        shared: Sequence[Path] = (),
+        only: Mapping[str, Sequence[Path]] = MappingProxyType({}),
+    ) -> None:
         self._home = home
         self._keys = home / "keys"
         self._bridge = _free_name()
@@ -203,12 +210,12 @@ class Machines:
         self.address = f"{subnet}.1"
         self.all = [
             Machine(
-                f"node{number}",
+                name := f"node{number}",
                 f"{self._bridge}-{number}",
                 f"{self._bridge}v{number}",
                 f"{subnet}.{10 + number}",
                 home,
-                shared,
+                (*shared, *only.get(name, ())),
             )
             for number in range(1, count + 1)
         ]
@@ -280,11 +287,17 @@ class Machines:
 
 
 @contextmanager
-def machines(count: int, home: Path, shared: Sequence[Path] = ()) -> Iterator[Machines]:
+def machines(
+    count: int,
+    home: Path,
+    shared: Sequence[Path] = (),
+    only: Mapping[str, Sequence[Path]] = MappingProxyType({}),
+) -> Iterator[Machines]:
     """Machines whose disks and keys are in the folder `home`, and which see the folders `shared`
-    under the same paths. Removes everything at the end."""
+    under the same paths, or those that `only` the machine of this name sees. Removes everything at
+    the end."""
     _remove_stale()
-    made = Machines(count, home, shared)
+    made = Machines(count, home, shared, only)
     try:
         made.up()
         yield made

@@ -8,6 +8,33 @@ import socket
 import threading
 from contextlib import suppress
 
+from tests.rig.processes import PATIENCE_S
+
+
+class Hold:
+    """A request that a proxy keeps."""
+
+    def __init__(self, method: str, pattern: re.Pattern[str], *, is_performed: bool) -> None:
+        self._wanted = (method, pattern, is_performed)
+        self._met, self._ended = threading.Event(), threading.Event()
+
+    def wait(self, within_s: float = PATIENCE_S) -> None:
+        """Wait until the proxy has it."""
+        assert self._met.wait(within_s), f"no {self._wanted[0]} of {self._wanted[1].pattern}"
+
+    def let_go(self) -> None:
+        self._ended.set()
+
+    def keeps(self, method: str, path: str, *, is_answer: bool) -> bool:
+        """Whether this is the request, once it is let go; others pass."""
+        wanted, pattern, is_performed = self._wanted
+        is_it = (method, is_answer) == (wanted, is_performed) and pattern.search(path)
+        if not is_it or self._met.is_set():
+            return False
+        self._met.set()
+        self._ended.wait(PATIENCE_S)
+        return True
+
 
 class Proxy:
     """A proxy that logs requests, and can break connections."""
@@ -22,6 +49,7 @@ class Proxy:
         self._fatal: tuple[str, str] | None = None
         self._swallowed: tuple[str, str] | None = None
         self._swallows = threading.Event()
+        self._hold: Hold | None = None
         # For each request, whether it was signed.
         self.signed: list[bool] = []
         # Each method and path, in the order of the answers.
@@ -54,10 +82,18 @@ class Proxy:
         if not self._swallows.wait(within_s):
             raise AssertionError(f"no {self._swallowed} within {within_s} s")
 
+    def hold(self, method: str, pattern: str, *, is_performed: bool) -> Hold:
+        """Keep the next request whose path has this pattern, or its answer if it `is_performed`,
+        until `let_go` breaks its connection."""
+        self._hold = Hold(method, re.compile(pattern), is_performed=is_performed)
+        return self._hold
+
     def break_off(self) -> None:
         """Cut every connection, and each new one, until `mend`."""
         self._is_broken = True
         self._broke.set()
+        if self._hold is not None:
+            self._hold.let_go()
         for sock in list(self._open):
             self._cut(sock)
 
@@ -105,6 +141,8 @@ class Proxy:
                 if is_swallowed:
                     self._swallows.set()
                     continue
+                if asked and self._hold and self._hold.keeps(*asked[0], is_answer=not is_request):
+                    break
                 target.sendall(data)
                 # An interim answer only asks for the body.
                 if not is_request and asked and not data.startswith(b"HTTP/1.1 100"):

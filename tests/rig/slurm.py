@@ -55,7 +55,7 @@ SlurmdTimeout=10
 InactiveLimit=0
 OverTimeLimit=0
 GetEnvTimeout=0
-KillWait=2
+KillWait=10
 MinJobAge={min_job_age}
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0

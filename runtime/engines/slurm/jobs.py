@@ -89,6 +89,11 @@ class Job:
         return self.hopeless >= _HOPELESS
 
     @property
+    def was_cancelled(self) -> bool:
+        """Whether somebody else has cancelled it."""
+        return self.row is not None and self.row.state == "CANCELLED" and not self.ordered
+
+    @property
     def has_worked(self) -> bool:
         """Whether its agent ran, as far as one can see after its end."""
         row = self.row
@@ -110,7 +115,7 @@ class Job:
     @property
     def has_failed(self) -> bool:
         """Whether its agent was of no use, as far as one can see after its end."""
-        return self.is_useless or not (self.has_worked or self.ordered)
+        return self.is_useless or not (self.has_worked or self.ordered or self.was_cancelled)
 
     @property
     def seconds_left(self) -> float | None:
@@ -226,16 +231,50 @@ def left_text(jobs: Iterable[Job]) -> str:
     return f"Slurm jobs may still run; end them with {ends}" if ends else ""
 
 
+def replaced_text(cause: str) -> str:
+    """What follows when somebody has cancelled jobs."""
+    return (
+        f"{_first_sentence(cause)}, and not by holdfast, which submits another job in its place. "
+        f"To end the run, interrupt the script (Ctrl-C): it cancels its jobs itself"
+    )
+
+
+def unwanted_text(cause: str) -> str:
+    """Why no more jobs are submitted."""
+    return (
+        f"Slurm: jobs of this run were cancelled {_ATTEMPTS} times in a row, so holdfast submits "
+        f"no more ({_first_sentence(cause)}). Restore the run to continue it"
+    )
+
+
+def _first_sentence(cause: str) -> str:
+    """The cause without the last lines of the job."""
+    return cause.partition(". Its last lines")[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rest:
-    """The pause before jobs that have failed are replaced, twice as long after each failure.
-    `jobs` counts those that have failed, and `cause` is that of the last one."""
+    """The pause before jobs that have failed, or that somebody has cancelled, are replaced: twice
+    as long after each time in a row. `jobs` counts those that have failed, `cancels` how often
+    some were cancelled, and `cause` is that of the last one."""
 
     least_s: float = 1.0
     failures: int = 0
     jobs: int = 0
+    cancels: int = 0
     until: float = 0.0
     cause: str = ""
+
+    def after(self, over: Iterable[Job], causes: Mapping[str, str], now: float) -> Rest:
+        """The pause after the end of these jobs; `causes` are by ticket."""
+        ends = list(over)
+        failed = [causes[job.ticket] for job in ends if job.has_failed]
+        cancelled = [causes[job.ticket] for job in ends if job.was_cancelled]
+        if failed:
+            return self.after_failure(now, len(failed), failed[-1])
+        if cancelled:
+            return self.after_cancel(now, cancelled[-1])
+        return self.after_success() if any(job.has_worked for job in ends) else self
 
     def after_failure(self, now: float, jobs: int, cause: str) -> Rest:
         rest_s = min(LONGEST_REST_S, self.least_s * 2.0**self.failures)
@@ -246,6 +285,9 @@ class Rest:
             until=now + rest_s,
             cause=cause,
         )
+
+    def after_cancel(self, now: float, cause: str) -> Rest:
+        return replace(self.after_failure(now, 0, cause), cancels=self.cancels + 1)
 
     def after_success(self) -> Rest:
         return Rest(least_s=self.least_s)
@@ -259,6 +301,12 @@ class Rest:
         return self.jobs >= _ATTEMPTS
 
     @property
+    def is_unwanted(self) -> bool:
+        """Whether jobs were cancelled so often that somebody does not want them."""
+        return self.cancels >= _ATTEMPTS
+
+    @property
     def text(self) -> str:
         """What the user waits for; "" without a failure."""
-        return f"a new Slurm job, because the last one failed ({self.cause})" if self.cause else ""
+        how = "was cancelled" if self.cancels else "failed"
+        return f"a new Slurm job, because the last one {how} ({self.cause})" if self.cause else ""

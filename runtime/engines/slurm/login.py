@@ -287,26 +287,31 @@ class SlurmLogin:
     def _end(self, causes: Mapping[str, str]) -> None:
         """The jobs with these tickets have ended. Refuse if none has ever worked."""
         over = [self._jobs.pop(ticket) for ticket in causes]
-        failed = [job.ticket for job in over if job.has_failed]
+        failed = [job for job in over if job.has_failed]
         self._has_worked = self._has_worked or any(job.has_worked for job in over)
-        if failed:
-            now = asyncio.get_running_loop().time()
-            self._rest = self._rest.after_failure(now, len(failed), causes[failed[-1]])
-        elif any(job.has_worked for job in over):
-            self._rest = self._rest.after_success()
+        self._rest = self._rest.after(over, causes, asyncio.get_running_loop().time())
         for ticket, cause in causes.items():
             self._host.gone(ticket, cause)
+        if any(job.was_cancelled for job in over) and not self._is_closing:
+            self._on_cancelled()
         is_certain = any(job.is_useless and job.is_pending for job in over)
         if (
             failed
             and not (self._jobs or self._has_worked)
             and (is_certain or self._rest.is_in_vain)
         ):
-            self._refuse(causes[failed[-1]])
+            self._refuse(causes[failed[-1].ticket])
+
+    def _on_cancelled(self) -> None:
+        """Somebody else has cancelled jobs, perhaps to end the run."""
+        if self._rest.is_unwanted:
+            self._refuse(jobs.unwanted_text(self._rest.cause))
+        else:
+            self._host.tell(jobs.replaced_text(self._rest.cause))
 
     def _refuse(self, text: str) -> None:
-        self._wanted = 0
-        if not self._is_closing:
+        if self._wanted and not self._is_closing:
+            self._wanted = 0
             self._host.refused(text)
 
     def _say(self, text: str) -> None:

@@ -50,6 +50,9 @@ class Heard:
     def on_node_lost(self, node: str, cause: str) -> None:
         self.told.append((node, cause))
 
+    def on_no_node_left(self, why: str) -> None:
+        self.told.append(why)
+
 
 @pytest.fixture
 def nodes() -> RunNodes:

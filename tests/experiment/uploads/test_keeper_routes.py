@@ -187,9 +187,11 @@ async def test_a_question_to_a_lost_node_is_not_waited_for() -> None:
 async def test_a_node_that_does_not_see_the_storage_is_told_of_once() -> None:
     desk = await Desk.of("a")
     await desk.join("b", "it is not there")
+    desk.uploads.nodes.warn_of_blind()
     await desk.join("c", None)
     desk.routes.node_joined("d")
     desk.routes.on_kept("d", ["blind", "no such folder"])
+    desk.uploads.nodes.warn_of_blind()  # c is not known yet
     assert desk.warned == [
         "this node does not see the storage s3://bucket/x: b (it is not there). Metrics are kept, "
         "but report() with a checkpoint raises there. Use cloud storage or a shared file system "
@@ -197,7 +199,10 @@ async def test_a_node_that_does_not_see_the_storage_is_told_of_once() -> None:
     ]
     assert desk.uploads.nodes.sees_storage("c") is None
     await desk.find_token("it is not there")
-    assert desk.warned[1].startswith("these nodes do not see the storage s3://bucket/x: c, d (")
+    desk.uploads.nodes.warn_of_blind()
+    assert desk.warned[1].startswith(
+        "these nodes do not see the storage s3://bucket/x: c (it is not there); d (no such folder)"
+    )
     seen = {node: desk.uploads.nodes.sees_storage(node) for node in ("a", "b", "c", "d")}
     assert seen == {"a": True, "b": False, "c": False, "d": False}
     assert desk.uploads.nodes.refusal("a") == ""
@@ -239,7 +244,8 @@ async def test_the_files_of_trials_are_sent_by_their_nodes() -> None:
 
 
 async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
-    desk = await Desk.of("a", "b", "c")
+    desk = await Desk.of("a", "b", "c", "d")
+    desk.uploads.nodes.note_trial("c", "folder", "t0")
     closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
     await asyncio.sleep(0)
     assert all(desk.sent[node][-1] == ["close", 60.0, False] for node in "abc")
@@ -250,6 +256,7 @@ async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
     await asyncio.sleep(0)
     assert not closing.done()
     desk.routes.node_left("c")
+    desk.routes.node_left("d")  # where no trial has run
     await closing
     for node in "ab":
         desk.routes.node_left(node)  # as ordered

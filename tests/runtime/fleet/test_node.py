@@ -318,6 +318,22 @@ async def test_a_node_that_leaves_says_so_once(is_engine: bool) -> None:
         assert told == [["leaving", "played", *expected]]
 
 
+async def test_a_node_that_nobody_takes_away_in_the_announced_time_is_ended() -> None:
+    async with stage() as on:
+        agent = await on.joined()
+        _, heard = await on.worker(agent)
+        agent.link.send(["leaving", 0.01, "SIGTERM"])
+        assert await agent.message() == ["end", 0.1]
+        agent.link.send(["exit", "w", exited("was killed by holdfast: the run ended")])
+        agent.link.finish()
+        why = "its announced time was over (SIGTERM)"
+        # It counts as preempted, like those of a machine that is switched off.
+        assert await heard.exit() == f"was ended with the node played: {why}"
+        assert await on.log.until("left") == ["left", "played", why]
+        # The engine may start another agent in its place.
+        assert on.engine.given_back == [agent.ticket]
+
+
 async def test_a_node_that_cannot_load_fails_the_run_if_it_is_the_first() -> None:
     async with stage(2) as on:
         first = await on.joined(0)
@@ -326,7 +342,7 @@ async def test_a_node_that_cannot_load_fails_the_run_if_it_is_the_first() -> Non
         later.link.send(["unloadable", "ImportError", "No module named 'x'", "Traceback"])
         text = await on.log.told_about("cannot be used")
         assert text == "The node played-2 cannot be used: ImportError: No module named 'x'"
-        assert [(await later.message())[0] for _ in range(3)] == ["welcome", "load", "end"]
+        assert [(await later.message())[0] for _ in range(3)] == ["welcome", "load", "refused"]
         assert not first.closed.done()
     async with stage() as on:
         only = await on.invited()
@@ -343,6 +359,20 @@ async def test_an_engine_that_can_supply_no_nodes_fails_the_run() -> None:
         on.fleet.refused("ssh n1: Permission denied. Try: ssh n1 true")
         with pytest.raises(LaunchFailed, match="Permission denied"):
             await on.opening
+
+
+async def test_without_a_node_and_without_hope_of_one_the_run_is_over() -> None:
+    async with stage(2) as on:
+        first, second = await on.joined(0), await on.joined(1)
+        on.fleet.refused("the allocation 7 reached its time limit")
+        first.link.close()
+        await on.log.until("left", "played")
+        assert not [event for event in on.log.events if event[0] == "none left"]
+        second.link.close()
+        assert await on.log.until("none left") == [
+            "none left",
+            "the allocation 7 reached its time limit",
+        ]
 
 
 async def test_an_agent_that_ends_before_it_joins_is_a_warning() -> None:

@@ -128,7 +128,8 @@ def test_of_jobs_that_are_not_needed_the_newest_in_the_queue_go() -> None:
         (replace(RUNNING, state="FAILED", used_s=1, reason="RaisedSignal:9(Killed)"), False),
         (replace(RUNNING, state="FAILED", used_s=1, reason="RaisedSignal:11(SIGSEGV)"), True),
         (replace(RUNNING, state="PREEMPTED", used_s=0.0), False),
-        (replace(PENDING, state="CANCELLED"), True),
+        (replace(PENDING, state="CANCELLED"), False),
+        (replace(PENDING, state="BOOT_FAIL"), True),
     ],
 )
 def test_an_agent_that_ends_at_once_was_of_no_use(row: Row, failed: bool) -> None:
@@ -154,6 +155,25 @@ def test_jobs_that_fail_are_replaced_after_longer_and_longer_rests() -> None:
     assert "oh no" in rest.text
     assert rest.after_success() == Rest()
     assert [Rest().after_failure(now, count, "").is_in_vain for count in (2, 3)] == [False, True]
+
+
+def test_jobs_that_are_cancelled_again_and_again_are_unwanted() -> None:
+    cancelled = job(replace(RUNNING, state="CANCELLED", used_s=5000.0))
+    ours = replace(cancelled, ordered="it was given back")
+    rest, rests = Rest(), []
+    for at in (0.0, 100.0, 200.0):
+        assert not rest.is_unwanted
+        rest = rest.after([cancelled, ours], {"t": "Slurm job 7_0 was cancelled"}, at)
+        rests.append(rest.until - at)
+    assert rests == [1.0, 2.0, 4.0]
+    assert (rest.is_unwanted, rest.is_in_vain) == (True, False)
+    assert rest.text == (
+        "a new Slurm job, because the last one was cancelled (Slurm job 7_0 was cancelled)"
+    )
+    assert rest.after([ours], {"t": ""}, 300.0) == Rest()
+    told = jobs.replaced_text("X was cancelled. Its last lines: oh")
+    assert told.startswith("X was cancelled, and not by holdfast, which submits another job")
+    assert "(X was cancelled). Restore the run" in jobs.unwanted_text("X was cancelled")
 
 
 def test_what_may_still_run_is_named() -> None:

@@ -212,6 +212,24 @@ async def test_a_cancelled_job_is_named_and_replaced(login: Login) -> None:
     assert f" on {agent.node} was cancelled (scancel). Its last lines:" in cause
     assert "oh no" in cause
     await login.agents(1)
+    (told,) = login.host.warnings
+    assert f" on {agent.node} was cancelled (scancel), and not by holdfast, which submits" in told
+
+
+async def test_jobs_that_are_cancelled_again_and_again_are_not_replaced_without_an_end(
+    login: Login,
+) -> None:
+    engine = await login.open(nodes=1)
+    engine.want(KIND, 1)
+    for _ in range(3):
+        (agent,) = await login.agents(1)
+        login.slurm.run("scancel", login.job_of(agent))
+        assert await agent.says() == "terminated"
+        agent.link.order("exit", 0, "oh", "no")
+    told = await login.host.refusal_of()
+    assert told.startswith("Slurm: jobs of this run were cancelled 3 times in a row, so holdfast")
+    assert len(login.host.warnings) == 2
+    await login.is_empty()
 
 
 async def test_the_host_gets_the_cause_of_a_loss_when_it_asks(login: Login) -> None:
