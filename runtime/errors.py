@@ -24,3 +24,14 @@ class LaunchFailed(RuntimeFault):
         self.type_name = type_name
         self.message = message
         self.traceback = traceback
+
+
+class NoNodes(LaunchFailed):
+    """The cluster supplies no node: no agent could be started, or all were refused.
+
+    The message says what was tried (host, command, its last lines) and what to do.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(type(self).__name__, message)
+        self.args = (message,)

@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 ROOMS = ["experiment", "runtime", "scheduler", "syncer", "trial"]
-TOLD = re.compile(r"[Hh]ere `([\w/]+\.py)`")
+TOLD = re.compile(r"[Hh]ere\s+`([\w/]+\.py)`")
 BLOCK = re.compile(r"(.*?)^```python\n(.*?)^```$", re.S | re.M)
 TRACKED = """
 import json, sys
@@ -31,11 +32,28 @@ if __name__ == "__main__":
     tune.Tuner(train, run_config=run_config).fit()
     print([json.loads(line)["step"] for line in open(sys.argv[1] + "/lines")])
 """
+CONTAINED = """
+import sys
+import holdfast
+from holdfast import tune
+
+def train(config):
+    tune.report({"loss": config["x"]})
+
+if __name__ == "__main__":
+    docker = ["sh", "-c", 'shift 3; exec "$@"', "docker"]
+    cluster = holdfast.cluster.Containers(["a", "b"], docker=docker, python=sys.executable)
+    holdfast.init(cluster=cluster)
+    run_config = tune.RunConfig(storage_path=sys.argv[1], name="contained", verbose=0)
+    space = {"x": tune.grid_search([1, 2])}
+    tuner = tune.Tuner(train, param_space=space, run_config=run_config)
+    print(tuner.fit().num_terminated)
+"""
 
 
-def recipes() -> tuple[dict[str, str], str]:
-    """The files that the recipes create, and the other block: a store's addition to
-    `location.py`."""
+def recipes() -> tuple[dict[str, str], list[str]]:
+    """The files that the recipes create, and the other blocks: a store's addition to
+    `location.py`, an engine's settings, and its case in `engine_of`."""
     files, others = {}, []
     for before, code in BLOCK.findall(TEXT):
         named = TOLD.findall(before)
@@ -43,13 +61,13 @@ def recipes() -> tuple[dict[str, str], str]:
             files[named[-1]] = code
         else:
             others.append(code)
-    (added,) = others
-    return files, added
+    return files, others
 
 
 def test_each_file_that_it_names_is_there() -> None:
     named = set(re.findall(r"[`(]([.\w-]+/[\w./-]*|[\w.-]+\.md)[`)#]", TEXT))
     made, _ = recipes()
+    made["docs/cluster-containers.md"] = ""
     assert {"scheduler/policy.py", "docs/design.md", "tests/promises/"} <= named
     places = (ROOT, ROOT / "src" / "holdfast")
     known = made.keys() | {"dist/"}
@@ -72,7 +90,7 @@ def checkout(tmp_path: Path) -> Path:
         ignored = shutil.ignore_patterns("__pycache__", "*.log")
         shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=ignored)
     shutil.copy(ROOT / "pyproject.toml", copy)
-    made, added = recipes()
+    made, (opened, settings, case) = recipes()
     for name, code in made.items():
         (copy / name).write_text(code)
     tune = copy / "src" / "holdfast" / "tune"
@@ -85,8 +103,16 @@ def checkout(tmp_path: Path) -> Path:
     edit(tune / "scheduling.py", "_CLASSES = {\n", after='    "patience": "PatienceScheduler",\n')
     described = '    "lines": "holdfast.air.integrations.lines",\n'
     edit(copy / "src/holdfast/described.py", "str]] = {\n", after=described)
-    indented = "".join(f"        {line}".rstrip() + "\n" for line in added.splitlines())
-    edit(copy / "syncer/stores/location.py", "        return store_over(", before=indented)
+    stores = copy / "syncer/stores/location.py"
+    edit(stores, "        return store_over(", before=indent(opened, "        "))
+    nodes = copy / "experiment" / "nodes"
+    edit(nodes / "cluster_config.py", "Cluster = Local | ", before=f"{settings}\n\n")
+    edit(nodes / "cluster_config.py", "Slurm | Dask | Ray\n", before="Containers | ")
+    edit(nodes / "cluster_config.py", "CLUSTERS = (", after="Containers, ")
+    edit(nodes / "engines.py", "    Cluster,\n", after="    Containers,\n")
+    edit(nodes / "engines.py", "        case Ray():\n", before=indent(case, "        "))
+    line = "    from holdfast.experiment.nodes.cluster_config import Containers as Containers\n"
+    edit(copy / "src/holdfast/cluster.py", "if TYPE_CHECKING:\n", after=line)
     subprocess.run([sys.executable, copy / "scripts" / "exports"], check=True)
     return copy
 
@@ -112,6 +138,7 @@ def test_its_recipes_work(checkout: Path) -> None:
     made = run("-c", "from holdfast import tune; print(tune.create_scheduler('patience'))")
     assert "holdfast.scheduler.policies.patience.PatienceScheduler" in made
     own = ["tests/scheduler/policies/test_patience.py", "tests/tune/test_climbing.py"]
+    own.append("tests/runtime/engines/test_containers.py")
     contract = ["tests/syncer/stores/test_store_contract.py", "-k", "fsspec_memory"]
     for tests in (own, contract):
         assert "passed" in run("-m", "pytest", "-q", *tests)
@@ -119,3 +146,5 @@ def test_its_recipes_work(checkout: Path) -> None:
     results.mkdir()
     (checkout / "tracked.py").write_text(TRACKED)
     assert run("tracked.py", str(results)).splitlines()[-1] == "[1, 2, 3]"
+    (checkout / "contained.py").write_text(CONTAINED)
+    assert run("contained.py", str(results)).splitlines()[-1] == "2"

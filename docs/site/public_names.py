@@ -40,6 +40,7 @@ PAGES = {
         "holdfast.air.integrations.mlflow",
         "holdfast.air.integrations.wandb",
     ],
+    "holdfast.cluster": ["holdfast.cluster"],
     "holdfast.simulate": ["holdfast.simulate"],
 }
 
@@ -70,7 +71,7 @@ def listed_names(module: str) -> list[str] | None:
 def modules_with_names() -> Iterator[str]:
     """Every module of the public packages that has an `__all__`."""
     package = SOURCE / "holdfast"
-    files = [package / "__init__.py"]
+    files = [package / "__init__.py", package / "cluster.py"]
     for room in ["air", "data", "simulate", "train", "tune"]:
         files += sorted((package / room).rglob("*.py"))
     for file in files:

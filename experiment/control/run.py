@@ -68,7 +68,11 @@ class Run:
         self.lines = LogBuffer(_MOST_LINES)
         self.messages: deque[tuple[str, Level]] = deque()
         self._retries = Retries()
-        self._phase = "starting a process that imports your code"
+        self._phase = (
+            "starting a process that imports your code"
+            if plan.engine is None
+            else "waiting for the first node to import your code"
+        )
         self._nodes = RunNodes(self.tell)
         self._fleet: Fleet | None = None
         # The objects of `put` that trials get.

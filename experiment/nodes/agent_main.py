@@ -8,9 +8,10 @@ import sys
 
 import uvloop
 
+from holdfast.runtime.engines.started import UNREACHED
 from holdfast.runtime.errors import RuntimeFault
 from holdfast.runtime.fleet.agent import run_agent
-from holdfast.runtime.fleet.calling import call, read_invitation
+from holdfast.runtime.fleet.calling import NotReached, call, read_invitation
 from holdfast.runtime.fleet.facts import HostFacts, detect_total, gpu_names_of, own_address
 from holdfast.runtime.fleet.scratch import scratch_folder
 from holdfast.runtime.fleet.service import MakeService
@@ -22,13 +23,15 @@ SCRATCH_ROOT = "HOLDFAST_NODE_SCRATCH"
 
 def serve(place: str, make_service: MakeService | None = None) -> int:
     """Serve the controller that has written the invitation at `place`. Returns the exit status."""
+    status = 1
     try:
         why = _serve(place, make_service)
     except (OSError, RuntimeFault) as error:
         why = str(error)
+        status = UNREACHED if isinstance(error, NotReached) else 1
     if why:
         print(f"holdfast agent: {why}", file=sys.stderr)
-    return 1 if why else 0
+    return status if why else 0
 
 
 def _serve(place: str, make_service: MakeService | None) -> str:

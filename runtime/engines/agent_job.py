@@ -119,7 +119,7 @@ class AgentJob:
         _write(stdin, self._invitation)
 
     def _has_worked(self, code: int) -> bool:
-        if self._started_at is None:
+        if self._started_at is None or code == started.UNREACHED:
             return False
         return code <= 0 or time.monotonic() - self._started_at >= _SOON_S
 
@@ -135,7 +135,7 @@ class AgentJob:
             if lines
             else "It printed nothing"
         )
-        return f"`{' '.join(self._command)}` {how}. {told}"
+        return started.advised(f"`{' '.join(self._command)}` {how}. {told}")
 
 
 def _write(stdin: IO[bytes], data: bytes) -> None:

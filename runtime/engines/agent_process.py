@@ -21,7 +21,7 @@ from holdfast.dataclass import dataclass
 from holdfast.forked import close_in_children
 from holdfast.names import printable
 from holdfast.runtime import process_control
-from holdfast.runtime.engines.started import SIGN
+from holdfast.runtime.engines.started import SIGN, UNREACHED, advised
 from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.process_exits import abandon, on_end
 
@@ -43,9 +43,11 @@ _DIES_WITH_PARENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A command that runs an agent. `where` is the place in messages. The agent must say within
-    `answer_s` that it runs. `is_elsewhere`: the command only leads to the place, as ssh does. The
-    kernel then kills it with this process (Linux), and to kill it does not end the agent.
+    """A command that runs an agent. In messages, `where` is the place, and `told` the command if
+    it is shown without some options. The agent must say within `answer_s` that it runs.
+
+    `is_elsewhere`: the command only leads to the place, as ssh does. The kernel then kills it with
+    this process (Linux), and to kill it does not end the agent.
     `ends_its_agent`: the command has a second process that ends the agent when the first one is
     killed, as srun has. It also passes on the end of its stdin, so it may outlive this process.
     """
@@ -57,11 +59,12 @@ class Job:
     answer_s: float
     is_elsewhere: bool = False
     ends_its_agent: bool = False
+    told: Sequence[str] = ()
 
     @property
     def shown(self) -> str:
         """The command on one line."""
-        return printable(shlex.join(self.command))
+        return printable(shlex.join(self.told or self.command))
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +221,7 @@ class AgentProcess:
         self._close(self._cause(code), self._has_worked(code))
 
     def _has_worked(self, code: int) -> bool:
-        if self._started_at is None:
+        if self._started_at is None or code == UNREACHED:
             return False
         was_lost = code <= 0 or code in _LOST
         return was_lost or self._loop.time() - self._started_at >= _SOON_S
@@ -232,7 +235,7 @@ class AgentProcess:
             how = describe_code(code)
         lines = str(self._lines)
         told = f"Its last lines: {lines}" if lines else "It printed nothing"
-        return f"{self._job.where}: `{self._job.shown}` {how}. {told}"
+        return advised(f"{self._job.where}: `{self._job.shown}` {how}. {told}")
 
     def _close(self, cause: str, worked: bool) -> None:
         self._timer.cancel()

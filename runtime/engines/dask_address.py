@@ -24,5 +24,16 @@ def refusal(address: str, *, insecure: bool) -> str:
         f"Dask at {address} has no TLS, so everyone on its network could read the invitations of "
         f"agents and take part in the run. Start the scheduler and the workers with "
         f"`--protocol tls` and certificates (https://distributed.dask.org/en/stable/tls.html), or "
-        f"allow it with insecure=True"
+        f"allow it with insecure=True (insecure=1 in a URI)"
+    )
+
+
+def remedy(address: str) -> str:
+    """What to do about a connection that fails with TLS; "" if it has none."""
+    if address.partition("://")[0] not in _ENCRYPTED:
+        return ""
+    return (
+        ". A scheduler with TLS needs the cluster's certificates here: pass a connected Client, "
+        "or set distributed.comm.tls in Dask's configuration. One without TLS needs insecure=True "
+        "(insecure=1 in a URI)"
     )

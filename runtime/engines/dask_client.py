@@ -13,7 +13,7 @@ from holdfast.dataclass import dataclass
 from holdfast.runtime.engines.agent_job import Ending
 from holdfast.runtime.engines.client_side import CALL_S, Refusal, Tell
 from holdfast.runtime.engines.client_side import serve as serve_cluster
-from holdfast.runtime.engines.dask_address import refusal
+from holdfast.runtime.engines.dask_address import refusal, remedy
 from holdfast.runtime.process_exits import happens
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.transport import Channel
@@ -74,7 +74,7 @@ class DaskCluster:
                 **where, security=security, asynchronous=True, timeout=CALL_S, set_as_default=False
             )
         except (OSError, ValueError, TypeError) as error:
-            raise Refusal(f"no connection to {address}: {error}") from error
+            raise Refusal(f"no connection to {address}: {error}{remedy(address)}") from error
 
     # -- members ----------------------------------------------------------------------------------
 

@@ -91,5 +91,5 @@ def refusal(address: str, environ: Mapping[str, str]) -> str:
         f"Ray at {address} has no TLS, so everyone on its network could read the invitations of "
         f"agents and take part in the run. Start the cluster and this script with RAY_USE_TLS=1 "
         f"and certificates (https://docs.ray.io/en/latest/ray-core/configure.html), or allow it "
-        f"with insecure=True"
+        f"with insecure=True (insecure=1 in a URI)"
     )

@@ -130,10 +130,11 @@ class SSHEngine(SeatedEngine):
         await super().open(host)
 
     def job_at(self, seat: str) -> Job:
-        command = *self._ssh, *self._options, *self._hosts[seat].arguments, self._command
+        there = *self._hosts[seat].arguments, self._command
         return Job(
             where=seat,
-            command=command,
+            command=(*self._ssh, *self._options, *there),
+            told=(*self._ssh, *there),
             environ=self._environ,
             over_pipe=True,
             answer_s=self.times.answer_s,

@@ -16,6 +16,19 @@ from contextlib import suppress
 MODULE = "holdfast.runtime.engines.started"
 # What is printed. The first byte cannot be typed, and no program prints it by accident.
 SIGN = b"\x00holdfast agent\x00\n"
+# The exit status of an agent that could not reach its controller, however long it tried.
+UNREACHED = 69
+_NO_MODULE = "No module named 'holdfast"
+
+
+def advised(text: str) -> str:
+    """What Python has printed, with what the user can do if that is known."""
+    if _NO_MODULE not in text:
+        return text
+    return (
+        f"{text}. Install this version of holdfast there, or name the Python that has it "
+        f"(python=...)"
+    )
 
 
 def main() -> None:

@@ -17,12 +17,16 @@ from holdfast.runtime.fleet.tls import TlsCodec, tls_context
 from holdfast.runtime.transport import readable
 
 _INVITED_S = 120.0
-_CONNECT_S = 60.0
+_CONNECT_S = 45.0
 # A machine that answers, but not at the port: the controller has ended.
 _REFUSED_S = 3.0
 _TRY_S = 10.0
 _PAUSE_S = 0.5
 _CONTROLLER = "the controller"
+_REMEDY = (
+    ". Pass controller_address=, a name or an address of the script's machine that the nodes can "
+    "reach, and look whether a firewall closes its ports"
+)
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
 
 
@@ -110,6 +114,6 @@ def _connected(address: str, port: int) -> socket.socket:
             if time.monotonic() - began > within_s:
                 raise NotReached(
                     f"the controller at {address} port {port} cannot be reached within "
-                    f"{within_s:g} s: {error}"
+                    f"{within_s:g} s: {error}{'' if is_refused else _REMEDY}"
                 ) from error
         time.sleep(_PAUSE_S)

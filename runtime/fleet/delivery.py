@@ -143,6 +143,8 @@ def unpack(archive: str, target: str) -> None:
     os.mkdir(target, mode=0o700)
     try:
         with tarfile.open(archive, "r:gz") as packed:
-            packed.extractall(target, filter="data")
+            # Python before 3.11.4, as Debian 12 has it, knows no filter.
+            packed.extraction_filter = getattr(tarfile, "data_filter", None)
+            packed.extractall(target)
     except tarfile.TarError as error:
         raise OSError(f"{archive} cannot be unpacked: {error}") from error

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
-from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.errors import LaunchFailed, NoNodes
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
@@ -82,8 +82,8 @@ class Fleet:
     async def open(self, entry: str, payload: bytes) -> str:
         """Start the engine, and wait until the first node can run workers.
 
-        Raises LaunchFailed if the first node cannot load what workers share, or no node can be
-        had at all.
+        Raises LaunchFailed if the first node cannot load what workers share, and NoNodes if there
+        is no node at all.
         """
         shared = self.shared
         self._load = [
@@ -107,7 +107,7 @@ class Fleet:
             for kind, count in (self._wanted or kinds).items():
                 self._engine.want(kind, count)
         except EngineFailed as error:
-            raise LaunchFailed(type(error).__name__, str(error)) from error
+            raise NoNodes(str(error)) from error
         return await self._first
 
     def launch(self, name: str, listener: Listener, node: str = "") -> RemoteWorker:
@@ -357,7 +357,7 @@ class Fleet:
 
     def refused(self, text: str) -> None:
         self._supplies_no_more = text
-        self._tell_or_fail(text, LaunchFailed(EngineFailed.__name__, text))
+        self._tell_or_fail(text, NoNodes(text))
         self._look_for_hope()
 
     def _refuse(self, ticket: Ticket, problem: str) -> None:
@@ -376,7 +376,7 @@ class Fleet:
                 self._host.no_node_left(self._supplies_no_more)
         elif self._refusals:
             text = "; ".join(dict.fromkeys(self._refusals))
-            self._first.set_exception(LaunchFailed("NodesRefused", text))
+            self._first.set_exception(NoNodes(text))
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:

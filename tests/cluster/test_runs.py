@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -51,6 +52,19 @@ def test_trials_run_on_different_nodes_at_the_same_time(
 def nodes_told(bench: Bench, capsys: pytest.CaptureFixture[str]) -> Any:
     assert main(["nodes", str(bench.root), "--json"]) == 0
     return json.loads(capsys.readouterr().out)
+
+
+def test_a_cluster_without_a_node_is_an_error_that_says_all_in_few_lines(bench: Bench) -> None:
+    bench.environ["HOLDFAST_CLUSTER"] = f"local://?agents=1&python={sys.executable}+-I+-S"
+    script = bench.start()
+    assert script.ends(30) != 0
+    script.finish_reading()
+    _, told = script.stderr.split("Traceback")
+    assert "NoNodes: No agent could be started.\nagent 1: " in told
+    assert "No module named 'holdfast'" in told
+    assert "name the Python that has it (python=...)" in told
+    assert "holdfast/experiment" not in told, "frames of holdfast"
+    assert script.left() == []
 
 
 def test_nothing_is_left_on_a_node_when_the_script_is_killed(bench: Bench) -> None:

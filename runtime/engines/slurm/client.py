@@ -46,6 +46,14 @@ class Refusal:
     told: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """Why a job has ended, in one line. `is_unreached`: its agent could not reach this machine."""
+
+    cause: str
+    is_unreached: bool
+
+
 class SlurmClient:
     """`folder` is one of this run's own, which all nodes see."""
 
@@ -115,7 +123,7 @@ class SlurmClient:
         ]
         return not any(one.is_late or parsing.is_unreachable(one.err) for one in answers)
 
-    async def cause(self, job: Job) -> str:
+    async def ending(self, job: Job) -> Ending:
         """Why a job has ended: Slurm's word, and the last lines that it has printed."""
         exit_told, printed, within_s = "", "", self._deadlines.cause_s
         if job.row is not None and job.row.state == "FAILED":
@@ -124,7 +132,11 @@ class SlurmClient:
         if not job.is_pending:
             file = commands.output_file(self.folder, job.name, job.number)
             printed = (await self._commands.run(commands.tail(file), deadline_s=within_s)).out
-        return jobs.end_of(job, exit_told, last_lines(printed.replace(started.SIGN.decode(), "")))
+        lines = last_lines(printed.replace(started.SIGN.decode(), ""))
+        return Ending(
+            cause=started.advised(jobs.end_of(job, exit_told, lines)),
+            is_unreached=exit_told == parsing.exit_status(started.UNREACHED),
+        )
 
     async def has_answered(self, job: Job) -> bool:
         """Whether its agent has begun; true if the folder does not answer."""

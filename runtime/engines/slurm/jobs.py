@@ -50,7 +50,8 @@ class Job:
     """A job of ours: member `number` of the batch `name`. `array` is Slurm's id of the batch; ""
     until it is known. `ordered` says why holdfast ends it; "" if it does not. `is_cancelled`:
     Slurm was asked to end it. `is_useless`: it would never be a node. `is_leaving`: its end was
-    announced. `has_answered`: its agent has begun. `unseen` and `hopeless` count looks in a row.
+    announced. `is_unreached`: its agent could not reach this machine. `has_answered`: its agent
+    has begun. `unseen` and `hopeless` count looks in a row.
     """
 
     ticket: str
@@ -61,6 +62,7 @@ class Job:
     ordered: str = ""
     is_cancelled: bool = False
     is_useless: bool = False
+    is_unreached: bool = False
     is_leaving: bool = False
     has_answered: bool = False
     unseen: int = 0
@@ -102,9 +104,10 @@ class Job:
         return row.state in _BY_SLURM or row.reason in _KILLED or row.used_s >= SOON_S
 
     @property
-    def is_refused(self) -> bool:
-        """Whether Slurm has said that it will not run it."""
-        return self.is_useless and self.is_pending
+    def is_certain(self) -> bool:
+        """Whether another attempt would fail, too: Slurm has said that it will not run it, or its
+        agent has tried for long to reach this machine."""
+        return self.is_useless and (self.is_pending or self.is_unreached)
 
     @property
     def is_steady(self) -> bool:

@@ -183,8 +183,12 @@ class SlurmLogin:
     async def _report_ends(self) -> None:
         over = [job for job in self._jobs.values() if job.is_over]
         async with asyncio.TaskGroup() as group:
-            causes = [group.create_task(self._slurm.cause(job)) for job in over]
-        self._end({job.ticket: cause.result() for job, cause in zip(over, causes, strict=True)})
+            endings = [group.create_task(self._slurm.ending(job)) for job in over]
+        for job, ending in zip(over, endings, strict=True):
+            if ending.result().is_unreached:
+                self._jobs[job.ticket] = replace(job, is_useless=True, is_unreached=True)
+        found = {job.ticket: one.result() for job, one in zip(over, endings, strict=True)}
+        self._end({ticket: ending.cause for ticket, ending in found.items()})
 
     def _announce_ends(self) -> None:
         for job in list(self._jobs.values()):
@@ -294,7 +298,7 @@ class SlurmLogin:
             self._host.gone(ticket, cause)
         if any(job.was_cancelled for job in over) and not self._is_closing:
             self._on_cancelled()
-        is_certain = any(job.is_useless and job.is_pending for job in over)
+        is_certain = any(job.is_certain for job in over)
         if (
             failed
             and not (self._jobs or self._has_worked)

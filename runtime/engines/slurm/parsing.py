@@ -151,4 +151,8 @@ def exit_in(text: str) -> str:
     if found is None:
         return ""
     code, signum = int(found[1]), int(found[2])
-    return f"signal {signum}" if signum else f"exit status {code}"
+    return f"signal {signum}" if signum else exit_status(code)
+
+
+def exit_status(code: int) -> str:
+    return f"exit status {code}"

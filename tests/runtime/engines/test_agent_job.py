@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from holdfast.runtime.engines import agent_job, started
 from holdfast.runtime.engines.agent_job import AgentJob, Jobs
 from tests.rig.processes import PATIENCE_S
 
@@ -37,6 +38,14 @@ def test_one_that_fails_at_once_has_not_worked() -> None:
     cause, worked = Jobs().run("t", job('printf "$SIGN"; cat >&2; exit 3'))
     assert not worked
     assert "exited with status 3. Its last lines: the invitation" in cause
+
+
+def test_one_that_tried_for_long_to_reach_its_host_has_not_worked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agent_job, "_SOON_S", 0.0)
+    assert Jobs().run("t", job('printf "$SIGN"; exit 1'))[1]
+    assert not Jobs().run("t", job(f'printf "$SIGN"; exit {started.UNREACHED}'))[1]
 
 
 def test_one_that_was_ended_before_it_began_never_begins() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from holdfast.runtime.engines import started
+from holdfast.runtime.engines import agent_process, started
 from holdfast.runtime.engines.agent_process import AgentPipe, AgentProcess, Job, LastLines
 from tests.rig.processes import PATIENCE_S, count_fds, no_process_is_left
 
@@ -73,6 +73,23 @@ async def test_an_agent_that_exits_soon_with_an_error_has_not_worked() -> None:
     assert not (await Run([*PYTHON, f"{SAY} sys.stdin.readline(); sys.exit(1)"]).end())[1]
     # The connection failed, as ssh says.
     assert (await Run([*PYTHON, f"{SAY} sys.stdin.readline(); sys.exit(255)"]).end())[1]
+
+
+async def test_an_agent_that_tried_for_long_to_reach_its_host_has_not_worked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(agent_process, "_SOON_S", 0.0)
+    assert (await Run([*PYTHON, f"{SAY} sys.stdin.readline(); sys.exit(1)"]).end())[1]
+    exits = f"{SAY} sys.stdin.readline(); sys.exit({started.UNREACHED})"
+    assert not (await Run([*PYTHON, exits]).end())[1]
+
+
+async def test_a_python_without_holdfast_is_named_with_what_to_do() -> None:
+    cause, _ = await Run([*PYTHON, "import holdfast.agent"]).end()
+    assert "No module named 'holdfast'" in cause
+    assert cause.endswith(
+        "Install this version of holdfast there, or name the Python that has it (python=...)"
+    )
 
 
 async def test_too_much_noise_ends_it() -> None:

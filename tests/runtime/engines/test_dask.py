@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast.runtime.engines.dask import DaskEngine
-from holdfast.runtime.engines.dask_address import refusal
+from holdfast.runtime.engines.dask_address import refusal, remedy
 from holdfast.runtime.engines.dask_job import own_environ
 from holdfast.runtime.engines.engine import EngineFailed
 from tests.rig.engine_host import fake_host
@@ -24,6 +24,13 @@ def test_another_is_refused_with_what_to_do(address: str) -> None:
     assert "--protocol tls" in told
     assert "insecure=True" in told
     assert refusal(address, insecure=True) == ""
+
+
+def test_certificates_that_are_missing_are_named_where_tls_failed() -> None:
+    told = remedy("tls://head:8786")
+    assert "distributed.comm.tls" in told
+    assert "insecure=1 in a URI" in told
+    assert remedy("tcp://head:8786") == ""
 
 
 def test_a_cluster_inside_one_process_has_no_machines() -> None:

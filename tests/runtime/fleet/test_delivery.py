@@ -13,7 +13,14 @@ import pytest
 
 from holdfast.names import UnsafeName
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.fleet.delivery import PART_BYTES, Delivered, SharedFile, at_once, deliver
+from holdfast.runtime.fleet.delivery import (
+    PART_BYTES,
+    Delivered,
+    SharedFile,
+    at_once,
+    deliver,
+    unpack,
+)
 from holdfast.runtime.wire import Message
 
 pytestmark = pytest.mark.anyio
@@ -81,6 +88,16 @@ async def test_a_directory_and_modules_are_unpacked_and_imported_first(
     delivered.import_from()
     assert sys.path == [str(scratch / "modules"), str(scratch / "working_dir"), "before"]
     assert os.listdir(scratch / "objects") == []
+
+
+def test_a_python_before_3_11_4_which_has_no_filters_unpacks_archives_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = archive(tmp_path, "modules.tar.gz", {"kelp.py": "3"})
+    unpacks = tarfile.TarFile.extractall
+    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda self, path: unpacks(self, path))
+    unpack(str(mine), str(tmp_path / "there"))
+    assert (tmp_path / "there" / "kelp.py").read_text() == "3"
 
 
 async def test_nothing_more_is_sent_once_the_connection_has_ended(tmp_path: Path) -> None:

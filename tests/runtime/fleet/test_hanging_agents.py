@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.runtime.engines.local import LocalEngine
-from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.errors import NoNodes
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import FleetSettings
 from tests.rig import ROOT
@@ -39,7 +39,7 @@ async def test_a_fleet_of_agents_that_never_introduce_themselves_is_an_error(
     )
     with no_process_is_left():
         fleet = Fleet(engine, FleetLog(), tasks=free_tasks(), settings=SETTINGS)
-        with pytest.raises(LaunchFailed) as raised:
+        with pytest.raises(NoNodes) as raised:
             await fleet.open(OBEYING, b"")
         assert why in str(raised.value)
         await fleet.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.runtime.errors import LaunchFailed, WireError
+from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.runtime.fleet.settings import FleetSettings, Shared
 from holdfast.runtime.wire import Message
@@ -119,7 +119,7 @@ async def test_a_node_with_another_version_is_refused_with_both_versions(
         agent.greet(**hello)
         name, text = await agent.message()
         assert (name, facts in text) == ("refused", True)
-        with pytest.raises(LaunchFailed, match=facts):
+        with pytest.raises(NoNodes, match=facts):
             await on.opening
         assert not on.log.nodes
 

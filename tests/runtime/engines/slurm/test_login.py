@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.runtime.engines import started
 from holdfast.runtime.engines.engine import EngineFailed
 from holdfast.runtime.engines.slurm.client import Deadlines
 from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
@@ -261,6 +262,14 @@ async def test_a_job_that_slurm_would_never_start_is_refused(login: Login) -> No
     engine.want(KIND, 2)
     told = await login.host.refusal_of()
     assert "PartitionTimeLimit (the time limit is longer than the partition allows)" in told
+
+
+async def test_an_agent_that_cannot_reach_this_machine_is_refused_at_once(login: Login) -> None:
+    says = "printf '\\000holdfast agent\\000\\n'; echo cannot be reached; "
+    engine = await login.open(python=["sh", "-c", f"{says}exit {started.UNREACHED}"], nodes=1)
+    engine.want(KIND, 1)
+    assert "cannot be reached" in await login.host.refusal_of()
+    assert len(login.host.invited) == 1
 
 
 async def test_a_folder_that_cannot_be_written_is_an_error(login: Login, tmp_path: Path) -> None:
