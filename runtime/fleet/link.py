@@ -1,7 +1,9 @@
 """A connection between controller and agent, at both ends: over TLS, or over a pair of pipes.
 
-What is sent in one turn of the loop is written together at its end: with many workers per agent,
-this halves the controller's CPU for each report.
+What is sent in one turn of the loop is written together at its end, as one TLS record: with many
+workers per agent, this halves the controller's CPU for each report. Answers to what was read
+together are written as soon as all of it is handled. After a turn with one message, the first
+message of the next turn does not wait: that took a quarter of the time of a single trial's report.
 """
 
 from __future__ import annotations
@@ -67,6 +69,10 @@ class Link:
         self._on_closed: Callable[[str], None] = _ignore
         self._unsent = bytearray()
         self._is_flushing = self._is_blocked = self._is_finishing = False
+        self._is_handling = False
+        # Messages of this turn of the loop, and whether more than one was sent in the last one.
+        self._sent = 0
+        self._is_busy = False
         self._has_room = asyncio.Event()
         self.is_open = True
         self.heard_s = self._loop.time()
@@ -95,9 +101,12 @@ class Link:
             self._decoder.largest = largest
 
     def send(self, message: Message) -> None:
-        """Send at the end of this turn of the loop. Ignored after the end."""
+        """Send, at the latest at the end of this turn of the loop. Ignored after the end."""
         if self.is_open and not self._is_finishing:
             self.codec.send(encode(message))
+            self._sent += 1
+            if self._sent == 1 and not (self._is_busy or self._is_handling):
+                self.flush()
             self._flush_soon()
 
     async def room(self) -> bool:
@@ -151,18 +160,34 @@ class Link:
     def _flush_soon(self) -> None:
         if not self._is_flushing:
             self._is_flushing = True
-            self._loop.call_soon(self.flush)
+            self._loop.call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_flushing = False
+        self._is_busy, self._sent = self._sent > 1, 0
+        self.flush()
 
     def flush(self) -> None:
         """Write what the other end takes now; the rest follows by itself."""
-        self._is_flushing = False
         if not self.is_open or self._writes < 0:
             return
-        self._unsent += self.codec.take()
+        data = self.codec.take() if self.codec.has_more else b""
+        if data and not self._unsent and not self._is_finishing:
+            data = self._write_some(data)
+            if not data:
+                return
+        self._unsent += data
         if len(self._unsent) > MOST_UNSENT:
             self.fail(f"it did not read {MOST_UNSENT >> 30} GiB that were sent to it")
         elif not self._is_blocked:
             self._write()
+
+    def _write_some(self, data: bytes) -> bytes:
+        """Write without a copy. Returns what is left."""
+        try:
+            return data[os.write(self._writes, data) :]
+        except OSError:
+            return data
 
     def _write(self) -> None:
         try:
@@ -216,12 +241,15 @@ class Link:
             self.fail(str(error))
 
     def _handle(self, data: bytes) -> None:
-        plain = self.codec.receive(data)
+        self._is_handling = True
+        try:
+            for message in self._decoder.feed(self.codec.receive(data)):
+                if self.is_open:
+                    self._on_message(message)
+        finally:
+            self._is_handling = False
         if self.codec.has_more:
-            self._flush_soon()
-        for message in self._decoder.feed(plain):
-            if self.is_open:
-                self._on_message(message)
+            self.flush()
 
 
 def _ignore(*_: object) -> None:

@@ -18,7 +18,8 @@ from holdfast.runtime.errors import WireError
 
 # The name in the controller's certificate, wherever it runs.
 SERVER_NAME = "controller.holdfast.invalid"
-_CHUNK_BYTES = 1 << 16
+# The largest TLS record: OpenSSL returns one at a time.
+_RECORD_BYTES = 1 << 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,8 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 
 class TlsCodec:
-    """One end of a TLS connection. What is sent before the handshake is complete waits for it."""
+    """One end of a TLS connection. What is sent waits for `take`, and for the handshake: then it is
+    encrypted together."""
 
     def __init__(self, context: ssl.SSLContext, *, is_server: bool) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -88,36 +90,35 @@ class TlsCodec:
     def receive(self, data: bytes) -> bytes:
         """The plain bytes in `data`. Raises WireError."""
         self._incoming.write(data)
+        parts = []
         try:
-            return b"".join(self._plain())
+            if not self._is_ready:
+                self._shake_hands()
+            # Reading without anything to read would raise an error, which takes as long as reading.
+            while self._is_ready and (self._incoming.pending or self._tls.pending()):
+                parts.append(self._tls.read(_RECORD_BYTES))
+        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
+            pass  # a part of a record is left, or the other end has closed
         except ssl.SSLError as error:
             raise WireError(f"TLS: {error.reason or error}") from error
+        return b"".join(parts)
 
     def send(self, data: bytes) -> None:
-        if self._is_ready:
-            self._tls.write(data)
-        else:
-            self._waiting.append(data)
+        self._waiting.append(data)
 
     @property
     def has_more(self) -> bool:
-        return not self._is_ready or self._outgoing.pending > 0
+        return bool(self._waiting) or self._outgoing.pending > 0 or not self._is_ready
 
     def take(self) -> bytes:
         """What must be written to the connection now."""
         if not self._is_ready:
             with suppress(ssl.SSLError):  # `receive` has raised it, and an alert is to be sent
                 self._shake_hands()
+        if self._is_ready and self._waiting:
+            self._tls.write(b"".join(self._waiting))
+            self._waiting.clear()
         return self._outgoing.read()
-
-    def _plain(self) -> Iterator[bytes]:
-        if not self._is_ready:
-            self._shake_hands()
-        try:
-            while self._is_ready and (data := self._tls.read(_CHUNK_BYTES)):
-                yield data
-        except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):
-            return
 
     def _shake_hands(self) -> None:
         try:
@@ -125,6 +126,3 @@ class TlsCodec:
         except ssl.SSLWantReadError:
             return
         self._is_ready = True
-        for data in self._waiting:
-            self._tls.write(data)
-        self._waiting.clear()

@@ -93,25 +93,60 @@ async def test_what_does_not_fit_is_sent_when_there_is_room(ends: Ends) -> None:
         assert await other.message() == ["after"]
 
 
-async def test_the_messages_of_a_turn_are_written_together(
-    ends: Ends, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def writes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The descriptors that are written to from now on."""
+    found: list[int] = []
+    write = os.write
+
+    def counted(fd: int, data: bytes) -> int:
+        found.append(fd)
+        return write(fd, data)
+
+    monkeypatch.setattr(os, "write", counted)
+    return found
+
+
+async def test_after_a_lone_message_the_next_is_written_at_once(
+    ends: Ends, writes: list[int]
 ) -> None:
     ours, theirs = ends
     theirs.link.send(["hello"])
     await ours.message()
-    writes: list[int] = []
-    write = os.write
+    for _ in range(2):
+        writes.clear()
+        ours.link.send(["alone"])
+        assert len(writes) == 1
+        assert await theirs.message() == ["alone"]
+        await asyncio.sleep(0)  # the turn ends
 
-    def counted(fd: int, data: bytes) -> int:
-        writes.append(fd)
-        return write(fd, data)
 
-    monkeypatch.setattr(os, "write", counted)
+async def test_the_messages_of_a_turn_are_written_together(ends: Ends, writes: list[int]) -> None:
+    ours, theirs = ends
+    theirs.link.send(["hello"])
+    await ours.message()
+    for expected in (2, 1):  # the first turn begins like a lone message
+        writes.clear()
+        for number in range(50):
+            ours.link.send(["n", number])
+        assert [(await theirs.message())[1] for _ in range(50)] == list(range(50))
+        assert len(writes) == expected
+
+
+async def test_answers_to_what_was_read_together_are_written_together(
+    ends: Ends, writes: list[int]
+) -> None:
+    ours, theirs = ends
+    theirs.link.send(["hello"])
+    await ours.message()
+    ours.link.hand_over(lambda message: ours.link.send(["re", *message]), ours.closed.set_result)
     for number in range(50):
-        ours.link.send(["n", number])
-    for _ in range(50):
-        await theirs.message()
-    assert len(writes) == 1
+        theirs.link.send([str(number)])
+    theirs.link.flush()
+    writes.clear()
+    ours.link.drain()
+    assert 1 <= len(writes) <= 2  # it may have read the first one alone
+    assert [(await theirs.message())[1] for _ in range(50)] == [str(n) for n in range(50)]
 
 
 async def test_an_end_that_finishes_has_all_its_messages_read(ends: Ends) -> None:
