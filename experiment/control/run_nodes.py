@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.scaling import LOOK_S, ElasticSize
+from holdfast.experiment.control.scaling import ElasticSize
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.nodes.cluster_config import Local
@@ -176,9 +176,10 @@ async def keep_nodes_file(fleet: Fleet, layout: Layout) -> None:
 async def keep_size(fleet: Fleet, engine: PlannedEngine, controller: Controller) -> None:
     """Let the cluster grow with the queue, and shrink when nodes have no work."""
     (kind,) = engine.offer.kinds
-    size, loop = ElasticSize(engine.least, engine.most), asyncio.get_running_loop()
+    size = ElasticSize(engine.least, engine.most, idle_s=engine.idle_s)
+    loop = asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(size.look_s)
         machine = controller.machine
         scale = size.look(demand(machine), machine.cluster.nodes, loop.time())
         fleet.want(scale.count, kind.name)

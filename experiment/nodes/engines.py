@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.nodes.cluster_config import (
     SSH,
     Cluster,
+    Count,
     Dask,
     Local,
     NodeTerms,
@@ -34,11 +36,13 @@ _SLURM_FOLDER = "~/.holdfast/slurm"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEngine:
     """An engine that is not open yet, and what it offers. `least` and `most` are the numbers of
-    nodes that the user wants."""
+    nodes that the user wants; between them, a node without work is given back after `idle_s`
+    seconds."""
 
     offer: Offer
     least: int
     most: int
+    idle_s: float = math.inf
     make: Callable[[TaskScope], Engine]
 
     @property
@@ -67,22 +71,28 @@ def engine_of(
     """
     match cluster:
         case Local():
-            return _made(_local(cluster, machine, gpu_names), cluster.agents)
+            return _made(_local(cluster, machine, gpu_names), cluster, cluster.agents)
         case SSH():
-            return _made(_ssh(cluster), len(cluster.hosts))
+            return _made(_ssh(cluster), cluster, cluster.nodes or len(cluster.hosts))
         case Slurm():
             return _slurm(cluster, environ)
         case Dask():
-            return _made(_dask(cluster), cluster.nodes or _ALL)
+            return _made(_dask(cluster), cluster, cluster.nodes or _ALL)
         case Ray():
-            return _made(_ray(cluster), cluster.nodes or _ALL)
+            return _made(_ray(cluster), cluster, cluster.nodes or _ALL)
         case _:
             assert_never(cluster)
 
 
-def _made(engine: Engine, nodes: int | tuple[int, int]) -> PlannedEngine:
+def _made(engine: Engine, terms: NodeTerms, nodes: Count) -> PlannedEngine:
     least, most = span_of(nodes)
-    return PlannedEngine(offer=engine.offer(), least=least, most=most, make=lambda _: engine)
+    return PlannedEngine(
+        offer=engine.offer(),
+        least=least,
+        most=most,
+        idle_s=terms.idle_s,
+        make=lambda _: engine,
+    )
 
 
 def _ssh(cluster: SSH) -> Engine:
@@ -104,13 +114,14 @@ def _local(cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str
     from holdfast.runtime.engines.local import LocalEngine
 
     given = cluster.resources()
-    share = {key: amount / cluster.agents for key, amount in machine.items() if key != "GPU"}
+    _, agents = span_of(cluster.agents)
+    share = {key: amount / agents for key, amount in machine.items() if key != "GPU"}
     # So that a trial of one CPU runs anywhere: this engine is for trying a script out.
     share["CPU"] = max(1.0, share["CPU"] // 1)
-    gpus = int(given.get("GPU", len(gpu_names) // cluster.agents))
+    gpus = int(given.get("GPU", len(gpu_names) // agents))
     resources = {**share, **given, **({"GPU": gpus} if gpus else {})}
     return LocalEngine(
-        agents=cluster.agents,
+        agents=agents,
         resources=resources,
         gpu_names=gpu_names,
         python=words_of(cluster.python, [sys.executable]),
@@ -192,6 +203,7 @@ def _slurm_steps(
         offer=offer_of(allocation, most, resources),
         least=least,
         most=min(most, there),
+        idle_s=cluster.idle_s,
         make=lambda tasks: SlurmAllocation(
             allocation,
             tasks=tasks,
@@ -231,5 +243,6 @@ def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
         offer=terms.offer,
         least=least,
         most=most,
+        idle_s=cluster.idle_s,
         make=lambda tasks: SlurmLogin(terms, tasks=tasks, environ=environ),
     )

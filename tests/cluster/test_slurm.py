@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from urllib.parse import urlencode
 
 import pytest
 
-from tests.rig import ROOT
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.slurm import SlurmCluster, wait_until
-from tests.rig.slurm_rigs import allocated
+from tests.rig.slurm_rigs import allocated, jobs_of, occupy
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
-
-# A job gets nothing of the script's environment, so this names the script that has just begun.
-PYTHON = """\
-#!/bin/sh
-export PYTHONPATH={root} HOLDFAST_TEST_FOLDER={folder}
-export HOLDFAST_TEST_MARKS=$(ls -t {folder}/marks-* | head -n 1)
-exec {python} "$@"
-"""
 
 
 @pytest.fixture
 def jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     """The script submits two jobs with one CPU each. None is in the queue at the end."""
-    python = bench.write(
-        PYTHON.format(root=ROOT, folder=bench.folder / "bench", python=sys.executable), "python"
-    )
-    python.chmod(0o700)
-    query = {
-        "nodes": 2,
-        "cpus_per_node": 1,
-        "python": str(python),
-        "folder": str(bench.folder / "shared"),
-        "controller_address": slurm.address,
-    }
-    bench.environ |= slurm.environ_of_commands()
-    bench.environ["HOLDFAST_CLUSTER"] = f"slurm://main?{urlencode(query)}"
-    yield slurm
-    wait_until(lambda: not slurm.run("squeue", "--noheader"))
-
-
-def occupy(slurm: SlurmCluster) -> None:
-    """No node is free until the job `busy` is cancelled."""
-    slurm.run(
-        "sbatch", "--job-name=busy", "--nodes=4", "--exclusive", "--output=/dev/null",
-        "--wrap=sleep 1000",
-    )  # fmt: skip
+    with jobs_of(bench, slurm, nodes=2) as cluster:
+        yield cluster
 
 
 def test_a_script_that_is_not_edited_runs_its_trials_in_jobs(
