@@ -135,8 +135,8 @@ def _pack(
         largest = found.bytes_by_entry.most_common(_FEW)
         named = ", ".join(f"{name} ({size_text(part)})" for name, part in largest)
         raise InvalidConfig(
-            f"{_common(sources)} has {size_text(total)}, which would be sent to every node; at most "
-            f"{size_text(most_bytes)} are. The largest in it: {named}. {remedy}"
+            f"{_common(sources)} has {size_text(total)}, which would be sent to every node; at "
+            f"most {size_text(most_bytes)} are. The largest in it: {named}. {remedy}"
         )
     with tarfile.open(archive, "w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as packed:
         for member in found.members:

@@ -97,8 +97,8 @@ def test_what_the_user_cannot_read_is_named(folder: Path, tmp_path: Path) -> Non
         command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split(" | ") == [
-        f"{folder / 'secret'} (Permission denied)",
         "key (this user cannot read it)",
+        f"{folder / 'secret'} (Permission denied)",
     ]
 
 
@@ -118,9 +118,9 @@ def test_a_folder_that_is_too_large_is_refused_with_what_is_largest(
     with pytest.raises(InvalidConfig) as caught:
         pack_folder(folder, tmp_path / "package", most_bytes=4_000_000)
     assert str(caught.value) == (
-        f"{folder} has 5.0 MB, which would be sent to every node; at most 4.0 MB are. The largest "
-        f"in it: data (3.0 MB), model.bin (2.0 MB), train.py (9 bytes). Name a smaller working_dir, "
-        f"or put data where all nodes read it, as in the storage"
+        f"{folder} has 5.0 MB, which would be sent to every node; at most 4.0 MB are. The "
+        f"largest in it: data (3.0 MB), model.bin (2.0 MB), train.py (9 bytes). Name a smaller "
+        f"working_dir, or put data where all nodes read it, as in the storage"
     )
     assert not (tmp_path / "package").exists()
 
