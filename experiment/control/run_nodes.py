@@ -173,15 +173,18 @@ async def keep_nodes_file(fleet: Fleet, layout: Layout) -> None:
         await asyncio.sleep(_BEATS_S)
 
 
-async def keep_size(fleet: Fleet, engine: PlannedEngine, controller: Controller) -> None:
-    """Let the cluster grow with the queue, and shrink when nodes have no work."""
+async def keep_size(
+    fleet: Fleet, engine: PlannedEngine, controller: Controller, total: int | None
+) -> None:
+    """Let the cluster grow with the queue, and shrink when nodes have no work. `total` is the
+    number of trials that the search makes; None if it has no end."""
     (kind,) = engine.offer.kinds
     size = ElasticSize(engine.least, engine.most, idle_s=engine.idle_s)
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(size.look_s)
         machine = controller.machine
-        scale = size.look(demand(machine), machine.cluster.nodes, loop.time())
+        scale = size.look(demand(machine, total), machine.cluster.nodes, loop.time())
         fleet.want(scale.count, kind.name)
         for node in scale.surplus:
             # First, so that no trial starts there.

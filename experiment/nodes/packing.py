@@ -22,11 +22,12 @@ from holdfast.trial.errors import InvalidConfig
 
 # Above it, a folder with data was probably given by mistake.
 MOST_BYTES = 512 << 20
+_BYTECODE = "__pycache__"
 # Folders that other programs make again, or that hold another machine's programs. A virtual
 # environment of any name is left out, too.
 _LEFT_OUT = frozenset(
     {
-        ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache",
+        ".git", ".hg", ".svn", ".venv", "venv", "node_modules", _BYTECODE, ".mypy_cache",
         ".pytest_cache", ".ruff_cache", ".tox", ".ipynb_checkpoints",
     }
 )  # fmt: skip
@@ -37,7 +38,7 @@ _FEW = 3
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
     """A packed folder: its archive, how many files and bytes are in it, the folders that were left
-    out, and what cannot be sent, with the reason."""
+    out (without those of bytecode), and what cannot be sent, with the reason."""
 
     archive: Path
     files: int
@@ -165,7 +166,8 @@ def _walk(sources: Mapping[str, Path], without: set[Path], look: Callable[[], No
             inside = Path(name) / at.relative_to(source)
             links = [one for one in inner if (at / one).is_symlink()]
             left = [one for one in inner if one not in links and _is_left_out(at / one, without)]
-            found.left_out += [(inside / one).as_posix() for one in sorted(left)]
+            named = sorted({*left} - {_BYTECODE})
+            found.left_out += [(inside / one).as_posix() for one in named]
             inner[:] = sorted({*inner} - {*left, *links})
             for one in sorted([*names, *links]):
                 look()

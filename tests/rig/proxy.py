@@ -10,11 +10,11 @@ from contextlib import suppress
 
 
 class Proxy:
-    """A proxy that logs requests, and can break connections."""
+    """A proxy that logs requests, and can break connections. It listens at `host`."""
 
-    def __init__(self, endpoint: str) -> None:
-        host, _, port = endpoint.removeprefix("http://").partition(":")
-        self._target = (host, int(port))
+    def __init__(self, endpoint: str, host: str = "127.0.0.1") -> None:
+        name, _, port = endpoint.removeprefix("http://").partition(":")
+        self._target = (name, int(port))
         self._done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._open: set[socket.socket] = set()
         self._is_broken = False
@@ -22,8 +22,8 @@ class Proxy:
         self._fatal: tuple[str, str] | None = None
         # For each request, whether it was signed.
         self.signed: list[bool] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._listener = socket.create_server((host, 0))
+        self.endpoint = f"http://{host}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait_for(self, method: str, ending: str, within_s: float = 30) -> None:

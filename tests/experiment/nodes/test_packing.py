@@ -58,8 +58,8 @@ def test_caches_environments_and_version_control_are_left_out_and_what_is_named(
     package = pack_folder(folder, tmp_path / "package", without=[folder / "results"])
     with tarfile.open(package.archive) as packed:
         assert sorted(packed.getnames()) == ["data/rows.csv", "train.py"]
-    assert package.left_out == (".git", "__pycache__", "my env", "results", "data/.venv")
-    assert "Left out: .git, __pycache__, my env and 2 more" in package.told("it")
+    assert package.left_out == (".git", "my env", "results", "data/.venv")
+    assert "Left out: .git, my env, results and 1 more" in package.told("it")
 
 
 def test_what_cannot_be_sent_is_named_with_its_reason(folder: Path, tmp_path: Path) -> None:
