@@ -24,3 +24,10 @@ class LaunchFailed(RuntimeFault):
         self.type_name = type_name
         self.message = message
         self.traceback = traceback
+
+
+class NoNode(LaunchFailed):
+    """A cluster has no node that could start a worker; `message` says what was tried."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("NoNode", message)

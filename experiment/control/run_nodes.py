@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +16,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.engines import PlannedEngine
+from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.host import node_ip
 from holdfast.experiment.worker.train_loop import LOOPBACK
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.fleet.fleet import Fleet
 
 _BEATS_S = 5.0
-_STORAGE_VARIABLES = ("AWS_", "AZURE_STORAGE_", "GOOGLE_APPLICATION_CREDENTIALS")
 
 
 class NodeListener(Protocol):
@@ -146,7 +146,7 @@ def open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: Tas
         tasks=tasks,
         settings=FleetSettings(address=_address(plan), grace_s=plan.settings.stop_grace_s),
         shared=Shared(
-            env_vars={**_credentials(os.environ), **plan.environment.env_vars},
+            env_vars={**of_storage(os.environ), **plan.environment.env_vars},
             import_folders=[folder for folder in sys.path if folder and os.path.isdir(folder)],
             directory=plan.environment.working_dir,
             learns=plan.settings.preload,
@@ -208,8 +208,3 @@ def _address(plan: RunPlan) -> str:
     if cluster is not None and cluster.controller_address is not None:
         return cluster.controller_address
     return LOOPBACK if isinstance(cluster, Local) else node_ip()
-
-
-def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which storage is opened: nodes need them, and may not have them."""
-    return {name: value for name, value in environ.items() if name.startswith(_STORAGE_VARIABLES)}

@@ -21,6 +21,7 @@ from holdfast.experiment.nodes.cluster_config import (
     span_of,
     words_of,
 )
+from holdfast.experiment.nodes.storage_environ import without_storage
 from holdfast.runtime.engines.engine import Engine, EngineFailed, NodeKind, Offer
 from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.errors import InvalidConfig
@@ -66,16 +67,18 @@ def engine_of(
 ) -> PlannedEngine:
     """The engine that supplies the nodes of `cluster`.
 
-    `machine` are the resources of this machine, which agents on it share. Raises InvalidConfig,
+    `machine` are the resources of this machine, which agents on it share. `environ` is that of
+    the script. Raises InvalidConfig,
     and ImportError if a package is missing.
     """
     match cluster:
         case Local():
-            return _made(_local(cluster, machine, gpu_names), cluster, cluster.agents)
+            engine = _local(cluster, machine, gpu_names, without_storage(environ))
+            return _made(engine, cluster, cluster.agents)
         case SSH():
             return _made(_ssh(cluster), cluster, cluster.nodes or len(cluster.hosts))
         case Slurm():
-            return _slurm(cluster, environ)
+            return _slurm(cluster, without_storage(environ))
         case Dask():
             return _made(_dask(cluster), cluster, cluster.nodes or _ALL)
         case Ray():
@@ -110,7 +113,12 @@ def _ssh(cluster: SSH) -> Engine:
         raise InvalidConfig(f"SSH(hosts=...): {error}") from error
 
 
-def _local(cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str]) -> Engine:
+def _local(
+    cluster: Local,
+    machine: Mapping[str, float],
+    gpu_names: Sequence[str],
+    environ: Mapping[str, str],
+) -> Engine:
     from holdfast.runtime.engines.local import LocalEngine
 
     given = cluster.resources()
@@ -126,6 +134,7 @@ def _local(cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str
         gpu_names=gpu_names,
         python=words_of(cluster.python, [sys.executable]),
         variables=_variables(cluster),
+        environ=environ,
     )
 
 

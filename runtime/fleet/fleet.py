@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
-from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.errors import LaunchFailed, NoNode
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
@@ -106,7 +106,7 @@ class Fleet:
             for kind, count in (self._wanted or kinds).items():
                 self._engine.want(kind, count)
         except EngineFailed as error:
-            raise LaunchFailed(type(error).__name__, str(error)) from error
+            raise NoNode(str(error)) from error
         return await self._first
 
     def launch(self, name: str, listener: Listener, node: str = "") -> RemoteWorker:
@@ -338,7 +338,7 @@ class Fleet:
         self._host.waits(text)
 
     def refused(self, text: str) -> None:
-        self._tell_or_fail(text, LaunchFailed(EngineFailed.__name__, text))
+        self._tell_or_fail(text, NoNode(text))
 
     def _refuse(self, ticket: Ticket, problem: str) -> None:
         self._refusals.append(problem)
@@ -351,7 +351,7 @@ class Fleet:
         is_hopeless = self._refusals and not (self._nodes or self._admission.tickets.open)
         if is_hopeless and not self._first.done():
             text = "; ".join(dict.fromkeys(self._refusals))
-            self._first.set_exception(LaunchFailed("NodesRefused", text))
+            self._first.set_exception(NoNode(f"Each node was refused: {text}"))
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:
