@@ -10,6 +10,7 @@ from typing import Any
 
 import msgpack
 
+from holdfast.names import shown
 from holdfast.runtime.errors import WireError
 
 Message = list[Any]
@@ -19,6 +20,10 @@ LARGEST_FRAME = (1 << 32) - 1
 # The largest frame from a worker (metrics, a traceback, a line of text). A larger one is a mistake
 # or an attack, and the controller must not allocate memory for it.
 LARGEST_FROM_WORKER = 1 << 26
+# A list takes one byte of a frame and 56 of memory: 64 MiB of them would hold up the controller
+# for 20 s. So those of a frame above this size are counted.
+_LARGE = 1 << 20
+_MOST_CONTAINERS = 1 << 20
 
 _pack = msgpack.Packer(use_bin_type=True).pack
 
@@ -72,10 +77,26 @@ class Decoder:
         return messages
 
     def _decode(self, body: bytes) -> Message:
+        counting = _Counting().hooks if len(body) > _LARGE else {}
         try:
-            message = msgpack.unpackb(body, strict_map_key=False)
+            message = msgpack.unpackb(body, strict_map_key=False, **counting)
         except (ValueError, TypeError) as error:  # TypeError: a key that is a list or a map
             raise WireError(f"a frame of {len(body)} bytes is not MessagePack: {error}") from error
         if not isinstance(message, list) or not message or not isinstance(message[0], str):
-            raise WireError(f"a frame must be a list that begins with a name: {message!r:.100}")
+            what = shown(message)
+            raise WireError(f"a frame must be a list that begins with a name, not {what}")
         return message
+
+
+class _Counting:
+    """Counts the lists and maps of one frame."""
+
+    def __init__(self) -> None:
+        self._left = _MOST_CONTAINERS
+        self.hooks = {"list_hook": self._count, "object_hook": self._count}
+
+    def _count(self, value: Any) -> Any:
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"it has more than {_MOST_CONTAINERS:,} lists and maps")
+        return value

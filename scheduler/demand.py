@@ -33,8 +33,12 @@ class Demand:
     idle: tuple[str, ...]
 
 
-def demand(state: State) -> Demand:
-    """What the experiment could use now. Looks at every node: do not call it for every event."""
+def demand(state: State, total: int | None) -> Demand:
+    """What the experiment could use now. Looks at every node: do not call it for every event.
+
+    `total` is the number of trials that the search makes if nothing ends it, also those of a
+    grid, which the machine does not know; None if it has no end.
+    """
     thought = _Thought(state.cluster)
     left = math.inf if state.spec.max_concurrent is None else state.spec.max_concurrent
     left -= len(state.placement.holds)
@@ -46,7 +50,7 @@ def demand(state: State) -> Demand:
                 thought.place_whole_or_least(request)
             left -= 1
         resources = state.spec.resources
-        if resources is not None and (count := min(left, _unsuggested(state))) > 0:
+        if resources is not None and (count := min(left, _unsuggested(state, total))) > 0:
             thought.place_several(resources, count)
     return thought.result()
 
@@ -67,12 +71,11 @@ def _waiting(state: State) -> Iterator[PlacementGroupFactory]:
         yield state.trials[trial_id].spec.resources
 
 
-def _unsuggested(state: State) -> float:
+def _unsuggested(state: State, total: int | None) -> float:
     """How many trials the search may still suggest; infinity if it has no end."""
     if state.search_ended or state.is_complete or state.search_waits:
         return 0
-    samples = state.spec.num_samples
-    return math.inf if samples < 0 else max(samples - len(state.trials), 0)
+    return math.inf if total is None else max(total - len(state.trials), 0)
 
 
 class _Thought:

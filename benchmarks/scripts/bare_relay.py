@@ -8,7 +8,6 @@ mutual TLS 1.3 on loopback. All of them block in `recv`. Prints the seconds of a
 import json
 import os
 import socket
-import ssl
 import sys
 import time
 from collections.abc import Callable

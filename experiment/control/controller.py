@@ -124,13 +124,20 @@ class Controller:
             fail=self._search_failed,
             warn=self.warn,
             may_report=lambda: bool(self.machine.placement.has_trials or self.machine.paused),
-            announces_wait=lambda: bool(self.machine.paused) and not self.machine.search_waits,
+            announces_wait=self._announces_wait,
         )
         self.stopping = StopperThread(plan.stopper)
         self._scheduler = UserThread("scheduler")
         self.has_lost_ownership = False
         self.outcome: Finish | None = None
         self.journal_writer.report_to(self._on_journal_error)
+
+    def _announces_wait(self) -> bool:
+        """Whether the machine must know that the search waits: it may have to resume paused
+        trials, and no node is needed for trials that the search does not suggest yet."""
+        engine = self._plan.engine
+        is_elastic = engine is not None and engine.is_elastic
+        return bool(self.machine.paused or is_elastic) and not self.machine.search_waits
 
     @property
     def fault(self) -> BaseException | None:

@@ -287,7 +287,8 @@ class Run:
         if plan.engine is not None and fleet is not None:
             controller.tasks.start(keep_nodes_file(fleet, plan.layout))
             if plan.engine.is_elastic:
-                controller.tasks.start(keep_size(fleet, plan.engine, controller))
+                total = plan.proposer.total
+                controller.tasks.start(keep_size(fleet, plan.engine, controller, total))
         if plan.remote is not None and controller.uploads is not None:
             controller.uploads.publish()
         await asyncio.wait([tasks.ended])

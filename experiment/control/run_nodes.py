@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.scaling import LOOK_S, ElasticSize
+from holdfast.experiment.control.scaling import ElasticSize
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.engines import PlannedEngine
+from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.worker.host import node_ip
 from holdfast.experiment.worker.train_loop import LOOPBACK
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from holdfast.runtime.fleet.fleet import Fleet
 
 _BEATS_S = 5.0
-_STORAGE_VARIABLES = ("AWS_", "AZURE_STORAGE_", "GOOGLE_APPLICATION_CREDENTIALS")
 
 
 class NodeListener(Protocol):
@@ -152,7 +152,7 @@ def open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: Tas
         tasks=tasks,
         settings=FleetSettings(address=_address(plan), grace_s=plan.settings.stop_grace_s),
         shared=Shared(
-            env_vars={**_credentials(os.environ), **plan.environment.env_vars},
+            env_vars={**of_storage(os.environ), **plan.environment.env_vars},
             import_folders=[folder for folder in sys.path if folder and os.path.isdir(folder)],
             directory=plan.environment.working_dir,
             learns=plan.settings.preload,
@@ -179,14 +179,18 @@ async def keep_nodes_file(fleet: Fleet, layout: Layout) -> None:
         await asyncio.sleep(_BEATS_S)
 
 
-async def keep_size(fleet: Fleet, engine: PlannedEngine, controller: Controller) -> None:
-    """Let the cluster grow with the queue, and shrink when nodes have no work."""
+async def keep_size(
+    fleet: Fleet, engine: PlannedEngine, controller: Controller, total: int | None
+) -> None:
+    """Let the cluster grow with the queue, and shrink when nodes have no work. `total` is the
+    number of trials that the search makes; None if it has no end."""
     (kind,) = engine.offer.kinds
-    size, loop = ElasticSize(engine.least, engine.most), asyncio.get_running_loop()
+    size = ElasticSize(engine.least, engine.most, idle_s=engine.idle_s)
+    loop = asyncio.get_running_loop()
     while True:
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(size.look_s)
         machine = controller.machine
-        scale = size.look(demand(machine), machine.cluster.nodes, loop.time())
+        scale = size.look(demand(machine, total), machine.cluster.nodes, loop.time())
         fleet.want(scale.count, kind.name)
         for node in scale.surplus:
             # First, so that no trial starts there.
@@ -210,8 +214,3 @@ def _address(plan: RunPlan) -> str:
     if cluster is not None and cluster.controller_address is not None:
         return cluster.controller_address
     return LOOPBACK if isinstance(cluster, Local) else node_ip()
-
-
-def _credentials(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables with which storage is opened: nodes need them, and may not have them."""
-    return {name: value for name, value in environ.items() if name.startswith(_STORAGE_VARIABLES)}

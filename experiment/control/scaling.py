@@ -7,10 +7,9 @@ from collections.abc import Iterable
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.demand import Demand
 
-# A node that had no work for so long is given back.
-IDLE_S = 60.0
-# Between two looks. Each counts the whole queue.
-LOOK_S = 2.0
+# Between two looks, at most and at least. Each counts the whole queue.
+_LOOK_S = 2.0
+_SHORTEST_LOOK_S = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +21,19 @@ class Scale:
 
 
 class ElasticSize:
-    """The size of a cluster of one kind of nodes, from `least` to `most`."""
+    """The size of a cluster of one kind of nodes, from `least` to `most`. A node that has had no
+    work for `idle_s` seconds is given back."""
 
-    def __init__(self, least: int, most: int, *, idle_s: float = IDLE_S) -> None:
+    def __init__(self, least: int, most: int, *, idle_s: float) -> None:
         self._least = least
         self._most = most
         self._idle_s = idle_s
         self._idle_since: dict[str, float] = {}
+
+    @property
+    def look_s(self) -> float:
+        """The time between two looks."""
+        return min(_LOOK_S, max(_SHORTEST_LOOK_S, self._idle_s))
 
     def look(self, demand: Demand, here: Iterable[str], now: float) -> Scale:
         """What follows from the `demand` at `now` (seconds, of any clock), with these nodes."""

@@ -32,11 +32,10 @@ _MOST_UNHEARD = 1000
 class SearchThread:
     """Calls the search algorithm in its own thread.
 
-    `may_report` says whether a trial may
-    still report: then a search that suggested nothing is asked again later. `announces_wait` says
-    whether the machine must know that the search waits, because it may have to resume paused
-    trials. `fail` is called with an exception of user code, `warn` with the reason why a search
-    ended early.
+    `may_report` says whether a trial may still report: then a search that suggested nothing is
+    asked again later. `announces_wait` says whether the machine must know that the search waits.
+    `fail` is called with an exception of user code, `warn` with the reason why a search ended
+    early.
     """
 
     def __init__(

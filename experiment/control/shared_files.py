@@ -11,7 +11,7 @@ from pathlib import Path
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.nodes.cluster_config import Local
-from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules
+from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules, size_text
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.runtime.fleet.delivery import SharedFile
 
@@ -48,10 +48,13 @@ def shared_files(
     if isinstance(plan.host_resources.cluster, Local):
         return []
     files = [SharedFile(name=ref.id, path=ref.path, use="object") for ref in references]
+    if references:
+        total = size_text(sum(ref.size_bytes for ref in references))
+        tell(f"sending objects of put() to each node: {len(references):,}, {total}", "info")
     if folder := plan.environment.working_dir:
-        root = plan.layout.root.parent
+        results = [plan.layout.root, plan.layout.root.parent]
         package = pack_folder(
-            Path(folder), packed.file("working_dir.tar.gz"), without=[root], look=look
+            Path(folder), packed.file("working_dir.tar.gz"), without=results, look=look
         )
         tell(package.told(f"the working_dir {folder}"), "info")
         files.append(SharedFile(name="directory", path=str(package.archive), use="directory"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -28,7 +29,8 @@ class NodeTerms:
     of the interpreter on the nodes, which has holdfast and your packages: a path, or a list with a
     prefix, such as `["apptainer", "exec", "image.sif", "python3"]`. Workers write below `scratch`
     on their node; None for the folder of temporary files there. Agents connect to this machine at
-    `controller_address`, a host name or an IP address of it; None to find it out.
+    `controller_address`, a host name or an IP address of it; None to find it out. If the number of
+    nodes is (least, most), a node that has had no work for `idle_s` seconds is given back.
     """
 
     cpus_per_node: float | None = None
@@ -37,6 +39,7 @@ class NodeTerms:
     python: Command | None = None
     scratch: str | None = None
     controller_address: str | None = None
+    idle_s: float = 60.0
 
     def check_terms(self) -> None:
         """Raise InvalidConfig for a setting that is not valid."""
@@ -50,6 +53,11 @@ class NodeTerms:
             _check_text(where, name, getattr(self, name))
         if self.python is not None:
             _check_command(where, "python", self.python)
+        is_time = isinstance(self.idle_s, (int, float)) and not isinstance(self.idle_s, bool)
+        require(
+            is_time and 0 <= self.idle_s < math.inf,
+            f"{where}(idle_s={self.idle_s!r:.100}): must be a number of seconds",
+        )
 
     def resources(self) -> dict[str, float]:
         """The resources that each node has by these settings; those that are not set are
@@ -72,15 +80,16 @@ class NodeTerms:
 class Local(NodeTerms):
     """`agents` agents as processes of this machine: to try out a script for several nodes.
 
-    Each agent counts as a node with its share of this machine's resources, and with one CPU at
-    least, unless they are set. Raises InvalidConfig.
+    `agents` is a number, or (least, most): then agents are started while trials wait, and ended
+    when they have no work. Each agent counts as a node with its share of this machine's resources,
+    and with one CPU at least, unless they are set. Raises InvalidConfig.
     """
 
-    agents: int = 2
+    agents: Count = 2
 
     def __post_init__(self) -> None:
         self.check_terms()
-        _check_count("Local", "agents", self.agents)
+        _check_span("Local", "agents", self.agents)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +98,13 @@ class SSH(NodeTerms):
 
     A host is a name that `ssh` knows: `node7`, `me@node7`, an alias of ~/.ssh/config. `ssh` is the
     command with options of your own. Frames travel over the connection of ssh, so no port is
-    opened. Raises InvalidConfig.
+    opened. `nodes` limits how many hosts are used at a time: a number, or (least, most), as with
+    Slurm; None for all. Raises InvalidConfig.
     """
 
     hosts: Sequence[str]
     ssh: Command = "ssh"
+    nodes: Count | None = None
 
     def __post_init__(self) -> None:
         self.check_terms()
@@ -109,6 +120,12 @@ class SSH(NodeTerms):
                 f"SSH(hosts=...): {host!r:.100} is not a host name that ssh knows",
             )
         require(len(set(self.hosts)) == len(self.hosts), "SSH(hosts=...): a host is listed twice")
+        if self.nodes is not None:
+            _check_span("SSH", "nodes", self.nodes)
+            require(
+                span_of(self.nodes)[0] <= len(self.hosts),
+                f"SSH(nodes={self.nodes!r}): only {len(self.hosts)} hosts are listed",
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +237,7 @@ def _check_span(where: str, name: str, given: object) -> None:
 
 def span_of(count: Count) -> tuple[int, int]:
     """The least and the greatest number of nodes."""
-    return count if isinstance(count, tuple) else (count, count)
+    return (count, count) if isinstance(count, int) else (count[0], count[1])
 
 
 def _check_text(where: str, name: str, value: object) -> None:

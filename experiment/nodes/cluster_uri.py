@@ -141,9 +141,10 @@ def _text(text: str, name: str, where: str) -> str:
 
 
 _READERS: Mapping[str, Callable[[str, str, str], Any]] = {
-    "agents": _whole,
+    "agents": _span,
     "cpus_per_node": _number,
     "gpus_per_node": _whole,
+    "idle_s": _number,
     "nodes": _span,
     "insecure": _yes_or_no,
     "options": _words,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.nodes.cluster_config import (
     SSH,
     Cluster,
+    Count,
     Dask,
     Local,
     NodeTerms,
@@ -19,6 +21,7 @@ from holdfast.experiment.nodes.cluster_config import (
     span_of,
     words_of,
 )
+from holdfast.experiment.nodes.storage_environ import without_storage
 from holdfast.runtime.engines.engine import Engine, EngineFailed, NodeKind, Offer
 from holdfast.runtime.tasks import TaskScope
 from holdfast.trial.errors import InvalidConfig
@@ -34,11 +37,13 @@ _SLURM_FOLDER = "~/.holdfast/slurm"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEngine:
     """An engine that is not open yet, and what it offers. `least` and `most` are the numbers of
-    nodes that the user wants."""
+    nodes that the user wants; between them, a node without work is given back after `idle_s`
+    seconds."""
 
     offer: Offer
     least: int
     most: int
+    idle_s: float = math.inf
     make: Callable[[TaskScope], Engine]
 
     @property
@@ -62,27 +67,35 @@ def engine_of(
 ) -> PlannedEngine:
     """The engine that supplies the nodes of `cluster`.
 
-    `machine` are the resources of this machine, which agents on it share. Raises InvalidConfig,
+    `machine` are the resources of this machine, which agents on it share. `environ` is that of
+    the script. Raises InvalidConfig,
     and ImportError if a package is missing.
     """
     match cluster:
         case Local():
-            return _made(_local(cluster, machine, gpu_names), cluster.agents)
+            engine = _local(cluster, machine, gpu_names, without_storage(environ))
+            return _made(engine, cluster, cluster.agents)
         case SSH():
-            return _made(_ssh(cluster), len(cluster.hosts))
+            return _made(_ssh(cluster), cluster, cluster.nodes or len(cluster.hosts))
         case Slurm():
-            return _slurm(cluster, environ)
+            return _slurm(cluster, without_storage(environ))
         case Dask():
-            return _made(_dask(cluster), cluster.nodes or _ALL)
+            return _made(_dask(cluster), cluster, cluster.nodes or _ALL)
         case Ray():
-            return _made(_ray(cluster), cluster.nodes or _ALL)
+            return _made(_ray(cluster), cluster, cluster.nodes or _ALL)
         case _:
             assert_never(cluster)
 
 
-def _made(engine: Engine, nodes: int | tuple[int, int]) -> PlannedEngine:
+def _made(engine: Engine, terms: NodeTerms, nodes: Count) -> PlannedEngine:
     least, most = span_of(nodes)
-    return PlannedEngine(offer=engine.offer(), least=least, most=most, make=lambda _: engine)
+    return PlannedEngine(
+        offer=engine.offer(),
+        least=least,
+        most=most,
+        idle_s=terms.idle_s,
+        make=lambda _: engine,
+    )
 
 
 def _ssh(cluster: SSH) -> Engine:
@@ -100,21 +113,28 @@ def _ssh(cluster: SSH) -> Engine:
         raise InvalidConfig(f"SSH(hosts=...): {error}") from error
 
 
-def _local(cluster: Local, machine: Mapping[str, float], gpu_names: Sequence[str]) -> Engine:
+def _local(
+    cluster: Local,
+    machine: Mapping[str, float],
+    gpu_names: Sequence[str],
+    environ: Mapping[str, str],
+) -> Engine:
     from holdfast.runtime.engines.local import LocalEngine
 
     given = cluster.resources()
-    share = {key: amount / cluster.agents for key, amount in machine.items() if key != "GPU"}
+    _, agents = span_of(cluster.agents)
+    share = {key: amount / agents for key, amount in machine.items() if key != "GPU"}
     # So that a trial of one CPU runs anywhere: this engine is for trying a script out.
     share["CPU"] = max(1.0, share["CPU"] // 1)
-    gpus = int(given.get("GPU", len(gpu_names) // cluster.agents))
+    gpus = int(given.get("GPU", len(gpu_names) // agents))
     resources = {**share, **given, **({"GPU": gpus} if gpus else {})}
     return LocalEngine(
-        agents=cluster.agents,
+        agents=agents,
         resources=resources,
         gpu_names=gpu_names,
         python=words_of(cluster.python, [sys.executable]),
         variables=_variables(cluster),
+        environ=environ,
     )
 
 
@@ -192,6 +212,7 @@ def _slurm_steps(
         offer=offer_of(allocation, most, resources),
         least=least,
         most=min(most, there),
+        idle_s=cluster.idle_s,
         make=lambda tasks: SlurmAllocation(
             allocation,
             tasks=tasks,
@@ -231,5 +252,6 @@ def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
         offer=terms.offer,
         least=least,
         most=most,
+        idle_s=cluster.idle_s,
         make=lambda tasks: SlurmLogin(terms, tasks=tasks, environ=environ),
     )

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import ON_NODE
+from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import Service
 from holdfast.runtime.stopped import Watched
@@ -21,14 +22,11 @@ from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Decoder, Message, encode
 
 KEEPER = "holdfast.syncer.uploader.process:main"
-# The environment in which a library finds credentials for storage: the node may not have it.
-_OF_STORAGE = ("AWS_", "AZURE_", "GOOGLE_", "GCS_", "FSSPEC_")
 
 
 def packed(settings: bytes, environ: Mapping[str, str]) -> bytes:
     """What an agent loads: the pickled settings of the keeper, and the environment of storage."""
-    taken = {name: text for name, text in environ.items() if name.startswith(_OF_STORAGE)}
-    return encode(["keeper", settings, taken])
+    return encode(["keeper", settings, of_storage(environ)])
 
 
 class KeeperService:

@@ -10,7 +10,10 @@ import stat
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -19,35 +22,55 @@ from holdfast.trial.errors import InvalidConfig
 
 # Above it, a folder with data was probably given by mistake.
 MOST_BYTES = 512 << 20
-# Folders that other programs make again, or that hold another machine's programs.
+_BYTECODE = "__pycache__"
+# Folders that other programs make again, or that hold another machine's programs. A virtual
+# environment of any name is left out, too.
 _LEFT_OUT = frozenset(
     {
-        ".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".mypy_cache",
+        ".git", ".hg", ".svn", ".venv", "venv", "node_modules", _BYTECODE, ".mypy_cache",
         ".pytest_cache", ".ruff_cache", ".tox", ".ipynb_checkpoints",
     }
 )  # fmt: skip
+_OF_VENV = "pyvenv.cfg"
 _FEW = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """A packed folder: its archive, how many files and bytes are in it, and what is not, with the
-    reason."""
+    """A packed folder: its archive, how many files and bytes are in it, the folders that were left
+    out (without those of bytecode), and what cannot be sent, with the reason."""
 
     archive: Path
     files: int
     size_bytes: int
+    left_out: tuple[str, ...] = ()
     refused: tuple[str, ...] = ()
 
     def told(self, what: str) -> str:
         """A sentence for the user about what is sent."""
-        size = f"{self.size_bytes / 1e6:,.1f} MB"
-        text = f"sending {what} to each node: {self.files:,} files, {size}"
-        if not self.refused:
-            return text
-        more = len(self.refused) - _FEW
-        left = f" and {more:,} more" if more > 0 else ""
-        return f"{text}. Not sent: {'; '.join(self.refused[:_FEW])}{left}"
+        text = f"sending {what} to each node: {self.files:,} files, {size_text(self.size_bytes)}"
+        if self.left_out:
+            text += f". Left out: {_few(self.left_out, ', ')}"
+        return f"{text}. Not sent: {_few(self.refused, '; ')}" if self.refused else text
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    """A file by its name in the archive. `root` is the folder that was named, or its file."""
+
+    name: str
+    path: Path
+    root: Path
+
+
+@dataclass
+class _Found:
+    """What a walk has found."""
+
+    members: list[_Member] = field(default_factory=list)
+    left_out: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+    bytes_by_entry: Counter[str] = field(default_factory=Counter)
 
 
 def pack_folder(
@@ -58,13 +81,15 @@ def pack_folder(
     look: Callable[[], None] = lambda: None,
     most_bytes: int = MOST_BYTES,
 ) -> Package:
-    """Pack the files of `folder`, except folders of version control and caches, and `without`.
+    """Pack the files of `folder`, except folders of version control, virtual environments and
+    caches, and `without`.
 
     `look` is called before each file, and may raise to interrupt. Links inside the folder stay
     links; those that lead out of it, sockets and the like are refused. Raises InvalidConfig if the
     files have more than `most_bytes`, OSError.
     """
-    return _pack({"": folder}, archive, {*without}, look, most_bytes)
+    remedy = "Name a smaller working_dir, or put data where all nodes read it, as in the storage"
+    return _pack({"": folder}, archive, {*without}, look, most_bytes, remedy)
 
 
 def pack_modules(
@@ -78,7 +103,11 @@ def pack_modules(
 
     Those of installed distributions are not packed: nodes have them. Raises as `pack_folder`.
     """
-    return _pack(own_modules(modules), archive, set(), look, most_bytes)
+    remedy = (
+        "Keep data out of the folders of your modules, or install them on the nodes with pip: "
+        "installed packages are not sent"
+    )
+    return _pack(own_modules(modules), archive, set(), look, most_bytes, remedy)
 
 
 def own_modules(modules: Mapping[str, ModuleType]) -> dict[str, Path]:
@@ -99,64 +128,99 @@ def _pack(
     without: set[Path],
     look: Callable[[], None],
     most_bytes: int,
+    remedy: str,
 ) -> Package:
-    files = size = 0
-    refused: list[str] = []
+    found = _walk(sources, without, look)
+    total = found.bytes_by_entry.total()
+    if total > most_bytes:
+        largest = found.bytes_by_entry.most_common(_FEW)
+        named = ", ".join(f"{name} ({size_text(part)})" for name, part in largest)
+        raise InvalidConfig(
+            f"{_common(sources)} has {size_text(total)}, which would be sent to every node; at "
+            f"most {size_text(most_bytes)} are. The largest in it: {named}. {remedy}"
+        )
     with tarfile.open(archive, "w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as packed:
-        for name, path in _members(sources, without):
+        for member in found.members:
             look()
-            if problem := _refusal(path, sources.get(name.split("/")[0], sources.get(""))):
-                refused.append(f"{name} ({problem})")
-                continue
-            size += 0 if path.is_symlink() else path.stat().st_size
-            if size > most_bytes:
-                raise InvalidConfig(
-                    f"{_common(sources)} has more than {most_bytes / 1e6:,.0f} MB (at {name}), "
-                    f"which would be sent to every node. Name a smaller working_dir, or put data "
-                    f"where all nodes read it"
-                )
-            files += 1
-            packed.add(path, arcname=name, recursive=False, filter=_without_owner)
-    return Package(archive=archive, files=files, size_bytes=size, refused=tuple(refused))
+            packed.add(
+                member.path, arcname=member.name, recursive=False, filter=partial(_plain, member)
+            )
+    return Package(
+        archive=archive,
+        files=len(found.members),
+        size_bytes=total,
+        left_out=tuple(found.left_out),
+        refused=tuple(found.refused),
+    )
 
 
-def _members(sources: Mapping[str, Path], without: set[Path]) -> Iterator[tuple[str, Path]]:
-    """Each file below the sources, by its name in the archive."""
+def _walk(sources: Mapping[str, Path], without: set[Path], look: Callable[[], None]) -> _Found:
+    """Find each file below the sources."""
+    found = _Found()
     for name, source in sources.items():
         if not source.is_dir():
-            yield name, source
+            _add(found, _Member(name, source, source))
             continue
-        for folder, inner, names in os.walk(source):
+        for folder, inner, names in os.walk(source, onerror=partial(_note_unreadable, found)):
             at = Path(folder)
-            inner[:] = sorted(one for one in inner if _is_packed(at / one, without))
-            for one in sorted([*names, *(link for link in inner if (at / link).is_symlink())]):
-                yield (Path(name) / (at / one).relative_to(source)).as_posix(), at / one
+            inside = Path(name) / at.relative_to(source)
+            links = [one for one in inner if (at / one).is_symlink()]
+            left = [one for one in inner if one not in links and _is_left_out(at / one, without)]
+            named = sorted({*left} - {_BYTECODE})
+            found.left_out += [(inside / one).as_posix() for one in named]
+            inner[:] = sorted({*inner} - {*left, *links})
+            for one in sorted([*names, *links]):
+                look()
+                _add(found, _Member((inside / one).as_posix(), at / one, source))
+    return found
 
 
-def _is_packed(folder: Path, without: set[Path]) -> bool:
-    return folder.name not in _LEFT_OUT and folder not in without
+def _note_unreadable(found: _Found, error: OSError) -> None:
+    found.refused.append(f"{error.filename} ({error.strerror})")
 
 
-def _refusal(path: Path, root: Path | None) -> str:
+def _is_left_out(folder: Path, without: set[Path]) -> bool:
+    return folder.name in _LEFT_OUT or folder in without or os.path.isfile(folder / _OF_VENV)
+
+
+def _add(found: _Found, member: _Member) -> None:
+    if problem := _refusal(member):
+        found.refused.append(f"{member.name} ({problem})")
+        return
+    found.members.append(member)
+    entry = member.name.partition("/")[0]
+    found.bytes_by_entry[entry] += 0 if member.path.is_symlink() else member.path.stat().st_size
+
+
+def _refusal(member: _Member) -> str:
     """Why this cannot be sent; "" if it can."""
+    path = member.path
     try:
         mode = path.lstat().st_mode
     except OSError as error:
         return error.strerror or type(error).__name__
     if stat.S_ISLNK(mode):
-        target = os.path.normpath(path.parent / os.readlink(path))
-        is_inside = root is not None and Path(target).is_relative_to(root)
+        is_inside = Path(os.path.realpath(path)).is_relative_to(os.path.realpath(member.root))
         return "" if is_inside else "a link that leads out of the folder"
     if not stat.S_ISREG(mode):
         return "not a regular file"
     return "" if os.access(path, os.R_OK) else "this user cannot read it"
 
 
-def _without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The user and group of this machine mean nothing on another one."""
-    member.uid = member.gid = 0
-    member.uname = member.gname = ""
-    return member
+def _plain(member: _Member, entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """The user and group of this machine mean nothing on another one, and neither does the place
+    of its folder: a link in the archive is relative."""
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    if entry.issym() and os.path.isabs(entry.linkname):
+        target = os.path.realpath(member.path)
+        entry.linkname = os.path.relpath(target, os.path.realpath(member.path.parent))
+    return entry
+
+
+def _few(names: Sequence[str], mark: str) -> str:
+    more = len(names) - _FEW
+    return mark.join(names[:_FEW]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _common(sources: Mapping[str, Path]) -> str:
@@ -180,3 +244,8 @@ def _installed() -> list[Path]:
         *(entry for entry in sys.path if Path(entry).name in ("site-packages", "dist-packages")),
     }
     return [Path(entry).resolve() for entry in known if entry] + [Path(entry) for entry in known]
+
+
+def size_text(count: int) -> str:
+    """A number of bytes for the user."""
+    return f"{count / 1e6:,.1f} MB" if count >= 100_000 else f"{count:,} bytes"

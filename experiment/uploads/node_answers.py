@@ -54,7 +54,7 @@ def checked(message: Message) -> Message:
         case ["progress", *numbers] if len(numbers) == 4:
             return ["progress", *(_number(value) for value in numbers)]
         case _:
-            raise ValueError(f"not an answer of a node's keeper: {message!r:.100}")
+            raise ValueError(f"not an answer of a node's keeper: {shown(message)}")
 
 
 def _found(row: object) -> Message:
@@ -65,7 +65,7 @@ def _found(row: object) -> Message:
             numbers = (_number(iteration), float(seconds), _number(files), _number(size))
             return [plain_name(name, "the checkpoint"), *numbers]
         case _:
-            raise ValueError(f"not a checkpoint: {row!r:.100}")
+            raise ValueError(f"not a checkpoint: {shown(row)}")
 
 
 def _file(name: object) -> str:

@@ -13,6 +13,7 @@ from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.attempt_claims import AttemptClaims
 from holdfast.experiment.workers.hang_timer import HangTimer
 from holdfast.experiment.workers.hosts import ActorHost, WorkerTimeouts
+from holdfast.names import shown
 from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import WorkerHandle
@@ -24,6 +25,7 @@ from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
 from holdfast.trial.events import Returned
 
 # Messages that arrive while user code runs: they do not show that it makes progress.
+_SHOWN_PARTS = 5
 _ASIDE = ("log", "meeting", "gather", "preempting", "imported")
 _PREEMPTED = "its worker process got a SIGTERM, not from holdfast"
 
@@ -158,7 +160,9 @@ class TrialActor:
             # A worker's message is data from outside, and handling it may raise anything. Only
             # this worker is killed.
             why = error if isinstance(error, ValueError | TypeError) else repr(error)
-            self._post_raised(f"the worker sent an invalid message ({why}): {message!r:.200}")
+            # Not all of it: the text of a large one would hold up the loop.
+            what = ", ".join(map(shown, message[:_SHOWN_PARTS]))
+            self._post_raised(f"the worker sent an invalid message ({why}): {what}")
             self.kill("it sent an invalid message")
 
     def on_exit(self, ending: ExitCause) -> None:

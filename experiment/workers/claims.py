@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.metrics import DEEPEST, LONGEST_LIST, LONGEST_TEXT
+from holdfast.names import shown
 from holdfast.runtime import safe_text
 from holdfast.runtime.wire import Message
 from holdfast.trial.bounds import Between, Count, Stored
@@ -34,30 +35,31 @@ _SIMPLE = frozenset({float, int, bool, type(None)})
 
 def exactly(value: object, name: str, expected: int) -> int:
     if type(value) is not int or value != expected:
-        raise ValueError(f"{name} must be {expected}, not {value!r:.60}")
+        raise ValueError(f"{name} must be {expected}, not {shown(value)}")
     return value
 
 
 def short_text(value: object, name: str, longest: int = _LONGEST_NAME) -> str:
     """One line that a terminal may show."""
     if type(value) is not str or len(value) > longest:
-        raise ValueError(f"{name} must be text of at most {longest} characters, not {value!r:.60}")
+        what = shown(value)
+        raise ValueError(f"{name} must be text of at most {longest} characters, not {what}")
     if any(unicodedata.category(letter).startswith("C") for letter in value):
-        raise ValueError(f"{name} has control characters: {value!r:.60}")
+        raise ValueError(f"{name} has control characters: {shown(value)}")
     return value
 
 
 def long_text(value: object, name: str, longest: int = safe_text.LONGEST_TEXT) -> str:
     """Text of several lines, shortened."""
     if type(value) is not str:
-        raise ValueError(f"{name} must be text, not {value!r:.60}")
+        raise ValueError(f"{name} must be text, not {shown(value)}")
     return safe_text.shortened(value, longest)
 
 
 def _metrics(value: object) -> dict[str, Any]:
     """Metrics as `plain_metrics` makes them: plain values with text as keys."""
     if type(value) is not dict:
-        raise ValueError(f"metrics must be a dict, not {value!r:.60}")
+        raise ValueError(f"metrics must be a dict, not {shown(value)}")
     if not all(type(key) is str and type(part) in _SIMPLE for key, part in value.items()):
         _check_plain(value, "metrics", 0)
     return value
@@ -80,7 +82,7 @@ def _check_plain(value: object, name: str, depth: int) -> None:
     elif isinstance(value, dict):
         for key, part in value.items():
             if not isinstance(key, str) or len(key) > _LONGEST_KEY:
-                raise ValueError(f"a key of {name} must be text, not {key!r:.60}")
+                raise ValueError(f"a key of {name} must be text, not {shown(key)}")
             _check_plain(part, f"{key:.60}", depth + 1)
     else:
         raise ValueError(f"{name} is a {kind.__name__}, which is not a plain value")
@@ -239,7 +241,7 @@ def failure(known: FailureOfCode, *, pid: int, node: str) -> Failure:
 def clashes(value: object, ranks: int) -> dict[str, list[int]]:
     """Names that files of several ranks have, with these ranks."""
     if type(value) is not dict:
-        raise ValueError(f"clashes must be a dict, not {value!r:.60}")
+        raise ValueError(f"clashes must be a dict, not {shown(value)}")
     return {
         long_text(name, "a file's name", 4096): _ranks(found, ranks)
         for name, found in value.items()
@@ -248,8 +250,8 @@ def clashes(value: object, ranks: int) -> dict[str, list[int]]:
 
 def _ranks(value: object, ranks: int) -> list[int]:
     if not isinstance(value, list) or not value:
-        raise ValueError(f"ranks must be a list, not {value!r:.60}")
+        raise ValueError(f"ranks must be a list, not {shown(value)}")
     for rank in value:
         if type(rank) is not int or not 0 <= rank < ranks:
-            raise ValueError(f"rank must be a whole number below {ranks}, not {rank!r:.60}")
+            raise ValueError(f"rank must be a whole number below {ranks}, not {shown(rank)}")
     return value

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
 
 from holdfast.dataclass import dataclass
-from holdfast.names import inner_path
+from holdfast.names import inner_path, shown
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import Met
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
@@ -146,7 +146,7 @@ class RankMerge:
 def shared_files(value: object, ranks: int) -> dict[str, SharedFile]:
     """The files of a share as a worker names them. Raises ValueError."""
     if type(value) is not dict:
-        raise ValueError(f"the files of a share must be a dict, not {value!r:.60}")
+        raise ValueError(f"the files of a share must be a dict, not {shown(value)}")
     return {inner_path(name, "the file"): _file(found, ranks) for name, found in value.items()}
 
 
@@ -161,4 +161,4 @@ def _file(value: object, ranks: int) -> SharedFile:
         ):
             return SharedFile(rank=rank, size=size, fingerprint=fingerprint)
         case _:
-            raise ValueError(f"not a file of a share: {value!r:.100}")
+            raise ValueError(f"not a file of a share: {shown(value)}")

@@ -15,6 +15,8 @@ from holdfast.runtime.fleet.tls import TlsCodec
 from holdfast.runtime.tasks import TaskScope
 
 _BACKLOG = 1024
+# So many are accepted in one turn of the loop.
+_PER_TURN = 16
 # The pause after the process has run out of descriptors.
 _PAUSE_S = 1.0
 
@@ -67,13 +69,16 @@ class Door:
 
     def _accept(self) -> None:
         try:
-            while not self._is_full:
-                self._receive(*self._socket.accept())
+            for _ in range(_PER_TURN):
+                if not self._is_full:
+                    self._receive(*self._socket.accept())
         except (BlockingIOError, ConnectionAbortedError):
             return
         except OSError:  # no descriptor is free
             self._tasks.later(_PAUSE_S, self._accept_more)
-        self._stop()
+            self._stop()
+        if self._is_full:
+            self._stop()
 
     def _receive(self, sock: socket.socket, peer: tuple[str, int]) -> None:
         no_delay(sock)
@@ -81,6 +86,7 @@ class Door:
         codec = TlsCodec(self._context, is_server=True)
         link = Link(fd, fd, codec, largest=LARGEST_BEFORE_HELLO, name=peer[0])
         self._greeting.receive(link, self._settings.hello_s)
+        self._greeting.expect_certificate(link, self._settings.certificate_s)
 
 
 def no_delay(sock: socket.socket) -> None:

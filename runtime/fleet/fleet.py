@@ -10,14 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
-from holdfast.runtime.errors import LaunchFailed, NoNodes
+from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
 from holdfast.runtime.fleet.delivery import InThread, at_once, deliver
 from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, NodeFacts
 from holdfast.runtime.fleet.link import Link
-from holdfast.runtime.fleet.node import Node
+from holdfast.runtime.fleet.node import MOST_EARLY, Node
 from holdfast.runtime.fleet.remote_worker import Nowhere, RemoteWorker
 from holdfast.runtime.fleet.settings import FleetSettings, Shared, free_name, host_name
 from holdfast.runtime.fleet.tickets import Ticket
@@ -272,9 +272,11 @@ class Fleet:
             self._tell_once(text)
 
     def on_kept(self, node: Node, message: Message) -> None:
-        """The service may be ready before the workers' imports are."""
+        """The service may be ready before the workers' imports are. Raises WireError."""
         if node.is_joined:
             self._host.on_kept(node.name, message)
+        elif len(node.early) >= MOST_EARLY:
+            raise WireError(f"more than {MOST_EARLY:,} messages before it is ready")
         else:
             node.early.append(message)
 
@@ -376,7 +378,7 @@ class Fleet:
                 self._host.no_node_left(self._supplies_no_more)
         elif self._refusals:
             text = "; ".join(dict.fromkeys(self._refusals))
-            self._first.set_exception(NoNodes(text))
+            self._first.set_exception(NoNodes(f"Each node was refused: {text}"))
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:

@@ -44,6 +44,11 @@ class Greeting:
         link.begin(partial(self._on_hello, link, ticket), partial(self._on_closed, link))
         self._tasks.later(within_s, self._on_late, link, within_s)
 
+    def expect_certificate(self, link: Link, within_s: float) -> None:
+        """End a connection over TLS that shows no certificate within this time. Whoever has none
+        takes the place of an agent for a short time only."""
+        self._tasks.later(within_s, self._on_nameless, link, within_s)
+
     def close(self) -> None:
         for link in list(self.pending):
             link.close()
@@ -70,6 +75,13 @@ class Greeting:
             link.drain()
             if link in self.pending:
                 link.fail(f"it did not introduce itself within {within_s:g} s")
+
+    def _on_nameless(self, link: Link, within_s: float) -> None:
+        assert isinstance(link.codec, TlsCodec)
+        if link in self.pending and not link.codec.peer:
+            link.drain()
+            if link in self.pending and not link.codec.peer:
+                link.fail(f"it showed no certificate within {within_s:g} s")
 
     def _forget(self, link: Link) -> None:
         self.pending.discard(link)

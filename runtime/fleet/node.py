@@ -16,6 +16,11 @@ from holdfast.runtime.fleet.tickets import Ticket
 from holdfast.runtime.launcher import Listener
 from holdfast.runtime.wire import Message
 
+# So many messages of its service may arrive before the node can run workers.
+MOST_EARLY = 1000
+# So many warnings of one node are shown.
+MOST_TOLD = 100
+
 
 class NodeOwner(Protocol):
     """The fleet, as its nodes see it."""
@@ -49,6 +54,9 @@ class Node:
         # What its service has said before it was joined.
         self.early: list[Message] = []
         self._owner = owner
+        # When the bytes arrived whose beat was answered.
+        self._answered_s = -1.0
+        self._told = 0
         self._workers: dict[str, RemoteWorker] = {}
         link.hand_over(self._on_message, self._on_closed, LARGEST)
 
@@ -102,7 +110,7 @@ class Node:
                     worker.hear(claim.message)
             case claims.Beat():
                 self.disk_free_bytes = claim.disk_free_bytes
-                self.send(["beat"])
+                self._answer_beat()
             case claims.WorkerPid():
                 if (worker := self._workers.get(claim.worker)) is not None:
                     worker.take_pid(claim.pid)
@@ -120,6 +128,15 @@ class Node:
             case claims.Unloadable():
                 self._owner.on_unloadable(self, claim)
             case claims.Told():
-                self._owner.on_told(self, claim.text)
+                self._told += 1
+                if self._told <= MOST_TOLD:
+                    self._owner.on_told(self, claim.text)
             case _:
                 assert_never(claim)
+
+    def _answer_beat(self) -> None:
+        """One answer for all beats that have arrived together: an agent that sends them without a
+        pause costs little."""
+        if self._answered_s != self.link.heard_s:
+            self._answered_s = self.link.heard_s
+            self.send(["beat"])

@@ -5,6 +5,10 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+if sys.version_info < (3, 11):  # noqa: UP036 - a node may have such a Python, where nothing else works
+    running = ".".join(map(str, sys.version_info[:3]))
+    raise ImportError("holdfast needs Python 3.11 or newer; this is " + running)
+
 from holdfast.lazy import lazy
 from holdfast.version import VERSION
 

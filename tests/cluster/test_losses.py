@@ -17,8 +17,7 @@ from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
 from tests.rig.script import Process, UserScript
 from tests.rig.slurm import SlurmCluster
-from tests.rig.slurm_rigs import allocated
-from tests.rig.slurm_runs import slurm_jobs
+from tests.rig.slurm_rigs import allocated, jobs_of
 from tests.rig.ssh_runs import are_idle, ssh_nodes, uri_of
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
@@ -231,7 +230,7 @@ def test_an_ssh_that_hangs_delays_no_other_node(
 def test_commands_of_slurm_that_hang_delay_no_report(
     bench: Bench, slurm: SlurmCluster, is_late: bool
 ) -> None:
-    with slurm_jobs(bench, slurm):
+    with jobs_of(bench, slurm):
         for name in ("squeue", "scancel", "sbatch"):
             hanging(bench, name, f"[ -e {bench.folder}/hangs ]")
         bench.environ["PATH"] = f"{bench.folder}/bin:{bench.environ['PATH']}"

@@ -14,7 +14,7 @@ import pytest
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.script import UserScript
 from tests.rig.slurm import SlurmCluster, wait_until
-from tests.rig.slurm_runs import slurm_jobs
+from tests.rig.slurm_rigs import jobs_of
 from tests.rig.ssh_runs import ssh_nodes
 
 pytestmark = pytest.mark.process
@@ -96,7 +96,7 @@ def first_job(slurm: SlurmCluster) -> tuple[str, str]:
 def test_the_trials_of_a_job_that_is_cancelled_save_and_resume_elsewhere(
     bench: Bench, slurm: SlurmCluster
 ) -> None:
-    with slurm_jobs(bench, slurm):
+    with jobs_of(bench, slurm):
         assert_that_a_trial_saves_and_resumes(
             bench, lambda _: slurm.run("scancel", first_job(slurm)[0])
         )
@@ -108,7 +108,7 @@ def test_the_trials_of_a_job_that_is_cancelled_save_and_resume_elsewhere(
 def test_the_trials_of_a_job_save_before_its_time_limit(
     bench: Bench, slurm: SlurmCluster, minutes: int
 ) -> None:
-    with slurm_jobs(bench, slurm, nodes=1, time=f"00:0{minutes}:00"):
+    with jobs_of(bench, slurm, nodes=1, time=f"00:0{minutes}:00"):
         gate = bench.gate("any-3")
         script = bench.start(**SAVES_WHEN_PREEMPTED)
         script.wait_for("at 0 3")
@@ -126,7 +126,7 @@ def test_the_trials_of_a_job_save_before_its_time_limit(
 def test_a_trial_whose_node_is_taken_down_by_slurm_runs_again_elsewhere(
     bench: Bench, slurm: SlurmCluster
 ) -> None:
-    with slurm_jobs(bench, slurm):
+    with jobs_of(bench, slurm):
         script, gate = bench.held_in(3, checkpoint_every=9, max_failures=1)
         _, node = first_job(slurm)
         slurm.run("scontrol", "update", f"nodename={node}", "state=down", "reason=test")

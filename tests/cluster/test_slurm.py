@@ -8,24 +8,19 @@ import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.slurm import SlurmCluster, wait_until
-from tests.rig.slurm_rigs import allocated
-from tests.rig.slurm_runs import slurm_jobs
+from tests.rig.slurm_rigs import allocated, jobs_of, occupy
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
 
 @pytest.fixture
 def jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
-    with slurm_jobs(bench, slurm):
-        yield slurm
-
-
-def occupy(slurm: SlurmCluster) -> None:
-    """No node is free until the job `busy` is cancelled."""
-    slurm.run(
-        "sbatch", "--job-name=busy", "--nodes=4", "--exclusive", "--output=/dev/null",
-        "--wrap=sleep 1000",
-    )  # fmt: skip
+    """The script submits two jobs with one CPU each. None is in the queue at the end."""
+    with jobs_of(
+        bench,
+        slurm,
+    ) as cluster:
+        yield cluster
 
 
 def test_a_script_that_is_not_edited_runs_its_trials_in_jobs(

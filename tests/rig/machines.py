@@ -175,6 +175,10 @@ class Machine:
         inside = f"--target={self._sshd.pid}", "--net", "--uts", "--mount"
         return _run("nsenter", *inside, *command)
 
+    def received_bytes(self) -> int:
+        """How many bytes have come over its link since it was made."""
+        return int(Path(f"/sys/class/net/{self._link}/statistics/tx_bytes").read_text())
+
     def unplug(self) -> None:
         """Its link is down, in both directions; `heal` ends that."""
         _run("ip", "link", "set", self._link, "down")

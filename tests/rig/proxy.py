@@ -37,11 +37,11 @@ class Hold:
 
 
 class Proxy:
-    """A proxy that logs requests, and can break connections."""
+    """A proxy that logs requests, and can break connections. It listens at `host`."""
 
-    def __init__(self, endpoint: str) -> None:
-        host, _, port = endpoint.removeprefix("http://").partition(":")
-        self._target = (host, int(port))
+    def __init__(self, endpoint: str, host: str = "127.0.0.1") -> None:
+        name, _, port = endpoint.removeprefix("http://").partition(":")
+        self._target = (name, int(port))
         self._done: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         self._open: set[socket.socket] = set()
         self._is_broken = False
@@ -54,8 +54,8 @@ class Proxy:
         self.signed: list[bool] = []
         # Each method and path, in the order of the answers.
         self.answered: list[tuple[str, str]] = []
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._listener = socket.create_server((host, 0))
+        self.endpoint = f"http://{host}:{self._listener.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
     def wait_for(self, method: str, ending: str, within_s: float = 30) -> None:

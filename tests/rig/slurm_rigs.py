@@ -11,12 +11,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from holdfast.runtime.engines.seated import Times
 from holdfast.runtime.engines.slurm.allocation import Allocation, SlurmAllocation, allocation_in
 from holdfast.runtime.engines.slurm.login import SlurmLogin, SlurmTimes
 from holdfast.runtime.engines.slurm.terms import SlurmTerms
 from tests.rig import ROOT
+from tests.rig.bench import Bench
 from tests.rig.engine_contract import CLOSE_S, kind_of
 from tests.rig.engine_host import AGENT, fake_host
 from tests.rig.free_tasks import free_tasks
@@ -104,3 +106,42 @@ async def script() -> None:
         engines = [process.pid for process in engine.processes()]
         print(json.dumps({"agents": agents, "engine": engines}), flush=True)
         await asyncio.sleep(600)
+
+
+# A job gets nothing of the script's environment, so this names the script that has just begun.
+_PYTHON = """\
+#!/bin/sh
+export PYTHONPATH={root} HOLDFAST_TEST_FOLDER={folder}
+export HOLDFAST_TEST_MARKS=$(ls -t {folder}/marks-* | head -n 1)
+exec {python} "$@"
+"""
+
+
+@contextmanager
+def jobs_of(bench: Bench, slurm: SlurmCluster, **settings: object) -> Iterator[SlurmCluster]:
+    """The bench's script submits two jobs with one CPU each; `settings` are those of
+    `cluster.Slurm`. None is in the queue at the end."""
+    python = bench.write(
+        _PYTHON.format(root=ROOT, folder=bench.folder / "bench", python=sys.executable), "python"
+    )
+    python.chmod(0o700)
+    query = {
+        "nodes": 2,
+        "cpus_per_node": 1,
+        "python": str(python),
+        "folder": str(bench.folder / "shared"),
+        "controller_address": slurm.address,
+        **settings,
+    }
+    bench.environ |= slurm.environ_of_commands()
+    bench.environ["HOLDFAST_CLUSTER"] = f"slurm://main?{urlencode(query)}"
+    yield slurm
+    wait_until(lambda: not slurm.run("squeue", "--noheader"))
+
+
+def occupy(slurm: SlurmCluster, nodes: int = 4) -> None:
+    """These nodes are not free until the job `busy` is cancelled."""
+    slurm.run(
+        "sbatch", "--job-name=busy", f"--nodes={nodes}", "--exclusive", "--output=/dev/null",
+        "--wrap=sleep 1000",
+    )  # fmt: skip

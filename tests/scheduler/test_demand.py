@@ -21,7 +21,8 @@ def begun(*offer: NodeKind, **spec: Any) -> Rehearsal:
 
 def asked(run: Rehearsal) -> Demand:
     before = facts(run.machine)
-    found = demand(run.machine)
+    samples = run.machine.spec.num_samples
+    found = demand(run.machine, None if samples < 0 else samples)
     assert facts(run.machine) == before, "a question changes something"
     return found
 
@@ -30,6 +31,11 @@ def test_the_search_could_use_nodes_before_it_has_suggested_anything() -> None:
     for samples, wanted in ((1, 1), (4, 1), (5, 2), (20, 5), (1000, 5), (-1, 5)):
         run = begun(FOUR, num_samples=samples)
         assert asked(run) == Demand(wanted={"four": wanted}, idle=()), samples
+
+
+def test_the_trials_of_a_grid_count() -> None:
+    run = begun(FOUR, num_samples=1)
+    assert demand(run.machine, 9).wanted == {"four": 3}
 
 
 def test_no_more_than_may_run_at_once() -> None:

@@ -11,7 +11,7 @@ def demand(wanted: int, *idle: str) -> Demand:
 
 
 def test_it_grows_with_the_demand_to_the_most() -> None:
-    size = ElasticSize(1, 4)
+    size = ElasticSize(1, 4, idle_s=60.0)
     assert size.look(demand(3), ["a"], 0.0) == Scale(count=3)
     assert size.look(demand(9), ["a"], 2.0) == Scale(count=4)
 

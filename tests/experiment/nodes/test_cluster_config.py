@@ -16,7 +16,9 @@ from holdfast.trial.errors import InvalidConfig
     ("uri", "expected"),
     [
         ("local://?agents=3", cluster.Local(agents=3)),
+        ("local://?agents=1-3&idle_s=5", cluster.Local(agents=(1, 3), idle_s=5.0)),
         ("ssh://a,me@b", cluster.SSH(hosts=["a", "me@b"])),
+        ("ssh://a,b?nodes=1-2", cluster.SSH(hosts=["a", "b"], nodes=(1, 2))),
         ("ssh://a?python=apptainer%20exec%20x%20python3", cluster.SSH(
             hosts=["a"], python=["apptainer", "exec", "x", "python3"]
         )),
@@ -47,6 +49,10 @@ def test_a_uri_describes_a_cluster(uri: str, expected: object) -> None:
         ("slurm://?nods=3", "'nods' is not a setting of Slurm. Did you mean"),
         ("local://?agents=x", "agents='x' must be a whole number"),
         ("local://?agents=0", "from 1 to 10,000"),
+        ("local://?agents=3-1", "the first not above the second"),
+        ("local://?idle_s=-1", "a number of seconds"),
+        ("local://?idle_s=inf", "a number of seconds"),
+        ("ssh://a,b?nodes=3", "only 2 hosts are listed"),
         ("ssh://-oProxyCommand=x", "not a host name"),
         ("slurm://?nodes=4-1", "the first not above the second"),
         ("slurm://?options=qos", "--qos=long"),

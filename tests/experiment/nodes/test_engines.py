@@ -79,6 +79,15 @@ def test_hosts_say_themselves_what_they_have_unless_it_is_given() -> None:
     assert kind.resources == {"CPU": 4.0}
 
 
+def test_hosts_and_agents_may_be_used_as_they_are_needed() -> None:
+    for of in (cluster.SSH(["a", "b", "c"], nodes=(1, 2)), cluster.Local(agents=(1, 2))):
+        planned = made(of)
+        (kind,) = planned.offer.kinds
+        assert (planned.is_elastic, planned.least, planned.most_of(kind)) == (True, 1, 2)
+        assert planned.idle_s == 60
+    assert not made(cluster.SSH(["a", "b", "c"])).is_elastic
+
+
 def test_a_host_that_no_ssh_could_reach_is_an_invalid_config() -> None:
     with pytest.raises(InvalidConfig, match="'a:99999' is no host for ssh"):
         made(cluster.SSH(["a:99999"]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import socket
+import subprocess
 import sys
 import tarfile
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules
 from holdfast.runtime.fleet import delivery
 from holdfast.trial.errors import InvalidConfig
+from tests.rig import ROOT
 
 
 @pytest.fixture
@@ -46,21 +48,26 @@ def test_a_folder_arrives_with_its_files_and_modes(folder: Path, tmp_path: Path)
     assert target.stat().st_mode & 0o077 == 0
 
 
-def test_caches_and_version_control_are_left_out_and_what_is_named(
+def test_caches_environments_and_version_control_are_left_out_and_what_is_named(
     folder: Path, tmp_path: Path
 ) -> None:
-    for name in (".git", "__pycache__", "data/.venv", "results"):
+    for name in (".git", "__pycache__", "data/.venv", "my env", "results"):
         (folder / name).mkdir()
         (folder / name / "file").touch()
+    (folder / "my env" / "pyvenv.cfg").touch()
     package = pack_folder(folder, tmp_path / "package", without=[folder / "results"])
     with tarfile.open(package.archive) as packed:
         assert sorted(packed.getnames()) == ["data/rows.csv", "train.py"]
+    assert package.left_out == (".git", "my env", "results", "data/.venv")
+    assert "Left out: .git, my env, results and 1 more" in package.told("it")
 
 
 def test_what_cannot_be_sent_is_named_with_its_reason(folder: Path, tmp_path: Path) -> None:
     (folder / "out").symlink_to(tmp_path)
     (folder / "away").symlink_to("../elsewhere")
     (folder / "inside").symlink_to("train.py")
+    (folder / "data" / "absolute").symlink_to(folder / "train.py")
+    (folder / "data" / "up").symlink_to("..")
     os.mkfifo(folder / "pipe")
     with socket.socket(socket.AF_UNIX) as opened:
         opened.bind(str(folder / "socket"))
@@ -72,15 +79,50 @@ def test_what_cannot_be_sent_is_named_with_its_reason(folder: Path, tmp_path: Pa
         "socket (not a regular file)",
     )
     told = package.told("the working_dir")
-    assert told.startswith("sending the working_dir to each node: 3 files, 0.0 MB. Not sent: away")
+    assert told.startswith("sending the working_dir to each node: 5 files, 13 bytes. Not sent: ")
     assert told.endswith("pipe (not a regular file) and 1 more")
     unpack(package.archive, target := tmp_path / "there")
-    assert (target / "inside").read_text() == "print(1)\n"
+    for link in ("inside", "data/absolute", "data/up/train.py"):
+        assert (target / link).read_text() == "print(1)\n"
+    assert not os.path.isabs(os.readlink(target / "data" / "absolute"))
 
 
-def test_a_folder_that_is_too_large_is_refused_with_the_file(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidConfig, match=r"project has more than 0 MB \(at data/rows.csv\)"):
-        pack_folder(folder, tmp_path / "package", most_bytes=10)
+def test_what_the_user_cannot_read_is_named(folder: Path, tmp_path: Path) -> None:
+    (folder / "secret").mkdir()
+    (folder / "key").touch()
+    for path in (folder / "secret", folder / "key"):
+        path.chmod(0)
+    command = [sys.executable, "-c", PACK, str(folder), str(tmp_path / "package")]
+    if os.geteuid() == 0:  # root reads everything, by this capability
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split(" | ") == [
+        "key (this user cannot read it)",
+        f"{folder / 'secret'} (Permission denied)",
+    ]
+
+
+PACK = """
+import sys
+from pathlib import Path
+from holdfast.experiment.nodes.packing import pack_folder
+print(*pack_folder(Path(sys.argv[1]), Path(sys.argv[2])).refused, sep=" | ", end="")
+"""
+
+
+def test_a_folder_that_is_too_large_is_refused_with_what_is_largest(
+    folder: Path, tmp_path: Path
+) -> None:
+    (folder / "data" / "more.csv").write_bytes(bytes(3_000_000))
+    (folder / "model.bin").write_bytes(bytes(2_000_000))
+    with pytest.raises(InvalidConfig) as caught:
+        pack_folder(folder, tmp_path / "package", most_bytes=4_000_000)
+    assert str(caught.value) == (
+        f"{folder} has 5.0 MB, which would be sent to every node; at most 4.0 MB are. The "
+        f"largest in it: data (3.0 MB), model.bin (2.0 MB), train.py (9 bytes). Name a smaller "
+        f"working_dir, or put data where all nodes read it, as in the storage"
+    )
+    assert not (tmp_path / "package").exists()
 
 
 def test_packing_can_be_interrupted(folder: Path, tmp_path: Path) -> None:

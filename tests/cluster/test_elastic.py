@@ -1,0 +1,113 @@
+"""With `nodes=(least, most)` the cluster grows with the queue, and gives back idle nodes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from holdfast.cli import main
+from tests.rig import ROOT
+from tests.rig.bench import Bench
+from tests.rig.machines import machines, missing
+from tests.rig.slurm import SlurmCluster, wait_until
+from tests.rig.slurm_rigs import jobs_of, occupy
+
+pytestmark = [pytest.mark.process, pytest.mark.server]
+
+SCRIPT = Path(__file__).parent / "waves_script.py"
+# Without this a node is given back after a minute.
+IDLE_S = 0.3
+TERMS = {"cpus_per_node": 1, "idle_s": IDLE_S}
+
+
+@pytest.fixture
+def local(bench: Bench) -> None:
+    bench.environ["HOLDFAST_CLUSTER"] = f"local://?{urlencode({'agents': '1-3', **TERMS})}"
+
+
+@pytest.fixture
+def ssh(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    if why := missing():
+        pytest.skip(why)
+    with machines(3, tmp_path_factory.mktemp("machines"), [bench.folder]) as made:
+        python = f"env PYTHONPATH={ROOT} {sys.executable}"
+        query = {"nodes": "1-3", "python": python, "ssh": " ".join(made.ssh), **TERMS}
+        bench.environ["HOLDFAST_CLUSTER"] = f"ssh://node1,node2,node3?{urlencode(query)}"
+        yield
+        for machine in made.all:
+            machine.wait_until_idle()
+
+
+@pytest.fixture
+def slurm_jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
+    settings = {"nodes": "1-3", "idle_s": IDLE_S, "options": "--exclusive"}
+    with jobs_of(bench, slurm, **settings) as cluster:
+        yield cluster
+
+
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("ssh", marks=pytest.mark.nightly), "slurm_jobs"]
+)
+def test_a_cluster_grows_and_gives_back_nodes_and_gets_them_again(
+    bench: Bench, engine: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request.getfixturevalue(engine)
+    order = bench.folder / "order"
+    gates = [bench.gate(f"{number}-1") for number in range(5)]
+    last = bench.gate("0-2")
+    script = bench.run(SCRIPT, str(bench.storage), str(order))
+    for number in range(3):
+        script.wait_for(f"at {number} 1")
+    assert present(bench, capsys) == 3
+    for gate in gates[1:3]:
+        gate.open()
+    script.said("was given back: it had no work")
+    wait_until(lambda: present(bench, capsys) == 1)
+    order.touch()
+    gates[0].open()
+    for number in (3, 4):
+        script.wait_for(f"at {number} 1")
+    assert present(bench, capsys) == 3
+    for gate in [*gates, last]:
+        gate.open()
+    script.succeeds()
+    assert "EPOCHS [2, 2, 2, 2, 2]" in script.stdout
+    assert script.left() == []
+
+
+def test_jobs_in_the_queue_that_are_not_needed_any_more_are_cancelled(
+    bench: Bench, slurm_jobs: SlurmCluster
+) -> None:
+    occupy(slurm_jobs, nodes=3)
+    gates = [bench.gate(f"{number}-1") for number in range(3)]
+    script = bench.run(SCRIPT, str(bench.storage), "")
+    script.wait_for("at 0 1")
+    script.said("2 of 3 nodes wait in Slurm's queue")
+    for number, gate in enumerate(gates[:2]):
+        gate.open()
+        script.wait_for(f"at {number + 1} 1")
+    wait_until(lambda: states(slurm_jobs) == ["RUNNING"])
+    gates[2].open()
+    script.succeeds()
+    assert script.left() == []
+    slurm_jobs.run("scancel", "--name=busy")
+
+
+def states(slurm: SlurmCluster) -> list[str]:
+    """The states of the script's jobs."""
+    listed = slurm.run("squeue", "--noheader", "--array", "--format=%j %T").splitlines()
+    jobs = [line.split() for line in listed]
+    return [state for name, state in jobs if name != "busy"]
+
+
+def present(bench: Bench, capsys: pytest.CaptureFixture[str]) -> int:
+    """How many nodes are there now."""
+    assert main(["nodes", str(bench.root), "--json"]) == 0
+    told: Any = json.loads(capsys.readouterr().out)
+    return sum(node["state"] == "here" for node in told["nodes"])
