@@ -48,8 +48,13 @@ def condition_of(
 
 def longest_silence_s(machine: Machine) -> float:
     """How many seconds a live run may go without publishing to its storage."""
+    return 2 * sync_period_s(machine) + _GRACE_S
+
+
+def sync_period_s(machine: Machine) -> float:
+    """The longest time between two publications to storage, in seconds."""
     sync = machine.spec.options.get("sync", {})
-    return 2 * float(sync.get("sync_period", _SYNC_PERIOD_S)) + _GRACE_S
+    return float(sync.get("sync_period", _SYNC_PERIOD_S))
 
 
 def _ended(machine: Machine) -> Condition:

@@ -61,8 +61,8 @@ def locked(
 ) -> Iterator[ExperimentLock]:
     """Hold the lock of the experiment in this folder, after checking that no link leads out of it.
 
-    `has_nodes`: see `ExperimentLock`. Raises Locked at once while a controller holds it, and after `deadline_s` while other processes
-    of a run do; LeadsElsewhere, OSError.
+    `has_nodes`: see `ExperimentLock`. Raises Locked at once while a controller holds it, and after
+    `deadline_s` while other processes of a run do; LeadsElsewhere, OSError.
     """
     lock = ExperimentLock(
         layout.lock,
