@@ -8,12 +8,12 @@ from holdfast.experiment.progress.finished_stats import rank, value_of
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
+from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
 from holdfast.trial.trial import Status, Trial
 
 # A run publishes to storage every `sync_period`, and soon after each checkpoint. If it has been
 # silent for two periods and this long, it has ended or cannot reach its storage.
 _GRACE_S = 60.0
-_SYNC_PERIOD_S = 300.0
 _BY_AN_ERROR = ("abort", "fail_fast", "errored")
 
 
@@ -53,8 +53,9 @@ def longest_silence_s(machine: Machine) -> float:
 
 def sync_period_s(machine: Machine) -> float:
     """The longest time between two publications to storage, in seconds."""
-    sync = machine.spec.options.get("sync", {})
-    return float(sync.get("sync_period", _SYNC_PERIOD_S))
+    usual = SyncConfig().sync_period
+    period_s = float(machine.spec.options.get("sync", {}).get("sync_period", usual))
+    return PERIOD_ON_NODES_S if machine.cluster and period_s == usual else period_s
 
 
 def _ended(machine: Machine) -> Condition:

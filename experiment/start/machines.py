@@ -12,11 +12,9 @@ from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.nodes.offering import may_fit, offer_text
-from holdfast.trial.config import SyncConfig
+from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
 from holdfast.trial.errors import ImpossibleResources
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
-
-_PERIOD_S = 10.0
 
 
 def check_resources(
@@ -98,7 +96,8 @@ def sync_of(sync: SyncConfig, engine: PlannedEngine | None) -> SyncConfig:
     """The sync settings, with a shorter default period on a cluster: there the output of trials,
     and what a loss of this machine costs, wait for the next publication."""
     is_default = sync.sync_period == SyncConfig().sync_period
-    return replace(sync, sync_period=_PERIOD_S) if engine is not None and is_default else sync
+    on_nodes = engine is not None and is_default
+    return replace(sync, sync_period=PERIOD_ON_NODES_S) if on_nodes else sync
 
 
 def _resembles(key: str, name: str) -> bool:
