@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.dataclass import dataclass
@@ -34,12 +35,15 @@ _SLURM_FOLDER = "~/.holdfast/slurm"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedEngine:
     """An engine that is not open yet, and what it offers. `least` and `most` are the numbers of
-    nodes that the user wants."""
+    nodes that the user wants. Agents find out themselves how much their node has of `detects`,
+    unless the offer says so. `queues`: a node may come after hours in a queue."""
 
     offer: Offer
     least: int
     most: int
     make: Callable[[TaskScope], Engine]
+    detects: Sequence[str] = ("CPU", "GPU", "memory")
+    queues: bool = False
 
     @property
     def is_elastic(self) -> bool:
@@ -67,7 +71,8 @@ def engine_of(
     """
     match cluster:
         case Local():
-            return _made(_local(cluster, machine, gpu_names), cluster.agents)
+            made = _made(_local(cluster, machine, gpu_names), cluster.agents)
+            return replace(made, detects=("memory",))
         case SSH():
             return _made(_ssh(cluster), len(cluster.hosts))
         case Slurm():
@@ -187,7 +192,7 @@ def _slurm_steps(
             f"Slurm(nodes={cluster.nodes}): the allocation {allocation.job}, in which this script "
             f"runs, has {there}. Ask for fewer, or set partition= or time= to submit jobs"
         )
-    resources = cluster.resources() if cluster.cpus_per_node is not None else None
+    resources = cluster.resources() or None
     return PlannedEngine(
         offer=offer_of(allocation, most, resources),
         least=least,
@@ -217,7 +222,7 @@ def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
         nodes=most,
         python=words_of(cluster.python, [sys.executable]),
         folder=os.path.abspath(os.path.expanduser(cluster.folder or _SLURM_FOLDER)),
-        resources=cluster.resources() if cpus is not None else None,
+        resources=cluster.resources() or None,
         partition=cluster.partition or "",
         account=cluster.account or "",
         time=cluster.time or "",
@@ -232,4 +237,5 @@ def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
         least=least,
         most=most,
         make=lambda tasks: SlurmLogin(terms, tasks=tasks, environ=environ),
+        queues=True,
     )

@@ -57,8 +57,8 @@ def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) ->
     bundles = [dict(bundle) for bundle in resources.bundles[: resources.least_bundles]]
     wanted = bundles[0] if len(bundles) == 1 else f"{bundles} ({resources.strategy})"
     raise ImpossibleResources(
-        f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster)}: no trial "
-        f"could ever start. Each bundle must fit on one node. Ask for less in "
+        f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster, resources)}: "
+        f"no trial could ever start. Each bundle must fit on one node. Ask for less in "
         f"tune.with_resources() or ScalingConfig(...), or offer larger nodes",
         resources.least_resources,
         {},
@@ -82,7 +82,12 @@ def offer_of(engine: PlannedEngine | None) -> list[NodeKind]:
     if engine is None:
         return []
     return [
-        NodeKind(name=kind.name, resources=kind.resources, most=engine.most_of(kind))
+        NodeKind(
+            name=kind.name,
+            resources=kind.resources or {},
+            most=engine.most_of(kind),
+            detects=[name for name in engine.detects if name not in (kind.resources or {})],
+        )
         for kind in engine.offer.kinds
     ]
 
