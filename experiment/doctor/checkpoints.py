@@ -52,12 +52,18 @@ def on_node(checkpoint: NamedCheckpoint, *, in_use: bool) -> Finding:
             checkpoint.folder,
             f"{checkpoint.title} is on node {record.node}{stays}",
         )
-    why = "it was reported with NO_UPLOAD" if record.stays_here else "it was not in storage yet"
+    if record.stays_here:
+        return note(
+            "checkpoint-not-kept",
+            checkpoint.folder,
+            f"{checkpoint.title} (iteration {record.iteration}) was reported with NO_UPLOAD, and "
+            f"is gone with the run on node {record.node}",
+        )
     return problem(
         "checkpoint-broken",
         checkpoint.folder,
         f"{checkpoint.title} (iteration {record.iteration}) was lost with the run on node "
-        f"{record.node}: {why}",
+        f"{record.node}: it was not in storage yet",
         advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
         "this one from the records",
         remedy=Remedy.REPAIR,

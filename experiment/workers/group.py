@@ -242,11 +242,15 @@ class WorkerGroup:
         self._met = met
         self._has_refused = False
         self._warnings.about_keys(met)
-        if met.parts:
-            self._checkpoints.begin(met)
-            self._watch_merge()
-        else:
+        if not met.parts:
             self._post_report(met, None)
+            return
+        try:
+            self._checkpoints.begin(met)
+        except CannotMerge as error:
+            self._on_merge_failed(0, str(error))
+        else:
+            self._watch_merge()
 
     def _on_merged(self, rank: int, message: Message) -> None:
         """Raises ValueError if it is not a checkpoint of this report."""
