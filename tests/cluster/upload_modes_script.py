@@ -54,9 +54,11 @@ grid = tune.Tuner(
 ).fit()
 found: dict[str, Any] = {}
 for result in grid:
-    assert result.metrics and result.config
+    assert result.metrics is not None
+    assert result.config is not None
     try:
-        best = Path(result.get_best_checkpoint("epoch", "max").path).name
+        checkpoint = result.get_best_checkpoint("epoch", "max")
+        best = Path(checkpoint.path).name if checkpoint else ""
     except tune.TuneError as error:
         best = str(error)
     found[result.config["mode"]] = [result.metrics["iterations_since_restore"], best]
