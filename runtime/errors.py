@@ -24,3 +24,7 @@ class LaunchFailed(RuntimeFault):
         self.type_name = type_name
         self.message = message
         self.traceback = traceback
+
+
+class NoNodes(LaunchFailed):
+    """No node of a cluster can be had: the message says what was tried."""

@@ -42,7 +42,7 @@ from holdfast.experiment.user_objects.placeholders import UsersValues
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.objects import remove_abandoned as remove_abandoned_objects
 from holdfast.forked import children_end_here
-from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.errors import LaunchFailed, NoNodes
 from holdfast.scheduler.effects import Finish
 from holdfast.syncer.files.disk_deadline import waiting_at_most
 from holdfast.syncer.uploader.lock import Locked
@@ -138,12 +138,14 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
 
 def _explained(fault: BaseException, plan: RunPlan) -> BaseException:
     """The user's error behind an error of a run."""
-    if isinstance(fault, LaunchFailed):
-        return TuneError(
-            f"the trainable cannot be loaded in a worker process: {fault.type_name}: "
-            f"{fault.message}\n\n{fault.traceback}"
-        )
-    return fault
+    if not isinstance(fault, LaunchFailed):
+        return fault
+    if isinstance(fault, NoNodes):
+        return TuneError(f"the cluster cannot be used: {fault.message}")
+    return TuneError(
+        f"the trainable cannot be loaded in a worker process: {fault.type_name}: "
+        f"{fault.message}\n\n{fault.traceback}"
+    )
 
 
 def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:

@@ -48,6 +48,7 @@ class Job:
     kernel then kills it with this process (Linux), and to kill it does not end the agent.
     `ends_its_agent`: the command has a second process that ends the agent when the first one is
     killed, as srun has. It also passes on the end of its stdin, so it may outlive this process.
+    Messages show `short` in the place of a long command.
     """
 
     where: str
@@ -57,11 +58,12 @@ class Job:
     answer_s: float
     is_elsewhere: bool = False
     ends_its_agent: bool = False
+    short: Sequence[str] = ()
 
     @property
     def shown(self) -> str:
         """The command on one line."""
-        return printable(shlex.join(self.command))
+        return printable(shlex.join(self.short or self.command))
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,10 @@ _OPTIONS = (
 )
 
 
+# Those without which the user's own attempt may succeed: the others are not shown.
+_SHOWN = ("-o", _OPTIONS[0])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """A host as the user wrote it, and the arguments of ssh for it."""
@@ -130,7 +134,8 @@ class SSHEngine(SeatedEngine):
         await super().open(host)
 
     def job_at(self, seat: str) -> Job:
-        command = *self._ssh, *self._options, *self._hosts[seat].arguments, self._command
+        target = *self._hosts[seat].arguments, self._command
+        command = *self._ssh, *self._options, *target
         return Job(
             where=seat,
             command=command,
@@ -138,6 +143,7 @@ class SSHEngine(SeatedEngine):
             over_pipe=True,
             answer_s=self.times.answer_s,
             is_elsewhere=True,
+            short=[*self._ssh, *_SHOWN, *target],
         )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
-from holdfast.runtime.errors import LaunchFailed
+from holdfast.runtime.errors import LaunchFailed, NoNodes
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
@@ -72,6 +72,7 @@ class Fleet:
         self._wanted: dict[str, int] = {}
         self._refusals: list[str] = []
         self._told: set[str] = set()
+        self._untold: list[str] = []
         self._first: asyncio.Future[str] = self._loop.create_future()
         self._first.add_done_callback(_retrieve)
         self._is_open = self._closing = False
@@ -106,7 +107,7 @@ class Fleet:
             for kind, count in (self._wanted or kinds).items():
                 self._engine.want(kind, count)
         except EngineFailed as error:
-            raise LaunchFailed(type(error).__name__, str(error)) from error
+            raise NoNodes(type(error).__name__, str(error)) from error
         return await self._first
 
     def launch(self, name: str, listener: Listener, node: str = "") -> RemoteWorker:
@@ -254,11 +255,14 @@ class Fleet:
             node.early.clear()
             if not self._first.done():
                 self._first.set_result(notice)
+                for text in self._untold:
+                    self._tell_once(text)
 
     def on_unloadable(self, node: Node, found: Unloadable) -> None:
         node.end(0)
         text = f"The node {node.name} cannot be used: {found.type_name}: {found.message}"
-        self._tell_or_fail(text, LaunchFailed(found.type_name, found.message, found.traceback))
+        message = f"{found.message} (on node {node.name})"
+        self._tell_or_fail(text, LaunchFailed(found.type_name, message, found.traceback))
 
     def on_kept(self, node: Node, message: Message) -> None:
         """The service may be ready before the workers' imports are."""
@@ -327,7 +331,7 @@ class Fleet:
             if not node.job_ended.done():
                 node.job_ended.set_result(cause)
         elif self._admission.tickets.withdraw(ticket) and not self._closing:
-            self._tell_once(f"An agent ended before it joined: {cause}")
+            self._tell_later(f"An agent ended before it joined: {cause}")
             self._look_for_hope()
 
     def leaving(self, ticket: str, seconds: float, why: str) -> None:
@@ -338,11 +342,11 @@ class Fleet:
         self._host.waits(text)
 
     def refused(self, text: str) -> None:
-        self._tell_or_fail(text, LaunchFailed(EngineFailed.__name__, text))
+        self._tell_or_fail(text, NoNodes(EngineFailed.__name__, text))
 
     def _refuse(self, ticket: Ticket, problem: str) -> None:
         self._refusals.append(problem)
-        self._tell_once(f"A node is refused: {problem}")
+        self._tell_later(f"A node is refused: {problem}")
         self._tasks.later(self._settings.late_s, self._engine.give_back, ticket.name)
         self._look_for_hope()
 
@@ -351,7 +355,14 @@ class Fleet:
         is_hopeless = self._refusals and not (self._nodes or self._admission.tickets.open)
         if is_hopeless and not self._first.done():
             text = "; ".join(dict.fromkeys(self._refusals))
-            self._first.set_exception(LaunchFailed("NodesRefused", text))
+            self._first.set_exception(NoNodes("NodesRefused", text))
+
+    def _tell_later(self, text: str) -> None:
+        """Tell once the first node has joined: if none does, the error says the same."""
+        if self._first.done():
+            self._tell_once(text)
+        else:
+            self._untold.append(text)
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:
