@@ -21,6 +21,7 @@ from holdfast.dataclass import dataclass
 from holdfast.forked import close_in_children
 from holdfast.names import printable
 from holdfast.runtime import process_control
+from holdfast.runtime.engines.seats import LAST_LINES
 from holdfast.runtime.engines.started import SIGN
 from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.process_exits import abandon, on_end
@@ -233,7 +234,7 @@ class AgentProcess:
         else:
             how = describe_code(code)
         lines = str(self._lines)
-        told = f"Its last lines: {lines}" if lines else "It printed nothing"
+        told = f"{LAST_LINES}{lines}" if lines else "It printed nothing"
         return f"{self._job.where}: `{self._job.shown}` {how}. {told}"
 
     def _close(self, cause: str, worked: bool) -> None:

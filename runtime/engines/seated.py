@@ -208,8 +208,7 @@ class SeatedEngine(ABC):
     def _tell_what_is_missing(self) -> None:
         """Say once which seats are tried again and again."""
         found = seating.failing(self._seats.values(), self._wanted)
-        names = ", ".join(seat.name for seat in found)
-        if names != self._waits:
-            self._waits = names
-            causes = "; ".join(seat.cause for seat in found)
-            self._host.waits(f"trying again: {causes}" if names else "")
+        text = "; ".join(seating.failing_text(seat) for seat in found)
+        if text != self._waits:
+            self._waits = text
+            self._host.waits(text)
