@@ -92,6 +92,22 @@ class Capacity:
             self.give_back(allocation)
         return allocation is not None
 
+    def can_hold(self, allocation: Allocation | Place) -> bool:
+        """Whether these resources, with these GPUs, are free now."""
+        share = min(units(allocation.amounts.get("GPU", 0)), _UNITS)
+        return all(
+            units(amount) <= self._free.get(key, 0)
+            for key, amount in allocation.amounts.items()
+            if key != "GPU"
+        ) and all(self._gpus[gpu] >= share for gpu in allocation.gpus)
+
+    def widen(self, total: Mapping[str, float]) -> None:
+        """Have at least so much in total. The number of GPUs stays."""
+        for key, amount in total.items():
+            if key != "GPU" and (more := units(amount) - units(self.total.get(key, 0))) > 0:
+                self._free[key] = self._free.get(key, 0) + more
+                self.total[key] = amount
+
     def take(self, amounts: Mapping[str, float]) -> Allocation | None:
         """Take the resources if they are free; return None otherwise."""
         for key, amount in amounts.items():

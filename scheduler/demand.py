@@ -14,7 +14,7 @@ from holdfast.dataclass import dataclass
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.nodes.arranging import arrange
 from holdfast.scheduler.nodes.cluster import Cluster
-from holdfast.scheduler.nodes.offering import resources_of
+from holdfast.scheduler.nodes.offering import may_differ, resources_of
 from holdfast.scheduler.state import State
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 
@@ -111,7 +111,7 @@ class _Thought:
                 for name in added:
                     self._remove(name)
                 return False
-            if not (name := self._add(kind)):
+            if not (name := self._add(kind, request)):
                 return True
             added.append(name)
         self._held.update(place.node for place in places)
@@ -147,11 +147,12 @@ class _Thought:
     def _room_on(self, kind: NodeKind, bundle: Mapping[str, float], most: int) -> int:
         """How many such bundles fit on a node of the kind; 1 if that is not known."""
         several = resources_of(self._cluster, kind)
-        return max((Capacity(each).room(bundle, most) for each in several), default=1)
+        room = max((Capacity(each).room(bundle, most) for each in several), default=1)
+        return room or int(may_differ(self._cluster, kind))
 
     def _kind_for(self, request: PlacementGroupFactory) -> NodeKind | None:
         """The first kind of which another node could come and has room for the largest bundle."""
-        largest = max(request.bundles, key=lambda one: (one.get("GPU", 0), one.get("CPU", 0)))
+        largest = _largest(request)
         for kind in self._cluster.offer:
             if self._left_of(kind) > 0 and self._room_on(kind, largest, 1):
                 return kind
@@ -162,12 +163,14 @@ class _Thought:
         count = self._there[kind.name] + self._asked[kind.name]
         return _MANY if kind.most is None else kind.most - count
 
-    def _add(self, kind: NodeKind) -> str:
-        """Add a node in thought; "" if it is not known what nodes of the kind have. Such a node is
-        thought to have room for one trial."""
+    def _add(self, kind: NodeKind, request: PlacementGroupFactory) -> str:
+        """Add a node in thought; "" if it is not known what it would have. Such a node is thought
+        to have room for one trial."""
         self._asked[kind.name] += 1
         several = list(resources_of(self._cluster, kind))
-        if not several:
+        largest = _largest(request)
+        is_small = not any(Capacity(each).room(largest, 1) for each in several)
+        if not several or (is_small and may_differ(self._cluster, kind)):
             self._more[kind.name] += 1
             return ""
         name = f"another-{sum(self._asked.values())}"
@@ -177,3 +180,7 @@ class _Thought:
     def _remove(self, name: str) -> None:
         self._asked[self._cluster.nodes[name].kind] -= 1
         self._cluster.lose(name)
+
+
+def _largest(request: PlacementGroupFactory) -> Mapping[str, float]:
+    return max(request.bundles, key=lambda one: (one.get("GPU", 0), one.get("CPU", 0)))

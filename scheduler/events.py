@@ -263,6 +263,14 @@ class NodeLeft:
     cause: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesSettled:
+    """What has not joined by now counts as absent: `missing` says what that is, "" if it is not
+    known. Nodes that join later are used all the same."""
+
+    missing: str = ""
+
+
 ResumableReason = Literal["interrupt", "preempted", "abort", "fail_fast", "errored"]
 """The reasons for an end after which unfinished trials can be resumed.
 
@@ -303,4 +311,5 @@ Event = (
     | NodeJoined
     | NodeLeaving
     | NodeLeft
+    | NodesSettled
 )

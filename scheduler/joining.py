@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from holdfast.scheduler.effects import Effect, Preempt, Release
-from holdfast.scheduler.events import EndOrdered, NodeJoined, NodeLeaving, NodeLeft
+from holdfast.scheduler.events import (
+    EndOrdered,
+    NodeJoined,
+    NodeLeaving,
+    NodeLeft,
+    NodesSettled,
+)
 from holdfast.scheduler.placing import impossible
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish
@@ -31,6 +37,12 @@ def on_node_joined(state: State, event: NodeJoined) -> list[Effect]:
     if is_new:
         effects += _end_if_impossible(state)
     return [*effects, *fill_or_finish(state)]
+
+
+def on_nodes_settled(state: State, event: NodesSettled) -> list[Effect]:
+    """From now on the nodes that have joined show what the cluster has."""
+    state.cluster.settle()
+    return [*_end_if_impossible(state, event.missing), *fill_or_finish(state)]
 
 
 def on_node_leaving(state: State, event: NodeLeaving) -> list[Effect]:
@@ -83,10 +95,13 @@ def on_answered(state: State, trial_id: str, *, may_start: bool = True) -> list[
     return fill_or_finish(state) if state.ask_again(sorted(waiting)) else []
 
 
-def _end_if_impossible(state: State) -> list[Effect]:
-    """What a node has may show that a trial that waits can never start."""
+def _end_if_impossible(state: State, missing: str = "") -> list[Effect]:
+    """What nodes have may show that a trial that waits can never start. `missing`: what has not
+    joined."""
     waiting = (*state.placement.queue, *sorted(state.placement.delayed))
     if state.ending or not waiting:
         return []
     text = impossible(state, (state.trials[trial_id] for trial_id in waiting))
+    if text and missing:
+        text = f"{text}. Not there: {missing}"
     return end(state, EndOrdered(reason="abort", message=text)) if text else []

@@ -19,6 +19,7 @@ from holdfast.scheduler.events import (
     NodeJoined,
     NodeLeaving,
     NodeLeft,
+    NodesSettled,
     Raised,
     Recalled,
     Resumed,
@@ -36,6 +37,7 @@ from holdfast.scheduler.joining import (
     on_node_joined,
     on_node_leaving,
     on_node_left,
+    on_nodes_settled,
 )
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.placement import Placement
@@ -109,6 +111,8 @@ class Machine(State):
                 return on_node_leaving(self, event)
             case NodeLeft():
                 return on_node_left(self, event)
+            case NodesSettled():
+                return on_nodes_settled(self, event)
             case Begun():
                 return self._on_begun(event)
             case Resumed():

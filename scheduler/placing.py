@@ -61,7 +61,7 @@ def _impossible(placement: Placement, resources: PlacementGroupFactory) -> str:
     least = resources.first(resources.least_bundles)
     if may_fit(placement.cluster, least):
         return ""
-    return f"{_request_text(least)}, but the cluster offers {offer_text(placement.cluster)}"
+    return f"{_request_text(least)}, but the cluster offers {offer_text(placement.cluster, least)}"
 
 
 def _request_text(resources: PlacementGroupFactory) -> str:

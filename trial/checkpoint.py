@@ -68,6 +68,11 @@ class CheckpointRecord:
         return self.upload is CheckpointUploadMode.NO_UPLOAD
 
     @property
+    def persisted(self) -> bool:
+        """Whether storage has it."""
+        return self.committed and not self.stays_here
+
+    @property
     def dirname(self) -> str:
         return checkpoint_dirname(self.index)
 

@@ -14,6 +14,8 @@ from holdfast.trial.plain import is_number
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
 
+# The default of `sync_period` for a run on nodes, in seconds.
+PERIOD_ON_NODES_S = 10.0
 StopCriteria = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool] | None
 
 

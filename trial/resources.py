@@ -201,9 +201,12 @@ Amounts = Annotated[Mapping[str, float], Stored(_read_amounts)]
 class NodeKind:
     """Nodes that are alike, of which a cluster can have `most` (None: no limit is known).
 
-    Each has `resources`; None if they are known only once a node has joined.
+    Each has `resources`; None if they are known only once a node has joined. `detects` are the
+    names of further resources of which only a node that has joined says how much it has; nodes of
+    one kind may then differ.
     """
 
     name: str
     resources: Amounts | None = None
     most: Count | None = None
+    detects: Sequence[str] = ()

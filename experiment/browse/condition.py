@@ -8,12 +8,12 @@ from holdfast.experiment.progress.finished_stats import rank, value_of
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
+from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
 from holdfast.trial.trial import Status, Trial
 
 # A run publishes to storage every `sync_period`, and soon after each checkpoint. If it has been
 # silent for two periods and this long, it has ended or cannot reach its storage.
 _GRACE_S = 60.0
-_SYNC_PERIOD_S = 300.0
 _BY_AN_ERROR = ("abort", "fail_fast", "errored")
 
 
@@ -48,8 +48,14 @@ def condition_of(
 
 def longest_silence_s(machine: Machine) -> float:
     """How many seconds a live run may go without publishing to its storage."""
-    sync = machine.spec.options.get("sync", {})
-    return 2 * float(sync.get("sync_period", _SYNC_PERIOD_S)) + _GRACE_S
+    return 2 * sync_period_s(machine) + _GRACE_S
+
+
+def sync_period_s(machine: Machine) -> float:
+    """The longest time between two publications to storage, in seconds."""
+    usual = SyncConfig().sync_period
+    period_s = float(machine.spec.options.get("sync", {}).get("sync_period", usual))
+    return PERIOD_ON_NODES_S if machine.cluster and period_s == usual else period_s
 
 
 def _ended(machine: Machine) -> Condition:

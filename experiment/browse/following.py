@@ -1,7 +1,8 @@
 """`holdfast logs --follow`: streams a trial's output, here or in storage, until the trial ends.
 
 The follower reads the records before the file, and a run uploads the file before the records. So
-when the records say that the trial has ended, all of its output has been read.
+when the records say that the trial has ended, all of its output has been read. Only a node sends
+the output of its trials by itself: the follower waits for the publication after the trial's end.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition
+from holdfast.experiment.browse.condition import Condition, sync_period_s
 from holdfast.experiment.browse.locate import LocatedExperiment, published_as
-from holdfast.experiment.browse.logs import piece_from
+from holdfast.experiment.browse.logs import piece_from, sender_of
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.trial.trial import Trial
@@ -20,6 +21,8 @@ from holdfast.trial.trial import Trial
 # Reading a file on this machine takes 20 us; reading an object is a request that costs money.
 INTERVAL_HERE_S = 0.5
 INTERVAL_STORAGE_S = 5.0
+# A node has uploaded a trial's output so long after it was ordered to.
+_ARRIVES_S = 3.0
 # Reading the records of 10,000 trials takes a second of CPU time: use at most a twentieth of a
 # core.
 _PAUSE_PER_CPU_S = 20
@@ -27,11 +30,15 @@ _PAUSE_PER_CPU_S = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogState:
-    """`has_ended`: the trial writes no more output. `has_begun`: it has had an attempt."""
+    """`has_ended`: the trial writes no more output. `has_begun`: it has had an attempt. `sender`:
+    the node that sends its output to storage every `period_s`; "" if it runs where its files
+    are."""
 
     has_ended: bool
     has_begun: bool
     condition: Condition
+    sender: str = ""
+    period_s: float = 0.0
 
 
 class LogSource(Protocol):
@@ -62,25 +69,42 @@ class TrialLog:
         *,
         find: Callable[[], LocatedExperiment],
         now: Callable[[], float],
+        rank: int = 0,
     ) -> None:
         self._experiment = experiment
         self._trial = trial
         self._name = name
+        self._rank = rank
         self._find = find
         self._now = now
         self._published: ObjectInfo | None = None
+        self._final_at: float | None = None
 
     def read_state(self) -> LogState:
         self._refresh()
         condition = self._experiment.condition(self._now())
         is_over = condition in (Condition.FINISHED, Condition.ERRORED)
         trial = self._experiment.machine.trials.get(self._trial.trial_id)
+        is_final = trial is None or (
+            trial.status.is_final and not self._may_grow(trial, condition)
+        )
         return LogState(
             # If the trial is not known, another experiment of this name has begun.
-            has_ended=trial is None or trial.status.is_final or is_over,
+            has_ended=is_final or is_over,
             has_begun=trial is not None and trial.attempt > 0,
             condition=condition,
+            sender="" if trial is None else sender_of(trial, self._rank),
+            period_s=sync_period_s(self._experiment.machine),
         )
+
+    def _may_grow(self, trial: Trial, condition: Condition) -> bool:
+        """Whether the node of a trial that has ended may not have sent all of its output yet."""
+        if not trial.place.nodes or condition is not Condition.LIVE:
+            return False
+        now = self._now()
+        if self._final_at is None:
+            self._final_at = now
+        return now - self._final_at < sync_period_s(self._experiment.machine) + _ARRIVES_S
 
     def read(self, offset: int) -> tuple[int, bytes] | None:
         return piece_from(self._experiment, self._trial, self._name, offset)
@@ -172,4 +196,10 @@ def _waited_for(state: LogState) -> str:
         return ""
     if state.condition is Condition.INTERRUPTED:
         return "no process runs the experiment: waiting for a restore (Ctrl-C ends this)"
-    return "" if state.has_begun else "the trial has not begun: waiting until it does"
+    if not state.has_begun:
+        return "the trial has not begun: waiting until it does"
+    if not state.sender:
+        return ""
+    return (
+        f"the trial runs on node {state.sender}, which sends its output every {state.period_s:g} s"
+    )

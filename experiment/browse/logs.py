@@ -1,10 +1,15 @@
-"""`holdfast logs`: the output of a trial or of one of its ranks, on this machine or in storage."""
+"""`holdfast logs`: the output of a trial or of one of its ranks, on this machine or in storage.
+
+A node sends the output of its trials to storage with each publication. So the output of a trial
+that runs on a node is there, also if the experiment runs on this machine.
+"""
 
 from __future__ import annotations
 
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from holdfast.experiment.browse.locate import LocatedExperiment
@@ -12,7 +17,9 @@ from holdfast.experiment.folder.containment import check_folder
 from holdfast.experiment.folder.layout import ERROR, Layout, log_names_of, rank_log
 from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.files.regular import open_regular
+from holdfast.syncer.stores.plain_files import read_note
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 
@@ -40,11 +47,53 @@ def log_name(spec: ExperimentSpec, stream: str, rank: int) -> str:
     return rank_log(name, rank) if rank else name
 
 
+def layout_of(experiment: LocatedExperiment, trial: Trial, name: str) -> Layout | None:
+    """The tree on this machine that has the newest content of this file of the trial; None if
+    storage has it."""
+    read = experiment.read
+    if read.layout is None or str(read.layout.root) == read.location.local_path or name == ERROR:
+        return read.layout
+    on_nodes = trial.place.nodes or (experiment.machine.cluster and not trial.attempt)
+    return None if on_nodes else read.layout
+
+
+def check_reachable(experiment: LocatedExperiment, trial: Trial, name: str) -> None:
+    """Raise NoSuchLog if a node sends the file to a storage that the user has not named."""
+    layout = experiment.read.layout
+    if layout is None or name == ERROR or not trial.place.nodes:
+        return
+    if str(layout.root) == experiment.read.location.local_path and layout.mirror_of.exists():
+        raise NoSuchLog(
+            f"trial {trial.trial_id} has run on node {trial.place.node}, which sends its output "
+            f"to {read_note(layout.mirror_of)}: pass the URI of the experiment there"
+        )
+
+
 def place_of(experiment: LocatedExperiment, trial: Trial, name: str) -> str:
     """The path of a file of the trial, or its URI without credentials."""
-    if experiment.read.layout is not None:
-        return str(experiment.read.layout.trial(trial.spec) / name)
+    layout = layout_of(experiment, trial, name)
+    if layout is not None:
+        return str(layout.trial(trial.spec) / name)
     return experiment.read.location.child(f"{trial.spec.dirname}/{name}").public
+
+
+def sender_of(trial: Trial, rank: int = 0) -> str:
+    """The node from which the output of this trial comes, while it may have more; "" for none."""
+    nodes = () if trial.status.is_final else trial.place.nodes
+    return "" if not nodes else ", ".join(nodes) if rank else nodes[0]
+
+
+def stored_at(experiment: LocatedExperiment, trial: Trial, name: str) -> float | None:
+    """When the newest content of this file came, in seconds since 1970, by the clock of its place;
+    None if there is no such file, or that is not known. Raises StorageError, OSError."""
+    layout, location = layout_of(experiment, trial, name), experiment.read.location
+    if layout is not None:
+        with suppress(FileNotFoundError):
+            return os.stat(_folder(layout, trial) / name).st_mtime
+        return None
+    key = f"{trial.spec.dirname}/{name}"
+    found = with_store(location, lambda store: store.head(key))
+    return None if found is None else found.modified
 
 
 def trial_named(experiment: LocatedExperiment, name: str) -> Trial:
@@ -73,7 +122,8 @@ def written(experiment: LocatedExperiment, trial: Trial, name: str) -> Iterator[
     Reads the file from storage if it is not on this machine. Raises NoSuchLog, StorageError,
     OSError.
     """
-    layout = experiment.read.layout
+    check_reachable(experiment, trial, name)
+    layout = layout_of(experiment, trial, name)
     here = None if layout is None else _folder(layout, trial) / name
     if here is not None and here.is_file():
         return _pieces(here)
@@ -91,7 +141,7 @@ def piece_from(
 
     None if there is no such file yet. Raises StorageError, OSError.
     """
-    layout = experiment.read.layout
+    layout = layout_of(experiment, trial, name)
     if layout is None:
         return read_from(experiment.read.location.child(trial.spec.dirname), name, offset, _PIECE)
     try:
@@ -130,7 +180,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 
 def _not_written(experiment: LocatedExperiment, trial: Trial, name: str) -> str:
     folder = place_of(experiment, trial, name).rpartition("/")[0]
-    layout, spec = experiment.read.layout, trial.spec
+    layout, spec = layout_of(experiment, trial, name), trial.spec
     if layout is not None:
         tree = layout.trial(spec)
         there = sorted(path.name for path in tree.iterdir()) if tree.is_dir() else []
@@ -141,7 +191,9 @@ def _not_written(experiment: LocatedExperiment, trial: Trial, name: str) -> str:
     if name == ERROR and trial.error is None:
         return f"trial {trial.trial_id} has not failed: it has no {ERROR}"
     begun = "" if trial.attempt else ", because it has not begun"
+    node = sender_of(trial)
+    sent = f" Node {node}, where it runs, sends its output with each publication" if node else ""
     return (
         f"trial {trial.trial_id} has no file {name!r} in {folder}{begun}. Its output files: "
-        f"{', '.join(logs) or 'none'}"
+        f"{', '.join(logs) or 'none'}.{sent}"
     )

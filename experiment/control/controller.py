@@ -29,6 +29,7 @@ from holdfast.experiment.records.recovery import lost_notice
 from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.pool import WorkerPool
+from holdfast.experiment.workers.run_resources import RunResources
 from holdfast.experiment.workers.shared_capacity import shared
 from holdfast.runtime.fleet.host import GIVEN_BACK, NodeFacts
 from holdfast.runtime.launcher import Launcher
@@ -112,7 +113,10 @@ class Controller:
             self,
             layout=plan.layout,
             settings=plan.settings,
-            capacity=shared(plan.host_resources.total),
+            resources=RunResources(
+                shared(plan.host_resources.total),
+                shares_nodes=plan.engine is None or not plan.engine.queues,
+            ),
             gpu_names=plan.host_resources.gpu_names,
             group=plan.job.group,
             nodes=nodes,
@@ -311,6 +315,7 @@ class Controller:
     def on_node(self, facts: NodeFacts) -> None:
         """A node has joined."""
         self._uploads().routes.node_joined(facts.name)
+        self.pool.node_joined(facts)
 
     def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
         """A node will be taken away."""
@@ -325,6 +330,7 @@ class Controller:
             self.warn(f"node {node} is lost: {cause}")
         uploads = self._uploads()
         uploads.routes.node_left(node)
+        self.pool.node_left(node)
         # Trials wait for an answer about each of them, also where an upload had failed.
         for trial in list(self.machine.trials.values()):
             for record in trial.checkpoints:

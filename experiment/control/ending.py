@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -16,6 +16,7 @@ from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.runtime.process_exits import still_there, survives
 from holdfast.runtime.stopped import Watched
 from holdfast.syncer.files import threads
+from holdfast.trial.trial import Trial
 
 _FLUSH_AFTER_FAULT_S = 5.0
 # How long processes may take to exit after SIGKILL to all, and the disk to answer.
@@ -133,6 +134,8 @@ class Ending:
         await uploads.drain(self._flush_s, is_patient=self._is_patient)
         await self._parts.journal_writer.sync()  # what is superseded is removed after this fsync
         await uploads.close_nodes(self._flush_s, is_patient=self._is_patient)
+        if text := gone_with_nodes(self._working.controller.machine.trials.values()):
+            self._tell(text, "warning")
 
     async def _flush(self, tracked: asyncio.Task[Any]) -> list[str]:
         """Complete storage, the trials' files and the journal, in this order.
@@ -176,3 +179,17 @@ class Ending:
     def _show_written(self, done: int, total: int) -> None:
         share = 100 * done // max(1, total)
         self._show_phase(f"writing result.json and similar files: {share}% of the journal")
+
+
+def gone_with_nodes(trials: Iterable[Trial]) -> str:
+    """A message about checkpoints that stay on nodes, whose folders are removed at the end; "" if
+    there are none."""
+    kept = [(t, c) for t in trials for c in t.checkpoints if c.stays_here and c.node]
+    if not kept:
+        return ""
+    nodes = ", ".join(dict.fromkeys(checkpoint.node for _, checkpoint in kept))
+    count = len({trial.trial_id for trial, _ in kept})
+    return (
+        f"{len(kept)} checkpoints of {count} trials were reported with NO_UPLOAD: they are gone "
+        f"with the run on {nodes}, and no result or restore has them"
+    )

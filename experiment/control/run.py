@@ -19,7 +19,13 @@ from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.ending import Ending, Working
 from holdfast.experiment.control.first_events import first_events, overdue_answers
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.run_nodes import RunNodes, keep_nodes_file, keep_size, open_fleet
+from holdfast.experiment.control.run_nodes import (
+    RunNodes,
+    keep_nodes_file,
+    keep_size,
+    open_fleet,
+    settle,
+)
 from holdfast.experiment.control.services import (
     keeper_settings,
     open_callbacks,
@@ -286,6 +292,8 @@ class Run:
         self._nodes.begin(controller)
         if plan.engine is not None and fleet is not None:
             controller.tasks.start(keep_nodes_file(fleet, plan.layout))
+            if not plan.engine.queues:
+                controller.tasks.start(settle(self._nodes, controller))
             if plan.engine.is_elastic:
                 total = plan.proposer.total
                 controller.tasks.start(keep_size(fleet, plan.engine, controller, total))

@@ -25,13 +25,15 @@ from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.demand import demand
-from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft
+from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft, NodesSettled
 from holdfast.syncer.files import threads
 
 if TYPE_CHECKING:
     from holdfast.runtime.fleet.fleet import Fleet
 
 _BEATS_S = 5.0
+# An engine gives a host so long to answer.
+_SETTLES_S = 60.0
 
 
 class NodeListener(Protocol):
@@ -177,6 +179,13 @@ async def keep_nodes_file(fleet: Fleet, layout: Layout) -> None:
         ]
         await threads.call(partial(file.write, beats))
         await asyncio.sleep(_BEATS_S)
+
+
+async def settle(nodes: RunNodes, controller: Controller) -> None:
+    """After a while, let the nodes that have joined show what the cluster has: those that only
+    silence keeps away may never come."""
+    await asyncio.sleep(_SETTLES_S)
+    controller.post(NodesSettled(missing=nodes.waiting))
 
 
 async def keep_size(

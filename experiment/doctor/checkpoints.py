@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.doctor.findings import Finding, Remedy, note, problem
 from holdfast.experiment.doctor.replayed import ReplayedExperiment
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.recovery import broken, changed_checkpoint
@@ -32,6 +33,41 @@ class NamedCheckpoint:
     @property
     def folder(self) -> str:
         return f"{self.trial.spec.dirname}/{self.record.dirname}"
+
+    @property
+    def was_on_node(self) -> bool:
+        """Whether only a node was sure to have it."""
+        record = self.record
+        return bool(record.node) and (record.stays_here or not record.committed)
+
+
+def on_node(checkpoint: NamedCheckpoint, *, in_use: bool) -> Finding:
+    """A checkpoint that a node had, and that is neither here nor complete in storage. `in_use`: a
+    process runs the experiment now."""
+    record = checkpoint.record
+    if in_use:
+        stays = " and stays there (NO_UPLOAD)" if record.stays_here else ", which uploads it"
+        return note(
+            "checkpoint-on-node",
+            checkpoint.folder,
+            f"{checkpoint.title} is on node {record.node}{stays}",
+        )
+    if record.stays_here:
+        return note(
+            "checkpoint-not-kept",
+            checkpoint.folder,
+            f"{checkpoint.title} (iteration {record.iteration}) was reported with NO_UPLOAD, and "
+            f"is gone with the run on node {record.node}",
+        )
+    return problem(
+        "checkpoint-broken",
+        checkpoint.folder,
+        f"{checkpoint.title} (iteration {record.iteration}) was lost with the run on node "
+        f"{record.node}: it was not in storage yet",
+        advice="A resumed trial uses the newest complete checkpoint before it. repair removes "
+        "this one from the records",
+        remedy=Remedy.REPAIR,
+    )
 
 
 def named(replayed: ReplayedExperiment) -> list[NamedCheckpoint]:

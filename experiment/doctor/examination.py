@@ -40,7 +40,9 @@ def examine(
     if not in_use and not replayed.refusal:
         charts = tree.habits.charts is True
         tree.findings += projected.examine(layout, replayed, snapshot, charts=charts)
-    _examine_checkpoints(tree, replayed, with_checksums=with_checksums, is_mirror=is_mirror)
+    _examine_checkpoints(
+        tree, replayed, with_checksums=with_checksums, is_mirror=is_mirror, in_use=in_use
+    )
     if in_use:
         _drop_outdated(tree)
     else:
@@ -50,7 +52,12 @@ def examine(
 
 
 def _examine_checkpoints(
-    tree: Tree, replayed: ReplayedExperiment, *, with_checksums: bool, is_mirror: bool
+    tree: Tree,
+    replayed: ReplayedExperiment,
+    *,
+    with_checksums: bool,
+    is_mirror: bool,
+    in_use: bool,
 ) -> None:
     named = checkpoints.named(replayed)
     tree.broken = dict(
@@ -63,7 +70,9 @@ def _examine_checkpoints(
     for checkpoint in named:
         if checkpoint.folder in tree.broken:
             is_here = (tree.layout.root / checkpoint.folder).is_dir()
-            if is_here or not is_mirror:
+            if not is_mirror and checkpoint.was_on_node:
+                tree.findings.append(checkpoints.on_node(checkpoint, in_use=in_use))
+            elif is_here or not is_mirror:
                 tree.findings.append(_lost(checkpoint, tree.broken[checkpoint.folder]))
         elif not checkpoint.record.committed:
             tree.findings.append(_staged(checkpoint))

@@ -156,13 +156,14 @@ def _judge_checkpoints(
     if tree is None or tree.replayed is None:
         return
     for checkpoint in checkpoints.named(tree.replayed):
-        if (
-            checkpoint.folder in promised
-            or checkpoint.record.stays_here
-            or not stored.fault(checkpoint.folder)
-        ):
+        if checkpoint.folder in promised or not stored.fault(checkpoint.folder):
             continue
-        if has_whole(tree, checkpoint):
+        is_here = has_whole(tree, checkpoint)
+        if checkpoint.was_on_node and not is_here:
+            yield checkpoints.on_node(checkpoint, in_use=in_use)
+        elif checkpoint.record.stays_here:
+            continue
+        elif is_here:
             yield _not_uploaded(checkpoint, in_use=in_use)
         elif not (tree.layout.root / checkpoint.folder).is_dir():
             yield _nowhere(checkpoint)

@@ -75,7 +75,7 @@ def examine(
         findings += here.findings
         looked_at |= here.looked_at
     if target.kept_in:
-        findings.append(_not_named(target.kept_in))
+        findings.append(_not_named(target.kept_in, here))
     if target.remote is not None:
         stored = storage.gather(target.remote, target.layout)
         if depth is Depth.DOWNLOAD:
@@ -119,10 +119,12 @@ def _in_use(user: str) -> Finding:
     )
 
 
-def _not_named(kept_in: str) -> Finding:
+def _not_named(kept_in: str, here: Tree | None) -> Finding:
+    missing = 0 if here is None else sum(not (here.layout.root / f).is_dir() for f in here.broken)
+    only = f"; {missing} checkpoints are not on this machine" if missing else ""
     return note(
         "storage-not-named",
         MIRROR_OF,
-        f"it is also stored in {kept_in}, which was not checked",
+        f"it is also stored in {kept_in}, which was not checked{only}",
         advice="Pass the URI of the experiment there as PATH, or as --storage",
     )

@@ -19,10 +19,11 @@ from holdfast.experiment.folder.layout import (
     is_checkpoint,
 )
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.syncer.checkpoint.reading import is_whole
 from holdfast.syncer.errors import StorageUnavailable, redact
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.files.threads import call_and_wait
-from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.plain_files import parse_table, read_small
 from holdfast.syncer.uploader.lock_holder import current_holder
@@ -274,7 +275,7 @@ class TrialFolder:
         """
         if not persisted:
             here = None if self.local is None else self.local / dirname
-            return Checkpoint(str(here)) if here is not None and here.is_dir() else None
+            return Checkpoint(str(here)) if here is not None and is_whole(here) else None
         return Checkpoint.from_location(self.location.child(dirname))
 
     def complete_checkpoints(self) -> list[str]:
@@ -282,7 +283,7 @@ class TrialFolder:
 
         A checkpoint with a manifest is complete, because the manifest is written last. On the
         machine of the run (its lock file exists there), staged ones are complete as well, because
-        they are renamed into place.
+        they are renamed into place, unless nodes have uploaded there.
         """
         if self.local is not None:
             return self._complete_here(self.local)
@@ -292,7 +293,7 @@ class TrialFolder:
 
     @staticmethod
     def _complete_here(folder: Path) -> list[str]:
-        staged = (folder.parent / LOCK).exists()
+        staged = (folder.parent / LOCK).exists() and not (folder.parent / CLAIMS).exists()
         found = sorted(entry.name for entry in folder.glob(f"{CHECKPOINT_PREFIX}*/"))
         names = [name for name in found if is_checkpoint(name)]
         return [name for name in names if staged or (folder / name / MANIFEST_NAME).is_file()]

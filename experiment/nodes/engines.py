@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, assert_never
 
 from holdfast.dataclass import dataclass
@@ -38,13 +39,16 @@ _SLURM_FOLDER = "~/.holdfast/slurm"
 class PlannedEngine:
     """An engine that is not open yet, and what it offers. `least` and `most` are the numbers of
     nodes that the user wants; between them, a node without work is given back after `idle_s`
-    seconds."""
+    seconds. Agents find out themselves how much their node has of `detects`, unless the offer says
+    so. `queues`: a node may come after hours in a queue."""
 
     offer: Offer
     least: int
     most: int
     idle_s: float = math.inf
     make: Callable[[TaskScope], Engine]
+    detects: Sequence[str] = ("CPU", "GPU", "memory")
+    queues: bool = False
 
     @property
     def is_elastic(self) -> bool:
@@ -74,7 +78,7 @@ def engine_of(
     match cluster:
         case Local():
             engine = _local(cluster, machine, gpu_names, without_storage(environ))
-            return _made(engine, cluster, cluster.agents)
+            return replace(_made(engine, cluster, cluster.agents), detects=("memory",))
         case SSH():
             return _made(_ssh(cluster), cluster, cluster.nodes or len(cluster.hosts))
         case Slurm():
@@ -207,7 +211,7 @@ def _slurm_steps(
             f"Slurm(nodes={cluster.nodes}): the allocation {allocation.job}, in which this script "
             f"runs, has {there}. Ask for fewer, or set partition= or time= to submit jobs"
         )
-    resources = cluster.resources() if cluster.cpus_per_node is not None else None
+    resources = cluster.resources() or None
     return PlannedEngine(
         offer=offer_of(allocation, most, resources),
         least=least,
@@ -238,7 +242,7 @@ def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
         nodes=most,
         python=words_of(cluster.python, [sys.executable]),
         folder=os.path.abspath(os.path.expanduser(cluster.folder or _SLURM_FOLDER)),
-        resources=cluster.resources() if cpus is not None else None,
+        resources=cluster.resources() or None,
         partition=cluster.partition or "",
         account=cluster.account or "",
         time=cluster.time or "",
@@ -254,4 +258,5 @@ def _slurm_jobs(cluster: Slurm, environ: Mapping[str, str]) -> PlannedEngine:
         most=most,
         idle_s=cluster.idle_s,
         make=lambda tasks: SlurmLogin(terms, tasks=tasks, environ=environ),
+        queues=True,
     )

@@ -56,13 +56,20 @@ _STRAGGLERS_S = 10.0
 
 
 @contextmanager
-def locked(layout: Layout, *, deadline_s: float = _STRAGGLERS_S) -> Iterator[ExperimentLock]:
+def locked(
+    layout: Layout, *, deadline_s: float = _STRAGGLERS_S, has_nodes: bool | None = None
+) -> Iterator[ExperimentLock]:
     """Hold the lock of the experiment in this folder, after checking that no link leads out of it.
 
-    Raises Locked at once while a controller holds it, and after `deadline_s` while other processes
-    of a run do; LeadsElsewhere, OSError.
+    `has_nodes`: see `ExperimentLock`. Raises Locked at once while a controller holds it, and after
+    `deadline_s` while other processes of a run do; LeadsElsewhere, OSError.
     """
-    lock = ExperimentLock(layout.lock, deadline_s=deadline_s, is_mirror=layout.mirror_of.exists())
+    lock = ExperimentLock(
+        layout.lock,
+        deadline_s=deadline_s,
+        is_mirror=layout.mirror_of.exists(),
+        has_nodes=has_nodes,
+    )
     try:
         check_enclosed(layout)
         yield lock

@@ -96,7 +96,7 @@ class Outcome:
         kept = tuple(
             record
             for record in trial.checkpoints
-            if self._folder(trial.spec).checkpoint(record.dirname, persisted=record.committed)
+            if self._folder(trial.spec).checkpoint(record.dirname, persisted=record.persisted)
         )
         return replace(trial, checkpoints=kept)
 
@@ -104,7 +104,7 @@ class Outcome:
         """A checkpoint of a `reachable` trial: from storage if it is persisted, otherwise from
         this machine."""
         folder = self._folder(spec)
-        here = folder.checkpoint(record.dirname, persisted=record.committed)
+        here = folder.checkpoint(record.dirname, persisted=record.persisted)
         return here or Checkpoint.from_location(folder.location.child(record.dirname))
 
     def rows(self, trials: Sequence[Trial]) -> Iterator[tuple[Trial, list[Row]]]:

@@ -100,7 +100,7 @@ class Result:
         folder = TrialFolder.of(trial.spec, location, layout)
         known = tuple(
             StoredCheckpoint(
-                dirname=record.dirname, iteration=record.iteration, persisted=record.committed
+                dirname=record.dirname, iteration=record.iteration, persisted=record.persisted
             )
             for record in trial.checkpoints
         )
@@ -246,7 +246,13 @@ class Result:
 
     def _no_best_checkpoint(self, metric: str, rows: Sequence[Row]) -> NoBestResult:
         if not rows:
-            return NoBestResult(f"{self.path} has no checkpoint", metric)
+            known = () if self._stored is None else self._stored.known_checkpoints
+            kept = sum(not one.persisted for one in known)
+            why = (
+                f": {kept} of its checkpoints never reached storage (NO_UPLOAD, or the run was "
+                f"cut off), and are not on this machine"
+            )
+            return NoBestResult(f"{self.path} has no checkpoint{why if kept else ''}", metric)
         names = reported_names(rows)
         if any(numeric(row, metric) is not None for row in rows):
             return NoBestResult(

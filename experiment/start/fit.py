@@ -84,7 +84,8 @@ def _fit(
     place, run_config = opened.place, request.run
     with ExitStack() as stack:
         try:
-            lock = stack.enter_context(locked(place.layout))
+            has_nodes = host_resources.cluster is not None
+            lock = stack.enter_context(locked(place.layout, has_nodes=has_nodes))
         except Locked as error:
             raise ExperimentInUse(str(error), opened.path, error.cause) from error
         view = choose_view(

@@ -12,11 +12,9 @@ from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.nodes.offering import may_fit, offer_text
-from holdfast.trial.config import SyncConfig
+from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
 from holdfast.trial.errors import ImpossibleResources
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
-
-_PERIOD_S = 10.0
 
 
 def check_resources(
@@ -59,8 +57,8 @@ def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) ->
     bundles = [dict(bundle) for bundle in resources.bundles[: resources.least_bundles]]
     wanted = bundles[0] if len(bundles) == 1 else f"{bundles} ({resources.strategy})"
     raise ImpossibleResources(
-        f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster)}: no trial "
-        f"could ever start. Each bundle must fit on one node. Ask for less in "
+        f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster, resources)}: "
+        f"no trial could ever start. Each bundle must fit on one node. Ask for less in "
         f"tune.with_resources() or ScalingConfig(...), or offer larger nodes",
         resources.least_resources,
         {},
@@ -84,7 +82,12 @@ def offer_of(engine: PlannedEngine | None) -> list[NodeKind]:
     if engine is None:
         return []
     return [
-        NodeKind(name=kind.name, resources=kind.resources, most=engine.most_of(kind))
+        NodeKind(
+            name=kind.name,
+            resources=kind.resources or {},
+            most=engine.most_of(kind),
+            detects=[name for name in engine.detects if name not in (kind.resources or {})],
+        )
         for kind in engine.offer.kinds
     ]
 
@@ -98,7 +101,8 @@ def sync_of(sync: SyncConfig, engine: PlannedEngine | None) -> SyncConfig:
     """The sync settings, with a shorter default period on a cluster: there the output of trials,
     and what a loss of this machine costs, wait for the next publication."""
     is_default = sync.sync_period == SyncConfig().sync_period
-    return replace(sync, sync_period=_PERIOD_S) if engine is not None and is_default else sync
+    on_nodes = engine is not None and is_default
+    return replace(sync, sync_period=PERIOD_ON_NODES_S) if on_nodes else sync
 
 
 def _resembles(key: str, name: str) -> bool:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import io
 import pickle
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from importlib import import_module
-from typing import Any, Final
+from types import CodeType
+from typing import Any, ClassVar, Final
 
 from holdfast.forked import children_end_here
 from holdfast.runtime.safe_text import named
@@ -16,6 +19,7 @@ from holdfast.trial.errors import TuneError
 from holdfast.trial.values import Opaque, Path, fold_values, key_name, replace_leaves
 
 _DEPTH = 4
+_NO_FILE = "<dynamic-code>"
 
 
 class NotPicklable(TuneError, TypeError):
@@ -28,11 +32,10 @@ def dumps(value: object, what: str) -> bytes:
 
     Raises NotPicklable, naming the innermost attribute, closure variable or key that fails.
     """
-    import cloudpickle
-
+    made = io.BytesIO()
     try:
         with children_end_here():
-            data: bytes = cloudpickle.dumps(value)
+            _pickler()(made).dump(value)
     except Exception as error:  # a user's __reduce__ may raise anything
         path, culprit = culprit_of(value, what)
         raise NotPicklable(
@@ -40,7 +43,28 @@ def dumps(value: object, what: str) -> bytes:
             f"{type(culprit).__qualname__} and cannot be pickled ({named(error)}). "
             f"Create it inside the function, or in setup()"
         ) from error
-    return data
+    return made.getvalue()
+
+
+@functools.cache
+def _pickler() -> Any:
+    """cloudpickle's, which keeps the names of files: cloudpickle 3.1.3 removes them from code, and
+    a traceback would not say where the user's function failed."""
+    import cloudpickle
+    from cloudpickle.cloudpickle import _code_reduce
+
+    def reduce_code(code: CodeType) -> tuple[Any, ...]:
+        make, args = _code_reduce(code)
+        # A copy, as cloudpickle makes of names: its bytes depend on no interning.
+        name = "".join(code.co_filename)
+        return make, tuple(name if one == _NO_FILE else one for one in args)
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+        dispatch_table: ClassVar[Any] = ChainMap(
+            {CodeType: reduce_code}, cloudpickle.Pickler.dispatch_table
+        )
+
+    return Pickler
 
 
 def loads(pickled: bytes) -> Any:

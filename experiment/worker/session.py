@@ -135,7 +135,9 @@ class Session:
         if self.stopping:
             raise TrialStopped("the trial was stopped")
         values = plain_metrics(metrics)
-        mode = upload_mode(upload, checkpoint, is_mirrored=self.job.is_mirrored)
+        # What lies on a node is not in storage yet.
+        is_mirrored = self.job.is_mirrored or bool(self.assignment.node_names)
+        mode = upload_mode(upload, checkpoint, is_mirrored=is_mirrored)
         before = self._newest
         elapsed = self._clock.lap()
         record = None if checkpoint is None else self.stage(checkpoint, self.iteration + 1, mode)

@@ -240,7 +240,14 @@ class WorkerGroup:
         if not met.parts:
             self._post_report(met, None)
         elif not self._is_refused(met):
+            self._merge(met)
+
+    def _merge(self, met: Met) -> None:
+        try:
             self._checkpoints.begin(met)
+        except CannotMerge as error:
+            self._on_merge_failed(0, str(error))
+        else:
             self._deadlines.expect_merges(lambda: self._checkpoints.missing)
 
     def _is_refused(self, met: Met) -> bool:

@@ -17,14 +17,15 @@ from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.assigning import Assigner
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerHost, WorkerTimeouts
+from holdfast.experiment.workers.run_resources import RunResources, WaitingRequest
 from holdfast.experiment.workers.seating import NodeNames
-from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity
 from holdfast.experiment.workers.start_checkpoints import (
     CannotClone,
     CannotPrepare,
     Experiment,
     StartCheckpoints,
 )
+from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.safe_text import message_of, named, type_name
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
@@ -62,7 +63,7 @@ class WorkerPool:
         *,
         layout: Layout,
         settings: Settings,
-        capacity: SharedCapacity,
+        resources: RunResources,
         gpu_names: tuple[str, ...],
         group: GroupTerms | None,
         nodes: Mapping[str, NodeNames] = MappingProxyType({}),
@@ -72,18 +73,18 @@ class WorkerPool:
         self.show_line = host.show_line
         self._host = host
         self._settings = settings
-        self._capacity = capacity
+        self._resources = resources
         self._group = group
         self._assigner = Assigner(
             gpu_names=gpu_names,
-            has_gpus=capacity.has_gpus,
+            has_gpus=resources.here.has_gpus,
             has_ranks=group is not None,
             nodes=nodes,
         )
         self._loop = asyncio.get_running_loop()
         self._actors: dict[str, TrialActor | WorkerGroup] = {}
         self._held: dict[str, Allocation] = {}
-        self._waiting: dict[str, tuple[Launch, CapacityRequest]] = {}
+        self._waiting: dict[str, tuple[Launch, WaitingRequest]] = {}
         self._verifying: dict[str, asyncio.Task[Any]] = {}
         # Idle workers, by the trial whose attempt they will run.
         self._reused: dict[str, TrialActor] = {}
@@ -123,7 +124,7 @@ class WorkerPool:
         """Whether an elastic trial could get another worker now; counts other experiments, too."""
         more = self._host.machine.trials[trial_id].next_bundle
         on_nodes = bool(self._held[trial_id].places)
-        return more is not None and (on_nodes or self._capacity.has_room(more))
+        return more is not None and (on_nodes or self._resources.here.has_room(more))
 
     def awaited(self, now: float) -> list[RankWait]:
         """The groups in which ranks wait for others at `now`; may be called from another
@@ -167,19 +168,15 @@ class WorkerPool:
             try:
                 self._loop.call_soon_threadsafe(self._granted, effect, allocation)
             except RuntimeError:  # the loop has ended meanwhile
-                self._capacity.give_back(allocation)
+                self._resources.give_back(allocation)
 
-        if effect.allocation.places:  # no other experiment has workers on the nodes of this run
-            self._held[effect.trial_id] = effect.allocation
-            self._prepare(effect)
-            return
-        taken = self._capacity.take(effect.allocation.amounts, granted)
-        if isinstance(taken, CapacityRequest):
-            self._waiting[effect.trial_id] = (effect, taken)
-            self._tell_that_it_waits(taken)
-        else:
+        taken = self._resources.take(effect.allocation, granted)
+        if isinstance(taken, Allocation):
             self._held[effect.trial_id] = taken
             self._prepare(effect)
+        else:
+            self._waiting[effect.trial_id] = (effect, taken)
+            self._tell_that_it_waits(effect.allocation)
 
     def halt(self, effect: Halt) -> None:
         """End an attempt, also one that waits for resources or whose checkpoint is being read."""
@@ -187,7 +184,7 @@ class WorkerPool:
         waiting = self._waiting.pop(trial_id, None)
         verifying = self._verifying.pop(trial_id, None)
         if waiting is not None:
-            self._capacity.cancel(waiting[1])
+            self._resources.cancel(waiting[1])
             self._give_up(trial_id, effect.attempt)
         elif verifying is not None:
             verifying.cancel()
@@ -204,29 +201,55 @@ class WorkerPool:
             message = "its machine will be taken away, and it had not started there yet"
             failure = Failure(kind="preempted", type_name=LOST_TYPES["preempted"], message=message)
             self._end_unstarted(effect, failure)
+        elif (waiting := self._waiting.pop(effect.trial_id, None)) is not None:
+            self._resources.cancel(waiting[1])
+            self._give_up(effect.trial_id, effect.attempt)
         elif effect.trial_id in self._actors:
             self._actors[effect.trial_id].preempt(effect.why)
 
     def close(self) -> None:
         """Give back the resources of all workers; call it when they are gone."""
         for _, waiting in self._waiting.values():
-            self._capacity.cancel(waiting)
+            self._resources.cancel(waiting)
         self._waiting.clear()
         for trial_id in list(self._held):
             self._give_back(trial_id)
+        self._resources.close()
+
+    # -- nodes --------------------------------------------------------------------------------
+
+    def node_joined(self, facts: NodeFacts) -> None:
+        """Trials may run on this node."""
+        if self._resources.node_joined(facts):
+            self._host.warn(
+                f"another fit() of this script also runs on node {facts.name}: each waits while "
+                f"the other holds the CPUs and GPUs that it needs there"
+            )
+
+    def node_left(self, node: str) -> None:
+        """A node is gone, and with it the attempts that wait for resources there."""
+        self._resources.node_left(node)
+        for trial_id, (effect, waiting) in list(self._waiting.items()):
+            if effect.allocation.is_on(node):
+                del self._waiting[trial_id]
+                self._resources.cancel(waiting)
+                cause = f"was lost with the node {node} before it began"
+                self.post(Exited(trial_id=trial_id, attempt=effect.attempt, cause=cause))
 
     # -- from the launch to the worker --------------------------------------------------------
 
-    def _tell_that_it_waits(self, waiting: CapacityRequest) -> None:
+    def _tell_that_it_waits(self, wanted: Allocation) -> None:
         if not self._has_told:
             self._has_told = True
+            where = f" on {', '.join(wanted.nodes)}" if wanted.places else ""
             self._host.warn(
-                f"waiting for {dict(waiting.amounts)}, which another fit() in this process holds"
+                f"waiting for {dict(wanted.amounts)}{where}, which another fit() in this process "
+                f"holds"
             )
 
     def _granted(self, effect: Launch, allocation: Allocation) -> None:
         if self._waiting.get(effect.trial_id, (None,))[0] is not effect:
-            self._capacity.give_back(allocation)  # it was halted meanwhile
+            self._resources.give_back(allocation)  # it was halted meanwhile
             return
         del self._waiting[effect.trial_id]
         self._held[effect.trial_id] = allocation
@@ -234,8 +257,8 @@ class WorkerPool:
 
     def _give_back(self, trial_id: str) -> None:
         held = self._held.pop(trial_id, None)
-        if held is not None and not held.places:
-            self._capacity.give_back(held)
+        if held is not None:
+            self._resources.give_back(held)
 
     def _prepare(self, effect: Launch) -> None:
         """Start the attempt, or first a task that gets its checkpoint."""

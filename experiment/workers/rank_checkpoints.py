@@ -35,8 +35,11 @@ class RankCheckpoints:
         self.next = assignment.next_checkpoint
 
     def begin(self, met: Met) -> None:
-        """Order the parts of a report to be put together."""
+        """Order the parts of a report to be put together. Raises CannotMerge."""
         self._merge = RankMerge(met, [actor.assignment.node.name for actor in self._actors])
+        if refusal := self._merge.refusal:
+            self._merge = None
+            raise CannotMerge(refusal)
         for rank, order in self._merge.orders(self.next).items():
             self._actors[rank].tell(order)
 

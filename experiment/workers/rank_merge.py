@@ -66,6 +66,18 @@ class RankMerge:
         return len(self._parts) > 1
 
     @property
+    def refusal(self) -> str:
+        """Why the parts cannot be one checkpoint; "" if they can."""
+        if not self.is_shared or self._met.upload is not CheckpointUploadMode.NO_UPLOAD:
+            return ""
+        nodes = ", ".join(self._nodes[rank] for rank in self._parts)
+        return (
+            f"NO_UPLOAD keeps a checkpoint on its node, but the parts of this one are on {nodes}, "
+            f"and come together in storage only. Leave checkpoint_upload_mode as it is, or save "
+            f"on one rank only"
+        )
+
+    @property
     def missing(self) -> list[int]:
         """The ranks that have not merged their node's parts yet."""
         return [rank for rank in self._parts if rank not in self._merged]
@@ -73,8 +85,6 @@ class RankMerge:
     def orders(self, index: int) -> dict[int, Message]:
         """The order for each rank that merges."""
         upload = self._met.upload
-        if self.is_shared and upload is CheckpointUploadMode.NO_UPLOAD:
-            upload = CheckpointUploadMode.ASYNC  # its shares meet in storage only
         orders: dict[int, Message] = {}
         for rank, ranks in self._parts.items():
             # Shares also say which one is the first: it gets the metadata of the trainer.

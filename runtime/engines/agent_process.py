@@ -21,6 +21,7 @@ from holdfast.dataclass import dataclass
 from holdfast.forked import close_in_children
 from holdfast.names import printable
 from holdfast.runtime import process_control
+from holdfast.runtime.engines.seats import LAST_LINES
 from holdfast.runtime.engines.started import SIGN, UNREACHED, advised
 from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.process_exits import abandon, on_end
@@ -43,7 +44,7 @@ _DIES_WITH_PARENT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A command that runs an agent. In messages, `where` is the place, and `told` the command if
+    """A command that runs an agent. In messages, `where` is the place, and `short` the command if
     it is shown without some options. The agent must say within `answer_s` that it runs.
 
     `is_elsewhere`: the command only leads to the place, as ssh does. The kernel then kills it with
@@ -59,12 +60,12 @@ class Job:
     answer_s: float
     is_elsewhere: bool = False
     ends_its_agent: bool = False
-    told: Sequence[str] = ()
+    short: Sequence[str] = ()
 
     @property
     def shown(self) -> str:
         """The command on one line."""
-        return printable(shlex.join(self.told or self.command))
+        return printable(shlex.join(self.short or self.command))
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +235,7 @@ class AgentProcess:
         else:
             how = describe_code(code)
         lines = str(self._lines)
-        told = f"Its last lines: {lines}" if lines else "It printed nothing"
+        told = f"{LAST_LINES}{lines}" if lines else "It printed nothing"
         return advised(f"{self._job.where}: `{self._job.shown}` {how}. {told}")
 
     def _close(self, cause: str, worked: bool) -> None:

@@ -15,12 +15,12 @@ from holdfast.names import printable
 from holdfast.runtime.engines.client_process import ClientProcess
 from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, Offer
 from holdfast.runtime.engines.roster import Member, Roster
-from holdfast.runtime.engines.seated import Times
+from holdfast.runtime.engines.seated import Times, none_started
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 
 # Imports, connection and the first list of members, on a busy machine with a slow disk.
-OPEN_S = 120.0
+OPEN_S = 60.0
 _LONGEST_PAUSE_S = 60.0
 
 
@@ -278,7 +278,7 @@ class ClientEngine:
         self._roster.free(ticket, cause, self._loop.time(), worked=worked)
         self._host.gone(ticket, cause)
         if not self._is_stopped and (causes := self._roster.hopeless):
-            self._refuse("No agent could be started.\n" + "\n".join(causes))
+            self._refuse(none_started(causes))
 
     def _refuse(self, why: str) -> None:
         self._stop()

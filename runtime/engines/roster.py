@@ -104,7 +104,7 @@ class Roster:
         return "; ".join(
             [
                 *(f"{label} has not started its agent yet" for label in sorted(queued)),
-                *(f"{seat.name} (tried again and again). {seat.cause}" for seat in failing),
+                *(seating.failing_text(seat) for seat in failing),
                 *([f"{lacking} more machine{'s' * (lacking > 1)} with {what}"] * (lacking > 0)),
             ]
         )

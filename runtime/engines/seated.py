@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import partial
@@ -17,6 +18,7 @@ from holdfast.runtime.engines.engine import EngineFailed, EngineHost, NodeKind, 
 from holdfast.runtime.engines.seats import Seat
 from holdfast.runtime.process_exits import happens
 from holdfast.runtime.stopped import Watched
+from holdfast.version import VERSION
 
 # The part of the time to close that is left for what has to be killed.
 _FOR_KILLS = 0.2
@@ -30,6 +32,19 @@ class Times:
     answer_s: float = 60.0
     end_s: float = 10.0
     rest_s: float = seating.REST_S
+
+
+def none_started(causes: Sequence[str]) -> str:
+    """The error of an engine none of whose agents has ever worked."""
+    python = f"Python {sys.version_info.major}.{sys.version_info.minor}"
+    return "\n".join(
+        [
+            "No agent could be started.",
+            *causes,
+            f"A node needs {python} with holdfast {VERSION}: python=... of the cluster names the "
+            f"interpreter there",
+        ]
+    )
 
 
 class SeatedEngine(ABC):
@@ -185,7 +200,7 @@ class SeatedEngine(ABC):
             return
         if seating.are_hopeless(list(self._seats.values()), self._wanted):
             causes = [seat.cause for seat in self._seats.values() if seat.cause]
-            self.refuse("No agent could be started.\n" + "\n".join(causes))
+            self.refuse(none_started(causes))
         else:
             self._tell_what_is_missing()
             self._plan()
@@ -193,8 +208,7 @@ class SeatedEngine(ABC):
     def _tell_what_is_missing(self) -> None:
         """Say once which seats are tried again and again."""
         found = seating.failing(self._seats.values(), self._wanted)
-        names = ", ".join(seat.name for seat in found)
-        if names != self._waits:
-            self._waits = names
-            causes = "; ".join(seat.cause for seat in found)
-            self._host.waits(f"{names} (tried again and again). {causes}" if names else "")
+        text = "; ".join(seating.failing_text(seat) for seat in found)
+        if text != self._waits:
+            self._waits = text
+            self._host.waits(text)

@@ -44,6 +44,10 @@ _OPTIONS = (
 )
 
 
+# Those without which the user's own attempt may succeed: the others are not shown.
+_SHOWN = ("-o", _OPTIONS[0])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """A host as the user wrote it, and the arguments of ssh for it."""
@@ -134,11 +138,11 @@ class SSHEngine(SeatedEngine):
         return Job(
             where=seat,
             command=(*self._ssh, *self._options, *there),
-            told=(*self._ssh, *there),
             environ=self._environ,
             over_pipe=True,
             answer_s=self.times.answer_s,
             is_elsewhere=True,
+            short=[*self._ssh, *_SHOWN, *there],
         )
 
 

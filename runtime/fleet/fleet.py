@@ -73,6 +73,7 @@ class Fleet:
         self._refusals: list[str] = []
         self._supplies_no_more = ""
         self._told: set[str] = set()
+        self._untold: list[str] = []
         self._first: asyncio.Future[str] = self._loop.create_future()
         self._first.add_done_callback(_retrieve)
         self._is_open = self._closing = False
@@ -259,6 +260,8 @@ class Fleet:
             node.early.clear()
             if not self._first.done():
                 self._first.set_result(notice)
+                for text in self._untold:
+                    self._tell_once(text)
 
     def on_unloadable(self, node: Node, found: Unloadable) -> None:
         text = f"The node {node.name} cannot be used: {found.type_name}: {found.message}"
@@ -266,7 +269,8 @@ class Fleet:
         node.send(["refused", text])
         self._tasks.later(self._settings.late_s, node.link.fail, "it did not end")
         if found.traceback:
-            self._tell_or_fail(text, LaunchFailed(found.type_name, found.message, found.traceback))
+            message = f"{found.message} (on node {node.name})"
+            self._tell_or_fail(text, LaunchFailed(found.type_name, message, found.traceback))
         else:  # the user's code is not the reason, so another node may do
             self._refusals.append(text)
             self._tell_once(text)
@@ -344,7 +348,7 @@ class Fleet:
             if not node.job_ended.done():
                 node.job_ended.set_result(cause)
         elif self._admission.tickets.withdraw(ticket) and not self._closing:
-            self._tell_once(f"An agent ended before it joined: {cause}")
+            self._tell_later(f"An agent ended before it joined: {cause}")
             self._look_for_hope()
 
     def leaving(self, ticket: str, seconds: float, why: str) -> None:
@@ -364,7 +368,7 @@ class Fleet:
 
     def _refuse(self, ticket: Ticket, problem: str) -> None:
         self._refusals.append(problem)
-        self._tell_once(f"A node is refused: {problem}")
+        self._tell_later(f"A node is refused: {problem}")
         self._tasks.later(self._settings.late_s, self._engine.give_back, ticket.name)
         self._look_for_hope()
 
@@ -379,6 +383,13 @@ class Fleet:
         elif self._refusals:
             text = "; ".join(dict.fromkeys(self._refusals))
             self._first.set_exception(NoNodes(f"Each node was refused: {text}"))
+
+    def _tell_later(self, text: str) -> None:
+        """Tell once the first node has joined: if none does, the error says the same."""
+        if self._first.done():
+            self._tell_once(text)
+        else:
+            self._untold.append(text)
 
     def _tell_once(self, text: str) -> None:
         if text not in self._told:

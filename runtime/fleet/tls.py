@@ -63,8 +63,8 @@ def _as_file(data: bytes) -> Iterator[str]:
 
 
 class TlsCodec:
-    """One end of a TLS connection. What is sent waits for `take`, and for the handshake: then it is
-    encrypted together."""
+    """One end of a TLS connection. What is sent waits for `take`, and for the handshake: then it
+    is encrypted together."""
 
     def __init__(self, context: ssl.SSLContext, *, is_server: bool) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -94,7 +94,7 @@ class TlsCodec:
         try:
             if not self._is_ready:
                 self._shake_hands()
-            # Reading without anything to read would raise an error, which takes as long as reading.
+            # To read where nothing is left would raise an error, which takes as long as reading.
             while self._is_ready and (self._incoming.pending or self._tls.pending()):
                 parts.append(self._tls.read(_RECORD_BYTES))
         except (ssl.SSLWantReadError, ssl.SSLZeroReturnError):

@@ -50,13 +50,14 @@ class FormerNode:
 class Cluster:
     """`offer` are the kinds of nodes that may join. `former` are the nodes that left. `learned`
     are the resources that nodes of a kind had, without those that another node of the kind
-    exceeded.
+    exceeded. `settled`: no other nodes are waited for to learn what the cluster has.
     """
 
     offer: Rare[Sequence[NodeKind]]
     nodes: Rare[dict[str, Node]]
     former: Rare[dict[str, FormerNode]]
     learned: Rare[dict[str, tuple[Amounts, ...]]]
+    settled: Rare[bool]
     capacities: NotKept[dict[str, Capacity]]
     # How many bundles each node holds, also of those that request nothing.
     held: NotKept[dict[str, int]]
@@ -71,7 +72,7 @@ class Cluster:
         self.offer = tuple(offer)
         self.nodes, self.former, self.learned = {}, dict(former or {}), {}
         self.capacities, self.held, self._free = {}, {}, {}
-        self.fitted = None
+        self.settled, self.fitted = False, None
 
     @classmethod
     def restored(cls, **attributes: Any) -> Cluster:
@@ -85,7 +86,7 @@ class Cluster:
     def open_part(self) -> Cluster:
         """A copy with the nodes where trials may start, and what they hold."""
         made = Cluster(self.offer, former=self.former)
-        made.learned = dict(self.learned)
+        made.learned, made.settled = dict(self.learned), self.settled
         for name, node in self.nodes.items():
             if not node.leaving:
                 made.nodes[name], made.held[name] = node, self.held[name]
@@ -128,7 +129,8 @@ class Cluster:
         address: str,
         now: float = 0.0,
     ) -> bool:
-        """Add a node. Returns whether it shows what nodes of its kind have."""
+        """Add a node. Returns whether it shows what nodes of its kind have, or what they have
+        not."""
         self.nodes[name] = Node(
             number=len(self.nodes) + len(self.former),
             resources=resources,
@@ -139,7 +141,23 @@ class Cluster:
         )
         self.capacities[name], self.held[name] = Capacity(resources), 0
         self._changed(name)
-        return self._learn(self.nodes[name].kind, resources)
+        is_news = self._learn(self.nodes[name].kind, resources)
+        if self._is_complete(self.nodes[name].kind):
+            is_news, self.fitted = True, None
+        return is_news
+
+    def _is_complete(self, name: str) -> bool:
+        """Whether the last node of this kind has just joined."""
+        most = next((kind.most for kind in self.offer if kind.name == name), None)
+        return most is not None and self.count(name) == most
+
+    def count(self, kind: str) -> int:
+        """How many nodes of this kind are there."""
+        return sum(node.kind == kind for node in self.nodes.values())
+
+    def settle(self) -> None:
+        """Wait for no other nodes to learn what the cluster has."""
+        self.settled, self.fitted = True, None
 
     def close(self, name: str, why: str = "") -> None:
         """Start nothing new on the node, because it will leave."""

@@ -9,6 +9,7 @@ so readers on other machines are not seen.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,12 +17,15 @@ from pathlib import Path
 
 from holdfast.syncer.errors import CheckpointGone, DirectoryMissing, StorageError
 from holdfast.syncer.files.durable import put_aside
+from holdfast.syncer.files.regular import read_regular
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME, check_directory
 
 # An experiment's folder in storage has claims, one where it runs has a lock, and both have a
 # journal.
 LOCK, JOURNAL = ".lock", "journal"
 LOCK_WORKERS = ".lock-workers"
+# In the content of the lock: whether nodes of a cluster upload to the folder.
+HAS_NODES = "has_nodes"
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 INCOMPLETE = "it has no manifest: its upload is incomplete, or it is being removed"
 _REMOVED = "A run removes the checkpoints that num_to_keep supersedes: use its newest or best one"
@@ -125,14 +129,35 @@ def _is_still(descriptor: int, directory: str, operation: str) -> bool:
 def _check_whole(directory: str, operation: str) -> None:
     """Raise CheckpointGone for a checkpoint without manifest in storage.
 
-    There it is being uploaded or removed. Where a run is, checkpoints are renamed into place, and
-    elsewhere they are not holdfast's.
+    There it is being uploaded or removed. Where a run is, checkpoints are renamed into place,
+    unless nodes upload them there, and elsewhere they are not holdfast's.
     """
     if os.path.exists(f"{directory}/{MANIFEST_NAME}"):
         return
     experiment = _experiment(directory)
-    if os.path.exists(f"{experiment}/{CLAIMS}") and not os.path.exists(f"{experiment}/{LOCK}"):
+    if os.path.exists(f"{experiment}/{CLAIMS}") and not _is_staged_to(experiment):
         raise missing(directory, operation, INCOMPLETE)
+
+
+def _is_staged_to(experiment: str) -> bool:
+    """Whether the newest run in this folder renames whole checkpoints into place. Its lock says
+    so (`ExperimentLock`)."""
+    try:
+        found = json.loads(read_regular(f"{experiment}/{LOCK}") or b"{}")
+    except (FileNotFoundError, PermissionError):
+        return False
+    except (OSError, ValueError, RecursionError):
+        return True
+    return not isinstance(found, dict) or found.get(HAS_NODES) is not True
+
+
+def is_whole(directory: Path) -> bool:
+    """Whether the directory is there, and no part of an upload."""
+    try:
+        with reading(str(directory), "look at"):
+            return True
+    except StorageError:
+        return False
 
 
 def _experiment(directory: str) -> str:

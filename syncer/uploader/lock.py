@@ -43,12 +43,20 @@ class LockLost(StorageError):
 class ExperimentLock:
     """The lock of this incarnation, held from its creation until the last owner releases it."""
 
-    def __init__(self, path: Path, *, deadline_s: float = 10.0, is_mirror: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        deadline_s: float = 10.0,
+        is_mirror: bool = False,
+        has_nodes: bool | None = None,
+    ) -> None:
         """Take the lock. Waits for remaining processes of a run whose controller is gone.
 
         `is_mirror`: the folder is uploaded to storage, so a copy of the folder is refused while
-        the original runs. Raises Locked at once if a controller holds the lock, otherwise after
-        `deadline_s`.
+        the original runs. `has_nodes`: whether nodes of a cluster upload to the folder; None if
+        this is not a run, and what the last one has left there stays. Raises Locked at once if a
+        controller holds the lock, otherwise after `deadline_s`.
         """
         self._path = path
         self._owners = 1
@@ -63,7 +71,9 @@ class ExperimentLock:
         except BaseException:
             os.close(self._fd)
             raise
-        self._said = Holder.here().to_bytes()
+        if has_nodes is None:
+            has_nodes = Holder.read(self._fd).has_nodes
+        self._said = Holder.here(has_nodes=has_nodes).to_bytes()
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, self._said, 0)
         close_in_children(self)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from holdfast.dataclass import dataclass
+from holdfast.syncer.checkpoint.reading import HAS_NODES
 from holdfast.syncer.files.regular import regular_descriptor
 
 _LARGEST = 1 << 16
@@ -25,16 +26,18 @@ _TOLERANCE_S = 2.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
     """A process as the file names it, unchecked. `started` and `since`, the time when it took the
-    lock, are seconds since 1970, 0 if not known."""
+    lock, are seconds since 1970, 0 if not known. `has_nodes`: nodes of its cluster upload to the
+    experiment's folder."""
 
     pid: int = 0
     host: str = ""
     command: str = ""
     started: float = 0.0
     since: float = 0.0
+    has_nodes: bool = False
 
     @classmethod
-    def here(cls) -> Self:
+    def here(cls, *, has_nodes: bool = False) -> Self:
         """This process."""
         pid = os.getpid()
         return cls(
@@ -43,6 +46,7 @@ class Holder:
             command=_command(sys.orig_argv),
             started=_start_time(pid),
             since=time.time(),
+            has_nodes=has_nodes,
         )
 
     @classmethod
@@ -60,6 +64,7 @@ class Holder:
             command=_text(found.get("command")),
             started=_number(found.get("started"), float, most=1e11),
             since=_number(found.get("since"), float, most=1e11),
+            has_nodes=found.get(HAS_NODES) is True,
         )
 
     def to_bytes(self) -> bytes:

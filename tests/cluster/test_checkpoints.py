@@ -8,6 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from holdfast.cli import main
 from tests.rig import checker
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.bucket import Bucket
@@ -17,6 +18,7 @@ from tests.rig.training import TRAINING, check_numbers, rows_of, samples_of
 
 pytestmark = pytest.mark.process
 
+MODES = Path(__file__).with_name("upload_modes_script.py")
 POPULATION = Path(__file__).parent.parent / "restore" / "population_script.py"
 
 
@@ -96,6 +98,21 @@ def test_ranks_on_two_nodes_save_one_checkpoint_and_resume_from_it(bench: Bench)
     again = [note["iteration"] for note in bench.notes() if note["attempt"] == 2]
     assert min(again) == 3
     assert bench.problems(tensorboard=True) == []
+
+
+def test_a_checkpoint_is_where_its_upload_mode_says(bench: Bench) -> None:
+    script = bench.run(MODES, str(bench.storage)).succeeds()
+    script.finish_reading()
+    found = json.loads(script.stdout.splitlines()[0])
+    assert found["SYNC"] == [1, "checkpoint_000002"]
+    # It has resumed on its node, which has taken its checkpoints with it.
+    iterations, why = found["NO_UPLOAD"]
+    assert iterations == 1
+    assert "3 of its checkpoints never reached storage (NO_UPLOAD" in why
+    assert "3 checkpoints of 1 trials were reported with NO_UPLOAD: they are gone" in script.stderr
+    assert not list(bench.storage.glob("modes/*NO_UPLOAD*/checkpoint_*"))
+    assert "NO_UPLOAD keeps a checkpoint on its node, but the parts of this one" in script.stdout
+    assert main(["doctor", str(bench.storage / "modes")]) == 0
 
 
 def test_a_clone_starts_on_its_node_from_a_checkpoint_of_another(bench: Bench) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from holdfast.cli import main
 from tests.rig.bench import Bench, epochs_of, results
 
 pytestmark = pytest.mark.process
+
+TWO_FITS = Path(__file__).with_name("two_fits_script.py")
 
 
 def test_a_script_that_is_not_edited_runs_its_trials_on_nodes(bench: Bench) -> None:
@@ -65,6 +68,24 @@ def test_a_cluster_without_a_node_is_an_error_that_says_all_in_few_lines(bench: 
     assert "name the Python that has it (python=...)" in told
     assert "holdfast/experiment" not in told, "frames of holdfast"
     assert script.left() == []
+
+
+def test_two_runs_of_one_script_share_the_gpus_of_their_nodes(bench: Bench) -> None:
+    bench.environ["HOLDFAST_CLUSTER"] = "local://?agents=2"
+    bench.environ["CUDA_VISIBLE_DEVICES"] = "gpu-a,gpu-b"
+    first, second = bench.gate("first"), bench.gate("second")
+    script = bench.run(TWO_FITS, str(bench.storage))
+    for gpu in ("gpu-a", "gpu-b"):
+        script.wait_for(f"has {gpu} first")
+    second.open()
+    script.said("another fit() of this script also runs on node")
+    script.said("which another fit() in this process holds")
+    assert [note["run"] for note in bench.notes()] == ["first", "first"]
+    first.open()
+    script.succeeds()
+    script.finish_reading()
+    assert "first ['gpu-a', 'gpu-b']" in script.stdout
+    assert [note["run"] for note in bench.notes()] == ["first", "first", "second", "second"]
 
 
 def test_nothing_is_left_on_a_node_when_the_script_is_killed(bench: Bench) -> None:

@@ -14,6 +14,7 @@ from holdfast.scheduler.events import (
     NodeJoined,
     NodeLeaving,
     NodeLeft,
+    NodesSettled,
     Raised,
     Recalled,
     Resumed,
@@ -203,6 +204,7 @@ EVENTS: tuple[Event, ...] = (
     ),
     NodeLeaving(node="n1", seconds=30.0, why="its time is over"),
     NodeLeft(node="n1", cause="no beat for 10 s"),
+    NodesSettled(missing="n2"),
 )
 
 DECISIONS: tuple[Decision, ...] = (

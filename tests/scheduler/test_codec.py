@@ -293,6 +293,7 @@ def unlike() -> Machine:
     offer = [NodeKind(name="k", resources={"CPU": 2}, most=3)]
     left = FormerNode(was=Node(number=0, resources={"CPU": 1}), cause="no beat", is_earlier=True)
     cluster = Cluster(offer, former={"b": left})
+    cluster.settle()
     machine.placement.cluster = cluster
     cluster.join("a", {"CPU": 3, "GPU": 1}, kind="k", hostname="a.local", address="10.0.0.1")
     request = PlacementGroupFactory([{"CPU": 1, "GPU": 0.5}, {"CPU": 1}])

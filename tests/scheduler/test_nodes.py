@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.scheduler.demand import demand
 from holdfast.scheduler.effects import Commit, Effect, Finish, Launch, Preempt, Release
 from holdfast.scheduler.events import CheckpointLost, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
@@ -371,14 +372,64 @@ def test_an_offer_that_can_never_suffice_ends_the_run_at_once() -> None:
     ("resources", "fits"),
     [({"CPU": 2}, True), ({"CPU": 3}, False), ({"licence": 1}, False)],
 )
-def test_a_kind_that_says_nothing_is_judged_by_its_first_node(
+def test_a_kind_that_says_nothing_is_judged_when_no_other_node_is_waited_for(
     resources: Mapping[str, float], fits: bool
 ) -> None:
     run = begun(resources=None)
     run.suggest(resources)
-    assert run.machine.ending is None
     run.joins("a")
-    assert (run.machine.ending is None) is fits
+    assert run.machine.ending is None
+    message = ended(run.settles("b (no route to host)"))
+    assert ("{'CPU': 2.0} on a" in message) is not fits
+    assert message.endswith("Not there: b (no route to host)") is not fits
+
+
+def ended(effects: list[Effect]) -> str:
+    """Why the run has ended; "" if it has not."""
+    return "".join(effect.message for effect in effects if isinstance(effect, Finish))
+
+
+UNLIKE = NodeKind(name="ssh", resources={"disk": 1.0}, most=2, detects=["CPU", "GPU", "memory"])
+
+
+def test_a_request_that_only_a_late_node_satisfies_waits_for_it() -> None:
+    run = begun("a", offer=(UNLIKE,), resources=None)
+    run.suggest({"CPU": 4})
+    assert run.machine.ending is None
+    run.joins("b", {"CPU": 4.0, "disk": 1.0})
+    assert run.trial("t0").status is Status.STARTING
+
+
+def test_a_request_that_no_node_satisfies_fails_when_the_last_one_has_joined() -> None:
+    run = begun("a", offer=(UNLIKE,), resources=None)
+    run.suggest({"CPU": 8})
+    finish = ended(run.joins("b", {"CPU": 4.0, "disk": 1.0, "memory": 1e9}))
+    assert finish == (
+        "trial t0 requests {'CPU': 8}, but the cluster offers 'ssh' nodes (at most 2): "
+        "{'CPU': 2.0} on a, {'CPU': 4.0, 'disk': 1.0} on b: it can never start"
+    )
+
+
+def test_it_fails_sooner_if_no_late_node_could_satisfy_it() -> None:
+    run = begun("a", offer=(UNLIKE,), resources=None)
+    request = PlacementGroupFactory([{"CPU": 4}] * 2, "STRICT_SPREAD")
+    assert "{'CPU': 2.0} on a: it can never start" in ended(run.suggest(request))
+
+
+@pytest.mark.parametrize("resources", [{"disk": 2}, {"licence": 1}])
+def test_what_no_node_finds_out_by_itself_is_refused_at_once(
+    resources: Mapping[str, float],
+) -> None:
+    run = begun(offer=(UNLIKE,), resources=None)
+    assert "'ssh' nodes with {'disk': 1.0} (at most 2)" in ended(run.suggest(resources))
+
+
+def test_an_elastic_cluster_grows_for_a_request_that_another_node_may_satisfy() -> None:
+    run = begun("a", offer=(UNLIKE,), resources=None)
+    run.suggest({"CPU": 4})
+    assert demand(run.machine, None).wanted == {"ssh": 1}
+    run.joins("b")
+    assert demand(run.machine, None).wanted == {"ssh": 0}
 
 
 def test_a_kind_that_may_still_fit_is_waited_for() -> None:

@@ -14,6 +14,7 @@ from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.folder.settings import Settings
 from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Trial
 
 
 def perform(given: argparse.Namespace, settings: Settings) -> int:
@@ -90,6 +91,8 @@ def _logs(given: argparse.Namespace, settings: Settings, experiment: LocatedExpe
 
         return follow_log(given, experiment, trial, name, find=lambda: _find(given, settings))
     pieces = logs.written(experiment, trial, name)
+    if not given.error and (node := logs.sender_of(trial, given.rank)):
+        _say_how_old(experiment, trial, name, node)
     if given.tail is not None:
         pieces = iter([logs.last_lines(pieces, given.tail)])
     if given.json:
@@ -99,6 +102,19 @@ def _logs(given: argparse.Namespace, settings: Settings, experiment: LocatedExpe
     for piece in pieces:
         sys.stdout.buffer.write(piece)
     return SOUND
+
+
+def _say_how_old(experiment: LocatedExperiment, trial: Trial, name: str, node: str) -> None:
+    """Say from which node the output of a trial is, and when it came."""
+    from holdfast.experiment.browse import logs
+    from holdfast.experiment.browse.condition import Condition
+    from holdfast.experiment.progress.wording import duration
+
+    now = time.time()
+    runs = "runs" if experiment.condition(now) is Condition.LIVE else "ran"
+    at = logs.stored_at(experiment, trial, name)
+    age = "" if at is None else f" {duration(max(0.0, now - at))} ago"
+    complain(f"trial {trial.trial_id} {runs} on node {node}, which sent this output last{age}")
 
 
 def _best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:

@@ -17,7 +17,7 @@ from holdfast.experiment.browse.following import (
     TrialLog,
 )
 from holdfast.experiment.browse.locate import LocatedExperiment
-from holdfast.experiment.browse.logs import last_lines, written
+from holdfast.experiment.browse.logs import check_reachable, last_lines, layout_of, written
 from holdfast.trial.trial import Trial
 
 
@@ -31,9 +31,11 @@ def follow_log(
 ) -> int:
     """Returns the exit code. Raises NoSuchLog if the trial ends without output, BrokenPipeError if
     nobody reads any more, and the errors of `find`."""
-    usual = INTERVAL_STORAGE_S if experiment.read.layout is None else INTERVAL_HERE_S
+    check_reachable(experiment, trial, name)
+    is_here = layout_of(experiment, trial, name) is not None
+    usual = INTERVAL_HERE_S if is_here else INTERVAL_STORAGE_S
     follower = Follower(
-        TrialLog(experiment, trial, name, find=find, now=time.time),
+        TrialLog(experiment, trial, name, find=find, now=time.time, rank=given.rank),
         given.interval or usual,
         wait=_wait,
         tell=complain,

@@ -18,6 +18,7 @@ from holdfast.scheduler.events import (
     NodeJoined,
     NodeLeaving,
     NodeLeft,
+    NodesSettled,
     Raised,
     Resumed,
     StopperAnswered,
@@ -228,6 +229,9 @@ class Rehearsal:
 
     def is_leaving(self, node: str) -> list[Effect]:
         return self.handle(NodeLeaving(node=node, seconds=30.0, why="its time is over"))
+
+    def settles(self, missing: str = "") -> list[Effect]:
+        return self.handle(NodesSettled(missing=missing))
 
     def leaves(self, node: str) -> list[Effect]:
         return self.handle(NodeLeft(node=node, cause="no beat for 10 s"))

@@ -88,6 +88,14 @@ def test_hosts_and_agents_may_be_used_as_they_are_needed() -> None:
     assert not made(cluster.SSH(["a", "b", "c"])).is_elastic
 
 
+def test_slurm_knows_custom_resources_of_nodes_that_find_out_their_cpus() -> None:
+    given = {"disk": 1.0}
+    (kind,) = made(cluster.Slurm(nodes=2, resources_per_node=given)).offer.kinds
+    assert kind.resources == given
+    (kind,) = made(cluster.Slurm(resources_per_node=given), ALLOCATION).offer.kinds
+    assert kind.resources == given
+
+
 def test_a_host_that_no_ssh_could_reach_is_an_invalid_config() -> None:
     with pytest.raises(InvalidConfig, match="'a:99999' is no host for ssh"):
         made(cluster.SSH(["a:99999"]))

@@ -16,7 +16,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.described import UnknownDescription, alike, description_of
-from holdfast.experiment.user_objects.pickling import NotPicklable, loads
+from holdfast.experiment.user_objects.pickling import NotPicklable, dumps, loads
 from holdfast.experiment.user_objects.stored_objects import (
     NeedsTrust,
     StoredField,
@@ -332,6 +332,15 @@ def test_without_trust_plain_data_of_the_first_format_is_read_too() -> None:
         file.load("stop MaximumIterationStopper")
     assert "missing" not in file.untrusted([])
     assert "trainable" in file.untrusted([])
+
+
+def test_code_that_is_sent_keeps_the_name_of_its_file() -> None:
+    """Otherwise no error could say where the user's function failed."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(compile("def train(config): return lambda: 1", "/home/me/train.py", "exec"), space)
+    train = loads(dumps(space["train"], "the trainable"))
+    assert train.__code__.co_filename == "/home/me/train.py"
+    assert train({}).__code__.co_filename == "/home/me/train.py"
 
 
 def test_a_pickle_finds_what_has_moved_since() -> None:

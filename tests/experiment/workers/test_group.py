@@ -58,8 +58,10 @@ class Rank:
     def starts(self) -> None:
         self.says(["started", 1, 40, "host", "127.0.0.1"])
 
-    def reports(self, iteration: int, *, files: bool = False, **metrics: Any) -> None:
-        part = WHOLE if files else None
+    def reports(
+        self, iteration: int, *, files: bool = False, upload: str = "ASYNC", **metrics: Any
+    ) -> None:
+        part = {**WHOLE, "upload": upload} if files else None
         metrics = metrics or {"loss": 0.5}
         self.says(["report", 1, iteration, metrics, 1.0, 0.1, 0.1, part])
 
@@ -652,6 +654,16 @@ async def test_files_of_the_same_name_on_two_nodes_are_refused_if_that_is_asked_
     for rank in host.ranks:
         assert rank.orders[-1][0] == "refused"
         assert "common: ranks 0 and 2 each saved a file" in rank.orders[-1][1]
+
+
+async def test_parts_on_several_nodes_are_refused_if_nothing_may_be_uploaded(
+    host: Desk, spread: WorkerGroup
+) -> None:
+    for rank in host.ranks:
+        rank.reports(1, files=True, upload="NO_UPLOAD")
+    for rank in host.ranks:
+        assert rank.orders[-1][0] == "refused"
+        assert "the parts of this one are on a, b" in rank.orders[-1][1]
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,7 @@ def test_what_the_user_waits_for() -> None:
     assert made.missing("Dask workers") == "1 more machine with Dask workers"
     made.free("t1", "it was killed", 0.0, worked=True)
     assert made.missing("Dask workers") == (
-        "a (tried again and again). it was killed; 1 more machine with Dask workers"
+        "a (tried again: it was killed); 1 more machine with Dask workers"
     )
 
 

@@ -217,7 +217,7 @@ async def test_a_host_that_refuses_is_tried_until_it_comes_back(rig: SSHRig) -> 
         await host.agents(1)
         await host.until(lambda: len(host.causes) >= 3)
         (told,) = host.told
-        assert told.startswith("node2")
+        assert told.startswith("node2 (tried again: ssh: connect to host ")
         assert "Connection refused" in told
         node.boot()
         await host.agents(2)

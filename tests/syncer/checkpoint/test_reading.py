@@ -18,6 +18,7 @@ from holdfast.syncer.checkpoint.reading import (
     JOURNAL,
     LOCK,
     BeingRead,
+    is_whole,
     reading,
     retire,
     unread,
@@ -25,6 +26,7 @@ from holdfast.syncer.checkpoint.reading import (
 from holdfast.syncer.errors import CheckpointGone, DirectoryMissing, NotStored, UnusableFile
 from holdfast.syncer.files.durable import delete_tree, is_leftover
 from holdfast.syncer.files.tree import CLAIMS, MANIFEST_NAME
+from holdfast.syncer.uploader.lock import ExperimentLock
 
 
 @pytest.fixture
@@ -144,6 +146,21 @@ def test_what_is_not_whole_is_visible_nowhere_that_experiments_are_uploaded_to(
             return
     with pytest.raises(CheckpointGone, match="its upload is incomplete, or it is being removed"):
         Checkpoint(checkpoint).to_directory()
+
+
+def test_what_nodes_upload_to_the_folder_of_a_run_is_visible_once_it_is_whole(
+    experiment: Path, checkpoint: Path
+) -> None:
+    (experiment / CLAIMS).mkdir()
+    (checkpoint / MANIFEST_NAME).unlink()
+    ExperimentLock(experiment / LOCK, has_nodes=True).release()
+    with pytest.raises(CheckpointGone, match="its upload is incomplete"):
+        Checkpoint(checkpoint).to_directory()
+    assert not is_whole(checkpoint)
+    ExperimentLock(experiment / LOCK).release()  # the doctor
+    assert not is_whole(checkpoint)
+    ExperimentLock(experiment / LOCK, has_nodes=False).release()  # a restore on this machine
+    assert is_whole(checkpoint)
 
 
 @contextmanager

@@ -1,0 +1,112 @@
+"""Several experiments on the same machines: none gets what another one holds."""
+
+from __future__ import annotations
+
+from holdfast.experiment.workers.shared_nodes import PlacesRequest, RunNodeShares, SharedNodes
+from holdfast.trial.resources import Allocation, Place
+
+RESOURCES = {"CPU": 2.0, "GPU": 2.0}
+
+
+class Run:
+    """A run with a node on each of these hosts, whose trials ask for one GPU each."""
+
+    def __init__(self, shared: SharedNodes, *hosts: str) -> None:
+        self.shares = RunNodeShares(shared)
+        self.granted: list[Allocation] = []
+        self.shared_with = [self.joins(host) for host in hosts]
+
+    def joins(self, host: str, cpus: float = 2.0) -> bool:
+        return self.shares.join(host, host, ["0", "1"], {**RESOURCES, "CPU": cpus})
+
+    def take(self, *places: tuple[str, int]) -> Allocation | PlacesRequest:
+        """A GPU with this number on each of these nodes."""
+        held = tuple([Place(node=n, amounts={"GPU": 1.0}, gpus=(gpu,)) for n, gpu in places])
+        return self.shares.take(Allocation(amounts={}, places=held), self.granted.append)
+
+    def held(self, *places: tuple[str, int]) -> Allocation:
+        taken = self.take(*places)
+        assert isinstance(taken, Allocation)
+        return taken
+
+    def waits(self, *places: tuple[str, int]) -> PlacesRequest:
+        taken = self.take(*places)
+        assert isinstance(taken, PlacesRequest)
+        return taken
+
+
+def gpus(allocation: Allocation) -> list[tuple[int, ...]]:
+    return [place.gpus for place in allocation.places]
+
+
+def test_no_gpu_is_given_to_two_runs() -> None:
+    shared = SharedNodes()
+    first, second = Run(shared, "a"), Run(shared, "a")
+    assert (first.shared_with, second.shared_with) == ([False], [True])
+    one = first.held(("a", 0))
+    assert gpus(second.held(("a", 0))) == [(1,)]
+    second.waits(("a", 0))
+    first.shares.give_back(one)
+    assert [gpus(allocation) for allocation in second.granted] == [[(0,)]]
+
+
+def test_all_places_are_held_or_none() -> None:
+    shared = SharedNodes()
+    first, second = Run(shared, "a", "b"), Run(shared, "a", "b")
+    both = [first.held(("b", 0)), first.held(("b", 1))]
+    waiting = second.waits(("a", 0), ("b", 0))
+    assert second.shares.cancel(waiting)
+    first.held(("a", 0))
+    second.waits(("a", 0), ("b", 0))
+    first.shares.give_back(both[0])
+    assert [gpus(allocation) for allocation in second.granted] == [[(1,), (0,)]]
+
+
+def test_who_waits_for_one_machine_does_not_keep_others_from_another() -> None:
+    shared = SharedNodes()
+    first, second = Run(shared, "a", "b"), Run(shared, "a", "b")
+    held = [first.held(("a", 0)), first.held(("a", 1))]
+    waiting = second.waits(("a", 0))
+    second.held(("b", 0))
+    third = second.waits(("a", 1))
+    assert second.shares.cancel(waiting)
+    first.shares.give_back(held[0])
+    assert [gpus(allocation) for allocation in second.granted] == [[(0,)]]
+    assert not second.shares.cancel(third)
+
+
+def test_agents_of_one_run_on_a_host_are_machines_of_their_own() -> None:
+    shared = SharedNodes()
+    run = RunNodeShares(shared)
+    assert not run.join("a", "host", [], {"CPU": 1.0})
+    assert not run.join("a-2", "host", [], {"CPU": 1.0})
+    other = RunNodeShares(shared)
+    assert other.join("a", "host", [], {"CPU": 1.0})
+
+
+def test_a_node_that_comes_back_is_the_same_machine() -> None:
+    shared = SharedNodes()
+    first, second = Run(shared, "a"), Run(shared, "a")
+    lost = first.held(("a", 0))
+    first.shares.leave("a")
+    first.shares.give_back(lost)
+    first.shares.join("a-2", "a", ["0", "1"], RESOURCES)
+    second.held(("a", 0))
+    assert gpus(first.held(("a-2", 0))) == [(1,)]
+
+
+def test_what_a_run_held_is_free_for_others_when_it_has_ended() -> None:
+    shared = SharedNodes()
+    first = Run(shared, "a")
+    first.shares.give_back(first.held(("a", 0)))
+    first.shares.close()
+    assert Run(shared, "a").shared_with == [False]
+
+
+def test_a_run_that_counts_more_cpus_on_a_machine_gets_them() -> None:
+    shared = SharedNodes()
+    Run(shared, "a")
+    second = Run(shared)
+    assert second.joins("a", cpus=4.0)
+    wanted = Allocation(amounts={}, places=(Place(node="a", amounts={"CPU": 4.0}),))
+    assert isinstance(second.shares.take(wanted, second.granted.append), Allocation)
