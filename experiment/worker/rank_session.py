@@ -27,8 +27,8 @@ from holdfast.trial.errors import InvalidMetrics, TuneError
 class RankSession(Session):
     """A session whose report returns when all ranks have reported.
 
-    Each rank stages its own files; rank 0, which waits with the others, merges them into one
-    checkpoint.
+    Each rank stages its own files. A rank of each node, which waits with the others, merges those
+    of its node.
     """
 
     _start: Checkpoint | None = None
@@ -186,7 +186,7 @@ class RankSession(Session):
         return None
 
     def _merge(self, index: int, parts: Mapping[int, Path], upload: CheckpointUploadMode) -> None:
-        self._check_seen(parts)
+        self._check_there(parts)
         assert self.job.group is not None
         self._add_metadata(list(parts.values()))
         merged = merge_parts(
@@ -212,6 +212,7 @@ class RankSession(Session):
     ) -> None:
         """Merge the parts of this node's ranks to its share of the checkpoint."""
         assert self.job.group is not None
+        self._check_there(parts)
         folders = list(parts.values())
         if is_first or any(Checkpoint(str(part)).get_metadata() for part in folders):
             self._add_metadata(folders)
@@ -230,18 +231,15 @@ class RankSession(Session):
         files = {name: [rank, *facts_of(target / name, looks)] for name, rank in owners.items()}
         self._send(["merged", asdict(record), merged.clashes, files])
 
-    def _check_seen(self, parts: Mapping[int, Path]) -> None:
-        """Raises DirectoryMissing if rank 0 does not see the part of another rank."""
+    def _check_there(self, parts: Mapping[int, Path]) -> None:
+        """Raises DirectoryMissing if the part of a rank is gone: the checkpoint would lack it."""
         for rank, part in parts.items():
             if not part.is_dir():
                 raise DirectoryMissing(
                     "gather",
                     str(part),
-                    f"rank {rank} has put its part of the checkpoint there, but rank 0 does not "
-                    f"see it: their machines do not share this directory",
-                    "Give RunConfig(storage_path=...) a directory or a bucket that all machines "
-                    "see, and RAY_AIR_LOCAL_CACHE_DIR a directory that they share; a loop that "
-                    "only reports metrics runs without",
+                    f"rank {rank} has put its part of the checkpoint there, and it is gone",
+                    f"Let nothing but holdfast change the folder {STAGING} of a trial",
                 )
 
     def _add_metadata(self, parts: Sequence[Path]) -> None:

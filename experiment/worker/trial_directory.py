@@ -24,8 +24,8 @@ def prepare_directory(session: Session) -> None:
         pass
     else:
         return
-    if session.assignment.rank:
-        return  # rank 0 does it
+    if session.assignment.local_rank:
+        return  # the first rank on this machine does it
     directory = session.trial_dir
     _clear_staging(directory / STAGING, session.staging_root)
     for found in directory.glob(f"{CHECKPOINT_PREFIX}*"):

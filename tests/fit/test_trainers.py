@@ -531,22 +531,20 @@ def test_in_the_debug_mode_there_are_no_workers_to_train_together(trainer: Train
     assert content(alone.checkpoint) == {"shard-0": "2"}
 
 
-def test_a_storage_that_rank_0_does_not_share_is_refused_at_the_first_checkpoint(
-    trainer: Trainer, tmp_path: Path
-) -> None:
+def test_a_part_that_is_gone_when_all_are_put_together_is_named(trainer: Trainer) -> None:
     def loop(config: dict[str, Any]) -> None:
         train.report({"only": "metrics"})
         if rank() == 1:
-            hide(Path(train.get_context().get_trial_dir()))
+            stage_elsewhere(Path(train.get_context().get_trial_dir()))
         train.report({}, checkpoint=save(f"of-{rank()}", ""))
 
-    with pytest.raises(train.TrainingFailedError, match=r"rank 0 does not see it.*storage_path"):
+    with pytest.raises(train.TrainingFailedError, match=r"rank 1 has put its part .* is gone"):
         trainer(loop).fit()
 
 
-def hide(folder: Path) -> None:
-    """Stage in another place, as a rank on another machine would."""
+def stage_elsewhere(folder: Path) -> None:
+    """Stage where the rank that puts the parts together does not look."""
     from holdfast.experiment.worker.rank_session import RankSession
 
-    elsewhere = folder.parent.parent / "another machine"
+    elsewhere = folder.parent.parent / "elsewhere"
     RankSession.staging_root = property(lambda self: elsewhere)  # type: ignore[assignment]

@@ -98,6 +98,17 @@ def test_what_an_attempt_that_died_left_unrecorded_goes(session: Session, tmp_pa
     assert session.checkpoint() == Checkpoint(found)
 
 
+@pytest.mark.parametrize(("rank", "cleans"), [(1, False), (2, True)])
+def test_on_each_node_the_first_rank_removes_what_was_left_there(
+    session: Session, rank: int, cleans: bool
+) -> None:
+    nodes = [("a", "", ()), ("a", "", ()), ("b", "", ()), ("b", "", ())]
+    session.assignment = NOBODY._replace(rank=rank, world_size=4, nodes=nodes)
+    unrecorded(session)
+    prepare_directory(session)
+    assert os.listdir(session.trial_dir) == ([] if cleans else ["checkpoint_000000"])
+
+
 def test_while_it_is_read_its_name_is_given_to_no_other(session: Session, tmp_path: Path) -> None:
     found = unrecorded(session)
     with Checkpoint(found).as_directory():
