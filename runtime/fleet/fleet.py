@@ -273,7 +273,7 @@ class Fleet:
             self._tell_or_fail(text, LaunchFailed(found.type_name, message, found.traceback))
         else:  # the user's code is not the reason, so another node may do
             self._refusals.append(text)
-            self._tell_once(text)
+            self._tell_later(text)
 
     def on_kept(self, node: Node, message: Message) -> None:
         """The service may be ready before the workers' imports are. Raises WireError."""

@@ -48,7 +48,7 @@ class Node:
         self.link = link
         self.disk_free_bytes = facts.disk_free_bytes
         self.is_joined = self.is_leaving = self.is_ending = False
-        self.end_cause = GIVEN_BACK  # if it has the order to end
+        self.end_cause = GIVEN_BACK  # the reason of the order to end
         # What the engine says about the end of the agent's job.
         self.job_ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         # What its service has said before it was joined.
@@ -116,9 +116,7 @@ class Node:
                     worker.take_pid(claim.pid)
             case claims.WorkerExit():
                 if (worker := self._workers.pop(claim.worker, None)) is not None:
-                    worker.gone(
-                        self._taken() if self.is_leaving and self.is_ending else claim.ending
-                    )
+                    worker.gone(claim.ending if self.end_cause == GIVEN_BACK else self._taken())
             case claims.Kept():
                 self._owner.on_kept(self, claim.message)
             case claims.Leaving():

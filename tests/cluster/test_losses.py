@@ -60,7 +60,13 @@ def problems(bench: Bench, root: Path | None = None) -> list[str]:
     return [text for text in found if "again although it was acknowledged with its" not in text]
 
 
-@pytest.mark.parametrize("is_complete", [True, False], ids=["complete", "incomplete"])
+@pytest.mark.parametrize(
+    "is_complete",
+    [
+        pytest.param(True, id="complete"),
+        pytest.param(False, id="incomplete", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_commit_under_way_on_the_lost_node_counts_if_storage_has_it_all(
     bench: Bench, bucket: Bucket, proxy: Proxy, is_complete: bool
 ) -> None:
@@ -79,6 +85,7 @@ def test_a_commit_under_way_on_the_lost_node_counts_if_storage_has_it_all(
     assert problems(bench, copy) == []
 
 
+@pytest.mark.nightly
 def test_a_trial_that_had_not_started_on_a_node_that_leaves_starts_on_another(
     bench: Bench, bucket: Bucket, proxy: Proxy
 ) -> None:
@@ -153,6 +160,7 @@ def test_a_trial_is_queued_within_two_beats_and_a_node_that_comes_back_is_used_a
     assert bench.problems(tensorboard=True) == []
 
 
+@pytest.mark.nightly
 def test_a_restore_elsewhere_is_not_disturbed_by_agents_that_are_still_alive(
     bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -207,7 +215,8 @@ def hanging(bench: Bench, name: str, condition: str) -> Path:
     return program.rename(folder / name)
 
 
-@pytest.mark.parametrize("is_late", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_late", [False, True])
 def test_an_ssh_that_hangs_delays_no_other_node(
     bench: Bench, tmp_path_factory: pytest.TempPathFactory, is_late: bool
 ) -> None:
@@ -226,7 +235,8 @@ def test_an_ssh_that_hangs_delays_no_other_node(
     assert epochs_of(script) == [4, 4]
 
 
-@pytest.mark.parametrize("is_late", [False, pytest.param(True, marks=pytest.mark.nightly)])
+@pytest.mark.nightly
+@pytest.mark.parametrize("is_late", [False, True])
 def test_commands_of_slurm_that_hang_delay_no_report(
     bench: Bench, slurm: SlurmCluster, is_late: bool
 ) -> None:

@@ -57,6 +57,7 @@ def test_the_trials_of_an_agent_that_gets_sigterm_save_and_resume_elsewhere(benc
 
 
 @pytest.mark.server
+@pytest.mark.nightly
 def test_the_trials_of_a_machine_that_ends_its_agent_save_and_resume_elsewhere(
     bench: Bench, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -66,6 +67,7 @@ def test_the_trials_of_a_machine_that_ends_its_agent_save_and_resume_elsewhere(
         )
 
 
+@pytest.mark.nightly
 def test_a_node_that_nobody_takes_away_is_used_again_and_its_trial_was_preempted(
     bench: Bench,
 ) -> None:

@@ -29,6 +29,8 @@ _SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
 _SPACE = re.compile(r"hfs([0-9a-f]+)([0-9a-f]{2})n\d")
 _READY_S = 60.0
 _COMMAND_S = 30.0
+# From SIGTERM to SIGKILL. In that time a trial saves, also on a busy machine.
+KILL_WAIT_S = 10
 # It lives for the whole session: its processes, and the agents of a test that has killed its own
 # script, are not left over from a test.
 _NOT_OF_A_TEST = {"HOLDFAST_TEST_MARK": ""}
@@ -55,7 +57,7 @@ SlurmdTimeout=10
 InactiveLimit=0
 OverTimeLimit=0
 GetEnvTimeout=0
-KillWait=10
+KillWait={kill_wait}
 MinJobAge={min_job_age}
 SchedulerType=sched/backfill
 SchedulerParameters=sched_interval=1,bf_interval=1,batch_sched_delay=0,sched_min_interval=0
@@ -183,6 +185,7 @@ def _configure(root: Path, network: str, min_job_age_s: int) -> SlurmCluster:
             ctl_port=ctl_port,
             node_port=node_port,
             min_job_age=min_job_age_s,
+            kill_wait=KILL_WAIT_S,
             nodes="\n".join(lines),
         )
     )

@@ -93,7 +93,7 @@ class Job:
     @property
     def was_cancelled(self) -> bool:
         """Whether somebody else has cancelled it."""
-        return self.row is not None and self.row.state == "CANCELLED" and not self.ordered
+        return self.row is not None and self.row.state == "CANCELLED" and not self.is_cancelled
 
     @property
     def has_worked(self) -> bool:

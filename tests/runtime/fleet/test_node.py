@@ -128,9 +128,10 @@ async def test_a_refused_node_is_a_warning_where_another_one_may_do() -> None:
     async with stage(2) as on:
         other = await on.invited(1)
         other.greet(version="9.9")
-        assert "has holdfast 9.9" in await on.log.told_about("A node is refused")
+        await other.end()
         await on.joined(0)
         assert await on.opening == ""
+        assert "has holdfast 9.9" in await on.log.told_about("A node is refused")
 
 
 async def test_messages_pid_and_exit_of_a_worker_reach_its_listener_in_order() -> None:
@@ -376,15 +377,15 @@ async def test_without_a_node_and_without_hope_of_one_the_run_is_over() -> None:
 
 
 async def test_an_agent_that_ends_before_it_joins_is_a_warning() -> None:
-    async with stage() as on:
-        await asyncio.sleep(0)
+    async with stage(2) as on:
+        await on.joined(1)
         ticket = on.engine.invitations[0].ticket
         on.fleet.gone(ticket, "n1: python: not found")
         await on.log.told_about("n1: python: not found")
         agent = await on.invited()
         agent.greet()
         await agent.end()  # nobody is admitted with its ticket
-        assert not on.log.nodes
+        assert len(on.log.nodes) == 1
 
 
 async def test_a_warning_of_an_agent_names_the_node() -> None:

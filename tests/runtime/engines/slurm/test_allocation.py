@@ -19,7 +19,7 @@ from tests.rig import ROOT
 from tests.rig.engine_contract import kind_of, running
 from tests.rig.engine_host import fake_host
 from tests.rig.processes import no_process_is_left, wait_for_end
-from tests.rig.slurm import SlurmCluster, wait_until
+from tests.rig.slurm import KILL_WAIT_S, SlurmCluster, wait_until
 from tests.rig.slurm_rigs import AllocationRig, allocated
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
@@ -65,7 +65,7 @@ async def test_an_agent_has_all_that_the_job_has_on_its_node(
             engine.want(kind.name, 1)
             (agent,) = await host.agents(1)
             assert (agent.facts["hostname"], agent.facts["cuda"]) == ("n1", "0,1")
-            assert agent.facts["leaves_in_s"] == "2"
+            assert agent.facts["leaves_in_s"] == str(KILL_WAIT_S)
 
 
 async def test_a_node_that_is_down_does_not_end_the_others(rig: AllocationRig) -> None:

@@ -159,7 +159,7 @@ def test_jobs_that_fail_are_replaced_after_longer_and_longer_rests() -> None:
 
 def test_jobs_that_are_cancelled_again_and_again_are_unwanted() -> None:
     cancelled = job(replace(RUNNING, state="CANCELLED", used_s=5000.0))
-    ours = replace(cancelled, ordered="it was given back")
+    ours = replace(cancelled, ordered="it was given back", is_cancelled=True)
     rest, rests = Rest(), []
     for at in (0.0, 100.0, 200.0):
         assert not rest.is_unwanted

@@ -15,7 +15,7 @@ from holdfast.runtime.engines.slurm.terms import KIND, SlurmTerms
 from tests.rig.engine_host import AGENT, AgentLink, FakeHost, fake_host
 from tests.rig.free_tasks import free_tasks
 from tests.rig.processes import PATIENCE_S, no_process_is_left
-from tests.rig.slurm import SlurmCluster, wait_until
+from tests.rig.slurm import KILL_WAIT_S, SlurmCluster, wait_until
 from tests.rig.slurm_rigs import PYTHON
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
@@ -156,7 +156,7 @@ async def test_each_node_gets_a_job_with_an_agent(login: Login) -> None:
     assert {(one.node, one.cpus) for one in agents} == {
         ("n1", 8), ("n2", 4), ("n3", 4), ("n4", 4)
     }  # fmt: skip
-    assert {one.link.facts["leaves_in_s"] for one in agents} == {"2"}
+    assert {one.link.facts["leaves_in_s"] for one in agents} == {str(KILL_WAIT_S)}
     assert {one.ticket for one in agents} == login.host.invited.keys()
     # Only the user may look into the folder, and the invitations are gone.
     (folder,) = login.folder.iterdir()
