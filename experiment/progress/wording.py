@@ -17,6 +17,7 @@ from holdfast.experiment.progress.summary import (
 )
 from holdfast.experiment.progress.text_width import cut
 from holdfast.names import printable
+from holdfast.runtime.exit_cause import short_cause
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text
 
@@ -217,7 +218,7 @@ def _nodes_text(nodes: NodesSummary) -> str:
     if not nodes.left:
         return text
     (newest, cause), *others = nodes.left
-    left = f"{newest} has left{f': {cause}' if cause else ''}"
+    left = f"{newest} has left{f': {short_cause(cause)}' if cause else ''}"
     before = f" (before it {_listed([name for name, _ in others])})" if others else ""
     return f"{text}; {left}{before}"
 
