@@ -13,6 +13,8 @@ from holdfast.runtime import process_control
 
 # A shell reports a death by a signal as the status 128 + signal.
 _SHELL_BASE = 128
+_LAST_LINES, _NOTHING = "Its last lines: ", "It printed nothing"
+_SHOWN = 200
 _OURS = {
     process_control.STOP: "holdfast's order to stop",
     process_control.DUMP: "holdfast's order to show its stack",
@@ -115,3 +117,17 @@ def _count(path: Path) -> int | None:
     except OSError:
         return None
     return int(found[1]) if found else None
+
+
+def job_cause(where: str, command: str, how: str, lines: Sequence[str]) -> str:
+    """How a job that ran a command has ended: the place, the command and its last lines."""
+    told = f"{_LAST_LINES}{' | '.join(lines)}" if lines else _NOTHING
+    return f"{where}: `{command}` {how}. {told}"
+
+
+def short_cause(cause: str) -> str:
+    """The end of a cause that `job_cause` has made, for one line with other facts: the last line
+    that the job has printed, or how it has ended. Other causes stay as they are."""
+    ran, _, printed = cause.rpartition(_LAST_LINES)
+    why = printed.rpartition(" | ")[2] if ran else cause.rpartition("` ")[2]
+    return why.removesuffix(_NOTHING).rstrip(". ")[:_SHOWN]

@@ -14,7 +14,7 @@ from holdfast.experiment.folder.nodes_file import NodeBeat, read_beats
 from holdfast.scheduler.nodes.cluster import FormerNode, Node
 from holdfast.scheduler.placement import Placement
 
-_RUN_ENDED = "its run has ended"
+RUN_ENDED = "its run has ended"
 
 
 class NodeState(StrEnum):
@@ -84,7 +84,7 @@ def node_list(experiment: LocatedExperiment, *, now: float) -> NodeList:
     cluster = machine.cluster
     former, nodes = dict(cluster.former), cluster.nodes
     if condition is not Condition.LIVE:
-        former |= {name: FormerNode(was=node, cause=_RUN_ENDED) for name, node in nodes.items()}
+        former |= {name: FormerNode(was=node, cause=RUN_ENDED) for name, node in nodes.items()}
         nodes = {}
     beats = read_beats(experiment.read.layout, experiment.read.location)
     here = (_here(name, node, machine.placement, beats.get(name)) for name, node in nodes.items())
@@ -115,7 +115,7 @@ def _here(name: str, node: Node, placement: Placement, beat: NodeBeat | None) ->
 def _left(name: str, node: FormerNode, beat: NodeBeat | None) -> ListedNode:
     return replace(
         _listed(name, node.was, beat),
-        cause=node.cause or ("" if node.left_at else _RUN_ENDED),
+        cause=node.cause or ("" if node.left_at else RUN_ENDED),
         left_at=node.left_at or None,
         is_earlier=node.is_earlier,
     )

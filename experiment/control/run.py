@@ -190,7 +190,8 @@ class Run:
     def _on_retry(self, retry: Retry) -> None:
         number, is_shown = self._retries.count(retry)
         if is_shown:
-            self.tell(retry_text(retry, number, str(self.plan.layout.root)))
+            here, stored = str(self.plan.layout.root), self.plan.location.public
+            self.tell(retry_text(retry, number, here, stored))
 
     # -- in the thread of the loop --------------------------------------------------------------
 

@@ -49,6 +49,15 @@ def logs_of(failure: Failure, names: tuple[str, str] = (STDOUT, STDERR)) -> tupl
     return err, out if out != err else ""
 
 
+def path_of(below: str, here: str, stored: str, *, on_node: bool) -> str:
+    """The path of a file of a trial, by its path inside the experiment: `here` is the experiment's
+    folder on this machine, `stored` its place. The output of a trial on a node is only there."""
+    if not (below and on_node) or stored in ("", here) or below.endswith(f"/{ERROR}"):
+        return below and f"{here}/{below}"
+    base, mark, query = stored.partition("?")
+    return f"{base}/{below}{mark}{query}"
+
+
 def cause(headline: str, where: str) -> tuple[str, str]:
     """A key that is equal for failures of one cause: numbers, as of processes and steps, are
     ignored."""

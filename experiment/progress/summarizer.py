@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import varied
 from holdfast.experiment.folder.layout import log_names_of
-from holdfast.experiment.progress.failure_text import cause, logs_of, user_frame
+from holdfast.experiment.progress.failure_text import cause, logs_of, path_of, user_frame
 from holdfast.experiment.progress.finished_stats import FinishedStats, rank, value_of
 from holdfast.experiment.progress.remaining_time import RemainingTime
 from holdfast.experiment.progress.summary import (
@@ -24,6 +24,7 @@ from holdfast.experiment.progress.summary import (
 from holdfast.experiment.progress.trial_table import lines_reserved, shares
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.trial.errors import Failure
 from holdfast.trial.resources import Allocation
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
@@ -276,8 +277,8 @@ def _failures(
             headline=error.headline,
             where=where,
             node=error.on_node,
-            error_file=f"{facts.local_path}/{trial.spec.dirname}/{log}",
-            other_file=f"{facts.local_path}/{trial.spec.dirname}/{other}" if other else "",
+            error_file=_path(facts, trial, log, error),
+            other_file=_path(facts, trial, other, error),
             retries=_retries(trial),
             final=trial.status is Status.ERROR,
             of_cause=causes.get(cause(error.headline, where), 0) if trial.status.is_final else 0,
@@ -285,6 +286,11 @@ def _failures(
         )
         for trial, error, where, (log, other) in shown
     )
+
+
+def _path(facts: RunFacts, trial: Trial, name: str, error: Failure) -> str:
+    below = f"{trial.spec.dirname}/{name}" if name else ""
+    return path_of(below, facts.local_path, facts.path, on_node=bool(error.node))
 
 
 def _within_budget(left_s: float | None, elapsed_s: float, budget_s: float | None) -> float | None:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.experiment.progress.failure_text import cause
+from holdfast.experiment.progress.failure_text import cause, path_of
 from holdfast.experiment.progress.retry_messages import Retry
 from holdfast.experiment.progress.summary import (
     FailedTrial,
@@ -17,6 +17,7 @@ from holdfast.experiment.progress.summary import (
 )
 from holdfast.experiment.progress.text_width import cut
 from holdfast.names import printable
+from holdfast.runtime.exit_cause import short_cause
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text
 
@@ -169,9 +170,10 @@ def failure_text(failure: FailedTrial) -> str:
     return f"{failure.name} {verb}{where}: {format_value(failure.headline, 300)}"
 
 
-def retry_text(retry: Retry, number: int, folder: str) -> str:
+def retry_text(retry: Retry, number: int, folder: str, stored: str = "") -> str:
     """`t_00004 failed at train.py:42 in train: ValueError: bad. Retrying: attempt 2 of 3, from
-    checkpoint_000003 (iteration 4)`, with the log below. `number` counts retries of this cause."""
+    checkpoint_000003 (iteration 4)`, with the log below. `number` counts retries of this cause.
+    `folder` is the experiment's on this machine, `stored` its place if that is elsewhere."""
     where = _where(retry)
     verb = f"Retrying in {duration(retry.wait_s)}" if retry.wait_s else "Retrying"
     of = "" if retry.most is None else f" of {retry.most}"
@@ -180,10 +182,13 @@ def retry_text(retry: Retry, number: int, folder: str) -> str:
         f"{retry.checkpoint} (iteration {retry.iteration})" if retry.checkpoint else "the start"
     )
     alike = f" This is retry {number} with this cause; not every one is shown" * (number > 3)
-    other = f"{folder}/{retry.other_log}" if retry.other_log else ""
+    log, other = (
+        path_of(below, folder, stored, on_node=bool(retry.node))
+        for below in (retry.log, retry.other_log)
+    )
     return (
         f"{retry.name} failed{where}: {format_value(retry.headline, 300)}. "
-        f"{verb}: {attempt}, from {start}.{alike}\n  {pointer(f'{folder}/{retry.log}', other)}"
+        f"{verb}: {attempt}, from {start}.{alike}\n  {pointer(log, other)}"
     )
 
 
@@ -217,7 +222,7 @@ def _nodes_text(nodes: NodesSummary) -> str:
     if not nodes.left:
         return text
     (newest, cause), *others = nodes.left
-    left = f"{newest} has left{f': {cause}' if cause else ''}"
+    left = f"{newest} has left{f': {short_cause(cause)}' if cause else ''}"
     before = f" (before it {_listed([name for name, _ in others])})" if others else ""
     return f"{text}; {left}{before}"
 

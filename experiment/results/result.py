@@ -109,7 +109,9 @@ class Result:
         )
         if trial.status is not Status.ERROR or trial.error is None:
             return cls._of(stored, None)
-        return cls._of(stored, TrialError(trial.trial_id, trial.error, folder.shown))
+        # The output of a trial on a node is in storage.
+        shown = folder.location.public if trial.error.node else folder.shown
+        return cls._of(stored, TrialError(trial.trial_id, trial.error, shown))
 
     @classmethod
     @short_errors

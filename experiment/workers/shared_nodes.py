@@ -9,7 +9,6 @@ sees there; of several such agents of one run, each is a machine of its own.
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -36,24 +35,25 @@ class SharedNodes:
 
     def __init__(self) -> None:
         self._capacities: dict[Key, Capacity] = {}
-        self._runs: Counter[Key] = Counter()
+        self._runs: dict[Key, list[RunNodeShares]] = {}
         self._queue: list[PlacesRequest] = []
         self._lock = threading.Lock()
 
-    def enter(self, key: Key, resources: Mapping[str, float]) -> bool:
-        """A run has an agent there. Returns whether another one has, too."""
+    def enter(self, key: Key, resources: Mapping[str, float], run: RunNodeShares) -> bool:
+        """The run has an agent there. Returns whether another one has, too."""
         with self._lock:
             if key in self._capacities:
                 self._capacities[key].widen(resources)
             else:
                 self._capacities[key] = Capacity(resources)
-            self._runs[key] += 1
-            return self._runs[key] > 1
+            runs = self._runs.setdefault(key, [])
+            runs.append(run)
+            return any(other is not run for other in runs)
 
-    def leave(self, key: Key) -> None:
+    def leave(self, key: Key, run: RunNodeShares) -> None:
         """The run has no agent there any more, and holds nothing."""
         with self._lock:
-            self._runs[key] -= 1
+            self._runs[key].remove(run)
             if not self._runs[key]:
                 del self._runs[key], self._capacities[key]
 
@@ -125,7 +125,7 @@ class RunNodeShares:
             number += 1
         self._keys[node] = key
         self._there.add(node)
-        return self._shared.enter(key, resources)
+        return self._shared.enter(key, resources, self)
 
     def leave(self, node: str) -> None:
         """A node is gone. What its workers held is given back when they are."""
@@ -150,7 +150,7 @@ class RunNodeShares:
     def close(self) -> None:
         """The run holds nothing any more."""
         for key in self._keys.values():
-            self._shared.leave(key)
+            self._shared.leave(key, self)
         self._keys.clear()
         self._there.clear()
 

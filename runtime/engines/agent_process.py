@@ -21,9 +21,8 @@ from holdfast.dataclass import dataclass
 from holdfast.forked import close_in_children
 from holdfast.names import printable
 from holdfast.runtime import process_control
-from holdfast.runtime.engines.seats import LAST_LINES
 from holdfast.runtime.engines.started import SIGN, UNREACHED, advised
-from holdfast.runtime.exit_cause import describe_code
+from holdfast.runtime.exit_cause import describe_code, job_cause
 from holdfast.runtime.process_exits import abandon, on_end
 
 _CHUNK_BYTES = 1 << 16
@@ -85,10 +84,10 @@ class LastLines:
     def add(self, data: bytes) -> None:
         self._kept = (self._kept + data)[-_KEPT_BYTES:]
 
-    def __str__(self) -> str:
+    def all(self) -> list[str]:
         text = self._kept.replace(SIGN, b"").decode(errors="replace")
         lines = [line.strip() for line in text.splitlines() if line.strip()]
-        return " | ".join(printable(line) for line in lines[-_KEPT_LINES:])
+        return [printable(line) for line in lines[-_KEPT_LINES:]]
 
 
 class AgentProcess:
@@ -234,9 +233,7 @@ class AgentProcess:
             how = self._ordered
         else:
             how = describe_code(code)
-        lines = str(self._lines)
-        told = f"{LAST_LINES}{lines}" if lines else "It printed nothing"
-        return advised(f"{self._job.where}: `{self._job.shown}` {how}. {told}")
+        return advised(job_cause(self._job.where, self._job.shown, how, self._lines.all()))
 
     def _close(self, cause: str, worked: bool) -> None:
         self._timer.cancel()

@@ -11,14 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.dataclass import dataclass
+from holdfast.runtime.exit_cause import short_cause
 
 REST_S = 1.0
 LONGEST_REST_S = 60.0
 # An agent that worked for this long is started again like a new one.
 STEADY_S = 60.0
-# In a cause, before the last lines of a process, which are separated by |.
-LAST_LINES = "Its last lines: "
-_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,8 +111,5 @@ def failing(seats: Iterable[Seat], wanted: Mapping[str, int]) -> list[Seat]:
 
 
 def failing_text(seat: Seat) -> str:
-    """A seat that is tried again, with the last line that its agent's process has printed: users
-    read it in one line with other facts. Warnings and errors have the whole cause."""
-    ran, _, printed = seat.cause.rpartition(LAST_LINES)
-    why = printed.rpartition(" | ")[2] if ran else seat.cause.rpartition("` ")[2]
-    return f"{seat.name} (tried again: {why.rstrip('.')[:_SHOWN]})"
+    """A seat that is tried again, and why."""
+    return f"{seat.name} (tried again: {short_cause(seat.cause)})"

@@ -298,7 +298,7 @@ class Fleet:
         if node.is_ending and not reason:
             self._leave(node, "the run ended" if self._closing else node.end_cause)
         else:
-            self._tasks.start(self._lose(node, reason or "gone"))
+            self._tasks.start(self._lose(node, reason))
 
     async def _lose(self, node: Node, cause: str) -> None:
         """Give the engine a short time to add the cause."""
@@ -306,8 +306,8 @@ class Fleet:
             self._engine.ask(node.ticket.name)
             await asyncio.wait([node.job_ended], timeout=self._settings.cause_s)
         if node.job_ended.done():
-            cause = f"{cause}: {node.job_ended.result()}"
-        self._leave(node, cause)
+            cause = ": ".join(filter(None, (cause, node.job_ended.result())))
+        self._leave(node, cause or "its connection has ended")
 
     def _leave(self, node: Node, cause: str) -> None:
         """Report a node's loss, then the exits of its workers: no resources return to it."""

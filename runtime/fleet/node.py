@@ -7,7 +7,7 @@ import signal
 from collections.abc import Sequence
 from typing import Protocol, assert_never
 
-from holdfast.runtime.exit_cause import ExitCause
+from holdfast.runtime.exit_cause import ExitCause, short_cause
 from holdfast.runtime.fleet import claims
 from holdfast.runtime.fleet.host import GIVEN_BACK, NodeFacts
 from holdfast.runtime.fleet.link import LARGEST, Link
@@ -91,7 +91,8 @@ class Node:
         workers = list(self._workers.values())
         self._workers.clear()
         for worker in workers:
-            worker.gone(ExitCause(cause=f"was lost with the node {self.name}: {cause}"))
+            short = short_cause(cause)
+            worker.gone(ExitCause(cause=f"was lost with the node {self.name} ({short})"))
 
     def _taken(self) -> ExitCause:
         """The exit of a worker that was ended with its node: as if the machine had been switched

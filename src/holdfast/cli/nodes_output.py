@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from holdfast.cli.browse_output import STATE_STYLES, print_table
 from holdfast.cli.printing import say
-from holdfast.experiment.browse.node_list import ListedNode, NodeList, NodeState
+from holdfast.experiment.browse.node_list import RUN_ENDED, ListedNode, NodeList, NodeState
 from holdfast.experiment.progress.wording import duration, node_count, size
 from holdfast.names import printable
 
@@ -55,10 +55,16 @@ def _cells(node: ListedNode, now: float) -> list[str]:
 
 
 def _holds(node: ListedNode) -> str:
-    """`CPU 3/8, GPU 1/2, memory 0 B/8.0 GB`."""
+    """`CPU 3/8, GPU 1/2`; memory, which few trials ask for, last and only if it is held."""
+    first = ("CPU", "GPU")
+    names = [
+        *(name for name in first if name in node.resources),
+        *(name for name in node.resources if name not in (*first, "memory")),
+        *(["memory"] if node.held.get("memory") else []),
+    ]
     return ", ".join(
-        f"{name} {_amount(name, node.held.get(name, 0))}/{_amount(name, amount)}"
-        for name, amount in node.resources.items()
+        f"{name} {_amount(name, node.held.get(name, 0))}/{_amount(name, node.resources[name])}"
+        for name in names
     )
 
 
@@ -70,7 +76,7 @@ def _causes(nodes: Sequence[ListedNode], now: float) -> Iterator[str]:
     for node in nodes:
         if node.state is NodeState.LEAVING:
             yield f"{node.name} leaves" + (f": {node.cause}" if node.cause else "")
-        if node.state is NodeState.LEFT:
+        if node.state is NodeState.LEFT and node.cause != RUN_ENDED:
             when = f" {_ago(node.left_at, now)}" if node.left_at is not None else ""
             yield f"{node.name} has left{when}" + (f": {node.cause}" if node.cause else "")
 

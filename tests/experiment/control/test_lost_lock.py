@@ -48,6 +48,7 @@ def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> C
         proposer=idle,
         stopper=None,
         lock=lock,
+        engine=None,
     )
     return Controller(
         plan,
@@ -66,7 +67,7 @@ def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> C
 
 def test_a_run_begins_no_thread_once_its_lock_is_lost(tmp_path: Path) -> None:
     lock = ExperimentLock(tmp_path / ".lock")
-    run = Run(cast(RunPlan, SimpleNamespace(machine=Machine(), lock=lock)))
+    run = Run(cast(RunPlan, SimpleNamespace(machine=Machine(), lock=lock, engine=None)))
     (tmp_path / ".lock").unlink()
     with pytest.raises(LockLost, match="it was removed"):
         run.start()

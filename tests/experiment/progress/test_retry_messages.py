@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.experiment.progress.failure_text import path_of
 from holdfast.experiment.progress.retry_messages import Retries, Retry, retry_of
 from holdfast.experiment.progress.wording import retry_text
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised
@@ -164,3 +166,12 @@ def test_no_one_is_sent_to_an_empty_file(
     assert retry is not None
     shown = retry_text(retry, 1, str(tmp_path))
     assert shown.splitlines()[1] == f"  {told.format(folder)}"
+
+
+def test_the_output_of_a_trial_on_a_node_is_where_it_is_stored() -> None:
+    stored = "s3://bucket/exp?endpoint_override=http://s3"
+    at = partial(path_of, here="/here/exp", stored=stored)
+    assert at("t/stderr", on_node=True) == "s3://bucket/exp/t/stderr?endpoint_override=http://s3"
+    assert at("t/error.txt", on_node=True) == "/here/exp/t/error.txt"
+    assert at("t/stderr", on_node=False) == "/here/exp/t/stderr"
+    assert at("", on_node=True) == ""

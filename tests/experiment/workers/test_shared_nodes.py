@@ -86,11 +86,13 @@ def test_agents_of_one_run_on_a_host_are_machines_of_their_own() -> None:
 
 def test_a_node_that_comes_back_is_the_same_machine() -> None:
     shared = SharedNodes()
-    first, second = Run(shared, "a"), Run(shared, "a")
+    first = Run(shared, "a")
     lost = first.held(("a", 0))
     first.shares.leave("a")
     first.shares.give_back(lost)
-    first.shares.join("a-2", "a", ["0", "1"], RESOURCES)
+    assert not first.shares.join("a-2", "a", ["0", "1"], RESOURCES), "no other run is there"
+    second = Run(shared, "a")
+    assert second.shared_with == [True]
     second.held(("a", 0))
     assert gpus(first.held(("a-2", 0))) == [(1,)]
 

@@ -137,7 +137,7 @@ def test_last_lines_are_few_short_and_printable() -> None:
     for number in range(100):
         lines.add(f"line {number}\r\n\n".encode())
     lines.add(b"\x1b[31mred\xff\n" + started.SIGN)
-    assert str(lines).startswith("line 91 | line 92 | ")
-    assert str(lines).endswith("| line 99 | \\x1b[31mred\ufffd")
+    assert lines.all()[:2] == ["line 91", "line 92"]
+    assert lines.all()[-2:] == ["line 99", "\\x1b[31mred\ufffd"]
     lines.add(b"y" * 100_000)
-    assert len(str(lines)) == 2000
+    assert len("".join(lines.all())) == 2000
