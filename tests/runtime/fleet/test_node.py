@@ -377,15 +377,16 @@ async def test_without_a_node_and_without_hope_of_one_the_run_is_over() -> None:
 
 
 async def test_an_agent_that_ends_before_it_joins_is_a_warning() -> None:
-    async with stage() as on:
+    async with stage(2) as on:
         await asyncio.sleep(0)
         ticket = on.engine.invitations[0].ticket
         on.fleet.gone(ticket, "n1: python: not found")
-        await on.log.told_about("n1: python: not found")
         agent = await on.invited()
         agent.greet()
         await agent.end()  # nobody is admitted with its ticket
         assert not on.log.nodes
+        await on.joined(1)
+        await on.log.told_about("n1: python: not found")
 
 
 async def test_a_warning_of_an_agent_names_the_node() -> None:
