@@ -215,6 +215,12 @@ _ADVICE = (
 
 
 def _why_lost(ref: ObjectRef) -> str:
+    if _copies:
+        return (
+            f"{ref!r} is not on this node, which has the objects that the trainable and "
+            f"param_space named when fit() began. put() the value before fit(), or let the trial "
+            f"make it"
+        )
     if ref.boot != boot_id():
         whose = "on another machine, or before this one was rebooted"
     elif ref.owner == os.getpid():

@@ -23,6 +23,8 @@ _LONGEST_TEXT = 1 << 18
 _MOST_GPUS = 1024
 _MOST_RESOURCES = 200
 _LARGEST = float(1 << 60)
+# No machine has more. A node with any number of CPUs would get any number of trials.
+_MOST_OF = {"CPU": 1 << 16, "GPU": _MOST_GPUS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +244,11 @@ def _amount(value: Any, name: str) -> float:
 def _resources(value: Any) -> dict[str, float]:
     if type(value) is not dict or len(value) > _MOST_RESOURCES:
         raise WireError(f"resources must be a table, not {shown(value)}")
-    return {_name(name, "resource"): _amount(part, "amount") for name, part in value.items()}
+    found = {_name(name, "resource"): _amount(part, "amount") for name, part in value.items()}
+    for name, most in _MOST_OF.items():
+        if (amount := found.get(name, 0.0)) > most or (name == "GPU" and amount % 1):
+            raise WireError(f"the amount of {name} must be possible, not {shown(amount)}")
+    return found
 
 
 def _gpus(value: Any) -> tuple[str, ...]:

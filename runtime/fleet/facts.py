@@ -129,7 +129,8 @@ def _visible_gpus() -> list[str]:
         return []
 
 
-def gpu_names_of(count: int) -> tuple[str, ...]:
-    """The names of this many GPUs, as CUDA_VISIBLE_DEVICES has them."""
-    known = _visible_gpus()
+def gpu_names_of(count: int, known: Sequence[str] | None = None) -> tuple[str, ...]:
+    """The names of this many GPUs, as CUDA_VISIBLE_DEVICES has them. `known` are those that a node
+    has found; None for this machine's."""
+    known = _visible_gpus() if known is None else known
     return tuple(known[:count]) if len(known) >= count else tuple(str(n) for n in range(count))

@@ -15,6 +15,7 @@ from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
 from holdfast.runtime.fleet.delivery import InThread, at_once, deliver
+from holdfast.runtime.fleet.facts import gpu_names_of
 from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, NodeFacts
 from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.node import MOST_EARLY, Node
@@ -239,12 +240,13 @@ class Fleet:
     def _facts(self, name: str, ticket: Ticket, hello: Hello) -> NodeFacts:
         """Resources that the engine has promised replace those that the agent has found."""
         kinds = {kind.name: kind.resources or {} for kind in self._engine.offer().kinds}
+        resources = {**hello.resources, **kinds.get(ticket.kind, {})}
         return NodeFacts(
             name=name,
             hostname=hello.hostname,
             address=hello.address,
-            resources={**hello.resources, **kinds.get(ticket.kind, {})},
-            gpus=hello.gpus,
+            resources=resources,
+            gpus=gpu_names_of(int(resources.get("GPU", 0)), hello.gpus),
             python=hello.python,
             pid=hello.pid,
             disk_free_bytes=hello.disk_free_bytes,

@@ -36,7 +36,7 @@ def train(config: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    secrets.token_bytes = token_of_an_agent
+    vars(secrets)["token_bytes"] = token_of_an_agent
     holdfast.init(runtime_env={"env_vars": GIVEN["env_vars"]})
     results = tune.Tuner(
         tune.with_resources(train, {"cpu": 1}),

@@ -52,7 +52,12 @@ def slurm_jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
 
 
 @pytest.mark.parametrize(
-    "engine", ["local", pytest.param("ssh", marks=pytest.mark.nightly), "slurm_jobs"]
+    "engine",
+    [
+        "local",
+        pytest.param("ssh", marks=pytest.mark.nightly),
+        pytest.param("slurm_jobs", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_cluster_grows_and_gives_back_nodes_and_gets_them_again(
     bench: Bench, engine: str, request: pytest.FixtureRequest, capsys: pytest.CaptureFixture[str]

@@ -47,10 +47,11 @@ def use(bench: Bench, change: str, folder: str) -> None:
             OTHER_VERSION,
             f"has holdfast 0.0.9, this machine {VERSION}: install the same version on both",
         ),
-        (
+        pytest.param(
             OTHER_PYTHON,
             f"has Python 3.99.1, this machine {PYTHON}: trials are sent as pickles, which need "
             f"the same minor version on both",
+            marks=pytest.mark.nightly,
         ),
     ],
 )

@@ -105,3 +105,11 @@ def test_a_trial_whose_agent_is_killed_runs_again_on_another_node(bench: Bench) 
     assert epochs_of(script) == [4, 4]
     assert [found["error"] for found in results(script)] == [None, None]
     assert bench.problems(tensorboard=True) == []
+
+
+def test_the_script_unpickles_nothing_that_comes_from_nodes(bench: Bench) -> None:
+    bench.script = Path(__file__).parent / "audit_script.py"
+    script = bench.run(bench.script, str(bench.storage))
+    assert "pathlib PosixPath" in script.wait_for("unpickled"), "the hook works, and was silent"
+    script.succeeds()
+    assert "an error whose parts" in script.stderr

@@ -113,6 +113,7 @@ def planted_at(bench: Bench, moto: S3Server, address: str) -> Iterator[Planted]:
     proxy.close()
 
 
+@pytest.mark.nightly
 def test_agents_on_this_machine_show_no_secret(bench: Bench, moto: S3Server) -> None:
     bench.environ["HOLDFAST_CLUSTER"] = "local://?agents=2&cpus_per_node=1"
     for secret in planted_at(bench, moto, "127.0.0.1"):
@@ -164,6 +165,7 @@ def test_jobs_of_slurm_show_no_secret_also_while_they_wait(
             wait_until(lambda: not slurm.run("squeue", "--noheader"))
 
 
+@pytest.mark.nightly
 def test_an_allocation_of_slurm_shows_no_secret(
     bench: Bench, moto: S3Server, slurm: SlurmCluster
 ) -> None:

@@ -84,6 +84,25 @@ def test_a_trial_whose_job_is_cancelled_goes_on_in_another(
 
 
 @pytest.mark.nightly
+def test_a_time_limit_is_announced_to_trials_which_save_before_it_arrives(
+    bench: Bench, slurm: SlurmCluster
+) -> None:
+    """Slurm's shortest limit is a minute, of which the last quarter is announced."""
+    with jobs_of(bench, slurm, nodes=2, time="1"):
+        script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
+        told = script.said(" leaves in ")
+        assert "its Slurm time limit" in told
+        gate.open()
+        script.succeeds()
+        assert epochs_of(script) == [4, 4]
+        # What ran there has saved, so nothing runs twice, and no failure was counted.
+        ran = sorted(note["iteration"] for note in bench.notes() if note["what"] == "ran")
+        assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
+        assert max(note["attempt"] for note in bench.notes()) == 2
+        assert bench.problems(tensorboard=True) == []
+
+
+@pytest.mark.nightly
 def test_auto_uses_the_nodes_of_the_allocation(bench: Bench, slurm: SlurmCluster) -> None:
     with allocated(slurm, "--nodes=2", "--exclusive") as rig:
         bench.environ |= rig.environ

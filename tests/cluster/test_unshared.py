@@ -23,7 +23,7 @@ from tests.rig.script import LONGEST_S
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
-OBJECT_BYTES = 4_000_000
+OBJECT_BYTES = 12_000_000
 SCRIPT = f"""
 import json, os, socket, sys
 from pathlib import Path
@@ -152,6 +152,8 @@ def test_the_users_code_and_objects_reach_machines_that_share_no_file_system(
         with gate.accept()[0], gate.accept()[0]:
             pass
     script.succeeds()
+    # On a busy machine an agent may be lost, and its successor gets everything again.
+    again = script.stderr.count(" is lost: ") + script.stderr.count("ended before it joined")
     told = found(script.stdout)
     for rate, metrics in enumerate(told, 1):
         assert metrics["model"] == rate
@@ -163,12 +165,13 @@ def test_the_users_code_and_objects_reach_machines_that_share_no_file_system(
     assert len({metrics["sum"] for metrics in told}) == 1
     for machine, was in zip(hosts.nodes.all, before, strict=True):
         assert len({one["inode"] for one in told if one["host"] == machine.name}) == 1
-        assert OBJECT_BYTES < machine.received_bytes() - was < 1.5 * OBJECT_BYTES
+        # TCP sends some of it again if this machine is busy.
+        assert OBJECT_BYTES < machine.received_bytes() - was < (2 + again) * OBJECT_BYTES
     assert "sending your modules fronds, kelp.py to each node: 4 files" in script.stderr
     assert (
         "work to each node: 1 files, 30 bytes. Left out: .git. Not sent: out (a link that"
         in script.stderr
     )
-    assert "sending objects of put() to each node: 1, 4.0 MB" in script.stderr
+    assert "sending objects of put() to each node: 1, 12.0 MB" in script.stderr
     copy = hosts.bucket.download(hosts.bench.folder / "bucket")
     assert len(list(copy.glob("train_*/checkpoint_000000/weights.txt"))) == 4

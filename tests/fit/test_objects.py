@@ -372,3 +372,6 @@ def test_a_node_without_the_scripts_folder_reads_the_copy_that_it_was_sent(
     worker_objects.use_copies(str(tmp_path))
     assert holdfast.get(there)["rows"].tolist() == [0, 1, 2, 3, 4]
     assert holdfast.get(ref)["rows"].tolist() == [0, 1, 2, 3, 4]
+    late = replace(there, id="0123456789abcdef")
+    with pytest.raises(holdfast.ObjectLost, match=r"when fit\(\) began. put\(\) the value before"):
+        holdfast.get(late)

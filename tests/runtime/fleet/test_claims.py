@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from typing import Any
 
+import msgpack
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet import claims
+from holdfast.runtime.wire import Decoder, encode
 
 HELLO: dict[str, Any] = {
     "protocol": 1,
@@ -103,6 +108,9 @@ def test_a_hello_tells_who_and_where_the_agent_is() -> None:
         ("resources", {"CPU": math.nan}),
         ("resources", {"../CPU": 1.0}),
         ("resources", [1]),
+        ("resources", {"CPU": 1e18}),
+        ("resources", {"GPU": 1e18}),
+        ("resources", {"GPU": 0.5}),
         ("gpus", ["/dev/0"]),
         ("gpus", "0"),
         ("gpus", ["0"] * 5000),
@@ -122,3 +130,44 @@ def test_a_hello_with_a_wrong_field_is_refused_and_the_field_named(
 def test_only_a_hello_is_a_hello(message: list[Any]) -> None:
     with pytest.raises(WireError, match="not a hello"):
         claims.read_hello(message)
+
+
+# What MessagePack can bring besides plain values, and what takes the most room or depth.
+STRANGE = st.recursive(
+    st.one_of(
+        st.none(),
+        st.booleans(),
+        st.integers(-(1 << 63), (1 << 64) - 1),
+        st.floats(),
+        st.text(max_size=20),
+        st.binary(max_size=20),
+        st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=8)),
+        st.builds(msgpack.Timestamp, st.integers(-(1 << 40), 1 << 40), st.integers(0, 10**9 - 1)),
+    ),
+    lambda part: st.one_of(
+        st.lists(part, max_size=4), st.dictionaries(st.text(max_size=5), part, max_size=4)
+    ),
+    max_leaves=10,
+)
+
+
+@given(st.sampled_from([message[0] for message, _ in GOOD]), st.lists(STRANGE, max_size=4))
+def test_any_message_is_a_claim_or_refused(name: str, parts: list[Any]) -> None:
+    (message,) = Decoder().feed(encode([name, *parts]))
+    with suppress(WireError):
+        claims.read(message)
+
+
+@given(st.sampled_from([*HELLO]), STRANGE)
+def test_any_hello_is_one_or_refused(field: str, value: Any) -> None:
+    (message,) = Decoder().feed(encode(["hello", {**HELLO, field: value}]))
+    with suppress(WireError):
+        claims.read_hello(message)
+
+
+@pytest.mark.parametrize("depth", [100, 1000, 60_000])
+def test_a_message_of_any_depth_is_refused_or_a_claim(depth: int) -> None:
+    body = b"\x93\xa4from\xa1w" + b"\x91" * depth + b"\xa1x"
+    with suppress(WireError):
+        (message,) = Decoder().feed(len(body).to_bytes(4, "big") + body)
+        claims.read(message)

@@ -117,6 +117,28 @@ async def test_a_file_with_other_bytes_gets_no_name(tmp_path: Path, scratch: Pat
     assert not (scratch / "objects" / "object").exists()
 
 
+@pytest.mark.parametrize("change", ["shorter", "longer", "other order", "one bit"])
+async def test_a_transfer_that_was_cut_or_changed_gets_no_name(
+    tmp_path: Path, scratch: Path, change: str
+) -> None:
+    (tmp_path / "object").write_bytes(os.urandom(PART_BYTES + 9))
+    await deliver([shared(tmp_path / "object")], sent := Sent(), at_once)
+    begin, first, second, whole = sent.messages
+    damaged = bytes([first[1][0] ^ 1]) + first[1][1:]
+    parts = {
+        "shorter": [first],
+        "longer": [first, second, second],
+        "other order": [second, first],
+        "one bit": [["part", damaged], second],
+    }[change]
+    delivered = Delivered(str(scratch))
+    for message in [begin, *parts]:
+        delivered.take(message)
+    with pytest.raises(WireError, match="arrived with other bytes"):
+        delivered.take(whole)
+    assert not (scratch / "objects" / "object").exists()
+
+
 @pytest.mark.parametrize(
     "message",
     [

@@ -414,3 +414,25 @@ async def test_a_killed_fleet_drops_its_connections_at_once() -> None:
         on.fleet.kill()
         assert await heard.exit() == "was lost with the node played (the run ended)"
         await agent.end()
+
+
+@pytest.mark.parametrize(
+    ("named", "facts"),
+    [(["a", "b"], ("a", "b")), (["a"], ("0", "1")), ([], ("0", "1")), (list("abc"), ("a", "b"))],
+)
+async def test_each_gpu_has_a_name_whatever_the_agent_says(
+    named: list[str], facts: tuple[str, ...]
+) -> None:
+    async with stage() as on:
+        await on.joined(resources={"CPU": 1.0, "GPU": 2.0}, gpus=named)
+        assert on.log.nodes["played"].gpus == facts
+
+
+async def test_a_service_that_says_too_much_before_the_node_has_joined_loses_it() -> None:
+    async with stage() as on:
+        agent = await on.invited()
+        agent.greet()
+        for number in range(1001):
+            agent.link.send(["kept", ["warning", str(number)]])
+        await agent.end()
+        assert not on.log.nodes
