@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.progress.retry_messages import Retries, Retry, retry_of
-from holdfast.experiment.progress.wording import retry_text
+from holdfast.experiment.progress.wording import pointer, retry_text
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig
@@ -164,3 +164,12 @@ def test_no_one_is_sent_to_an_empty_file(
     assert retry is not None
     shown = retry_text(retry, 1, str(tmp_path))
     assert shown.splitlines()[1] == f"  {told.format(folder)}"
+
+
+def test_what_a_trial_has_printed_on_a_node_comes_later(tmp_path: Path) -> None:
+    for name in ("stderr", "stdout"):
+        (tmp_path / name).write_text("")
+    log, other = str(tmp_path / "stderr"), str(tmp_path / "stdout")
+    assert pointer(log, other, node="on node b") == (
+        f"see {log}, once its node has sent what it printed"
+    )
