@@ -48,7 +48,8 @@ class Package:
 
     def told(self, what: str) -> str:
         """A sentence for the user about what is sent."""
-        text = f"sending {what} to each node: {self.files:,} files, {size_text(self.size_bytes)}"
+        files = "1 file" if self.files == 1 else f"{self.files:,} files"
+        text = f"sending {what} to each node: {files}, {size_text(self.size_bytes)}"
         if self.left_out:
             text += f". Left out: {_few(self.left_out, ', ')}"
         return f"{text}. Not sent: {_few(self.refused, '; ')}" if self.refused else text

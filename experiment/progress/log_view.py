@@ -87,7 +87,7 @@ class LogView:
             attempt = failure.trial_id, failure.attempt
             if failure.final and not failure.is_earlier and attempt not in self._told_failures:
                 self._told_failures.add(attempt)
-                look = pointer(failure.error_file, failure.other_file)
+                look = pointer(failure.error_file, failure.other_file, node=failure.node)
                 _write(self._stream, f"{failure_text(failure)}, {look}")
 
     def _tell_phase(self, summary: Summary) -> None:

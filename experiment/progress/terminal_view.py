@@ -107,7 +107,7 @@ class TerminalView:
             attempt = failure.trial_id, failure.attempt
             if attempt not in self._told_failures:
                 self._told_failures.add(attempt)
-                look = pointer(failure.error_file, failure.other_file)
+                look = pointer(failure.error_file, failure.other_file, node=failure.node)
                 self.message(f"{failure_text(failure)}\n  {look}", "error")
 
     def log(self, prefix: str, text: str) -> None:

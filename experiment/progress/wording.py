@@ -188,7 +188,7 @@ def retry_text(retry: Retry, number: int, folder: str, stored: str = "") -> str:
     )
     return (
         f"{retry.name} failed{where}: {format_value(retry.headline, 300)}. "
-        f"{verb}: {attempt}, from {start}.{alike}\n  {pointer(log, other)}"
+        f"{verb}: {attempt}, from {start}.{alike}\n  {pointer(log, other, node=retry.node)}"
     )
 
 
@@ -260,7 +260,7 @@ def failure_lines(summary: Summary, *, logs: bool = True) -> Iterator[str]:
         alike = f" (and {_times(count - 1, 'more trial', 'more trials')})" if count > 1 else ""
         yield failure_text(failure) + alike
         if logs:
-            yield f"  {pointer(failure.error_file, failure.other_file)}"
+            yield f"  {pointer(failure.error_file, failure.other_file, node=failure.node)}"
     if len(groups) > _SHOWN_FAILURES:
         yield f"  and {_times(len(groups) - _SHOWN_FAILURES, 'other cause', 'other causes')}"
 
@@ -347,16 +347,19 @@ def _times(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many}"
 
 
-def pointer(log: str, other: str = "") -> str:
+def pointer(log: str, other: str = "", *, node: str = "") -> str:
     """`see LOG`; if that file is empty, the trial's `other` output, or a note that there is none.
 
-    The stderr of a process that was killed is often empty.
+    The stderr of a process that was killed is often empty. What was printed on a `node` comes
+    later.
     """
     if not _is_empty(log):
         return f"see {log}"
     name = os.path.basename(log)
     if other and not _is_empty(other):
         return f"its {name} is empty, see {other}"
+    if node:
+        return f"see {log}, once its node has sent what it printed"
     return f"it printed nothing to {name}" + (f" and {os.path.basename(other)}" if other else "")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,20 @@ def test_two_runs_of_one_script_share_the_gpus_of_their_nodes(bench: Bench) -> N
     script.finish_reading()
     assert "first ['gpu-a', 'gpu-b']" in script.stdout
     assert [note["run"] for note in bench.notes()] == ["first", "first", "second", "second"]
+
+
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="only root can make namespaces"
+)
+def test_trials_run_behind_a_prefix_that_makes_a_container(bench: Bench) -> None:
+    """Its own mounts and process ids, as Apptainer and its kin make them."""
+    prefix = "unshare+--mount+--pid+--fork+--kill-child+--mount-proc"
+    where = f"local://?agents=1&cpus_per_node=1&python={prefix}+{sys.executable}"
+    bench.environ["HOLDFAST_CLUSTER"] = where
+    script = bench.start(checkpoint_every=9).succeeds()
+    assert script.left() == []
+    assert epochs_of(script) == [4, 4]
+    assert bench.problems(tensorboard=True) == []
 
 
 def test_nothing_is_left_on_a_node_when_the_script_is_killed(bench: Bench) -> None:

@@ -169,7 +169,7 @@ def test_the_users_code_and_objects_reach_machines_that_share_no_file_system(
         assert OBJECT_BYTES < machine.received_bytes() - was < (2 + again) * OBJECT_BYTES
     assert "sending your modules fronds, kelp.py to each node: 4 files" in script.stderr
     assert (
-        "work to each node: 1 files, 30 bytes. Left out: .git. Not sent: out (a link that"
+        "work to each node: 1 file, 30 bytes. Left out: .git. Not sent: out (a link that"
         in script.stderr
     )
     assert "sending objects of put() to each node: 1, 12.0 MB" in script.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.experiment.progress.failure_text import path_of
 from holdfast.experiment.progress.retry_messages import Retries, Retry, retry_of
-from holdfast.experiment.progress.wording import retry_text
+from holdfast.experiment.progress.wording import pointer, retry_text
 from holdfast.scheduler.events import Event, Exited, ExperimentSpec, Raised
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import FailureConfig
@@ -175,3 +175,12 @@ def test_the_output_of_a_trial_on_a_node_is_where_it_is_stored() -> None:
     assert at("t/error.txt", on_node=True) == "/here/exp/t/error.txt"
     assert at("t/stderr", on_node=False) == "/here/exp/t/stderr"
     assert at("", on_node=True) == ""
+
+
+def test_what_a_trial_has_printed_on_a_node_comes_later(tmp_path: Path) -> None:
+    for name in ("stderr", "stdout"):
+        (tmp_path / name).write_text("")
+    log, other = str(tmp_path / "stderr"), str(tmp_path / "stdout")
+    assert pointer(log, other, node="on node b") == (
+        f"see {log}, once its node has sent what it printed"
+    )
