@@ -116,7 +116,7 @@ class Agent:
 
     async def end_now(self) -> None:
         """Kill what is left, and wait a moment for it: the folder is removed next."""
-        self._delivered.close()
+        self._delivered.stop(_KILLED_S)
         self._link.close()
         if self.service is not None:
             self.service.kill()
