@@ -67,6 +67,11 @@ class KeeperService:
         if self._service is not None:
             self._service.kill()
 
+    async def gone(self) -> None:
+        """Wait until its process, which was killed, has ended."""
+        if self._service is not None:
+            await asyncio.wait([self._service.ended])
+
     async def close(self, deadline_s: float) -> None:
         """Finish what was ordered, for at most `deadline_s` seconds, and end."""
         if self._service is None:

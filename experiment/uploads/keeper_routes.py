@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.experiment.uploads.node_answers import checked
 from holdfast.experiment.uploads.node_keepers import NodeKeepers
-from holdfast.experiment.uploads.questions import StorageQuestions
+from holdfast.experiment.uploads.questions import GONE, StorageQuestions
 from holdfast.experiment.uploads.waiting import Share, WaitingCheckpoint, WaitingCheckpoints
 from holdfast.runtime.wire import Message
 from holdfast.trial.checkpoint import CheckpointRecord
@@ -33,7 +33,7 @@ class KeeperRoutes:
         self._waiting = waiting
         self._to_owner = to_owner
         self._heard = heard
-        self.questions = StorageQuestions(self.send)
+        self.questions = StorageQuestions(self.send, nodes.__contains__)
         # Checkpoints that nodes are removing, by trial and folder, with these nodes.
         self._leaving: dict[tuple[str, str], set[str]] = {}
         # By trial, the shares of the checkpoint with this number, which is about to be committed.
@@ -134,7 +134,7 @@ class KeeperRoutes:
     def node_left(self, node: str) -> None:
         """A node is gone: storage may have what its keeper was about to commit."""
         self._nodes.leave(node)
-        self.questions.fail(node, "the node is gone")
+        self.questions.fail(node, GONE)
         for order in self._waiting.move_to_owner(node):
             self._to_owner(order)
         self._discarded_all(node)

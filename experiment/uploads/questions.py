@@ -11,6 +11,7 @@ from holdfast.syncer.errors import StorageUnavailable
 from holdfast.trial.checkpoint import CheckpointRecord, checkpoint_dirname, checkpoint_number
 from holdfast.trial.trial import Trial, TrialSpec
 
+GONE = "the node is gone"
 # The names of answers that are not "fetched".
 _ANSWERS = {"find": "found", "copy": "copied"}
 
@@ -19,9 +20,13 @@ class StorageQuestions:
     """Each question waits as long as the keeper tries: `SyncConfig.sync_timeout` without
     progress. A question without a node goes to the owner, at the controller."""
 
-    def __init__(self, send: Callable[[str, Message], None]) -> None:
-        """`send` sends a message to the keeper of a node, "" for the owner."""
+    def __init__(
+        self, send: Callable[[str, Message], None], is_there: Callable[[str], bool]
+    ) -> None:
+        """`send` sends a message to the keeper of a node, "" for the owner. `is_there`: whether
+        this node has not left."""
         self._send = send
+        self._is_there = is_there
         self._asked: dict[tuple[str, str], tuple[Message, asyncio.Future[Any]]] = {}
 
     def ask_again(self, node: str = "") -> None:
@@ -116,10 +121,16 @@ class StorageQuestions:
 
     def ask(self, ticket: str, order: Message, node: str = "") -> asyncio.Future[Any]:
         """Ask, unless the same is asked already. The answer may be a StorageUnavailable."""
-        if (node, ticket) not in self._asked:
-            self._asked[node, ticket] = (order, asyncio.get_running_loop().create_future())
+        if (known := self._asked.get((node, ticket))) is not None:
+            return known[1]
+        asked: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._asked[node, ticket] = (order, asked)
+        if node and not self._is_there(node):
+            # It has left since its place was chosen, and `fail` was called before.
+            self.answer("unanswered", ticket, GONE, node)
+        else:
             self._send(node, order)
-        return self._asked[node, ticket][1]
+        return asked
 
     def answer(self, name: str, ticket: str, answer: Any, node: str = "") -> None:
         """Take the answer of this name. One that nobody asked for is ignored. Raises ValueError

@@ -59,6 +59,10 @@ class NodeCheckpoints:
         folder = f"{trial.spec.dirname}/{record.dirname}"
         return not all(known.has_copy(node, folder) for node in nodes)
 
+    def have_left(self, nodes: Nodes) -> bool:
+        """Whether one of them has left."""
+        return any(node not in self._uploads.nodes for node in nodes)
+
     async def settled(self, nodes: Nodes) -> None:
         """Wait until it is known which of them see the storage."""
         await _each(nodes, self._uploads.nodes.settled)

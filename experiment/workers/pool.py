@@ -33,7 +33,7 @@ from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.errors import StorageError
-from holdfast.trial.errors import LOST_TYPES, Failure
+from holdfast.trial.errors import LOST_TYPES, Failure, FailureKind
 from holdfast.trial.events import Adopted, Saved
 from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Origin, Trial
@@ -302,7 +302,7 @@ class WorkerPool:
             verified = await self._checkpoints.verify(effect, trial)
         except CannotPrepare as failed:
             del self._verifying[trial.trial_id]
-            self._fail_setup(effect, failed.what, failed.cause)
+            self._fail_setup(effect, failed.what, failed.cause, failed.kind)
             return
         del self._verifying[trial.trial_id]
         if verified.lost and effect.checkpoint is not None:
@@ -325,10 +325,12 @@ class WorkerPool:
         failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
         self._end_unstarted(effect, failure)
 
-    def _fail_setup(self, effect: Launch, what: str, error: Exception) -> None:
+    def _fail_setup(
+        self, effect: Launch, what: str, error: Exception, kind: FailureKind = "setup"
+    ) -> None:
         """Fail only this trial. Its checkpoint is not at fault, and stays."""
         message = f"{what}: {message_of(error)}"
-        failure = Failure(kind="setup", type_name=type_name(error), message=message)
+        failure = Failure(kind=kind, type_name=type_name(error), message=message)
         self._end_unstarted(effect, failure)
 
     def _end_unstarted(self, effect: Launch | Preempt, failure: Failure) -> None:

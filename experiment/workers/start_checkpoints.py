@@ -23,6 +23,7 @@ from holdfast.syncer.checkpoint.staging import Staged
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import unique
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
+from holdfast.trial.errors import FailureKind
 from holdfast.trial.trial import Origin, Trial, TrialSpec
 
 
@@ -46,11 +47,13 @@ class Verified:
 
 
 class CannotPrepare(Exception):
-    """`what` failed because of `cause`, which is not a fault of the checkpoint."""
+    """`what` failed because of `cause`, which is not a fault of the checkpoint. The `kind` of the
+    failure is "lost" if a node of the attempt has left."""
 
     def __init__(self, what: str, cause: Exception) -> None:
         super().__init__(what)
         self.what, self.cause = what, cause
+        self.kind: FailureKind = "setup"
 
 
 class CannotClone(Exception):
@@ -99,7 +102,11 @@ class StartCheckpoints:
         """
         nodes = nodes_of(effect, has_ranks=self._has_ranks)
         if nodes:
-            return await self._verify_on(nodes, effect, trial)
+            try:
+                return await self._verify_on(nodes, effect, trial)
+            except CannotPrepare as failed:
+                failed.kind = "lost" if self._on_nodes.have_left(nodes) else "setup"
+                raise
         checkpoint, problem, found = self._to_read(effect, trial), "", None
         if checkpoint is not None:
             with _naming(f"{checkpoint.dirname}, to resume from, cannot be read"):

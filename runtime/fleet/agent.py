@@ -115,16 +115,19 @@ class Agent:
         self._finish("" if self._is_ending else reason or "the controller is gone")
 
     async def end_now(self) -> None:
-        """Kill what is left, and wait a moment for it."""
-        self._delivered.close()
+        """Kill what is left, and wait a moment for it: the folder is removed next."""
+        self._delivered.stop(_KILLED_S)
         self._link.close()
         if self.service is not None:
             self.service.kill()
         if self._launcher is not None:
             self._launcher.kill()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_KILLED_S):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_KILLED_S):
+                if self._launcher is not None:
                     await self._launcher.close()
+                if self.service is not None:
+                    await self.service.gone()
 
     def _finish(self, why: str) -> None:
         if not self.over.done():

@@ -10,8 +10,10 @@ import hashlib
 import os
 import sys
 import tarfile
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Literal, Protocol
 
 from holdfast.dataclass import dataclass
@@ -77,6 +79,8 @@ class Delivered:
         self._name, self._use = "", ""
         self._digest = hashlib.sha256()
         self._archives: dict[str, str] = {}
+        self._is_over = False
+        self._unpacking = threading.Lock()
 
     def take(self, message: Message) -> None:
         """Handle a message of `deliver`."""
@@ -106,6 +110,14 @@ class Delivered:
         if fd >= 0:
             os.close(fd)
 
+    def stop(self, within_s: float) -> None:
+        """Write no more files: the folder will be removed. Waits for one that is being unpacked,
+        for at most so long."""
+        self._is_over = True
+        self.close()
+        if self._unpacking.acquire(timeout=within_s):
+            self._unpacking.release()
+
     @property
     def directory(self) -> str | None:
         """The folder that workers start in, if one was sent."""
@@ -119,9 +131,12 @@ class Delivered:
 
     def unpack(self) -> None:
         """Unpack the archives that have arrived. Takes a while. Raises OSError."""
-        for use, archive in self._archives.items():
-            unpack(archive, self._at(DIRECTORY if use == "directory" else MODULES))
-            os.unlink(archive)
+        with self._unpacking:
+            for use, archive in self._archives.items():
+                if not self._is_over:
+                    target = self._at(DIRECTORY if use == "directory" else MODULES)
+                    unpack(archive, target, lambda: self._is_over)
+                    os.unlink(archive)
 
     def _keep(self) -> None:
         if self._use == "object":
@@ -137,14 +152,14 @@ class Delivered:
         return os.path.join(self._folder, name)
 
 
-def unpack(archive: str, target: str) -> None:
-    """Unpack a compressed tar file into the folder `target`, which must not exist. Raises
-    OSError."""
+def unpack(archive: str, target: str, is_over: Callable[[], bool] = lambda: False) -> None:
+    """Unpack a compressed tar file into the folder `target`, which must not exist. Stops before
+    the next file once `is_over`. Raises OSError."""
     os.mkdir(target, mode=0o700)
     try:
         with tarfile.open(archive, "r:gz") as packed:
             # Python before 3.11.4, as Debian 12 has it, knows no filter.
             packed.extraction_filter = getattr(tarfile, "data_filter", None)
-            packed.extractall(target)
+            packed.extractall(target, members=takewhile(lambda _: not is_over(), packed))
     except tarfile.TarError as error:
         raise OSError(f"{archive} cannot be unpacked: {error}") from error

@@ -24,6 +24,9 @@ class NodeService(Protocol):
     def kill(self) -> None:
         """Kill its processes, without waiting."""
 
+    async def gone(self) -> None:
+        """Wait for processes that were killed: one may still be in a call that writes a file."""
+
     async def close(self, deadline_s: float) -> None:
         """Finish what was ordered, for at most `deadline_s` seconds, and end."""
 

@@ -1,6 +1,7 @@
 """A script as a user might write it: it starts a population or resumes it.
 
-Each trial marks its reports, and waits at a gate where it is asked to end.
+Each trial marks its reports, and waits at a gate where it is asked to end. An epoch takes
+`epoch_s` seconds.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,7 @@ def train(config: dict[str, Any]) -> None:
     for epoch in range(first, 6):
         mark("at", index, epoch)
         wait_at(f"at-{index}-{epoch}")
+        threading.Event().wait(OPTIONS.get("epoch_s", 0))
         far *= config["rate"]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "state.json").write_text(json.dumps({"far": far, "epoch": epoch}))
@@ -45,7 +48,8 @@ def train(config: dict[str, Any]) -> None:
 def main() -> None:
     storage, _, query = OPTIONS["storage"].partition("?")
     path = f"{storage}/run" + (f"?{query}" if query else "")
-    if "restore" in OPTIONS:
+    goes_on = OPTIONS.get("go_on") and tune.Tuner.can_restore(path)
+    if "restore" in OPTIONS or goes_on:
         tuner = tune.Tuner.restore(path, train)
     else:
         tuner = tune.Tuner(
@@ -69,13 +73,15 @@ def main() -> None:
             run_config=tune.RunConfig(
                 storage_path=OPTIONS["storage"],
                 name="run",
+                failure_config=tune.FailureConfig(max_failures=OPTIONS.get("max_failures", 0)),
                 checkpoint_config=tune.CheckpointConfig(num_to_keep=1),
                 sync_config=tune.SyncConfig(sync_period=0.2),
             ),
         )
+    mark("made")
     found = [
         {"config": result.config, "metrics": result.metrics, "error": str(result.error or "")}
-        for result in tuner.fit()
+        for result in tuner.fit(resume=OPTIONS.get("resume", "never"))
     ]
     print("RESULTS", json.dumps(found))
 

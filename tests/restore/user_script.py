@@ -2,8 +2,8 @@
 
 The options are one JSON object on the command line. Each epoch notes that it ran and that it was
 acknowledged, marks its progress and waits at a gate with its name, so that a test decides what
-happens when. With `ranks`, this many workers train each trial together, with `rank_cpus` each, and
-the first of them does all this; each saves its own file.
+happens when; it takes `epoch_s` seconds. With `ranks`, this many workers train each trial
+together, with `rank_cpus` each, and the first of them does all this; each saves its own file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -37,6 +38,8 @@ BEHAVIOUR = (
     "padding",
     "tell_length_of",
     "prints",
+    "epoch_s",
+    "upload_mode",
 )
 SPACE = {"lr": tune.loguniform(1e-4, 1e-1), "kind": tune.grid_search(["a", "b"])}
 
@@ -70,6 +73,7 @@ def make_trainable(options: dict[str, Any]) -> Any:
             mark("at", index, epoch)
             wait_at(f"{index}-{epoch}")
             wait_at(f"any-{epoch}")
+            threading.Event().wait(options.get("epoch_s", 0))
             if [index, epoch] in options.get("fail", []) and attempt <= options.get("failing", 1):
                 raise RuntimeError(f"trial {index} cannot do epoch {epoch}")
             if options.get("artifacts"):
@@ -93,7 +97,11 @@ def make_trainable(options: dict[str, Any]) -> Any:
                 Path(folder, "epoch.json").write_text(json.dumps({"epoch": epoch}))
                 size = options.get("checkpoint_bytes", 100)
                 Path(folder, "weights").write_bytes(bytes([epoch % 256]) * size)
-                tune.report(row, checkpoint=tune.Checkpoint.from_directory(folder))
+                tune.report(
+                    row,
+                    checkpoint=tune.Checkpoint.from_directory(folder),
+                    checkpoint_upload_mode=options.get("upload_mode", "ASYNC"),
+                )
         note(what="acknowledged", trial=trial, attempt=attempt, iteration=epoch, checkpoint=saves)
 
     return train
@@ -120,7 +128,8 @@ def follow(rank: int, options: dict[str, Any]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, f"weights-{rank}").write_bytes(bytes([epoch]) * 100)
             checkpoint = tune.Checkpoint.from_directory(folder)
-            tune.report({"epoch": epoch}, checkpoint=checkpoint)
+            mode = options.get("upload_mode", "ASYNC")
+            tune.report({"epoch": epoch}, checkpoint=checkpoint, checkpoint_upload_mode=mode)
 
 
 def run_config(options: dict[str, Any]) -> tune.RunConfig:
@@ -184,7 +193,7 @@ def main() -> None:
         holdfast.init(num_cpus=2, runtime_env={"env_vars": OPTIONS["env_vars"]})
     tuner = make_tuner(OPTIONS)
     mark("made")
-    results = tuner.fit()
+    results = tuner.fit(resume=OPTIONS.get("resume", "never"))
     facts = [
         {
             "trial": result.metrics["trial_id"] if result.metrics else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import field
 from pathlib import Path
@@ -28,8 +28,8 @@ QUICK = {
 class Bench:
     """The runs of one experiment of a user's script; `options` are the same for each start.
 
-    `script` takes its options as one JSON object. `environ` is for every process. `stack` cleans
-    up at the end.
+    `script` takes its options as one JSON object. `environ` is for every process, `prefix` a
+    command that starts the script. `stack` cleans up at the end.
     """
 
     folder: Path
@@ -37,6 +37,7 @@ class Bench:
     stack: ExitStack
     options: dict[str, Any] = field(default_factory=dict)
     environ: dict[str, str] = field(default_factory=dict)
+    prefix: Sequence[str] = ()
 
     @property
     def storage(self) -> Path:
@@ -92,7 +93,12 @@ class Bench:
 
     def run(self, path: Path, *arguments: str, cwd: Path | None = None) -> UserScript:
         script = UserScript(
-            path, *arguments, folder=self.folder / "bench", environ=self.environ, cwd=cwd
+            path,
+            *arguments,
+            folder=self.folder / "bench",
+            environ=self.environ,
+            cwd=cwd,
+            prefix=self.prefix,
         )
         return self.stack.enter_context(script)
 

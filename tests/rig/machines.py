@@ -112,7 +112,7 @@ class Machine:
         )
         self._sshd = subprocess.Popen(
             [
-                *("nsenter", f"--net=/run/netns/{self._net}"),
+                *self.in_net,
                 *("unshare", "--uts", "--mount", "sh", "-euc", self._boot_script(config)),
             ],
             stdin=subprocess.DEVNULL,
@@ -163,6 +163,11 @@ class Machine:
         """All its processes."""
         return [int(pid) for pid in _run("ip", "netns", "pids", self._net).split()]
 
+    @property
+    def in_net(self) -> list[str]:
+        """The beginning of a command that runs on its network, with the files of this machine."""
+        return ["nsenter", f"--net=/run/netns/{self._net}"]
+
     def wait_until_idle(self) -> None:
         """Wait until nothing but its sshd runs in it."""
         assert self._sshd is not None, f"{self.name} is off"
@@ -183,10 +188,11 @@ class Machine:
         """Its link is down, in both directions; `heal` ends that."""
         _run("ip", "link", "set", self._link, "down")
 
-    def drop(self) -> None:
-        """Its firewall drops each packet in both directions; `heal` ends that."""
-        for chain in ("INPUT", "OUTPUT"):
-            self._in_net("iptables", "-w", "-I", chain, "-j", "DROP")
+    def drop(self, *chains: str, rule: Sequence[str] = ()) -> None:
+        """Its firewall drops the packets of these chains, by default of both directions, which
+        match the rule; `heal` ends that."""
+        for chain in chains or ("INPUT", "OUTPUT"):
+            self._in_net("iptables", "-w", "-I", chain, *rule, "-j", "DROP")
 
     def heal(self) -> None:
         """End what `unplug` and `drop` did."""
@@ -194,7 +200,7 @@ class Machine:
         self._in_net("iptables", "-w", "-F")
 
     def _in_net(self, *command: str) -> None:
-        _run("nsenter", f"--net=/run/netns/{self._net}", *command)
+        _run(*self.in_net, *command)
 
 
 class Machines:
@@ -370,4 +376,5 @@ def _remove_stale() -> None:
     for found in {match.group(): match.group(1) for match in _NAME.finditer(listed)}.items():
         name, pid = found
         if not Path(f"/proc/{int(pid, 16)}").exists():
-            _remove(name)
+            with suppress(subprocess.CalledProcessError):  # another suite removes it now
+                _remove(name)

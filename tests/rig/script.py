@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import queue
+import re
 import select
 import signal
 import subprocess
@@ -96,7 +97,8 @@ class Process:
 class UserScript:
     """Runs `python path arguments...` and knows all its processes.
 
-    `folder` has marks, gates and notes; several scripts, one after the other, may share it.
+    `folder` has marks, gates and notes; several scripts, one after the other, may share it. A
+    command `prefix`, such as nsenter, must become Python itself.
     `processes` returns these `roles`: script, agent, warm, successor, worker, projector, uploader,
     tracker process, other.
     """
@@ -108,6 +110,7 @@ class UserScript:
         folder: Path,
         environ: Mapping[str, str] | None = None,
         cwd: Path | None = None,
+        prefix: Sequence[str] = (),
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
@@ -121,7 +124,7 @@ class UserScript:
         self._stop, self._stopped = os.pipe()
         with _signals_as_in_a_terminal():
             self.process = subprocess.Popen(
-                [sys.executable, "-u", "-W", "error", str(path), *arguments],
+                [*prefix, sys.executable, "-u", "-W", "error", str(path), *arguments],
                 env={
                     **os.environ,
                     **(environ or {}),
@@ -191,6 +194,18 @@ class UserScript:
                 lambda: text in self.stderr or self.process.returncode is not None, within_s
             )
             return text in self.stderr
+
+    def says(self, pattern: str, times: int, within_s: float = LONGEST_S) -> None:
+        """Wait until stderr has so many matches of the pattern, or it has ended, or time runs
+        out."""
+        with self._written:
+            self._written.wait_for(
+                lambda: (
+                    self.process.returncode is not None
+                    or len(re.findall(pattern, self.stderr)) >= times
+                ),
+                within_s,
+            )
 
     def ends(self, within_s: float = LONGEST_S) -> int:
         """Wait for its end; the exit code, negative for a signal."""

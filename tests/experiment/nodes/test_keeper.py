@@ -116,6 +116,21 @@ async def test_the_end_finishes_what_was_ordered(node: Node, tmp_path: Path) -> 
     await owner.close()
 
 
+async def test_nothing_is_written_any_more_once_a_killed_keeper_is_gone(
+    node: Node, tmp_path: Path
+) -> None:
+    storage = Location.resolve(tmp_path / "storage", None, {})
+    owner, settings = await owned(tmp_path / "owner", storage)
+    node.keeper.load(packed(pickle.dumps(settings), {}))
+    await node.answer("seen")
+    [process] = node.keeper.processes()
+    node.keeper.kill()
+    async with asyncio.timeout(60):
+        await node.keeper.gone()
+    assert not psutil.pid_exists(process.pid)
+    await owner.close()
+
+
 async def test_only_the_environment_of_storage_goes_to_a_node() -> None:
     environ = {"AWS_SECRET_ACCESS_KEY": "x", "HOME": "/home/me", "GOOGLE_CLOUD_PROJECT": "p"}
     assert b"HOME" not in packed(b"", environ)

@@ -184,6 +184,14 @@ async def test_a_question_to_a_lost_node_is_not_waited_for() -> None:
         await asked
 
 
+async def test_a_question_to_a_node_that_has_left_before_is_not_waited_for() -> None:
+    desk = await Desk.of("a")
+    desk.routes.node_left("a")
+    with pytest.raises(StorageUnavailable, match="node a: the node is gone"):
+        await desk.uploads.questions.fetch(SPEC, record("a"), "a")
+    assert desk.sent == {}
+
+
 async def test_a_node_that_does_not_see_the_storage_is_told_of_once() -> None:
     desk = await Desk.of("a")
     await desk.join("b", "it is not there")

@@ -161,6 +161,20 @@ async def test_a_node_that_does_not_see_the_storage_cannot_fetch(tmp_path: Path)
         assert await starts.verify(launch("b"), TRIAL) == Verified()
 
 
+async def test_an_attempt_whose_node_leaves_while_it_is_prepared_has_lost_its_worker(
+    tmp_path: Path,
+) -> None:
+    async with kept_run(tmp_path, "a") as run:
+        starts, saved = starts_of(run), save(run, "a")
+        run.uploads.routes.node_joined("b")  # nothing is known of its storage yet
+        preparing = asyncio.ensure_future(starts.verify(launch("b", checkpoint=saved), TRIAL))
+        await asyncio.sleep(0)
+        run.uploads.routes.node_left("b")
+        with pytest.raises(CannotPrepare, match="cannot be read on b") as caught:
+            await preparing
+        assert caught.value.kind == "lost"
+
+
 async def test_a_clone_on_another_node_gets_its_copy_there(tmp_path: Path) -> None:
     async with kept_run(tmp_path, "a", "b") as run:
         starts, saved = starts_of(run), save(run, "a")

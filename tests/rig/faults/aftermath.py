@@ -14,6 +14,7 @@ from holdfast.dataclass import dataclass
 from tests.rig import checker
 from tests.rig.bench import Bench, results
 from tests.rig.faults.mishaps import Mishap
+from tests.rig.faults.node_mishaps import NodeMishap
 from tests.rig.script import UserScript, acknowledged
 
 _LONGEST_S = 150.0
@@ -28,7 +29,7 @@ class Story:
     `injected` counts the faults by kind, `checked` the checks by their subject.
     """
 
-    fault: Mishap
+    fault: Mishap | NodeMishap
     fell_on: str
     problems: Sequence[str]
     injected: Mapping[str, int]
@@ -71,16 +72,16 @@ class Aftermath:
             return
         for found in results(script):
             self.checked["a trial comes to its end, with its checkpoint"] += 1
-            self.problems += self._unfinished(found, may_lose=may_lose)
+            self.problems += self.unfinished(found, may_lose=may_lose)
 
     def says(self, texts: Iterable[str]) -> None:
         """The failed run must have printed one of these."""
         if not any(text in self._all_said for text in texts):
             self.wrong("the run ended with an error that does not say what it was")
 
-    def _unfinished(self, found: Mapping[str, Any], *, may_lose: bool) -> Iterator[str]:
-        """`may_lose`: the power, or the machine, was lost together with a checkpoint; this is
-        reported."""
+    def unfinished(self, found: Mapping[str, Any], *, may_lose: bool) -> Iterator[str]:
+        """What a result lacks. `may_lose`: the power, or the machine, was lost together with a
+        checkpoint; this is reported."""
         epochs = self.bench.options["epochs"]
         if found["epoch"] != epochs or found["error"]:
             yield f"a trial has not come to its end: {found}"
@@ -138,7 +139,10 @@ class Aftermath:
         self.checked["nothing is left behind in a tree"] += ended
 
     def story(
-        self, fault: Mishap, fell_on: str, injected: Mapping[str, int] | None = None
+        self,
+        fault: Mishap | NodeMishap,
+        fell_on: str,
+        injected: Mapping[str, int] | None = None,
     ) -> Story:
         return Story(
             fault=fault,

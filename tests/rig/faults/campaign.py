@@ -32,7 +32,10 @@ from tests.rig.faults.mishaps import (
     stops,
     strikes,
 )
+from tests.rig.faults.node_mishaps import node_mishaps
+from tests.rig.faults.node_stage import NodeStage, node_stage
 from tests.rig.faults.stage import Stage, in_memory
+from tests.rig.machines import missing
 from tests.rig.s3_server import make_bucket, moto_server, rclone_server
 
 M = TypeVar("M", bound=Mishap)
@@ -47,6 +50,7 @@ class Tally:
         self.injected: Counter[str] = Counter()
         self.checked: Counter[str] = Counter()
         self.told = self.reached = self.wrong = 0
+        self.notes: list[str] = []
 
     def take(self, story: Story) -> None:
         self.told += 1
@@ -60,6 +64,7 @@ class Tally:
         return {
             "faults": dict(self.injected),
             "checked": dict(self.checked),
+            "notes": self.notes,
             "stories": self.told,
             "wrong": self.wrong,
         }
@@ -70,6 +75,7 @@ class Tally:
         yield f"{self.injected.total():7} faults of {len(self.injected)} kinds, injected"
         yield from (f"{number:7} times: {rule}" for rule, number in sorted(self.checked.items()))
         yield f"{self.checked.total():7} times {len(self.checked)} invariants were checked"
+        yield from self.notes
         yield f"{self.wrong:7} of {self.told} scenarios failed"
 
 
@@ -100,14 +106,13 @@ def main() -> None:
     given = _arguments()
     tally = Tally()
     try:
-        with in_memory(given.script.resolve(), given.ranks) as stage:
-            for story in _stories(stage, given):
-                tally.take(story)
-                if story.problems:
-                    print(f"{story.fault} on {story.fell_on}:", *story.problems, sep="\n  ")
-                    print(story.said, file=sys.stderr, flush=True)
-                if not tally.told % _SIGN_OF_LIFE:
-                    print(f"{tally.told} scenarios, {tally.wrong} failures", flush=True)
+        for story in _of_nodes(given, tally) if given.nodes else _of_one_machine(given):
+            tally.take(story)
+            if story.problems:
+                print(f"{story.fault} on {story.fell_on}:", *story.problems, sep="\n  ")
+                print(story.said, file=sys.stderr, flush=True)
+            if not tally.told % (_SIGN_OF_LIFE // (10 if given.nodes else 1)):
+                print(f"{tally.told} scenarios, {tally.wrong} failures", flush=True)
     finally:  # print the figures of an interrupted one, too
         print(*tally.lines(), sep="\n")
         if given.json:
@@ -126,6 +131,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--outage-s", type=float, default=60, help="of a server that comes back")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--ranks", type=int, default=0, help="workers that train each trial")
+    parser.add_argument("--nodes", type=int, default=0, help="only faults across so many machines")
+    parser.add_argument("--nodes-faults", type=int, default=300, help="with --nodes: how many")
     parser.add_argument("--jobs", type=int, default=1, help="stories at once")
     parser.add_argument(
         "--every",
@@ -136,6 +143,32 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--script", type=Path, required=True, help="the user's script to run")
     parser.add_argument("--json", type=Path, help="where to write the figures")
     return parser.parse_args()
+
+
+def _of_one_machine(given: argparse.Namespace) -> Iterator[Story]:
+    with in_memory(given.script.resolve(), given.ranks) as stage:
+        yield from _stories(stage, given)
+
+
+def _of_nodes(given: argparse.Namespace, tally: Tally) -> Iterator[Story]:
+    """One scenario after the other, on the same machines, until so many faults were injected."""
+    if why := missing():
+        raise SystemExit(f"There are no machines for --nodes: {why}")
+    chance = random.Random(given.seed)
+    with node_stage(given.script.resolve(), given.nodes) as stage:
+        requests, epochs = stage.measure()
+        series = node_mishaps(given.nodes, requests, epochs, chance)
+        while tally.injected.total() < given.nodes_faults:
+            yield stage.play(next(series))
+        tally.notes += _how_soon(stage)
+
+
+def _how_soon(stage: NodeStage) -> Iterator[str]:
+    """After how many seconds nodes were given up."""
+    for kind, took in sorted(stage.took.items()):
+        median = sorted(took)[len(took) // 2]
+        most = max(took)
+        yield f"{len(took):7} nodes given up after {median:.1f} s, {most:.1f} s at most: {kind}"
 
 
 def _stories(stage: Stage, given: argparse.Namespace) -> Iterator[Story]:

@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
 from holdfast.dataclass import dataclass
@@ -45,14 +46,19 @@ class Moment:
 
 
 class FaultProxy:
-    """Listens on loopback and passes on requests, as its plan allows.
+    """Listens at `host`, an address of this machine, and passes on requests, as its plan allows.
 
     `log` has every request, `struck` the disturbed ones, `injected` their number by kind;
     `received` counts the bytes of bodies.
     """
 
     def __init__(
-        self, endpoint: str, plan: Plan | None = None, *, moment: Moment | None = None
+        self,
+        endpoint: str,
+        plan: Plan | None = None,
+        *,
+        moment: Moment | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.target = endpoint.removeprefix("http://")
         self.log: list[str] = []
@@ -63,12 +69,13 @@ class FaultProxy:
         self._moment = moment
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
-        self._is_gone = False
+        self.is_gone = False
+        self._host = host
         self._server, self._thread = self._listen(0)
-        self.endpoint = f"http://127.0.0.1:{self._port}"
+        self.endpoint = f"http://{host}:{self.port}"
 
     @property
-    def _port(self) -> int:
+    def port(self) -> int:
         return int(self._server.server_address[1])
 
     def _listen(self, port: int) -> tuple[_Server, threading.Thread]:
@@ -77,7 +84,7 @@ class FaultProxy:
         class Handler(_Handler):
             owner = proxy
 
-        server = _Server(("127.0.0.1", port), Handler)
+        server = _Server((self._host, port), Handler)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         return server, thread
@@ -85,6 +92,11 @@ class FaultProxy:
     def strike(self, plan: Plan) -> None:
         """Use another plan from now on."""
         self._plan = plan
+
+    def arm(self, moment: Moment) -> None:
+        """Act at the `at`-th request from now on."""
+        with self._lock:
+            self._moment = replace(moment, at=len(self.log) + moment.at)
 
     def stall(self) -> None:
         """From now on accept requests without an answer, until the proxy is closed."""
@@ -127,18 +139,18 @@ class FaultProxy:
 
     def vanish(self) -> None:
         """Refuse connections, and cut existing ones, until `come_back`."""
-        self._is_gone = True
+        self.is_gone = True
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
         self._cut_all()
 
     def come_back(self) -> None:
-        self._server, self._thread = self._listen(self._port)
-        self._is_gone = False
+        self._server, self._thread = self._listen(self.port)
+        self.is_gone = False
 
     def close(self) -> None:
-        if not self._is_gone:
+        if not self.is_gone:
             self.vanish()
 
     def met(self, connection: socket.socket) -> None:

@@ -2,8 +2,9 @@
 
 import os
 
-from tests.rig.faults import deaths, powercut, silent_disk
+from tests.rig.faults import deaths, powercut, quick_beats, silent_disk
 
 deaths.install(os.environ)
 powercut.install(os.environ)
 silent_disk.install(os.environ)
+quick_beats.install(os.environ)

@@ -90,12 +90,39 @@ async def test_a_directory_and_modules_are_unpacked_and_imported_first(
     assert os.listdir(scratch / "objects") == []
 
 
+def test_an_agent_that_ends_unpacks_no_further_file(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.tar.gz"
+    with tarfile.open(mine, "w:gz") as packed:
+        for name in ("first", "second", "third"):
+            (tmp_path / name).write_text(name)
+            packed.add(tmp_path / name, name)
+    is_over = iter([False, True]).__next__
+    unpack(str(mine), str(tmp_path / "there"), is_over)
+    assert os.listdir(tmp_path / "there") == ["first"]
+
+
+def test_nothing_is_unpacked_once_the_folder_is_about_to_be_removed(tmp_path: Path) -> None:
+    mine = tmp_path / "mine.tar.gz"
+    with tarfile.open(mine, "w:gz") as packed:
+        packed.add(__file__, "module.py")
+    data = mine.read_bytes()
+    delivered = Delivered(str(tmp_path / "scratch"))
+    delivered.take(["file", "modules.tar.gz", "modules"])
+    delivered.take(["part", data])
+    delivered.take(["whole", hashlib.sha256(data).digest()])
+    delivered.stop(0.0)
+    delivered.unpack()
+    assert not (tmp_path / "scratch" / "modules").exists()
+
+
 def test_a_python_before_3_11_4_which_has_no_filters_unpacks_archives_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = archive(tmp_path, "modules.tar.gz", {"kelp.py": "3"})
     unpacks = tarfile.TarFile.extractall
-    monkeypatch.setattr(tarfile.TarFile, "extractall", lambda self, path: unpacks(self, path))
+    monkeypatch.setattr(
+        tarfile.TarFile, "extractall", lambda self, path, members: unpacks(self, path, members)
+    )
     unpack(str(mine), str(tmp_path / "there"))
     assert (tmp_path / "there" / "kelp.py").read_text() == "3"
 
