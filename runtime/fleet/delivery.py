@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import tarfile
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -140,6 +139,8 @@ class Delivered:
 def unpack(archive: str, target: str) -> None:
     """Unpack a compressed tar file into the folder `target`, which must not exist. Raises
     OSError."""
+    import tarfile  # takes 8 ms, and most nodes get no archive
+
     os.mkdir(target, mode=0o700)
     try:
         with tarfile.open(archive, "r:gz") as packed:

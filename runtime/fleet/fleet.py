@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
 from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
-from holdfast.runtime.fleet.delivery import InThread, at_once, deliver
-from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, NodeFacts
+from holdfast.runtime.fleet.delivery import InThread, SharedFile, at_once
+from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, Heard, NodeFacts
 from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.node import MOST_EARLY, Node
 from holdfast.runtime.fleet.remote_worker import Nowhere, RemoteWorker
 from holdfast.runtime.fleet.settings import FleetSettings, Shared, free_name, host_name
+from holdfast.runtime.fleet.supply import Supply
 from holdfast.runtime.fleet.tickets import Ticket
 from holdfast.runtime.fleet.watch import end_if_silent
 from holdfast.runtime.launcher import Listener
@@ -27,14 +29,6 @@ from holdfast.runtime.process_exits import happens
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
-
-
-class Heard(NamedTuple):
-    """A node, the seconds since it was last heard from, and the free bytes of its disk."""
-
-    node: str
-    ago_s: float
-    disk_free_bytes: int
 
 
 class Fleet:
@@ -57,10 +51,8 @@ class Fleet:
         self._host = host
         self._tasks = tasks
         self._settings = settings or FleetSettings()
-        # May be replaced before `open`.
-        self.shared = shared or Shared()
         self._taken = set(taken)
-        self._in_thread = in_thread
+        self._supply = Supply(shared or Shared(), in_thread)
         self._loop = asyncio.get_running_loop()
         self._admission = Admission(
             self._settings, tasks, admitted=self._admit, refused=self._refuse, tell=host.tell
@@ -68,7 +60,6 @@ class Fleet:
         self._nodes: dict[str, Node] = {}
         self._all_left = asyncio.Event()
         self._all_left.set()
-        self._load: Message = []
         self._wanted: dict[str, int] = {}
         self._refusals: list[str] = []
         self._supplies_no_more = ""
@@ -80,27 +71,17 @@ class Fleet:
 
     # -- the launcher ---------------------------------------------------------------------------
 
-    async def open(self, entry: str, payload: bytes) -> str:
+    async def open(self, entry: str, payload: bytes, *, waits: bool = False) -> str:
         """Start the engine, and wait until the first node can run workers.
+
+        If it `waits`, nodes join and wait for `complete`.
 
         Raises LaunchFailed if the first node cannot load what workers share, and NoNodes if there
         is no node at all.
         """
-        shared = self.shared
-        self._load = [
-            "load",
-            {
-                "entry": entry,
-                "payload": payload,
-                "env_vars": dict(shared.env_vars),
-                "import_folders": list(shared.import_folders),
-                "directory": shared.directory,
-                "learns": shared.learns,
-                "workers_move": shared.workers_move,
-                "stopped_deadline_s": shared.stopped_deadline_s,
-                "service": shared.service,
-            },
-        ]
+        self._supply.code(entry, payload)
+        if not waits:
+            self._supply.complete()
         try:
             await self._engine.open(self)
             self._is_open = True
@@ -110,6 +91,11 @@ class Fleet:
         except EngineFailed as error:
             raise NoNodes(str(error)) from error
         return await self._first
+
+    def complete(self, service: bytes, files: Sequence[SharedFile]) -> None:
+        """Let nodes load; they get these, too."""
+        self._supply.shared = replace(self._supply.shared, service=service, files=files)
+        self._supply.complete()
 
     def launch(self, name: str, listener: Listener, node: str = "") -> RemoteWorker:
         """Start a worker on this node; without a name, on the one with the fewest workers."""
@@ -220,21 +206,9 @@ class Fleet:
         settings = self._settings
         beats = {"beat_s": float(settings.beat_s), "lease_s": float(settings.lease_s)}
         node.send(["welcome", name, beats])
-        if self.shared.files:
-            self._tasks.start(self._equip(node))
-        else:
-            node.send(self._load)
+        self._supply.give(node, self._tasks)
         patience_s = settings.lease_s + settings.margin_s
         self._tasks.start(end_if_silent(link, patience_s, forgives=True))
-
-    async def _equip(self, node: Node) -> None:
-        """Send the files that the node needs, and then let it load."""
-        try:
-            await deliver(self.shared.files, node.link, self._in_thread)
-        except OSError as error:
-            node.link.fail(f"the files for it cannot be read here: {error}")
-        else:
-            node.send(self._load)
 
     def _facts(self, name: str, ticket: Ticket, hello: Hello) -> NodeFacts:
         """Resources that the engine has promised replace those that the agent has found."""
@@ -298,13 +272,15 @@ class Fleet:
         if node.is_ending and not reason:
             self._leave(node, "the run ended" if self._closing else node.end_cause)
         else:
-            self._tasks.start(self._lose(node, reason or "gone"))
+            self._tasks.start(self._lose(node, reason))
 
-    async def _lose(self, node: Node, cause: str) -> None:
-        """Give the engine a short time to add the cause."""
-        if not (self._closing or node.job_ended.done()):
+    async def _lose(self, node: Node, reason: str) -> None:
+        """Give the engine a short time to add the cause, unless that is its silence, which has
+        taken long enough."""
+        if not (reason or self._closing or node.job_ended.done()):
             self._engine.ask(node.ticket.name)
             await asyncio.wait([node.job_ended], timeout=self._settings.cause_s)
+        cause = reason or "gone"
         if node.job_ended.done():
             cause = f"{cause}: {node.job_ended.result()}"
         self._leave(node, cause)
