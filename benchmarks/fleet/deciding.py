@@ -36,4 +36,5 @@ def _event_us(nodes: int, trials: int, *, known: bool) -> float:
     told = finish(script("deciding_nodes", nodes, _WORKERS, trials, int(known))).told
     if not told["lost"]:
         raise AssertionError("no node was lost")
-    return 1e6 * float(told["cpu_s"]) / sum(told["kinds"].values())
+    events = sum(int(count) for count in told["kinds"].values())
+    return 1e6 * float(told["cpu_s"]) / events

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
 from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
@@ -16,6 +15,7 @@ from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
 from holdfast.runtime.fleet.delivery import InThread, SharedFile, at_once
+from holdfast.runtime.fleet.first_node import FirstNode
 from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, Heard, NodeFacts
 from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.node import MOST_EARLY, Node
@@ -61,20 +61,15 @@ class Fleet:
         self._all_left = asyncio.Event()
         self._all_left.set()
         self._wanted: dict[str, int] = {}
-        self._refusals: list[str] = []
         self._supplies_no_more = ""
-        self._told: set[str] = set()
-        self._untold: list[str] = []
-        self._first: asyncio.Future[str] = self._loop.create_future()
-        self._first.add_done_callback(_retrieve)
+        self._first = FirstNode(host.tell)
         self._is_open = self._closing = False
 
     # -- the launcher ---------------------------------------------------------------------------
 
     async def open(self, entry: str, payload: bytes, *, waits: bool = False) -> str:
-        """Start the engine, and wait until the first node can run workers.
-
-        If it `waits`, nodes join and wait for `complete`.
+        """Start the engine, and wait until the first node can run workers. If it `waits`, nodes
+        join and wait for `complete`.
 
         Raises LaunchFailed if the first node cannot load what workers share, and NoNodes if there
         is no node at all.
@@ -90,7 +85,7 @@ class Fleet:
                 self._engine.want(kind, count)
         except EngineFailed as error:
             raise NoNodes(str(error)) from error
-        return await self._first
+        return await self._first.notice
 
     def complete(self, service: bytes, files: Sequence[SharedFile]) -> None:
         """Let nodes load; they get these, too."""
@@ -192,8 +187,7 @@ class Fleet:
         return [node for node in self._nodes.values() if node.is_joined]
 
     def _of_ticket(self, ticket: str) -> Node | None:
-        found = (node for node in self._nodes.values() if node.ticket.name == ticket)
-        return next(found, None)
+        return next((n for n in self._nodes.values() if n.ticket.name == ticket), None)
 
     # -- a node's life --------------------------------------------------------------------------
 
@@ -232,10 +226,7 @@ class Fleet:
             for message in node.early:
                 self._host.on_kept(node.name, message)
             node.early.clear()
-            if not self._first.done():
-                self._first.set_result(notice)
-                for text in self._untold:
-                    self._tell_once(text)
+            self._first.joined(notice)
 
     def on_unloadable(self, node: Node, found: Unloadable) -> None:
         text = f"The node {node.name} cannot be used: {found.type_name}: {found.message}"
@@ -244,10 +235,11 @@ class Fleet:
         self._tasks.later(self._settings.late_s, node.link.fail, "it did not end")
         if found.traceback:
             message = f"{found.message} (on node {node.name})"
-            self._tell_or_fail(text, LaunchFailed(found.type_name, message, found.traceback))
+            error = LaunchFailed(found.type_name, message, found.traceback)
+            self._first.tell_or_fail(text, error)
         else:  # the user's code is not the reason, so another node may do
-            self._refusals.append(text)
-            self._tell_once(text)
+            self._first.refuse(text)
+            self._first.tell(text)
 
     def on_kept(self, node: Node, message: Message) -> None:
         """The service may be ready before the workers' imports are. Raises WireError."""
@@ -306,8 +298,7 @@ class Fleet:
         """Admit no more agents, and start no more workers."""
         self._closing = True
         self._admission.close()
-        if not self._first.done():
-            self._first.set_exception(LaunchFailed("RunEnded", "the run is ending"))
+        self._first.fail(LaunchFailed("RunEnded", "the run is ending"))
 
     # -- the owner of the engine ----------------------------------------------------------------
 
@@ -324,7 +315,7 @@ class Fleet:
             if not node.job_ended.done():
                 node.job_ended.set_result(cause)
         elif self._admission.tickets.withdraw(ticket) and not self._closing:
-            self._tell_later(f"An agent ended before it joined: {cause}")
+            self._first.tell_later(f"An agent ended before it joined: {cause}")
             self._look_for_hope()
 
     def leaving(self, ticket: str, seconds: float, why: str) -> None:
@@ -335,16 +326,16 @@ class Fleet:
         self._host.waits(text)
 
     def tell(self, text: str) -> None:
-        self._tell_once(text)
+        self._first.tell(text)
 
     def refused(self, text: str) -> None:
         self._supplies_no_more = text
-        self._tell_or_fail(text, NoNodes(text))
+        self._first.tell_or_fail(text, NoNodes(text))
         self._look_for_hope()
 
     def _refuse(self, ticket: Ticket, problem: str) -> None:
-        self._refusals.append(problem)
-        self._tell_later(f"A node is refused: {problem}")
+        self._first.refuse(problem)
+        self._first.tell_later(f"A node is refused: {problem}")
         self._tasks.later(self._settings.late_s, self._engine.give_back, ticket.name)
         self._look_for_hope()
 
@@ -353,33 +344,7 @@ class Fleet:
         that no node is left, and that there will be none."""
         if self._nodes or self._admission.tickets.open or self._closing:
             return
-        if self._first.done():
-            if self._supplies_no_more:
-                self._host.no_node_left(self._supplies_no_more)
-        elif self._refusals:
-            text = "; ".join(dict.fromkeys(self._refusals))
-            self._first.set_exception(NoNodes(f"Each node was refused: {text}"))
-
-    def _tell_later(self, text: str) -> None:
-        """Tell once the first node has joined: if none does, the error says the same."""
-        if self._first.done():
-            self._tell_once(text)
-        else:
-            self._untold.append(text)
-
-    def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self._host.tell(text)
-
-    def _tell_or_fail(self, text: str, error: LaunchFailed) -> None:
-        if self._first.done():
-            self._tell_once(text)
-        else:
-            self._first.set_exception(error)
-
-
-def _retrieve(first: asyncio.Future[Any]) -> None:
-    """An error that nobody waits for any more is not logged."""
-    if not first.cancelled():
-        first.exception()
+        if not self._first.is_known:
+            self._first.give_up()
+        elif self._supplies_no_more:
+            self._host.no_node_left(self._supplies_no_more)
