@@ -15,7 +15,6 @@ from benchmarks import (
     batches,
     checkpoints,
     controller,
-    fleets,
     importing,
     machine,
     memory,
@@ -35,6 +34,9 @@ from benchmarks import (
     viewing,
     warmth,
 )
+from benchmarks.fleet import deciding as deciding_on_nodes
+from benchmarks.fleet import losing, rays, starting
+from benchmarks.fleet import reports as node_reports
 from benchmarks.measure import Bench, ScriptFailed
 from benchmarks.rows import Row, table
 
@@ -59,7 +61,11 @@ BENCHMARKS: Mapping[str, Callable[[Bench], list[Row]]] = {
     "reports": reports.measure,
     "printing": printing.measure,
     "controller": controller.measure,
-    "fleet": fleets.measure,
+    "node-reports": node_reports.measure,
+    "nodes-start": starting.measure,
+    "node-loss": losing.measure,
+    "nodes-decide": deciding_on_nodes.measure,
+    "nodes-ray": rays.measure,
     "checkpoint": checkpoints.measure,
     "s3": s3.measure,
     "uploads": uploads.measure,

@@ -76,7 +76,12 @@ def main() -> None:
 
     between = forked(agent)
     theirs.close()
-    controller = forked(lambda: (ours.close(), answer(listening, authority.controller())))
+
+    def controls() -> None:
+        ours.close()
+        answer(listening, authority.controller())
+
+    controller = forked(controls)
     print(json.dumps({"round_trip_s": ask(ours)}))
     ours.close()
     for pid in (between, controller):

@@ -1,7 +1,8 @@
-"""Agents whose workers do nothing but report: `simulated_agents.py WORKERS COUNT`.
+"""Agents whose workers do nothing but report: `simulated_agents.py WORKERS COUNT [silent]`.
 
 Reads an invitation in hex from each line of stdin. When WORKERS trials have started, prints a line
-and lets each make COUNT reports; prints another line when all are acknowledged.
+and lets each make COUNT reports; prints another line when all are acknowledged. With `silent`, the
+workers report nothing, and one agent beats no more.
 """
 
 import asyncio
@@ -22,6 +23,7 @@ from holdfast.version import VERSION
 _SETTLED_S = 1.0
 
 workers, count = int(sys.argv[1]), int(sys.argv[2])
+is_silent = sys.argv[3:] == ["silent"]
 
 
 class Stage:
@@ -38,6 +40,9 @@ class Stage:
             asyncio.get_running_loop().call_later(_SETTLED_S, self._begin)
 
     def _begin(self) -> None:
+        if is_silent:
+            self.waiting[0][0].be_silent()
+            return
         for agent, worker in self.waiting:
             agent.report(worker)
 
@@ -53,6 +58,7 @@ class Agent:
         self.over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._stage = stage
         self._attempts: dict[str, list[Any]] = {}
+        self._beats = True
         self._link = called.link()
         self._link.begin(self._on_message, self.over.set_result)
         self._link.send(["hello", _hello(invited, called.address)])
@@ -63,6 +69,9 @@ class Agent:
         metrics = {"loss": 0.5 * attempt[1], "acc": 0.25}
         said = ["report", attempt[0], attempt[1], metrics, time.time(), 0.01, 1.0, None]
         self._link.send(["from", worker, said])
+
+    def be_silent(self) -> None:
+        self._beats = False
 
     def _on_message(self, message: list[Any]) -> None:
         match message:
@@ -98,7 +107,7 @@ class Agent:
         self._link.send(["exit", worker, ending])
 
     def _beat(self, beat_s: float) -> None:
-        if self._link.is_open:
+        if self._beats and self._link.is_open:
             self._link.send(["beat", 1 << 40])
             asyncio.get_running_loop().call_later(beat_s, self._beat, beat_s)
 

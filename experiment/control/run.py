@@ -278,9 +278,10 @@ class Run:
         """Start the processes and run the trials. Returns when none is left to run."""
         plan, tasks, controller = self.plan, working.parts.tasks, working.controller
         if (fleet := self._fleet) is not None:
+            # The nodes start meanwhile.
+            loading = tasks.start(fleet.open(ENTRY, job, waits=True))
             working.tracker_processes.open()
             await self._open_uploads(controller, tasks, fleet)
-            loading = tasks.start(fleet.open(ENTRY, job))
         else:
             loading = tasks.start(working.parts.launcher.open(ENTRY, job))
             working.tracker_processes.open()
@@ -316,7 +317,7 @@ class Run:
             self._phase = "packing what the nodes need"
             service = keeper_settings(plan, uploads.opened.result())
             files = await threads.call(self._pack)
-            fleet.shared = replace(fleet.shared, service=service, files=files)
+            fleet.complete(service, files)
         self._phase = phase
 
     def _pack(self) -> list[SharedFile]:

@@ -7,20 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import replace
 
 from holdfast.runtime.engines.engine import Engine, EngineFailed, Invitation, Pipe
 from holdfast.runtime.errors import LaunchFailed, NoNodes, WireError
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet.admission import Admission
 from holdfast.runtime.fleet.claims import Hello, Unloadable
-from holdfast.runtime.fleet.delivery import InThread, at_once, deliver
+from holdfast.runtime.fleet.delivery import InThread, SharedFile, at_once
 from holdfast.runtime.fleet.facts import gpu_names_of
-from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, NodeFacts
+from holdfast.runtime.fleet.first_node import FirstNode
+from holdfast.runtime.fleet.host import GIVEN_BACK, FleetHost, Heard, NodeFacts
 from holdfast.runtime.fleet.link import Link
 from holdfast.runtime.fleet.node import MOST_EARLY, Node
 from holdfast.runtime.fleet.remote_worker import Nowhere, RemoteWorker
 from holdfast.runtime.fleet.settings import FleetSettings, Shared, free_name, host_name
+from holdfast.runtime.fleet.supply import Supply
 from holdfast.runtime.fleet.tickets import Ticket
 from holdfast.runtime.fleet.watch import end_if_silent
 from holdfast.runtime.launcher import Listener
@@ -28,14 +30,6 @@ from holdfast.runtime.process_exits import happens
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
-
-
-class Heard(NamedTuple):
-    """A node, the seconds since it was last heard from, and the free bytes of its disk."""
-
-    node: str
-    ago_s: float
-    disk_free_bytes: int
 
 
 class Fleet:
@@ -58,10 +52,8 @@ class Fleet:
         self._host = host
         self._tasks = tasks
         self._settings = settings or FleetSettings()
-        # May be replaced before `open`.
-        self.shared = shared or Shared()
         self._taken = set(taken)
-        self._in_thread = in_thread
+        self._supply = Supply(shared or Shared(), in_thread)
         self._loop = asyncio.get_running_loop()
         self._admission = Admission(
             self._settings, tasks, admitted=self._admit, refused=self._refuse, tell=host.tell
@@ -69,39 +61,23 @@ class Fleet:
         self._nodes: dict[str, Node] = {}
         self._all_left = asyncio.Event()
         self._all_left.set()
-        self._load: Message = []
         self._wanted: dict[str, int] = {}
-        self._refusals: list[str] = []
         self._supplies_no_more = ""
-        self._told: set[str] = set()
-        self._untold: list[str] = []
-        self._first: asyncio.Future[str] = self._loop.create_future()
-        self._first.add_done_callback(_retrieve)
+        self._first = FirstNode(host.tell)
         self._is_open = self._closing = False
 
     # -- the launcher ---------------------------------------------------------------------------
 
-    async def open(self, entry: str, payload: bytes) -> str:
-        """Start the engine, and wait until the first node can run workers.
+    async def open(self, entry: str, payload: bytes, *, waits: bool = False) -> str:
+        """Start the engine, and wait until the first node can run workers. If it `waits`, nodes
+        join and wait for `complete`.
 
         Raises LaunchFailed if the first node cannot load what workers share, and NoNodes if there
         is no node at all.
         """
-        shared = self.shared
-        self._load = [
-            "load",
-            {
-                "entry": entry,
-                "payload": payload,
-                "env_vars": dict(shared.env_vars),
-                "import_folders": list(shared.import_folders),
-                "directory": shared.directory,
-                "learns": shared.learns,
-                "workers_move": shared.workers_move,
-                "stopped_deadline_s": shared.stopped_deadline_s,
-                "service": shared.service,
-            },
-        ]
+        self._supply.code(entry, payload)
+        if not waits:
+            self._supply.complete()
         try:
             await self._engine.open(self)
             self._is_open = True
@@ -110,7 +86,12 @@ class Fleet:
                 self._engine.want(kind, count)
         except EngineFailed as error:
             raise NoNodes(str(error)) from error
-        return await self._first
+        return await self._first.notice
+
+    def complete(self, service: bytes, files: Sequence[SharedFile]) -> None:
+        """Let nodes load; they get these, too."""
+        self._supply.shared = replace(self._supply.shared, service=service, files=files)
+        self._supply.complete()
 
     def launch(self, name: str, listener: Listener, node: str = "") -> RemoteWorker:
         """Start a worker on this node; without a name, on the one with the fewest workers."""
@@ -207,8 +188,7 @@ class Fleet:
         return [node for node in self._nodes.values() if node.is_joined]
 
     def _of_ticket(self, ticket: str) -> Node | None:
-        found = (node for node in self._nodes.values() if node.ticket.name == ticket)
-        return next(found, None)
+        return next((n for n in self._nodes.values() if n.ticket.name == ticket), None)
 
     # -- a node's life --------------------------------------------------------------------------
 
@@ -221,21 +201,9 @@ class Fleet:
         settings = self._settings
         beats = {"beat_s": float(settings.beat_s), "lease_s": float(settings.lease_s)}
         node.send(["welcome", name, beats])
-        if self.shared.files:
-            self._tasks.start(self._equip(node))
-        else:
-            node.send(self._load)
+        self._supply.give(node, self._tasks)
         patience_s = settings.lease_s + settings.margin_s
         self._tasks.start(end_if_silent(link, patience_s, forgives=True))
-
-    async def _equip(self, node: Node) -> None:
-        """Send the files that the node needs, and then let it load."""
-        try:
-            await deliver(self.shared.files, node.link, self._in_thread)
-        except OSError as error:
-            node.link.fail(f"the files for it cannot be read here: {error}")
-        else:
-            node.send(self._load)
 
     def _facts(self, name: str, ticket: Ticket, hello: Hello) -> NodeFacts:
         """Resources that the engine has promised replace those that the agent has found."""
@@ -260,10 +228,7 @@ class Fleet:
             for message in node.early:
                 self._host.on_kept(node.name, message)
             node.early.clear()
-            if not self._first.done():
-                self._first.set_result(notice)
-                for text in self._untold:
-                    self._tell_once(text)
+            self._first.joined(notice)
 
     def on_unloadable(self, node: Node, found: Unloadable) -> None:
         text = f"The node {node.name} cannot be used: {found.type_name}: {found.message}"
@@ -272,10 +237,11 @@ class Fleet:
         self._tasks.later(self._settings.late_s, node.link.fail, "it did not end")
         if found.traceback:
             message = f"{found.message} (on node {node.name})"
-            self._tell_or_fail(text, LaunchFailed(found.type_name, message, found.traceback))
+            error = LaunchFailed(found.type_name, message, found.traceback)
+            self._first.tell_or_fail(text, error)
         else:  # the user's code is not the reason, so another node may do
-            self._refusals.append(text)
-            self._tell_later(text)
+            self._first.refuse(text)
+            self._first.tell_later(text)
 
     def on_kept(self, node: Node, message: Message) -> None:
         """The service may be ready before the workers' imports are. Raises WireError."""
@@ -303,8 +269,9 @@ class Fleet:
             self._tasks.start(self._lose(node, reason))
 
     async def _lose(self, node: Node, cause: str) -> None:
-        """Give the engine a short time to add the cause."""
-        if not (self._closing or node.job_ended.done()):
+        """Give the engine a short time to add the cause, unless that is its silence, which has
+        taken long enough."""
+        if not (cause or self._closing or node.job_ended.done()):
             self._engine.ask(node.ticket.name)
             await asyncio.wait([node.job_ended], timeout=self._settings.cause_s)
         if node.job_ended.done():
@@ -332,8 +299,7 @@ class Fleet:
         """Admit no more agents, and start no more workers."""
         self._closing = True
         self._admission.close()
-        if not self._first.done():
-            self._first.set_exception(LaunchFailed("RunEnded", "the run is ending"))
+        self._first.fail(LaunchFailed("RunEnded", "the run is ending"))
 
     # -- the owner of the engine ----------------------------------------------------------------
 
@@ -350,7 +316,7 @@ class Fleet:
             if not node.job_ended.done():
                 node.job_ended.set_result(cause)
         elif self._admission.tickets.withdraw(ticket) and not self._closing:
-            self._tell_later(f"An agent ended before it joined: {cause}")
+            self._first.tell_later(f"An agent ended before it joined: {cause}")
             self._look_for_hope()
 
     def leaving(self, ticket: str, seconds: float, why: str) -> None:
@@ -361,16 +327,16 @@ class Fleet:
         self._host.waits(text)
 
     def tell(self, text: str) -> None:
-        self._tell_once(text)
+        self._first.tell(text)
 
     def refused(self, text: str) -> None:
         self._supplies_no_more = text
-        self._tell_or_fail(text, NoNodes(text))
+        self._first.tell_or_fail(text, NoNodes(text))
         self._look_for_hope()
 
     def _refuse(self, ticket: Ticket, problem: str) -> None:
-        self._refusals.append(problem)
-        self._tell_later(f"A node is refused: {problem}")
+        self._first.refuse(problem)
+        self._first.tell_later(f"A node is refused: {problem}")
         self._tasks.later(self._settings.late_s, self._engine.give_back, ticket.name)
         self._look_for_hope()
 
@@ -379,33 +345,7 @@ class Fleet:
         that no node is left, and that there will be none."""
         if self._nodes or self._admission.tickets.open or self._closing:
             return
-        if self._first.done():
-            if self._supplies_no_more:
-                self._host.no_node_left(self._supplies_no_more)
-        elif self._refusals:
-            text = "; ".join(dict.fromkeys(self._refusals))
-            self._first.set_exception(NoNodes(f"Each node was refused: {text}"))
-
-    def _tell_later(self, text: str) -> None:
-        """Tell once the first node has joined: if none does, the error says the same."""
-        if self._first.done():
-            self._tell_once(text)
-        else:
-            self._untold.append(text)
-
-    def _tell_once(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
-            self._host.tell(text)
-
-    def _tell_or_fail(self, text: str, error: LaunchFailed) -> None:
-        if self._first.done():
-            self._tell_once(text)
-        else:
-            self._first.set_exception(error)
-
-
-def _retrieve(first: asyncio.Future[Any]) -> None:
-    """An error that nobody waits for any more is not logged."""
-    if not first.cancelled():
-        first.exception()
+        if not self._first.is_known:
+            self._first.give_up()
+        elif self._supplies_no_more:
+            self._host.no_node_left(self._supplies_no_more)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime.wire import Message
@@ -27,6 +27,14 @@ class NodeFacts:
     pid: int
     disk_free_bytes: int
     kind: str = ""
+
+
+class Heard(NamedTuple):
+    """A node, the seconds since it was last heard from, and the free bytes of its disk."""
+
+    node: str
+    ago_s: float
+    disk_free_bytes: int
 
 
 class FleetHost(Protocol):
