@@ -16,6 +16,7 @@ from holdfast.trial.trial import Status
 
 DATA = Path(__file__).parents[1] / "data"
 FIRST, SECOND, THIRD = (DATA / f"format-{number}" for number in (1, 2, 3))
+SETTLED = DATA / "settled"
 
 
 def folded(journal: Path) -> Machine:
@@ -31,8 +32,9 @@ def test_there_is_an_example_of_the_present_version() -> None:
     assert begun.version == FORMAT == 3
 
 
-def test_the_newest_example_tells_every_kind_of_event_and_of_decision() -> None:
-    records = [record for record, _ in read_events(THIRD / "journal")]
+def test_the_newest_examples_tell_every_kind_of_event_and_of_decision() -> None:
+    newest = THIRD / "journal", SETTLED / "journal"
+    records = [record for journal in newest for record, _ in read_events(journal)]
     assert {type(record.event).__name__ for record in records} == set(EVENTS) - {"Recalled"}
     decisions = [one for record in records for decided in record.answers for one in decided]
     assert {type(one).__name__ for one in decisions} == set(DECISIONS)
@@ -54,6 +56,13 @@ def test_a_journal_of_version_3_loads_and_has_the_nodes() -> None:
     former = {name: node.was.leaving for name, node in machine.cluster.former.items()}
     assert former == {"a": False, "b": True, "c": False, "d": False}
     plain: dict[str, Any] = json.loads((THIRD / "snapshot.json").read_text())
+    assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
+
+
+def test_a_journal_whose_nodes_detect_what_they_have_loads() -> None:
+    machine = folded(SETTLED / "journal")
+    assert machine.cluster.settled
+    plain: dict[str, Any] = json.loads((SETTLED / "snapshot.json").read_text())
     assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
 
 
