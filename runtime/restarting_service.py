@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from holdfast.runtime import process_control
 from holdfast.runtime.service import BackgroundService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
@@ -49,6 +50,11 @@ class RestartingService:
     @property
     def pid(self) -> int:
         return self._service.pid
+
+    @property
+    def cpu_time_s(self) -> float:
+        """The CPU time that the current process has used so far."""
+        return process_control.cpu_time_s(self.pid)
 
     def processes(self) -> list[Watched]:
         """The current process, unless it has ended."""

@@ -151,7 +151,9 @@ class Ending:
             await uploads.drain(self._flush_s, is_patient=self._is_patient)
             # The last commits may have superseded checkpoints: they are removed after this fsync.
             await journal_writer.sync()
-        is_written = await journal_writer.finish(self._flush_s, self._show_written)
+        is_written = await journal_writer.finish(
+            self._flush_s, self._show_written, is_patient=self._is_patient
+        )
         trials = self._working.controller.machine.trials.values()
         if not is_written and (missing := lacking(self._plan.layout, trials)):
             self._tell(missing, "loss")

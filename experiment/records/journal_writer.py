@@ -21,6 +21,8 @@ from holdfast.syncer.journal.journal import Journal, Position, Unsynced, segment
 
 # How long the projector collects rows before it writes them: the delay for readers of result.json.
 _NUDGE_S = 0.05
+# A projector that only has little CPU may take so many times as long as one that does nothing.
+_MOST_LOOKS = 6
 # How long to wait for the disk's answer after a suspended job resumes on a busy machine.
 _RESUMED_S = 10.0
 
@@ -273,13 +275,19 @@ class JournalWriter:
         return self._projector.processes()
 
     async def finish(
-        self, patience_s: float, progress: Callable[[int, int], None] = lambda done, total: None
+        self,
+        patience_s: float,
+        progress: Callable[[int, int], None] = lambda done, total: None,
+        *,
+        is_patient: bool = True,
     ) -> bool:
         """Sync, and wait for the projector to catch up and end; return whether it has written
         everything.
 
-        It may take any time: only `patience_s` without progress end the wait. `progress` is called
-        with the bytes of the journal that the files contain, and their total.
+        It may take any time: only `patience_s` without progress end the wait. If it `is_patient`,
+        it waits longer while the projector uses CPU time, which yields to all other processes of a
+        busy machine. `progress` is called with the bytes of the journal that the files contain,
+        and their total.
         """
         for timer in (self._sync_timer, self._nudge_timer):
             if timer is not None:
@@ -289,11 +297,16 @@ class JournalWriter:
         self._finishing = True
         self.resend_state()
         done, ended = self._is_written, self._projector.ended
+        used_s, looks = self._projector.cpu_time_s, 0
         while not (done.done() or ended.done()):
             heard = self._heard = self._loop.create_future()
             ends: list[asyncio.Future[Any]] = [ended, done, heard]
             await asyncio.wait(ends, timeout=patience_s, return_when=asyncio.FIRST_COMPLETED)
-            if not any(end.done() for end in ends):
+            if any(end.done() for end in ends):
+                continue
+            used_before_s, used_s = used_s, self._projector.cpu_time_s
+            looks += 1
+            if used_s <= used_before_s or looks > _MOST_LOOKS or not is_patient:
                 self._projector.kill()
                 break
         await self._projector.close()

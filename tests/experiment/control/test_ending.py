@@ -33,7 +33,9 @@ class Writer:
     def __init__(self, *shares: tuple[int, int]) -> None:
         self.shares = shares
 
-    async def finish(self, patience_s: float, progress: Callable[[int, int], None]) -> bool:
+    async def finish(
+        self, patience_s: float, progress: Callable[[int, int], None], *, is_patient: bool
+    ) -> bool:
         for done, total in self.shares:
             progress(done, total)
             await asyncio.sleep(0)

@@ -148,6 +148,12 @@ class Service:
         self.sent: list[Any] = []
         self.closing = asyncio.Event()
         self.killed = False
+        # What it has used at each look; then no more.
+        self.cpu_times_s = [0.0]
+
+    @property
+    def cpu_time_s(self) -> float:
+        return self.cpu_times_s.pop(0) if len(self.cpu_times_s) > 1 else self.cpu_times_s[0]
 
     def send(self, message: list[Any]) -> None:
         self.sent.append(message)
@@ -194,6 +200,17 @@ async def test_a_projector_that_makes_no_progress_is_not_waited_for(
 ) -> None:
     assert not await journal_writer.finish(0.01)
     assert service.killed
+    await journal_writer.close()
+
+
+@pytest.mark.parametrize("is_patient", [True, False])
+async def test_a_projector_that_has_little_of_a_busy_machine_is_waited_for(
+    journal_writer: JournalWriter, service: Service, is_patient: bool
+) -> None:
+    service.cpu_times_s = [0.0, 0.1, 0.2, 0.3]
+    assert not await journal_writer.finish(0.01, is_patient=is_patient)
+    assert service.killed
+    assert len(service.cpu_times_s) == (1 if is_patient else 2)
     await journal_writer.close()
 
 
