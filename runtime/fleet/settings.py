@@ -24,16 +24,16 @@ class FleetSettings:
     The controller's port is at `address`, a name or number of this machine that the nodes can
     reach. An agent sends a beat every `beat_s`, which the controller answers. An agent that has
     heard nothing for `lease_s` ends its workers and itself; the controller gives it up `margin_s`
-    later, so that no trial runs twice. Both together are two beats. An agent has `certificate_s`
-    to show its certificate and `hello_s` to introduce itself, over a pipe `pipe_hello_s` (a login
-    takes longer), and at most `most_pending` may be doing so. After the end of a connection, the
-    engine has `cause_s` to say why. `grace_s` is the time to end in; the controller waits `late_s`
-    longer before it goes on.
+    later, so that no trial runs twice. Both together are just below two beats. An agent has
+    `certificate_s` to show its certificate and `hello_s` to introduce itself, over a pipe
+    `pipe_hello_s` (a login takes longer), and at most `most_pending` may be doing so. After the
+    end of a connection, the engine has `cause_s` to say why. `grace_s` is the time to end in; the
+    controller waits `late_s` longer before it goes on.
     """
 
     address: str = "127.0.0.1"
     beat_s: float = 5.0
-    lease_s: float = 9.0
+    lease_s: float = 8.9
     margin_s: float = 1.0
     certificate_s: float = 5.0
     hello_s: float = 10.0

@@ -64,7 +64,7 @@ async def test_a_node_gets_what_all_agents_load_and_joins_when_it_has_loaded() -
     async with stage(shared=shared) as on:
         agent = await on.invited()
         agent.greet()
-        assert await agent.message() == ["welcome", "played", {"beat_s": 5.0, "lease_s": 9.0}]
+        assert await agent.message() == ["welcome", "played", {"beat_s": 5.0, "lease_s": 8.9}]
         name, table = await agent.message()
         assert (name, table["entry"], table["payload"]) == ("load", "no:entry", b"payload")
         assert (table["env_vars"], table["service"]) == ({"KEY": "secret"}, b"opaque")
