@@ -36,6 +36,10 @@ class KeeperRoutes:
         self.questions = StorageQuestions(self.send, nodes.__contains__)
         # Checkpoints that nodes are removing, by trial and folder, with these nodes.
         self._leaving: dict[tuple[str, str], set[str]] = {}
+        # Folders of checkpoints that lost nodes were uploading: a node may be cut off, and upload
+        # until it has noticed. By folder, the trials of those that were removed meanwhile.
+        self._cut_off: set[str] = set()
+        self._removed: dict[str, str] = {}
         # By trial, the shares of the checkpoint with this number, which is about to be committed.
         self._shares: dict[str, tuple[int, Mapping[str, list[str]]]] = {}
 
@@ -70,6 +74,7 @@ class KeeperRoutes:
             last=["complete", *key, folder, *reached] if shares else [],
         )
         self._waiting.add(key, item)
+        self._cut_off.discard(folder)
         if problem := next(filter(None, map(self._nodes.refusal, orders)), ""):
             # Later, because the report is not waiting for it yet.
             loop = asyncio.get_running_loop()
@@ -104,9 +109,17 @@ class KeeperRoutes:
         for folder in folders:
             if holders := self._nodes.discard(trial_id, folder):
                 self._leaving[trial_id, folder] = set(holders)
+            if folder in self._cut_off:
+                self._removed[folder] = trial_id
         owners = [folder for folder in folders if (trial_id, folder) not in self._leaving]
         if owners:
             self._to_owner(["discard", trial_id, owners])
+
+    def discard_again(self) -> None:
+        """At the end: remove what nodes that were cut off have uploaded since it was removed."""
+        for folder, trial_id in self._removed.items():
+            if folder in self._cut_off:
+                self._to_owner(["discard", trial_id, [folder]])
 
     def _discarded(self, node: str, trial_id: str, folder: str) -> None:
         nodes = self._leaving.get((trial_id, folder), set())
@@ -136,6 +149,7 @@ class KeeperRoutes:
         self._nodes.leave(node)
         self.questions.fail(node, GONE)
         for order in self._waiting.move_to_owner(node):
+            self._cut_off.add(order[-1])
             self._to_owner(order)
         self._discarded_all(node)
 

@@ -295,6 +295,7 @@ class Uploads:
         """Finish all orders. Returns what is not in storage. If `is_patient`, the deadline counts
         from the last progress."""
         await self._journal_writer.sync()
+        self.routes.discard_again()
         self._close_order = ["close", deadline_s, is_patient]
         self._publishing.stop()
         self._uploader.send(self._close_order)

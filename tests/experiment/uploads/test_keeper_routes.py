@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, Self, cast
 
 import pytest
@@ -154,6 +155,22 @@ async def test_the_owner_looks_for_what_a_lost_node_was_about_to_commit() -> Non
     assert desk.owner.sent[1] == ["look", "t0", 0, FOLDER]
     desk.uploads.on_uploader(["lost", "t0", 0, "it has no manifest"])
     assert desk.lost == [("t0", 0, "it has no manifest")]
+
+
+async def test_what_a_cut_off_node_uploads_after_it_was_removed_is_removed_at_the_end() -> None:
+    desk = await Desk.of("a", "b")
+    desk.uploads.commit(SPEC, record("a"))
+    desk.routes.node_left("a")
+    desk.uploads.on_uploader(["lost", "t0", 0, "it has no manifest"])
+    desk.uploads.discard(SPEC, record("a"))
+    desk.uploads.discard(SPEC, replace(record("b"), index=1))
+    removal = ["discard", "t0", [FOLDER]]
+    assert desk.owner.sent.count(removal) == 1
+    closing = asyncio.ensure_future(desk.uploads.close(60))
+    await asyncio.sleep(0)
+    assert desk.owner.sent[-2:] == [removal, ["close", 60, False]]
+    desk.uploads.on_uploader(["closed", []])
+    assert await closing == []
 
 
 async def test_a_checkpoint_on_a_node_of_an_earlier_run_is_looked_for_in_storage() -> None:
