@@ -202,8 +202,7 @@ class Fleet:
         beats = {"beat_s": float(settings.beat_s), "lease_s": float(settings.lease_s)}
         node.send(["welcome", name, beats])
         self._supply.give(node, self._tasks)
-        patience_s = settings.lease_s + settings.margin_s
-        self._tasks.start(end_if_silent(link, patience_s, forgives=True))
+        self._tasks.start(end_if_silent(link, settings.lease_s + settings.margin_s, forgives=True))
 
     def _facts(self, name: str, ticket: Ticket, hello: Hello) -> NodeFacts:
         """Resources that the engine has promised replace those that the agent has found."""
