@@ -27,8 +27,8 @@ class FleetSettings:
     later, so that no trial runs twice. Both together are just below two beats. An agent has
     `certificate_s` to show its certificate and `hello_s` to introduce itself, over a pipe
     `pipe_hello_s` (a login takes longer), and at most `most_pending` may be doing so. After the
-    end of a connection, the engine has `cause_s` to say why. `grace_s` is the time to end in; the
-    controller waits `late_s` longer before it goes on.
+    end of a connection, the engine has `cause_s` to say why. An agent has `grace_s` to end in, and
+    the controller waits `late_s` longer for it.
     """
 
     address: str = "127.0.0.1"
