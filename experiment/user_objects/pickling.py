@@ -51,10 +51,11 @@ def _pickler() -> Any:
     """cloudpickle's, which keeps the names of files: cloudpickle 3.1.3 removes them from code, and
     a traceback would not say where the user's function failed."""
     import cloudpickle
-    from cloudpickle.cloudpickle import _code_reduce
+
+    reduced = cloudpickle.Pickler.dispatch_table[CodeType]
 
     def reduce_code(code: CodeType) -> tuple[Any, ...]:
-        make, args = _code_reduce(code)
+        make, args = reduced(code)
         # A copy, as cloudpickle makes of names: its bytes depend on no interning.
         name = "".join(code.co_filename)
         return make, tuple(name if one == _NO_FILE else one for one in args)

@@ -19,6 +19,8 @@ from holdfast.tune.search import BasicVariantGenerator
 from tests.rig.script import mark, wait_at
 
 OPTIONS: dict[str, Any] = json.loads(sys.argv[1])
+# Not OPTIONS in the trainable: `tuner.pkl` would name the storage.
+EPOCH_S = float(OPTIONS.get("epoch_s", 0))
 
 
 def train(config: dict[str, Any]) -> None:
@@ -32,7 +34,7 @@ def train(config: dict[str, Any]) -> None:
     for epoch in range(first, 6):
         mark("at", index, epoch)
         wait_at(f"at-{index}-{epoch}")
-        threading.Event().wait(OPTIONS.get("epoch_s", 0))
+        threading.Event().wait(EPOCH_S)
         far *= config["rate"]
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "state.json").write_text(json.dumps({"far": far, "epoch": epoch}))
@@ -48,8 +50,8 @@ def train(config: dict[str, Any]) -> None:
 def main() -> None:
     storage, _, query = OPTIONS["storage"].partition("?")
     path = f"{storage}/run" + (f"?{query}" if query else "")
-    goes_on = OPTIONS.get("go_on") and tune.Tuner.can_restore(path)
-    if "restore" in OPTIONS or goes_on:
+    continues = OPTIONS.get("go_on") and tune.Tuner.can_restore(path)
+    if "restore" in OPTIONS or continues:
         tuner = tune.Tuner.restore(path, train)
     else:
         tuner = tune.Tuner(
