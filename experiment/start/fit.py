@@ -158,11 +158,17 @@ def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
 
 
 def _unsaved(run: Run, plan: RunPlan) -> TuneError:
-    listed = "\n  ".join(run.unsaved)
+    listed, root = "\n  ".join(run.unsaved), plan.layout.root
+    kept = f"Everything is kept in {root}. When the storage answers again,"
+    if plan.engine is not None:
+        kept = (
+            f"What is on this machine is kept in {root}. First copy what is in each folder that "
+            f"a line names from its node into {root} (cp -a FOLDER/* {root}). When the storage "
+            f"answers again,"
+        )
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
-        f"Everything is kept in {plan.layout.root}. When the storage answers again, "
-        f"{restore_call(plan.location.public, plan.machine.spec)} uploads it"
+        f"{kept} {restore_call(plan.location.public, plan.machine.spec)} uploads it"
     )
 
 
