@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -162,9 +163,9 @@ def _unsaved(run: Run, plan: RunPlan) -> TuneError:
     kept = f"Everything is kept in {root}. When the storage answers again,"
     if plan.engine is not None:
         kept = (
-            f"What is on this machine is kept in {root}. First copy what is in each folder that "
-            f"a line names from its node into {root} (cp -a FOLDER/* {root}). When the storage "
-            f"answers again,"
+            f"What is on this machine is kept in {root}. First copy into it what a line says is "
+            f"kept on a node (cp -a FOLDER/* {shlex.quote(str(root))}). When the storage answers "
+            f"again,"
         )
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"

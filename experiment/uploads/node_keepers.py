@@ -266,9 +266,10 @@ class NodeKeepers:
             n for n, known in self._nodes.items() if known.closing and not known.closing.done()
         ]
         told = [(node, f"the keeper of node {node} had not finished in time") for node in late]
-        return [self._with_place(node, line) for node, line in [*self._unsaved, *told]]
+        return [self.with_place(node, line) for node, line in [*self._unsaved, *told]]
 
-    def _with_place(self, node: str, line: str) -> str:
+    def with_place(self, node: str, line: str) -> str:
+        """The line, with where the node keeps what the line is about. "" is the controller."""
         if place := self._kept.get(node):
             return f"{line} (kept on node {node} in {place})"
         return f"{line} (it was on node {node}, which has not kept it)" if node else line
