@@ -23,6 +23,8 @@ from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Decoder, Message, encode
 
 KEEPER = "holdfast.syncer.uploader.process:main"
+# How long a killed process may take to end; one in a call to a disk that hangs takes longer.
+_KILLED_S = 1.0
 
 
 def packed(settings: bytes, environ: Mapping[str, str]) -> bytes:
@@ -90,7 +92,9 @@ class KeeperService:
             self._service.send(["close", deadline_s, False])
             await asyncio.wait([self._service.ended], timeout=deadline_s)
             if not self._service.ended.done():
-                self._service.kill()  # the controller does not wait longer than this
+                # The controller waits only a little longer.
+                self._service.kill()
+                await asyncio.wait([self._service.ended], timeout=_KILLED_S)
         await self._service.close()
         if not self._is_all_stored and self._has_trials():
             self._keep()

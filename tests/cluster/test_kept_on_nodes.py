@@ -17,13 +17,16 @@ from tests.rig.s3_server import S3Server
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
 
+@pytest.mark.parametrize(
+    "restored_on_nodes", [False, pytest.param(True, marks=pytest.mark.nightly)]
+)
 def test_what_nodes_could_not_upload_is_kept_there_and_a_restore_uploads_it(
-    bench: Bench, moto: S3Server, proxy: Proxy, tmp_path: Path
+    bench: Bench, moto: S3Server, proxy: Proxy, tmp_path: Path, restored_on_nodes: bool
 ) -> None:
     bucket = Bucket(moto, tmp_path.name, proxy)
     root = bench.use(bucket, machine="first")
     (scratch := tmp_path / "scratch").mkdir()
-    bench.environ["HOLDFAST_CLUSTER"] += f"&scratch={scratch}"
+    bench.environ["HOLDFAST_CLUSTER"] = f"local://?agents=1&cpus_per_node=2&scratch={scratch}"
     bench.environ["HOLDFAST_FLUSH_DEADLINE_S"] = "2"
     options = {"prints": True, "artifacts": True, "sync_artifacts": True}
     script, gate = bench.held_in(2, **options)
@@ -39,11 +42,15 @@ def test_what_nodes_could_not_upload_is_kept_there_and_a_restore_uploads_it(
     assert f"What is on this machine is kept in {root}." in script.stderr
     for folder in map(Path, listed):
         assert folder.stat().st_mode & 0o777 == 0o700
-        for trial in folder.glob("[!.]*"):
+        trials = list(folder.glob("[!.]*"))  # and no code that was delivered
+        assert {trial.name[:6] for trial in trials} == {"train_"}
+        for trial in trials:
             assert (trial / "checkpoint_000003" / ".holdfast.json").exists()
             shutil.copytree(trial, root / trial.name, dirs_exist_ok=True)
 
     proxy.mend()
+    if not restored_on_nodes:
+        del bench.environ["HOLDFAST_CLUSTER"]
     ran = len(bench.notes())
     again = bench.restore().succeeds()
     assert len(bench.notes()) == ran
