@@ -5,23 +5,39 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from holdfast.cli import main
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.bucket import Bucket
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
+NIGHTLY = pytest.mark.nightly
 
 
-@pytest.mark.parametrize(
-    "restored_on_nodes", [False, pytest.param(True, marks=pytest.mark.nightly)]
-)
-def test_what_nodes_could_not_upload_is_kept_there_and_a_restore_uploads_it(
-    bench: Bench, moto: S3Server, proxy: Proxy, tmp_path: Path, restored_on_nodes: bool
+def by_doctor(bench: Bench) -> None:
+    assert main(["doctor", "sync", bench.options["storage"].replace("?", "/run?")]) == 0
+
+
+def by_restore(bench: Bench) -> None:
+    script = bench.restore().succeeds()
+    assert epochs_of(script) == [4, 4]
+    assert [found["checkpoint"] for found in results(script)] == [4, 4]
+
+
+@pytest.mark.parametrize("finishes", [by_doctor, pytest.param(by_restore, marks=NIGHTLY)])
+def test_what_nodes_could_not_upload_is_kept_there_and_uploaded_later(
+    bench: Bench,
+    moto: S3Server,
+    proxy: Proxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    finishes: Callable[[Bench], None],
 ) -> None:
     bucket = Bucket(moto, tmp_path.name, proxy)
     root = bench.use(bucket, machine="first")
@@ -49,13 +65,11 @@ def test_what_nodes_could_not_upload_is_kept_there_and_a_restore_uploads_it(
             shutil.copytree(trial, root / trial.name, dirs_exist_ok=True)
 
     proxy.mend()
-    if not restored_on_nodes:
-        del bench.environ["HOLDFAST_CLUSTER"]
     ran = len(bench.notes())
-    again = bench.restore().succeeds()
+    for name, value in bench.environ.items():
+        monkeypatch.setenv(name, value)
+    finishes(bench)
     assert len(bench.notes()) == ran
-    assert epochs_of(again) == [4, 4]
-    assert [found["checkpoint"] for found in results(again)] == [4, 4]
     copy = bucket.download(tmp_path / "bucket")
     assert bench.problems(copy, tensorboard=True) == []
     for trial in copy.glob("train_*"):
