@@ -105,7 +105,7 @@ class NodeKeeper(Keeper):
 
     async def seal(self, folder: str, progress: TrialProgress) -> None:
         """Give a checkpoint that will not be uploaded its manifest, so that it can be used if the
-        user copies it. Raises StorageError, OSError or BytesLost."""
+        user copies it. Raises StorageError or OSError."""
         directory = self._settings.root / folder
         if directory.is_dir() and not (directory / MANIFEST_NAME).exists():
             await threads.call(lambda: self._seal(directory, progress, Furthest()))

@@ -13,7 +13,8 @@ orders:   ["open", pickled UploaderSettings], on a node with two more: the node'
           ["close", deadline_s, whether progress extends the deadline]
 the uploader's:
           ["publish", segment, offset, begins]  ["artifacts", [folder, ...] or None for all]
-          ["look", trial, index, folder]  ["witness", ticket, key, content]  ["check"]
+          ["look", trial, index, folder, iteration, training time in seconds]
+          ["witness", ticket, key, content]  ["check"]
           ["complete", trial, index, folder, {file: [size, checksum]}, [empty folder, ...],
            iteration, training time in seconds]
 a node's: ["have", ticket, folder, whether it was committed]  ["copy", ticket, from, to]
@@ -49,7 +50,6 @@ from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError
 from holdfast.syncer.files.disk_deadline import wait_at_most
-from holdfast.syncer.files.unforced import BytesLost
 from holdfast.syncer.uploader.lanes import OPEN, Lanes, reason_of
 from holdfast.syncer.uploader.node_keeper import NodeKeeper
 from holdfast.syncer.uploader.node_orders import NodeOrders
@@ -198,7 +198,7 @@ class UploaderProcess:
         come. The agent ends this process if it takes too long."""
         if isinstance(self._keeper, NodeKeeper):
             for folder, progress in self._uncommitted.items():
-                with suppress(StorageError, OSError, BytesLost):
+                with suppress(StorageError, OSError):
                     await self._keeper.seal(folder, progress)
 
     async def _discard(self, trial_id: str, what: str, folders: list[str]) -> None:
