@@ -15,6 +15,7 @@ from pathlib import Path
 
 from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.nodes.storage_environ import of_storage
+from holdfast.runtime.fleet.scratch import keep
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import Service
 from holdfast.runtime.stopped import Watched
@@ -22,6 +23,8 @@ from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Decoder, Message, encode
 
 KEEPER = "holdfast.syncer.uploader.process:main"
+# How long a killed process may take to end; one in a call to a disk that hangs takes longer.
+_KILLED_S = 1.0
 
 
 def packed(settings: bytes, environ: Mapping[str, str]) -> bytes:
@@ -35,8 +38,11 @@ class KeeperService:
     def __init__(self, tasks: TaskScope, folder: str, answer: Callable[[Message], None]) -> None:
         """`folder` is the agent's scratch folder. `answer` sends the controller a message."""
         self._tasks = tasks
+        self._folder = folder
         self._root = Path(folder) / ON_NODE
         self._answer = answer
+        # Whether the keeper has ended with everything in storage.
+        self._is_all_stored = False
         self._service: RestartingService | None = None
 
     def load(self, settings: bytes) -> None:
@@ -46,13 +52,18 @@ class KeeperService:
         opening = ["open", pickled, str(self._root), socket.gethostname()]
         self._service = RestartingService(
             "keeper (it brings checkpoints to storage)",
-            lambda: Service(KEEPER, self._answer, environ={**os.environ, **environ}),
+            lambda: Service(KEEPER, self._hear, environ={**os.environ, **environ}),
             tasks=self._tasks,
             first=[opening],
             again=lambda: self._answer(["replaced"]),
             tell=lambda text: self._answer(["warning", text]),
             given_up=lambda text: self._answer(["gone", text]),
         )
+
+    def _hear(self, message: Message) -> None:
+        if message[0] == "closed":
+            self._is_all_stored = message == ["closed", []]
+        self._answer(message)
 
     def order(self, message: Message) -> None:
         if self._service is not None:
@@ -73,10 +84,26 @@ class KeeperService:
             await asyncio.wait([self._service.ended])
 
     async def close(self, deadline_s: float) -> None:
-        """Finish what was ordered, for at most `deadline_s` seconds, and end."""
+        """Finish what was ordered, for at most `deadline_s` seconds, and end. If something is not
+        in storage then, keep the tree on this node, and tell the controller where."""
         if self._service is None:
             return
         if not self._service.ended.done():
             self._service.send(["close", deadline_s, False])
             await asyncio.wait([self._service.ended], timeout=deadline_s)
+            if not self._service.ended.done():
+                # The controller waits only a little longer.
+                self._service.kill()
+                await asyncio.wait([self._service.ended], timeout=_KILLED_S)
         await self._service.close()
+        if not self._is_all_stored and self._has_trials():
+            self._keep()
+
+    def _has_trials(self) -> bool:
+        return any(entry.is_dir() for entry in self._root.glob("[!.]*"))
+
+    def _keep(self) -> None:
+        try:
+            self._answer(["kept", keep(self._folder, ON_NODE)])
+        except OSError as error:
+            self._answer(["warning", f"what is not in storage cannot be kept: {error}"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import sys
 import time
 from collections.abc import Mapping
@@ -158,11 +159,17 @@ def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
 
 
 def _unsaved(run: Run, plan: RunPlan) -> TuneError:
-    listed = "\n  ".join(run.unsaved)
+    listed, root = "\n  ".join(run.unsaved), plan.layout.root
+    kept = f"Everything is kept in {root}. When the storage answers again,"
+    if plan.engine is not None:
+        kept = (
+            f"What is on this machine is kept in {root}. First copy into it what a line says is "
+            f"kept on a node (cp -a FOLDER/* {shlex.quote(str(root))}). When the storage answers "
+            f"again,"
+        )
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
-        f"Everything is kept in {plan.layout.root}. When the storage answers again, "
-        f"{restore_call(plan.location.public, plan.machine.spec)} uploads it"
+        f"{kept} {restore_call(plan.location.public, plan.machine.spec)} uploads it"
     )
 
 

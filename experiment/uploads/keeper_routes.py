@@ -56,10 +56,11 @@ class KeeperRoutes:
         index, shares = self._shares.pop(spec.trial_id, (0, {}))
         shares = shares if index == record.index else {}
         reached = [record.iteration, record.time_total_s]
+        look: Message = ["look", *key, folder, *reached]
         orders: dict[str, Message]
         if any(node not in self._nodes for node in shares or [record.node] if node):
             # It is of an earlier run, or the node was lost meanwhile.
-            orders = {"": ["look", *key, folder]}
+            orders = {"": look}
         elif shares:
             orders = {n: ["share", *key, folder, left_out] for n, left_out in shares.items()}
         else:
@@ -71,6 +72,7 @@ class KeeperRoutes:
             size_bytes=record.size_bytes,
             folder=folder,
             orders=orders,
+            look=look,
             last=["complete", *key, folder, *reached] if shares else [],
         )
         self._waiting.add(key, item)
@@ -189,6 +191,8 @@ class KeeperRoutes:
                 self._to_owner(["check"])
             case ["closed", lines]:
                 self._nodes.closed(node, lines)
+            case ["kept", place]:
+                self._nodes.kept(node, place)
             case ["moving"] as answer:
                 self._heard(answer)
             case ["progress" | "left", *_]:

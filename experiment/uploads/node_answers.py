@@ -47,6 +47,8 @@ def checked(message: Message) -> Message:
             return ["seen", inner_path(key, "the token"), _ticket(content)]
         case ["blind" | "gone" | "refused" | "trouble" | "warning" as name, why]:
             return [name, _text(why)]
+        case ["kept", str(place)] if place.startswith("/"):
+            return ["kept", printable(safe_text.shortened(place, _LONGEST_TEXT))]
         case ["failed" | "stuck" as name, what, why]:
             return [name, _text(what), _text(why)]
         case ["left" | "closed" as name, list(lines)] if len(lines) <= _MOST_LINES:

@@ -61,7 +61,10 @@ class NodeKeepers:
         self._told: set[str] = set()
         self._warning: asyncio.TimerHandle | None = None
         self._close_order: Message | None = None
-        self._unsaved: list[str] = []
+        # What is not in storage: the node that has it, and a line. "" for a node that is lost.
+        self._unsaved: list[tuple[str, str]] = []
+        # Where nodes keep it.
+        self._kept: dict[str, str] = {}
 
     def __contains__(self, node: str) -> bool:
         """Whether this node is there."""
@@ -97,7 +100,8 @@ class NodeKeepers:
             gone.decide("the node is gone")
             if gone.closing is not None and not gone.closing.done():
                 if gone.trials:  # otherwise nothing is there
-                    self._unsaved.append(f"node {node} was lost before its keeper had finished")
+                    text = f"node {node} was lost before its keeper had finished"
+                    self._unsaved.append(("", text))
                 gone.closing.set_result(None)
             self._warn_of_blind_soon()
 
@@ -242,16 +246,33 @@ class NodeKeepers:
         """The keeper of a node has finished; `lines` say what is not in storage."""
         known = self._nodes.get(node)
         if known is not None and known.closing is not None and not known.closing.done():
-            self._unsaved += [f"{line} (on node {node})" for line in lines]
+            self._unsaved += [(node, line) for line in lines]
             known.closing.set_result(None)
 
+    def kept(self, node: str, place: str) -> None:
+        """The agent has ended, and keeps in this folder what its keeper could not upload."""
+        self._kept[node] = place
+        if node in self._nodes and self._nodes[node].closing is None:
+            self._host.warn(
+                f"node {node} has ended with files that are not in storage. They are kept there "
+                f"in {place}",
+                "loss",
+            )
+
     def unsaved(self) -> list[str]:
-        """After `close`: what is on nodes and not in storage, as far as known now."""
+        """After `close` and the end of the agents: what nodes could not bring to storage, and
+        where it is kept."""
         late = [
             n for n, known in self._nodes.items() if known.closing and not known.closing.done()
         ]
-        told = [f"the keeper of node {node} had not finished in time" for node in late]
-        return [*self._unsaved, *told]
+        told = [(node, f"the keeper of node {node} had not finished in time") for node in late]
+        return [self.with_place(node, line) for node, line in [*self._unsaved, *told]]
+
+    def with_place(self, node: str, line: str) -> str:
+        """The line, with where the node keeps what the line is about. "" is the controller."""
+        if place := self._kept.get(node):
+            return f"{line} (kept on node {node} in {place})"
+        return f"{line} (it was on node {node}, which has not kept it)" if node else line
 
 
 def _with_reasons(nodes: Iterable[str], reasons: Mapping[str, str]) -> str:

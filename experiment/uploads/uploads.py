@@ -278,8 +278,11 @@ class Uploads:
             until = self._moved_at + deadline_s if is_patient else until
 
     def waiting(self) -> list[str]:
-        """The folders of checkpoints that are not committed yet."""
-        return [item.folder for item in self._waiting.all()]
+        """The folders of checkpoints that are not committed yet, with where they are."""
+        return [
+            self.nodes.with_place(next(iter(item.orders), ""), item.folder)
+            for item in self._waiting.all()
+        ]
 
     def stop(self) -> None:
         """From now on publish only on demand."""

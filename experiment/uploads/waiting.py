@@ -31,7 +31,8 @@ class WaitingCheckpoint:
     """A checkpoint that its keeper has not committed yet; `since` is when it was ordered.
 
     `orders` has the order for the keeper of each node that has a part of it, "" for the owner.
-    `shares` are the answers of nodes that have uploaded their parts; then `last` is ordered.
+    `look` is the owner's order if a node is lost. `shares` are the answers of nodes that have
+    uploaded their parts; then `last` is ordered.
     """
 
     since: float
@@ -39,6 +40,7 @@ class WaitingCheckpoint:
     size_bytes: int
     folder: str
     orders: Mapping[str, Message]
+    look: Message
     shares: tuple[Share, ...] = ()
     last: Message = field(default_factory=list)
 
@@ -119,8 +121,8 @@ class WaitingCheckpoints:
         moved: list[Message] = []
         for key, item in self._waiting.items():
             if node in item.orders:
-                moved.append(["look", *key, item.folder])
-                self._waiting[key] = replace(item, orders={"": moved[-1]})
+                moved.append(item.look)
+                self._waiting[key] = replace(item, orders={"": item.look})
         return moved
 
     def shared(self, key: Key, node: str, share: Share) -> Message | None:

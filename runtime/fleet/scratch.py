@@ -1,7 +1,8 @@
 """The scratch folder of an agent: <root>/holdfast-nodes-<user>/<process>-<random>.
 
 The agent keeps it locked as long as it lives. A folder without a lock belongs to an agent that was
-killed: the next agent on the node removes it.
+killed: the next agent on the node removes it. What `keep` has moved to
+<root>/holdfast-kept-<user>/<process>-<random> stays until the user removes it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,29 @@ def scratch_folder(root: str = "") -> Iterator[str]:
         os.close(lock)
         with suppress(OSError):  # other agents have folders there
             os.rmdir(base)
+
+
+def keep(folder: str, part: str) -> str:
+    """Move a part of an agent's scratch folder to where no agent removes it, with one rename.
+    Returns its new path, which only this user can read. Raises OSError."""
+    root = os.path.dirname(os.path.dirname(folder))
+    base = os.path.join(root, f"holdfast-kept-{os.getuid()}")
+    with suppress(FileExistsError):
+        os.mkdir(base, mode=0o700)
+    _check_own(base)
+    kept = os.path.join(base, os.path.basename(folder))
+    os.rename(os.path.join(folder, part), kept)
+    for above in (base, root):
+        _force(above)
+    return kept
+
+
+def _force(folder: str) -> None:
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)
 
 
 def _base_name() -> str:

@@ -87,7 +87,8 @@ class Keeper:
         """
         directory, storage = self._settings.root / folder, self._storage
         if not directory.exists():
-            await self._report_stored(trial_id, index, folder, f"{directory} is gone, and ")
+            problem = await self._absence(folder)
+            self._report(trial_id, index, problem and f"{directory} is gone, and {problem}")
             return
         written = await self._read_once(
             trial_id, index, folder, lambda furthest: self._seal(directory, progress, furthest)
@@ -122,20 +123,31 @@ class Keeper:
             self._tell(["lost", trial_id, index, str(error)])
             return None
 
-    async def look(self, trial_id: str, index: int, folder: str) -> None:
+    async def look(self, trial_id: str, index: int, folder: str, progress: TrialProgress) -> None:
         """Report whether storage has the checkpoint of a lost node, whole or not at all.
 
-        The files in this tree do not count: they may be of another attempt, or a part of it.
+        If not, it is committed from here if the user has copied it from that node. Its manifest
+        shows this by the trial's progress, whose time no other attempt has. Other files do not
+        count: they may be of another attempt, or a part of it.
         """
-        await self._report_stored(trial_id, index, folder, "the node that had it is lost, and ")
+        directory = self._settings.root / folder
+        if not (problem := await self._absence(folder)):
+            self._report(trial_id, index, "")
+        elif await threads.call(lambda: _is_sealed_at(directory, progress)):
+            await self.commit(trial_id, index, folder, progress=progress)
+        else:
+            self._report(trial_id, index, f"the node that had it is lost, and {problem}")
 
-    async def _report_stored(self, trial_id: str, index: int, folder: str, why: str) -> None:
+    def _report(self, trial_id: str, index: int, lost: str) -> None:
+        self._tell(["lost", trial_id, index, lost] if lost else ["committed", trial_id, index])
+
+    async def _absence(self, folder: str) -> str:
+        """Why the checkpoint is not complete in storage; "" if it is."""
         try:
             await self._retry.until_done(f"look for {folder}", lambda: self._look_for(folder))
         except (NotStored, ManifestMismatch) as error:
-            self._tell(["lost", trial_id, index, f"{why}{error}"])
-        else:
-            self._tell(["committed", trial_id, index])
+            return str(error)
+        return ""
 
     def _seal(
         self, directory: Path, progress: TrialProgress | None, furthest: Furthest
@@ -279,6 +291,14 @@ class Keeper:
 def _in_order(name: str) -> tuple[int, str]:
     """The sort key of a name: numbers have at least six digits, and longer ones are greater."""
     return len(name), name
+
+
+def _is_sealed_at(directory: Path, progress: TrialProgress) -> bool:
+    """Whether this is the whole checkpoint of a trial with this progress. Reads every byte."""
+    try:
+        return manifest.verify(directory, deep=True).progress == progress
+    except (NotStored, ManifestMismatch):
+        return False
 
 
 def _verify(directory: Path) -> None:

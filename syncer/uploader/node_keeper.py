@@ -17,12 +17,14 @@ from typing import Any
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.clone import copy_checkpoint, put_in_place
+from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.checkpoint.share import ShareUpload
 from holdfast.syncer.checkpoint.staging import Staged
 from holdfast.syncer.errors import NotStored
 from holdfast.syncer.files import threads
 from holdfast.syncer.files.durable import TEMPORARY, remove_tree, unique
-from holdfast.syncer.stores.retry import StorageRetry
+from holdfast.syncer.files.tree import MANIFEST_NAME
+from holdfast.syncer.stores.retry import Furthest, StorageRetry
 from holdfast.syncer.uploader.keeper import Keeper
 
 # How long the storage may take to be visible on a node, which asks before its first trial.
@@ -100,6 +102,13 @@ class NodeKeeper(Keeper):
         await self._retry.until_done(f"upload {folder}", upload.perform)
         facts = {name: [fact.size, fact.checksum] for name, fact in files.items()}
         self._tell(["shared", trial_id, index, facts, list(hashed.empty_folders)])
+
+    async def seal(self, folder: str, progress: TrialProgress) -> None:
+        """Give a checkpoint that will not be uploaded its manifest, so that it can be used if the
+        user copies it. Raises StorageError or OSError."""
+        directory = self._settings.root / folder
+        if directory.is_dir() and not (directory / MANIFEST_NAME).exists():
+            await threads.call(lambda: self._seal(directory, progress, Furthest()))
 
     async def mirror(self, trials: Sequence[str], *, artifacts: bool) -> None:
         """Upload the output of the trials in these folders, and with `artifacts` their other

@@ -44,11 +44,14 @@ class OwnerOrders:
                 self._asked.append((end, begins, self.keeper.take_pending_removals()))
                 if len(self._asked) == 1:  # otherwise a waiting task will publish this, too
                     self._lanes.start("publish", "publish the records", self._publish)
-            case ["look", str(trial_id), int(index), str(folder)]:
+            case ["look", str(trial_id), int(index), str(folder), iteration, time_total_s]:
+                progress = TrialProgress(
+                    trial_id=trial_id, iteration=iteration, time_total_s=time_total_s
+                )
                 self._lanes.start(
                     trial_id,
                     folder,
-                    partial(self.keeper.look, trial_id, index, folder),
+                    partial(self.keeper.look, trial_id, index, folder, progress),
                     on_failure=lambda text: ["uncommitted", trial_id, index, text],
                 )
             case ["complete", str(trial_id), int(index), str(folder), dict(files), *more]:

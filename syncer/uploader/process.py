@@ -13,7 +13,8 @@ orders:   ["open", pickled UploaderSettings], on a node with two more: the node'
           ["close", deadline_s, whether progress extends the deadline]
 the uploader's:
           ["publish", segment, offset, begins]  ["artifacts", [folder, ...] or None for all]
-          ["look", trial, index, folder]  ["witness", ticket, key, content]  ["check"]
+          ["look", trial, index, folder, iteration, training time in seconds]
+          ["witness", ticket, key, content]  ["check"]
           ["complete", trial, index, folder, {file: [size, checksum]}, [empty folder, ...],
            iteration, training time in seconds]
 a node's: ["have", ticket, folder, whether it was committed]  ["copy", ticket, from, to]
@@ -76,6 +77,8 @@ class UploaderProcess:
         self._settings = settings
         self._role: OwnerOrders | NodeOrders | None = None
         self._lanes = Lanes(self._send)
+        # By the folder, the checkpoints whose commit has not succeeded.
+        self._uncommitted: dict[str, TrialProgress] = {}
         self._moved_at = 0.0
 
     @property
@@ -98,6 +101,7 @@ class UploaderProcess:
                     break
                 self._order(message)
         if message is not None and self._role is not None:
+            await self._seal_left()
             await self._keeper.close()
 
     def _read(self, loop: asyncio.AbstractEventLoop, inbox: asyncio.Queue[Any]) -> None:
@@ -124,16 +128,14 @@ class UploaderProcess:
                 int(iteration),
                 float() | int() as time_total_s,
             ]:
-                keeper = self._keeper
                 progress = TrialProgress(
                     trial_id=trial_id, iteration=iteration, time_total_s=time_total_s
                 )
+                self._uncommitted[folder] = progress
                 self._lanes.start(
                     trial_id,
                     folder,
-                    lambda: keeper.commit(
-                        trial_id, index, folder, progress=progress, uploads=how == "commit"
-                    ),
+                    partial(self._commit, index, folder, progress, uploads=how == "commit"),
                     on_failure=lambda text: ["uncommitted", trial_id, index, text],
                 )
             case ["discard", str(trial_id), list(folders)]:
@@ -184,9 +186,25 @@ class UploaderProcess:
             answer = [role.closed, reason_of(error)]
         self._send(answer)
 
+    async def _commit(
+        self, index: int, folder: str, progress: TrialProgress, *, uploads: bool
+    ) -> None:
+        trial_id = progress.trial_id
+        await self._keeper.commit(trial_id, index, folder, progress=progress, uploads=uploads)
+        self._uncommitted.pop(folder, None)
+
+    async def _seal_left(self) -> None:
+        """On a node, which keeps what is not in storage: seal the checkpoints whose turn had not
+        come. The agent ends this process if it takes too long."""
+        if isinstance(self._keeper, NodeKeeper):
+            for folder, progress in self._uncommitted.items():
+                with suppress(StorageError, OSError):
+                    await self._keeper.seal(folder, progress)
+
     async def _discard(self, trial_id: str, what: str, folders: list[str]) -> None:
         for folder in folders:  # storage does not lack a superseded checkpoint
             self._lanes.failed.pop((trial_id, folder), None)
+            self._uncommitted.pop(folder, None)
         try:
             await self._keeper.discard(folders)
         except Exception as error:

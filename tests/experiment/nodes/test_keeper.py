@@ -18,6 +18,7 @@ from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.experiment.nodes.keeper import KeeperService, packed
 from holdfast.runtime.tasks import RunTasks
 from holdfast.syncer.artifacts.settings import UploaderSettings
+from holdfast.syncer.checkpoint.manifest import verify
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.uploader import Uploader
 from tests.rig.s3_server import S3Server
@@ -32,10 +33,14 @@ class Node:
 
     def __init__(self, folder: Path, tasks: RunTasks) -> None:
         self.tree = folder / ON_NODE
-        folder.mkdir()
-        (folder.parent / "owner").mkdir()
+        folder.mkdir(parents=True)
         self.answers: asyncio.Queue[list[Any]] = asyncio.Queue()
         self.keeper = KeeperService(tasks, str(folder), self.answers.put_nowait)
+
+    @property
+    def kept(self) -> list[Path]:
+        """What stays when the agent has removed its folder."""
+        return list(self.tree.parent.parent.parent.glob("holdfast-kept-*/*"))
 
     async def answer(self, name: str) -> list[Any]:
         async with asyncio.timeout(60):
@@ -51,7 +56,8 @@ class Node:
 @pytest.fixture
 async def node(tmp_path: Path) -> AsyncIterator[Node]:
     async with RunTasks() as tasks:
-        made = Node(tmp_path / "scratch", tasks)
+        (tmp_path / "owner").mkdir()
+        made = Node(tmp_path / "nodes" / "scratch", tasks)
         yield made
         await made.keeper.close(10.0)
 
@@ -113,6 +119,46 @@ async def test_the_end_finishes_what_was_ordered(node: Node, tmp_path: Path) -> 
     assert await node.answer("closed") == ["closed", []]
     assert (tmp_path / "storage" / FOLDER / ".holdfast.json").exists()
     assert node.keeper.processes() == []
+    assert node.tree.exists()  # the agent removes it with its folder
+    assert node.kept == []
+    await owner.close()
+
+
+async def test_a_tree_that_is_not_all_in_storage_is_kept_and_the_controller_knows_where(
+    node: Node, tmp_path: Path
+) -> None:
+    storage = Location.resolve(tmp_path / "storage", None, {})
+    owner, settings = await owned(tmp_path / "owner", storage)
+    node.keeper.load(packed(pickle.dumps(settings), {}))
+    await node.answer("seen")
+    node.stage()
+    (tmp_path / "storage" / "trial").write_text("no folder can be made here")
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    await node.answer("uncommitted")
+    await node.keeper.close(60.0)
+    assert len((await node.answer("closed"))[1]) == 1
+    _, kept = await node.answer("kept")
+    assert verify(Path(kept, FOLDER), deep=True).total_bytes == len(b"weights")
+    assert node.kept == [Path(kept)]
+    assert not node.tree.exists()
+    await owner.close()
+
+
+async def test_the_tree_of_a_keeper_that_does_not_end_in_time_is_kept(
+    node: Node, tmp_path: Path
+) -> None:
+    storage = Location.resolve(tmp_path / "storage", None, {})
+    owner, settings = await owned(tmp_path / "owner", storage)
+    node.keeper.load(packed(pickle.dumps(settings), {}))
+    await node.answer("seen")
+    node.stage()
+    [process] = node.keeper.processes()
+    psutil.Process(process.pid).suspend()
+    node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
+    await node.keeper.close(0.1)
+    _, kept = await node.answer("kept")
+    assert (Path(kept) / FOLDER / "model").read_bytes() == b"weights"
+    assert not psutil.pid_exists(process.pid)
     await owner.close()
 
 

@@ -126,7 +126,8 @@ async def test_no_other_node_can_commit_it() -> None:
     for answer in (["committed", "t0", 0], ["lost", "t0", 0, "x"], ["uncommitted", "t0", 0, "x"]):
         desk.routes.on_kept("a", answer)
     assert (desk.events, desk.lost, desk.warned) == ([], [], [])
-    assert desk.uploads.waiting() == [FOLDER]
+    [waiting] = desk.uploads.waiting()
+    assert waiting.startswith(f"{FOLDER} (it was on node b")
 
 
 async def test_a_keeper_that_was_replaced_gets_its_orders_again() -> None:
@@ -148,11 +149,11 @@ async def test_the_owner_looks_for_what_a_lost_node_was_about_to_commit() -> Non
     desk = await Desk.of("a")
     desk.uploads.commit(SPEC, record("a"))
     desk.routes.node_left("a")
-    assert desk.owner.sent == [["look", "t0", 0, FOLDER]]
+    assert desk.owner.sent == [["look", "t0", 0, FOLDER, 1, 0.0]]
     desk.routes.on_kept("a", ["committed", "t0", 0])  # a late frame
     assert desk.events == []
     desk.uploads.resend_state()
-    assert desk.owner.sent[1] == ["look", "t0", 0, FOLDER]
+    assert desk.owner.sent[1] == ["look", "t0", 0, FOLDER, 1, 0.0]
     desk.uploads.on_uploader(["lost", "t0", 0, "it has no manifest"])
     assert desk.lost == [("t0", 0, "it has no manifest")]
 
@@ -176,7 +177,7 @@ async def test_what_a_cut_off_node_uploads_after_it_was_removed_is_removed_at_th
 async def test_a_checkpoint_on_a_node_of_an_earlier_run_is_looked_for_in_storage() -> None:
     desk = await Desk.of("a")
     desk.uploads.commit(SPEC, record("z"))
-    assert desk.owner.sent == [["look", "t0", 0, FOLDER]]
+    assert desk.owner.sent == [["look", "t0", 0, FOLDER, 1, 0.0]]
 
 
 async def test_what_a_node_has_is_removed_from_storage_after_it_was_removed_there() -> None:
@@ -283,13 +284,34 @@ async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
     desk.routes.node_left("c")
     desk.routes.node_left("d")  # where no trial has run
     await closing
+    desk.routes.on_kept("a", ["kept", "/scratch/holdfast-kept-0/1-a"])
     for node in "ab":
         desk.routes.node_left(node)  # as ordered
     desk.uploads.on_uploader(["closed", []])
     assert await desk.uploads.close(60.0) == [
-        "upload x: no answer (on node a)",
+        "upload x: no answer (kept on node a in /scratch/holdfast-kept-0/1-a)",
         "node c was lost before its keeper had finished",
     ]
+
+
+async def test_what_no_node_has_kept_is_not_said_to_be_there() -> None:
+    desk = await Desk.of("a", "b")
+    closing = asyncio.ensure_future(desk.uploads.close_nodes(60.0))
+    await asyncio.sleep(0)
+    desk.routes.on_kept("a", ["closed", ["upload x: no answer"]])
+    closing.cancel()  # the time is up
+    desk.uploads.on_uploader(["closed", []])
+    assert await desk.uploads.close(60.0) == [
+        "upload x: no answer (it was on node a, which has not kept it)",
+        "the keeper of node b had not finished in time (it was on node b, which has not kept it)",
+    ]
+
+
+async def test_a_node_that_ends_in_the_middle_of_the_run_says_what_it_keeps() -> None:
+    desk = await Desk.of("a")
+    desk.routes.on_kept("a", ["kept", "/scratch/kept"])
+    assert "node a has ended with files that are not in storage" in desk.warned[-1]
+    assert "/scratch/kept" in desk.warned[-1]
 
 
 @pytest.mark.parametrize(
@@ -317,6 +339,8 @@ async def test_the_end_waits_for_all_nodes_and_lists_what_they_lack() -> None:
         ["shared", "t0", 0, {}, ["/x"]],
         ["seen", "/etc/passwd", "x"],
         ["closed", [1]],
+        ["kept", "not/a/path"],
+        ["kept", 1],
         ["warning", 3],
         ["progress", 1, 2, 3],
     ],

@@ -15,17 +15,19 @@ from holdfast.experiment.folder.layout import Layout, is_checkpoint
 from holdfast.experiment.folder.persisted_files import uploader_settings
 from holdfast.syncer.artifacts.settings import UploaderSettings
 from holdfast.syncer.checkpoint import manifest
+from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.stores import owned_store, retry
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.process import UploaderProcess
 from holdfast.syncer.uploader.uploader import Uploader
-from tests.rig.stores import FaultyStore, MemoryStore, Place
+from tests.rig.stores import Fault, FaultyStore, MemoryStore, Place
 
 pytestmark = pytest.mark.anyio
 
 FOLDER = "trial/checkpoint_000000"
 MARKER = f"{FOLDER}/.holdfast.json"
+PROGRESS = TrialProgress(trial_id="t1", iteration=1, time_total_s=0.5)
 
 
 @pytest.fixture(autouse=True)
@@ -204,7 +206,7 @@ async def test_the_controllers_folder_as_storage_is_claimed_for_the_nodes(
     desk.order("commit", "t1", 0, FOLDER, 1, 0.5)
     assert await desk.answer("committed") == ["committed", "t1", 0]
     assert (root / FOLDER / "model").read_text() == "weights"
-    await owner.look("t1", 0, FOLDER)
+    await owner.look("t1", 0, FOLDER, PROGRESS)
     assert told == [["committed", "t1", 0]]
     await owner.close()
 
@@ -220,10 +222,70 @@ async def test_of_a_lost_node_only_what_is_whole_in_storage_counts(
     owner = Uploader(settings if is_remote else replace(settings, storage=None), told.append)
     await owner.open()
     cluster.write("owner", f"{FOLDER}/model", "of another attempt")
-    await owner.look("t1", 0, FOLDER)
+    await owner.look("t1", 0, FOLDER, PROGRESS)
     assert told[-1][:3] == ["lost", "t1", 0]
     assert not (cluster.folder / "owner" / MARKER).exists()
     await owner.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "is_used"),
+    [
+        ({}, True),
+        ({"time_total_s": 0.25}, False),
+        ({"iteration": 2}, False),
+        ({"trial_id": "t2"}, False),
+    ],
+)
+async def test_a_checkpoint_copied_from_a_node_counts_if_it_is_the_one_that_was_reported(
+    cluster: Cluster, change: dict[str, Any], is_used: bool
+) -> None:
+    told: list[list[Any]] = []
+    owner = Uploader(cluster.settings("owner"), told.append)
+    await owner.open()
+    model = cluster.write("owner", f"{FOLDER}/model")
+    manifest.write(model.parent, progress=replace(PROGRESS, **change))
+    await owner.look("t1", 0, FOLDER, PROGRESS)
+    assert told[-1][:3] == ["committed" if is_used else "lost", "t1", 0]
+    assert (cluster.memory.objects.get(f"{FOLDER}/model") == b"weights") is is_used
+    assert (MARKER in cluster.memory.objects) is is_used
+    await owner.close()
+
+
+async def test_a_copied_checkpoint_whose_bytes_have_changed_does_not_count(
+    cluster: Cluster,
+) -> None:
+    told: list[list[Any]] = []
+    owner = Uploader(cluster.settings("owner"), told.append)
+    await owner.open()
+    model = cluster.write("owner", f"{FOLDER}/model")
+    manifest.write(model.parent, progress=PROGRESS)
+    model.write_text("WEIGHTS")
+    await owner.look("t1", 0, FOLDER, PROGRESS)
+    assert told[-1][:3] == ["lost", "t1", 0]
+    assert f"{FOLDER}/model" not in cluster.memory.objects
+    await owner.close()
+
+
+async def test_at_the_end_a_node_seals_the_checkpoints_whose_turn_had_not_come(
+    cluster: Cluster,
+) -> None:
+    desk = await cluster.node()
+    second = "trial/checkpoint_000001"
+    for folder in (FOLDER, second):
+        cluster.write("a", f"{folder}/model")
+    at = cluster.store.operations + 1
+    cluster.store.disturb(at=at, fault=Fault.STALL, lasting=True)
+    for index, folder in enumerate((FOLDER, second)):
+        desk.order("commit", "t1", index, folder, index + 1, 0.5)
+    await cluster.store.stalled.wait()
+    desk.order("close", 0.0, False)
+    assert len((await desk.answer("closed"))[1]) == 2
+    await cluster.tasks[-1]
+    for folder, iteration in ((FOLDER, 1), (second, 2)):
+        made = manifest.verify(cluster.folder / "a" / folder, deep=True)
+        assert made.progress == replace(PROGRESS, iteration=iteration)
+    assert not cluster.memory.objects.keys() & {f"{FOLDER}/model", MARKER}
 
 
 async def test_a_superseded_checkpoint_is_removed_on_the_node_only(cluster: Cluster) -> None:
