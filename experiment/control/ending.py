@@ -87,7 +87,7 @@ class Ending:
             working.tracker_processes.close(position, self._tracker_s, trials)
         )
         unsaved = await self._flush(tracked)
-        if warning := await controller.finish_search(deadline_s):
+        if warning := await controller.user_code.finish(deadline_s):
             self._tell(warning, "warning")
         await asyncio.wait([called, tracked])
         return unsaved
@@ -111,7 +111,7 @@ class Ending:
             parts.journal_writer.abandon_projector(),
             working.tracker_processes.abandon(),
             parts.launcher.close(),
-            working.controller.finish_search(0.0),
+            working.controller.user_code.finish(0.0),
             threads.call(lambda: parts.callbacks.close(0.0)),
             *([] if uploads is None else [uploads.abandon()]),
         ]
