@@ -6,14 +6,11 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode
 
-from tests.rig import ROOT
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import AtRandom, Ill, Some, Well
 from tests.rig.faults.node_mishaps import OF_THE_BUCKET, Blow
@@ -59,6 +56,7 @@ class Ground:
     def __init__(self, made: Machines, server: S3Server, folder: Path) -> None:
         self.folder = folder
         self.server = server
+        self._made = made
         self.address = made.address
         self.controller = made[-1]
         self.nodes = made.all[:-1]
@@ -75,13 +73,7 @@ class Ground:
 
     def cluster(self, count: int) -> str:
         """The first nodes, with one CPU each."""
-        query = {
-            "cpus_per_node": 1,
-            "python": f"env PYTHONPATH={ROOT} {sys.executable}",
-            "ssh": str(self._ssh),
-        }
-        names = ",".join(node.name for node in self.nodes[:count])
-        return f"ssh://{names}?{urlencode(query)}"
+        return self._made.cluster(count, cpus_per_node=1, ssh=str(self._ssh))
 
     # -- what befalls them --------------------------------------------------------------------
 
@@ -275,6 +267,6 @@ def _disturb(blow: Blow, proxy: FaultProxy) -> None:
         case Blow.BUCKET_RESETS:
             proxy.strike(Some(ill=Ill.RESET, at=1, times=8))
         case Blow.BUCKET_STALLS:
-            proxy.strike(Some(ill=Ill.SILENCE, at=1, times=1 << 30))
+            proxy.stall()
         case _:
             proxy.vanish()
