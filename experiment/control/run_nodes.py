@@ -156,5 +156,5 @@ class NodeChanges:
                     self._uploads.commit(trial.spec, record)
 
     def on_no_node_left(self, why: str) -> None:
-        """Trials would wait without an end."""
+        """Trials would wait forever."""
         self.controller.end_with(f"no node is left, and the cluster supplies no more: {why}")
