@@ -1,4 +1,4 @@
-"""The machines, the links and the bucket of a campaign across nodes, and what befalls them."""
+"""The machines, the links and the bucket of a campaign across nodes, and their faults."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Ground:
         """The first nodes, with one CPU each."""
         return self._made.cluster(count, cpus_per_node=1, ssh=str(self._ssh))
 
-    # -- what befalls them --------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------
 
     def prepare(self, blow: Blow) -> None:
         """Before the script starts: what ssh will do instead of its work."""
@@ -175,7 +175,7 @@ class Ground:
         found = [node for node in self.nodes if node.name not in self._off]
         return [node for node in found if workers.intersection(node.pids())] or self.nodes
 
-    # -- and is undone ------------------------------------------------------------------------
+    # -- and their end ------------------------------------------------------------------------
 
     def undo(self, proxy: FaultProxy) -> None:
         """Everything works again: networks, machines, disks and the bucket."""
