@@ -39,6 +39,7 @@ ENDLESS = {
         "_send",
     ): "of a thread that sends a line before this one",
     ("experiment/worker/stop_orders.py", "_repeating"): "of timers that were cancelled",
+    ("experiment/nodes/keeper.py", "gone"): "its caller, an agent that ends, has one",
     ("experiment/records/journal_writer.py", "sync"): "the sync has the disk's deadline",
     (
         "runtime/engines/agent_job.py",

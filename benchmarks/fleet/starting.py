@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from urllib.parse import urlencode
 
 from benchmarks.measure import OURS, REFERENCE, Bench, finish, script
 from benchmarks.rows import Goal, Row
@@ -67,9 +66,7 @@ def _local() -> Started:
 def _over_ssh(bench: Bench) -> Iterator[Started]:
     home = bench.scratch()
     with machines.machines(_NODES, home, [bench.root]) as made:
-        ssh = " ".join(made.ssh)
-        query = urlencode({"ssh": ssh, "python": sys.executable, "cpus_per_node": 1})
-        uri = f"ssh://{','.join(made.names)}?{query}"
+        uri = made.cluster(python=sys.executable, cpus_per_node=1)
         yield Started(
             {"HOLDFAST_CLUSTER": uri}, [[*made.ssh, name, "true"] for name in made.names]
         )

@@ -13,18 +13,18 @@ import time
 from importlib import import_module
 from typing import Any
 
-from holdfast.experiment.control.controller import Controller
+from holdfast.experiment.control.run_nodes import NodeChanges
 from holdfast.runtime.fleet.fleet import Fleet
 from holdfast.trial.trial import Status
 
 simulated: Any = import_module("simulated_engine")  # of this folder
 storage, agents, workers = sys.argv[1], *map(int, sys.argv[2:])
 seen: dict[str, Any] = {}
-leave, on_node = vars(Fleet)["_leave"], Controller.on_node
+leave, on_node = vars(Fleet)["_leave"], NodeChanges.on_node
 
 
-def watched(self: Controller, facts: Any) -> None:
-    seen["machine"] = self.machine
+def watched(self: NodeChanges, facts: Any) -> None:
+    seen["machine"] = self.controller.machine
     on_node(self, facts)
 
 
@@ -52,7 +52,7 @@ def _running() -> int:
 
 def main() -> None:
     engine = seen["engine"] = simulated.SimulatedAgents(agents, workers, 1, "silent")
-    Controller.on_node = watched  # type: ignore[method-assign]
+    NodeChanges.on_node = watched  # type: ignore[method-assign]
     Fleet._leave = timed  # type: ignore[method-assign]
     threading.Thread(target=engine.await_line, daemon=True).start()
     simulated.run(engine, storage, agents * workers)

@@ -11,11 +11,11 @@ import time
 from typing import Any
 
 from holdfast import tune
-from holdfast.experiment.control.controller import Controller
+from holdfast.experiment.control.run_nodes import NodeChanges
 
 storage, nodes = sys.argv[1], int(sys.argv[2])
 joined: list[float] = []
-on_node = Controller.on_node
+on_node = NodeChanges.on_node
 
 
 def train(config: dict[str, Any]) -> None:
@@ -30,13 +30,13 @@ def main() -> None:
     with open(gate, "w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
 
-        def watched(self: Controller, facts: Any) -> None:
+        def watched(self: NodeChanges, facts: Any) -> None:
             on_node(self, facts)
             joined.append(time.monotonic())
             if len(joined) == nodes:
                 fcntl.flock(held, fcntl.LOCK_UN)
 
-        Controller.on_node = watched  # type: ignore[method-assign]
+        NodeChanges.on_node = watched  # type: ignore[method-assign]
         began_s = time.monotonic()
         results = tune.Tuner(
             train,

@@ -19,9 +19,7 @@ from holdfast.experiment.callbacks.messages import Level, Tell
 from holdfast.experiment.callbacks.thread import CallbackThread
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import Change, history, others_moved
-from holdfast.experiment.control.search_thread import SearchThread
-from holdfast.experiment.control.stopper_thread import StopperThread
-from holdfast.experiment.control.user_threads import UserThread
+from holdfast.experiment.control.user_code import UserCode
 from holdfast.experiment.progress.retry_messages import Retry, retry_of
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_writer import JournalWriter
@@ -31,11 +29,9 @@ from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.experiment.workers.run_resources import RunResources
 from holdfast.experiment.workers.shared_capacity import shared
-from holdfast.runtime.fleet.host import GIVEN_BACK, NodeFacts
+from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.launcher import Launcher
-from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks
-from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import (
     AskScheduler,
     AskStopper,
@@ -58,7 +54,6 @@ from holdfast.scheduler.events import (
     EndReason,
     Event,
     Resumed,
-    SchedulerAnswered,
     StopperAnswered,
     WaitEnded,
 )
@@ -121,27 +116,12 @@ class Controller:
             group=plan.job.group,
             nodes=nodes,
         )
-        self._search = SearchThread(
-            plan.proposer,
-            tasks=self.tasks,
-            post=self.post,
-            fail=self._search_failed,
-            warn=self.warn,
-            may_report=lambda: bool(self.machine.placement.has_trials or self.machine.paused),
-            announces_wait=self._announces_wait,
+        self.user_code = UserCode(
+            plan, run_tasks=parts.tasks, tasks=self.tasks, post=self.post, warn=self.warn
         )
-        self.stopping = StopperThread(plan.stopper)
-        self._scheduler = UserThread("scheduler")
         self.has_lost_ownership = False
         self.outcome: Finish | None = None
         self.journal_writer.report_to(self._on_journal_error)
-
-    def _announces_wait(self) -> bool:
-        """Whether the machine must know that the search waits: it may have to resume paused
-        trials, and no node is needed for trials that the search does not suggest yet."""
-        engine = self._plan.engine
-        is_elastic = engine is not None and engine.is_elastic
-        return bool(self.machine.paused or is_elastic) and not self.machine.search_waits
 
     @property
     def fault(self) -> BaseException | None:
@@ -173,7 +153,7 @@ class Controller:
         plan, journal_writer = self._plan, self.journal_writer
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
         changes = history(plan.layout.journal, Position(plan.begins), journal_writer.position)
-        self._search.begin(self.machine.trials.values(), resumed, changes)
+        self.user_code.begin(resumed, changes)
         self.pool.inherit(self.machine.trials.values(), resumed)
         self._inbox = [(answer, self.machine.now) for answer in overdue]
         self._turn(performs=False)
@@ -234,7 +214,7 @@ class Controller:
         for event_or_none, before, after in changes:
             if event_or_none is not None or (after and after.status.is_final):
                 self._parts.callbacks.observe(event_or_none, before, after)
-            self._search.observe(event_or_none, before, after)
+            self.user_code.observe((event_or_none, before, after))
             if retry := retry_of(event_or_none, before, after, machine.spec):
                 self._parts.on_retry(retry)
         return effects
@@ -255,15 +235,15 @@ class Controller:
             case Launch():
                 self.pool.launch(effect)
             case Suggest():
-                self._search.ask(effect.index)
+                self.user_code.suggest(effect.index)
             case Commit(trial_id=trial_id, checkpoint=record):
                 self._uploads().commit(self.machine.trials[trial_id].spec, record)
             case Discard(trial_id=trial_id, checkpoint=record):
                 self._uploads().discard(self.machine.trials[trial_id].spec, record)
             case AskStopper():
-                self.tasks.start(self._ask_stopper(effect))
+                self.user_code.ask_stopper(effect)
             case AskScheduler():
-                self.tasks.start(self._ask_scheduler(effect))
+                self.user_code.ask_scheduler(effect)
             case Wait():
                 ended = WaitEnded(trial_id=effect.trial_id, attempt=effect.attempt)
                 self.tasks.later(effect.seconds, self.post, ended)
@@ -310,65 +290,6 @@ class Controller:
             self.post(CheckpointLost(trial_id=trial_id, index=index, reason=reason, in_run=True))
             self._uploads().discard(trial.spec, record)
 
-    # -- the nodes of a cluster ---------------------------------------------------------------
-
-    def on_node(self, facts: NodeFacts) -> None:
-        """A node has joined."""
-        self._uploads().routes.node_joined(facts.name)
-        self.pool.node_joined(facts)
-
-    def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
-        """A node will be taken away."""
-        self.warn(f"node {node} leaves in {seconds:g} s: {why}")
-        self._uploads().routes.node_leaving(node)
-
-    def on_node_lost(self, node: str, cause: str) -> None:
-        """A node is gone, with the workers and the files on it."""
-        if cause == GIVEN_BACK:
-            self.warn(f"node {node} was given back: it had no work", "info")
-        else:
-            self.warn(f"node {node} is lost: {cause}")
-        uploads = self._uploads()
-        uploads.routes.node_left(node)
-        self.pool.node_left(node)
-        # Trials wait for an answer about each of them, also where an upload had failed.
-        for trial in list(self.machine.trials.values()):
-            for record in trial.checkpoints:
-                if record.node == node and not record.committed:
-                    uploads.commit(trial.spec, record)
-
-    def on_no_node_left(self, why: str) -> None:
-        """Trials would wait without an end."""
-        self.end_with(f"no node is left, and the cluster supplies no more: {why}")
-
-    def on_kept(self, node: str, message: Message) -> None:
-        """Handle an answer of the node's keeper. Raises ValueError if no keeper sends it."""
-        self._uploads().routes.on_kept(node, message)
-
-    # -- the user's code ----------------------------------------------------------------------
-
-    def _search_failed(self, error: BaseException) -> None:
-        """End the run. If it has ended already, only warn, so that the results are kept."""
-        if self._run_tasks.ended.done():
-            self.warn(f"the search algorithm raised {named(error)}")
-        else:
-            self._run_tasks.fail(error)
-
-    async def finish_search(self, deadline_s: float) -> str | None:
-        """Wait until the search algorithm has all results. Returns a warning, or None."""
-        return await self._search.finish(deadline_s)
-
-    async def _ask_stopper(self, effect: AskStopper) -> None:
-        self.post(await self.stopping.ask(effect, self.machine.trials[effect.trial_id]))
-
-    async def _ask_scheduler(self, effect: AskScheduler) -> None:
-        """Ask the user's functions; an error in them ends the run, as in a search algorithm."""
-        policy, proposer = self.machine.policy, self._plan.proposer
-        assert policy is not None
-        ask = partial(proposer.with_users_config, effect.question, policy.answer)
-        answer = await self._scheduler.ask(ask)
-        self.post(SchedulerAnswered(trial_id=effect.trial_id, answer=answer))
-
     # -- the end ------------------------------------------------------------------------------
 
     def interrupt(self, *, preempted: bool = False) -> None:
@@ -397,6 +318,4 @@ class Controller:
     def close(self) -> None:
         """Ask nothing more of user code, and cancel the tasks: the processes end next."""
         self.tasks.cancel()
-        self._search.close()
-        self.stopping.close()
-        self._scheduler.close()
+        self.user_code.close()

@@ -10,6 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.projector.incomplete import lacking
 from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.uploads import Uploads
@@ -87,7 +88,7 @@ class Ending:
             working.tracker_processes.close(position, self._tracker_s, trials)
         )
         unsaved = await self._flush(tracked)
-        if warning := await controller.finish_search(deadline_s):
+        if warning := await controller.user_code.finish(deadline_s):
             self._tell(warning, "warning")
         await asyncio.wait([called, tracked])
         return unsaved
@@ -111,7 +112,7 @@ class Ending:
             parts.journal_writer.abandon_projector(),
             working.tracker_processes.abandon(),
             parts.launcher.close(),
-            working.controller.finish_search(0.0),
+            working.controller.user_code.finish(0.0),
             threads.call(lambda: parts.callbacks.close(0.0)),
             *([] if uploads is None else [uploads.abandon()]),
         ]
@@ -190,8 +191,9 @@ def gone_with_nodes(trials: Iterable[Trial]) -> str:
     if not kept:
         return ""
     nodes = ", ".join(dict.fromkeys(checkpoint.node for _, checkpoint in kept))
-    count = len({trial.trial_id for trial, _ in kept})
+    checkpoints = counted(len(kept), "checkpoint", "checkpoints")
+    trials_text = counted(len({trial.trial_id for trial, _ in kept}), "trial", "trials")
     return (
-        f"{len(kept)} checkpoints of {count} trials were reported with NO_UPLOAD: they are gone "
-        f"with the run on {nodes}, and no result or restore has them"
+        f"Reported with NO_UPLOAD: {checkpoints} of {trials_text} on {nodes}. Nodes remove their "
+        f"folders at the end of the run, so no result or restore has them"
     )

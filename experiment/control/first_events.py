@@ -42,5 +42,5 @@ async def overdue_answers(plan: RunPlan, controller: Controller) -> list[Stopper
     changes = history(
         plan.layout.journal, Position(plan.begins), controller.journal_writer.position
     )
-    answers = await controller.stopping.replay(changes, plan.spec.stop_number)
+    answers = await controller.user_code.stopping.replay(changes, plan.spec.stop_number)
     return [one for one in answers if machine.is_current(one.trial_id, one.attempt)]

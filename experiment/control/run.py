@@ -12,28 +12,20 @@ import threading
 from collections import deque
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.ending import Ending, Working
 from holdfast.experiment.control.first_events import first_events, overdue_answers
 from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.run_nodes import (
-    RunNodes,
-    keep_nodes_file,
-    keep_size,
-    open_fleet,
-    settle,
-)
+from holdfast.experiment.control.run_cluster import RunCluster
 from holdfast.experiment.control.services import (
-    keeper_settings,
     open_callbacks,
     open_journal_writer,
     open_uploads,
     tracker_processes_of,
 )
-from holdfast.experiment.control.shared_files import PackedFolder, shared_files
 from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.retry_messages import Retries, Retry
 from holdfast.experiment.progress.summarizer import Summarizer
@@ -43,19 +35,14 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import ObjectRef, check_exist, collecting_references
 from holdfast.forked import end_child
-from holdfast.runtime.fleet.delivery import SharedFile
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
-from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.journal.journal import Journal
 from holdfast.trial.errors import TuneError
-
-if TYPE_CHECKING:
-    from holdfast.runtime.fleet.fleet import Fleet
 
 ENTRY = "holdfast.experiment.worker.host:HOST"
 _MOST_LINES = 10_000
@@ -79,11 +66,9 @@ class Run:
             if plan.engine is None
             else "waiting for the first node to import your code"
         )
-        self._nodes = RunNodes(self.tell)
-        self._fleet: Fleet | None = None
+        self._cluster: RunCluster | None = None
         # The objects of `put` that trials get.
         self._references: tuple[ObjectRef, ...] = ()
-        self._packed = PackedFolder()
         self.outcome: Finish | None = None
         self.fault: BaseException | None = None
         self.unsaved: list[str] = []
@@ -155,7 +140,7 @@ class Run:
                 total = facts.total if self.plan.first.spec else summary.total
                 summary = replace(summary, total=total, share=None, done=False)
             # Until there is a node, nothing else can be done.
-            waiting = self._nodes.waiting
+            waiting = self._waiting
             phase = "" if waiting else self._phase
             return replace(summary, ending="", phase=phase, waiting=waiting, nodes=None)
         now = wall_time()
@@ -164,9 +149,14 @@ class Run:
             summary,
             retried=self._retries.total,
             waits=tuple(self._controller.pool.awaited(now)),
-            waiting=self._nodes.waiting,
+            waiting=self._waiting,
             phase=self._phase,
         )
+
+    @property
+    def _waiting(self) -> str:
+        """What the cluster waits for; "" for nothing."""
+        return "" if self._cluster is None else self._cluster.nodes.waiting
 
     def _storage_age(self) -> StorageAge | None:
         uploads = self._controller.uploads if self._controller else None
@@ -231,7 +221,8 @@ class Run:
                 self.fault = KeyboardInterrupt()
             finally:
                 self.unsaved = await self._end(Ending(plan, working, self.tell, self._show_phase))
-                self._packed.remove()
+                if self._cluster is not None:
+                    self._cluster.close()
         # A fault may also occur at the end, for example if another incarnation owns the
         # experiment.
         if tasks.fault is not None and self.fault is None:
@@ -256,15 +247,16 @@ class Run:
             show_line=self._show_line,
             on_retry=self._on_retry,
         )
-        controller = Controller(plan, parts, self._nodes.facts)
+        nodes = {} if self._cluster is None else self._cluster.nodes.facts
+        controller = Controller(plan, parts, nodes)
         trackers = tracker_processes_of(plan, controller, self.tell, tasks)
         return Working(parts=parts, controller=controller, tracker_processes=trackers)
 
     def _launcher(self, tasks: RunTasks) -> Launcher:
         plan = self.plan
         if plan.engine is not None:
-            self._fleet = open_fleet(plan, plan.engine, self._nodes, tasks)
-            return self._fleet
+            self._cluster = RunCluster(plan, plan.engine, self.tell, tasks)
+            return self._cluster.fleet
         return LocalLauncher(
             tasks=tasks,
             environ=plan.environ,
@@ -277,57 +269,43 @@ class Run:
     async def _work(self, working: Working, job: bytes) -> None:
         """Start the processes and run the trials. Returns when none is left to run."""
         plan, tasks, controller = self.plan, working.parts.tasks, working.controller
-        if (fleet := self._fleet) is not None:
+        if (cluster := self._cluster) is not None:
             # The nodes start meanwhile.
-            loading = tasks.start(fleet.open(ENTRY, job, waits=True))
-            working.tracker_processes.open()
-            await self._open_uploads(controller, tasks, fleet)
+            loading = tasks.start(cluster.fleet.open(ENTRY, job, waits=True))
         else:
             loading = tasks.start(working.parts.launcher.open(ENTRY, job))
-            working.tracker_processes.open()
-            if plan.remote is not None:
-                await self._open_uploads(controller, tasks)
+        working.tracker_processes.open()
+        if cluster is not None or plan.remote is not None:
+            await self._open_uploads(controller, tasks)
         if notice := await tasks.until(loading):
             self.tell(notice, "info")
         self._controller, self._phase = controller, ""
         controller.begin(first_events(plan, self.tell), await overdue_answers(plan, controller))
-        self._nodes.begin(controller)
-        if plan.engine is not None and fleet is not None:
-            controller.tasks.start(keep_nodes_file(fleet, plan.layout))
-            if not plan.engine.queues:
-                controller.tasks.start(settle(self._nodes, controller))
-            if plan.engine.is_elastic:
-                total = plan.proposer.total
-                controller.tasks.start(keep_size(fleet, plan.engine, controller, total))
+        if cluster is not None:
+            cluster.begin(controller)
         if plan.remote is not None and controller.uploads is not None:
             controller.uploads.publish()
         await asyncio.wait([tasks.ended])
         self.outcome = controller.outcome
 
-    async def _open_uploads(
-        self, controller: Controller, tasks: RunTasks, fleet: Fleet | None = None
-    ) -> None:
-        """Own the storage. With a `fleet`, its nodes' keepers get the claim before they start."""
-        plan, phase = self.plan, self._phase
+    async def _open_uploads(self, controller: Controller, tasks: RunTasks) -> None:
+        """Own the storage. The keepers of a cluster's nodes get the claim before they start."""
+        plan, phase, cluster = self.plan, self._phase, self._cluster
         self._phase = f"opening {plan.location.public}"
-        uploads = open_uploads(plan, controller, self.tell, tasks, fleet)
+        transport = None if cluster is None else cluster.fleet
+        uploads = open_uploads(plan, controller, self.tell, tasks, transport)
         controller.uploads = uploads
         await tasks.until(uploads.opened)
-        if fleet is not None:
+        if cluster is not None:
             self._phase = "packing what the nodes need"
-            service = keeper_settings(plan, uploads.opened.result())
-            files = await threads.call(self._pack)
-            fleet.complete(service, files)
+            claim = uploads.opened.result()
+            await cluster.complete(claim, self._references, self._look)
         self._phase = phase
 
-    def _pack(self) -> list[SharedFile]:
-        """Pack the files for the nodes. Runs in a thread, which looks whether it should end."""
-
-        def look() -> None:
-            if self._is_cut_short:
-                raise TuneError("the run was interrupted")
-
-        return shared_files(self.plan, self._references, self._packed, look, self.tell)
+    def _look(self) -> None:
+        """End the thread that packs files if the run is interrupted meanwhile."""
+        if self._is_cut_short:
+            raise TuneError("the run was interrupted")
 
     async def _end(self, ending: Ending) -> list[str]:
         """End everything in order, or by SIGKILL if that is interrupted or fails. Returns the

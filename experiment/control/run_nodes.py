@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import sys
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from holdfast.experiment.control.controller import Controller
-from holdfast.experiment.control.plan import RunPlan
-from holdfast.experiment.control.scaling import ElasticSize
-from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
-from holdfast.experiment.nodes.cluster_config import Local
-from holdfast.experiment.nodes.engines import PlannedEngine
-from holdfast.experiment.nodes.storage_environ import of_storage
-from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.worker.host import node_ip
-from holdfast.experiment.worker.train_loop import LOOPBACK
+from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.fleet.host import NodeFacts
-from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.fleet.host import GIVEN_BACK, NodeFacts
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.demand import demand
-from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft, NodesSettled
-from holdfast.syncer.files import threads
-
-if TYPE_CHECKING:
-    from holdfast.runtime.fleet.fleet import Fleet
-
-_BEATS_S = 5.0
-# An engine gives a host so long to answer.
-_SETTLES_S = 60.0
+from holdfast.scheduler.events import Event, NodeJoined, NodeLeaving, NodeLeft
 
 
 class NodeListener(Protocol):
@@ -142,84 +119,42 @@ def _leave(listener: NodeListener, name: str, cause: str) -> None:
     listener.on_node_lost(name, cause)
 
 
-def open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: TaskScope) -> Fleet:
-    """The launcher of a run on a cluster. No node has the name of an earlier one."""
-    # Only here: a run on one machine starts without them.
-    from holdfast.runtime.fleet.fleet import Fleet
-    from holdfast.runtime.fleet.settings import FleetSettings, Shared
+class NodeChanges:
+    """What a run that has begun does with its nodes: a `NodeListener`."""
 
-    fleet = Fleet(
-        engine.make(tasks),
-        nodes,
-        tasks=tasks,
-        settings=FleetSettings(address=_address(plan), grace_s=plan.settings.stop_grace_s),
-        shared=Shared(
-            env_vars={**of_storage(os.environ), **plan.environment.env_vars},
-            import_folders=[folder for folder in sys.path if folder and os.path.isdir(folder)],
-            directory=plan.environment.working_dir,
-            learns=plan.settings.preload,
-            workers_move=plan.job.chdir,
-            stopped_deadline_s=plan.settings.stopped_deadline_s,
-        ),
-        taken=plan.machine.cluster.past,
-        in_thread=threads.call,
-    )
-    _want(fleet, engine)
-    return fleet
+    def __init__(self, controller: Controller, uploads: Uploads) -> None:
+        self.controller, self._uploads = controller, uploads
 
+    def post(self, event: Event) -> None:
+        self.controller.post(event)
 
-async def keep_nodes_file(fleet: Fleet, layout: Layout) -> None:
-    """Write when each node was last heard from, for `holdfast nodes`."""
-    file = NodesFile(layout)
-    while True:
-        now = wall_time()
-        beats = [
-            NodeBeat(node=one.node, at=now - one.ago_s, disk_free_bytes=one.disk_free_bytes)
-            for one in fleet.heard()
-        ]
-        await threads.call(partial(file.write, beats))
-        await asyncio.sleep(_BEATS_S)
+    def on_kept(self, node: str, message: Message) -> None:
+        """Raises ValueError if no keeper sends this."""
+        self._uploads.routes.on_kept(node, message)
 
+    def on_node(self, facts: NodeFacts) -> None:
+        self._uploads.routes.node_joined(facts.name)
+        self.controller.pool.node_joined(facts)
 
-async def settle(nodes: RunNodes, controller: Controller) -> None:
-    """After a while, let the nodes that have joined show what the cluster has: those that only
-    silence keeps away may never come."""
-    await asyncio.sleep(_SETTLES_S)
-    controller.post(NodesSettled(missing=nodes.waiting))
+    def on_node_leaving(self, node: str, seconds: float, why: str) -> None:
+        self.controller.warn(f"node {node} leaves in {seconds:g} s: {why}")
+        self._uploads.routes.node_leaving(node)
 
+    def on_node_lost(self, node: str, cause: str) -> None:
+        """The workers and files on it are gone, too."""
+        controller = self.controller
+        if cause == GIVEN_BACK:
+            controller.warn(f"node {node} was given back: it had no work", "info")
+        else:
+            controller.warn(f"node {node} is lost: {cause}")
+        self._uploads.routes.node_left(node)
+        controller.pool.node_left(node)
+        # Trials wait for an answer about each of them, also where an upload had failed.
+        for trial in list(controller.machine.trials.values()):
+            for record in trial.checkpoints:
+                if record.node == node and not record.committed:
+                    self._uploads.commit(trial.spec, record)
 
-async def keep_size(
-    fleet: Fleet, engine: PlannedEngine, controller: Controller, total: int | None
-) -> None:
-    """Let the cluster grow with the queue, and shrink when nodes have no work. `total` is the
-    number of trials that the search makes; None if it has no end."""
-    (kind,) = engine.offer.kinds
-    size = ElasticSize(engine.least, engine.most, idle_s=engine.idle_s)
-    loop = asyncio.get_running_loop()
-    while True:
-        await asyncio.sleep(size.look_s)
-        machine = controller.machine
-        scale = size.look(demand(machine, total), machine.cluster.nodes, loop.time())
-        fleet.want(scale.count, kind.name)
-        for node in scale.surplus:
-            # First, so that no trial starts there.
-            controller.post(NodeLeaving(node=node, seconds=0.0, why="it has no work"))
-            fleet.give_back(node)
-
-
-def _want(fleet: Fleet, engine: PlannedEngine) -> None:
-    """Order the nodes that the run begins with."""
-    left = max(1, engine.least) if engine.is_elastic else engine.most
-    for kind in engine.offer.kinds:
-        most = engine.most_of(kind)
-        count = left if most is None else min(left, most)
-        fleet.want(count, kind.name)
-        left -= count
-
-
-def _address(plan: RunPlan) -> str:
-    """The name or number of this machine that agents connect to."""
-    cluster = plan.host_resources.cluster
-    if cluster is not None and cluster.controller_address is not None:
-        return cluster.controller_address
-    return LOOPBACK if isinstance(cluster, Local) else node_ip()
+    def on_no_node_left(self, why: str) -> None:
+        """Trials would wait forever."""
+        self.controller.end_with(f"no node is left, and the cluster supplies no more: {why}")

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from holdfast.experiment.callbacks.messages import Level
+from holdfast.experiment.progress.node_wording import node_lines, wait_lines
 from holdfast.experiment.progress.plain_tables import text_table
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
@@ -18,14 +19,12 @@ from holdfast.experiment.progress.wording import (
     duration,
     failure_lines,
     failure_text,
-    node_lines,
     pointer,
     printed,
     skipped_text,
     storage_text,
     time_text,
     values_text,
-    wait_lines,
 )
 from holdfast.names import printable
 

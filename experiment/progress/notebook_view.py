@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.progress.log_view import LogView
+from holdfast.experiment.progress.node_wording import node_lines, wait_lines
 from holdfast.experiment.progress.plain_tables import html_table, text_table
 from holdfast.experiment.progress.reporters import notebook_display
 from holdfast.experiment.progress.summary import Summary
@@ -21,12 +22,10 @@ from holdfast.experiment.progress.wording import (
     counts_text,
     failure_lines,
     hidden_text,
-    node_lines,
     printed,
     skipped_text,
     storage_text,
     time_text,
-    wait_lines,
 )
 from holdfast.names import printable
 

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable
 
 from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.callbacks.trial_view import TrialView, Views
+from holdfast.experiment.progress.node_wording import node_lines
 from holdfast.experiment.progress.reporters import ProgressReporter
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.views import ProgressView
-from holdfast.experiment.progress.wording import closing_lines, node_lines, storage_text
+from holdfast.experiment.progress.wording import closing_lines, storage_text
 from holdfast.trial.trial import Trial
 
 _EVERY_S = 1.0

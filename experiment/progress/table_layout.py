@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from holdfast.experiment.progress.node_wording import node_lines, wait_lines
 from holdfast.experiment.progress.summary import Summary, TrialRow
 from holdfast.experiment.progress.text_width import cut, filled, width_of
 from holdfast.experiment.progress.trial_table import chosen, left_columns, table_of
@@ -15,10 +16,8 @@ from holdfast.experiment.progress.wording import (
     counts_text,
     failure_lines,
     hidden_text,
-    node_lines,
     storage_text,
     time_text,
-    wait_lines,
 )
 from holdfast.trial.trial import Status
 

@@ -8,16 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.experiment.progress.failure_text import cause, path_of
 from holdfast.experiment.progress.retry_messages import Retry
-from holdfast.experiment.progress.summary import (
-    FailedTrial,
-    NodesSummary,
-    RankWait,
-    StorageAge,
-    Summary,
-)
+from holdfast.experiment.progress.summary import FailedTrial, StorageAge, Summary
 from holdfast.experiment.progress.text_width import cut
 from holdfast.names import printable
-from holdfast.runtime.exit_cause import short_cause
 from holdfast.trial.trial import Status
 from holdfast.trial.values import READ_BITS, whole_text
 
@@ -32,11 +25,6 @@ _WORDS = {
     Status.PENDING: "queued",
 }
 _SHOWN_FAILURES = 3
-_SHOWN_WAITS = 2
-_SHOWN_RANKS = 5
-_SHOWN_NODES = 3
-# Ranks wait for each other in every report: only waits that last longer are shown.
-_LONG_WAIT_S = 5.0
 
 
 def duration(seconds: float) -> str:
@@ -88,7 +76,7 @@ def printed(text: str) -> list[str]:
 
 def skipped_text(count: int) -> str:
     """`... 12 lines not shown here, see its stdout and stderr files`."""
-    return f"... {_times(count, 'line', 'lines')} not shown here, see its stdout and stderr files"
+    return f"... {counted(count, 'line', 'lines')} not shown here, see its stdout and stderr files"
 
 
 def states_text(
@@ -113,11 +101,11 @@ def states_text(
 def counts_text(summary: Summary) -> str:
     """`24 trials: 9 finished, 2 running, 13 not created yet, 4 retries`; a single trial's
     iteration."""
-    retries = [_times(summary.retried, "retry", "retries")] if summary.retried else []
+    retries = [counted(summary.retried, "retry", "retries")] if summary.retried else []
     if summary.total == 1 and summary.counts.get(Status.RUNNING):
         return ", ".join(["running", *_how_far(summary), *retries])
     states = states_text(summary.counts, summary.not_created, ended=summary.done)
-    head = f"{_times(summary.total, 'trial', 'trials')}: " if summary.total else ""
+    head = f"{counted(summary.total, 'trial', 'trials')}: " if summary.total else ""
     return head + (", ".join([*filter(None, [states]), *retries]) or "no trials yet")
 
 
@@ -165,7 +153,7 @@ def time_text(summary: Summary) -> str:
 def failure_text(failure: FailedTrial) -> str:
     """`t_00004 failed on node a at train.py:42 in train: ValueError: bad`."""
     where = _where(failure)
-    retries = f" after {_times(failure.retries, 'retry', 'retries')}" if failure.retries else ""
+    retries = f" after {counted(failure.retries, 'retry', 'retries')}" if failure.retries else ""
     verb = f"failed{retries}" if failure.final else "will be retried; it failed"
     return f"{failure.name} {verb}{where}: {format_value(failure.headline, 300)}"
 
@@ -197,72 +185,16 @@ def _where(failed: FailedTrial | Retry) -> str:
     return f"{node} at {failed.where}" if failed.where else node
 
 
-def node_lines(summary: Summary) -> Iterator[str]:
-    """`3 of 4 nodes, b leaves; c has left: its connection was closed`, and what the cluster waits
-    for."""
-    if summary.nodes is not None:
-        yield _nodes_text(summary.nodes)
-    if summary.waiting:
-        yield summary.waiting
-
-
-def node_count(here: int, most: int | None) -> str:
-    """`3 of 4 nodes`, `1 node`."""
-    of = "" if most is None else f" of {most:,}"
-    word = "node" if (here if most is None else most) == 1 else "nodes"
-    return f"{here:,}{of} {word}"
-
-
-def _nodes_text(nodes: NodesSummary) -> str:
-    parts = [node_count(nodes.here, nodes.most)]
-    if nodes.leaving:
-        verb = "leaves" if len(nodes.leaving) == 1 else "leave"
-        parts.append(f"{_listed(nodes.leaving)} {verb}")
-    text = ", ".join(parts)
-    if not nodes.left:
-        return text
-    (newest, cause), *others = nodes.left
-    left = f"{newest} has left{f': {short_cause(cause)}' if cause else ''}"
-    before = f" (before it {_listed([name for name, _ in others])})" if others else ""
-    return f"{text}; {left}{before}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """`a, b, c and 4 more`."""
-    more = len(names) - _SHOWN_NODES
-    return ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
-
-
-def wait_lines(summary: Summary) -> Iterator[str]:
-    """The ranks for which others have waited long."""
-    waits = [wait for wait in summary.waits if wait.waited_s > _LONG_WAIT_S]
-    for wait in waits[:_SHOWN_WAITS]:
-        yield _wait_text(wait)
-    if len(waits) > _SHOWN_WAITS:
-        more = _times(len(waits) - _SHOWN_WAITS, "trial", "trials")
-        yield f"and ranks of {more} more wait"
-
-
-def _wait_text(wait: RankWait) -> str:
-    listed = ", ".join(map(str, wait.ranks[:_SHOWN_RANKS]))
-    more = len(wait.ranks) - _SHOWN_RANKS
-    ranks = f"{'rank' if len(wait.ranks) == 1 else 'ranks'} {listed}"
-    ranks += f" and {more} more" if more > 0 else ""
-    verb = "has" if len(wait.ranks) == 1 else "have"
-    waited = duration(wait.waited_s)
-    return f"{wait.name}: {ranks} {verb} not reported; the others have waited for {waited}"
-
-
 def failure_lines(summary: Summary, *, logs: bool = True) -> Iterator[str]:
     """The first causes, each with its place in the code and, with `logs`, its log."""
     groups = _grouped(summary.failures)
     for failure, count in groups[:_SHOWN_FAILURES]:
-        alike = f" (and {_times(count - 1, 'more trial', 'more trials')})" if count > 1 else ""
+        alike = f" (and {counted(count - 1, 'more trial', 'more trials')})" if count > 1 else ""
         yield failure_text(failure) + alike
         if logs:
             yield f"  {pointer(failure.error_file, failure.other_file, node=failure.node)}"
     if len(groups) > _SHOWN_FAILURES:
-        yield f"  and {_times(len(groups) - _SHOWN_FAILURES, 'other cause', 'other causes')}"
+        yield f"  and {counted(len(groups) - _SHOWN_FAILURES, 'other cause', 'other causes')}"
 
 
 def first_failures(summary: Summary) -> Iterator[FailedTrial]:
@@ -298,8 +230,8 @@ def _age_text(storage: StorageAge) -> str:
     if not storage.checkpoints:
         ago = f"storage has everything up to {duration(storage.oldest_s)} ago"
         return f"{ago}{late}" if not storage.trouble else ago
-    number = _times(storage.checkpoints, "checkpoint", "checkpoints")
-    files = _times(storage.files, "file", "files")
+    number = counted(storage.checkpoints, "checkpoint", "checkpoints")
+    files = counted(storage.files, "file", "files")
     verb = "waits" if storage.checkpoints == 1 else "wait"
     text = f"{number} ({files}, {size(storage.pending_bytes)}) {verb} for storage, {age}"
     return text if storage.trouble else f"{text}{late}"
@@ -314,7 +246,7 @@ def hidden_text(hidden: Mapping[Status, int]) -> str:
 def closing_text(summary: Summary) -> str:
     """`24 trials in 1m 20s: 22 finished, 1 failed, 1 not created`."""
     known = sum(summary.counts.values())
-    number = _times(known + summary.not_created, "trial", "trials")
+    number = counted(known + summary.not_created, "trial", "trials")
     states = states_text(summary.counts, summary.not_created, ended=True)
     return f"{number} in {duration(summary.elapsed_s)}" + (f": {states}" if states else "")
 
@@ -335,7 +267,9 @@ def silent_text(count: int) -> str:
     """A note about trials without any report: usually a missing call."""
     if not count:
         return ""
-    return f"{_times(count, 'trial', 'trials')} finished without a report: did they call report()?"
+    return (
+        f"{counted(count, 'trial', 'trials')} finished without a report: did they call report()?"
+    )
 
 
 def _has_unsaved(summary: Summary) -> bool:
@@ -343,7 +277,8 @@ def _has_unsaved(summary: Summary) -> bool:
     return storage is not None and bool(storage.checkpoints or storage.upload or storage.trouble)
 
 
-def _times(number: int, one: str, many: str) -> str:
+def counted(number: int, one: str, many: str) -> str:
+    """`1 line`, `12 lines`."""
     return f"{number} {one if number == 1 else many}"
 
 

@@ -1,4 +1,4 @@
-"""What a worker claims of its attempt, as events. Pure.
+"""What a worker claims of its attempt, as events. Pure: no I/O.
 
 A worker's messages are data from outside: what contradicts those before it is refused.
 """

@@ -4,57 +4,45 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.summary import RankWait
-from holdfast.experiment.uploads.unrecorded_checkpoints import found_notice
 from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.assigning import Assigner
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerHost, WorkerTimeouts
+from holdfast.experiment.workers.preparation import (
+    Preparation,
+    PreparationHost,
+    setup_failure,
+)
 from holdfast.experiment.workers.run_resources import RunResources, WaitingRequest
 from holdfast.experiment.workers.seating import NodeNames
-from holdfast.experiment.workers.start_checkpoints import (
-    CannotClone,
-    CannotPrepare,
-    Experiment,
-    StartCheckpoints,
-)
+from holdfast.experiment.workers.start_checkpoints import StartCheckpoints
 from holdfast.runtime.fleet.host import NodeFacts
-from holdfast.runtime.safe_text import message_of, named, type_name
-from holdfast.runtime.tasks import TaskScope
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
 from holdfast.scheduler.verdict import Verdict
-from holdfast.syncer.errors import StorageError
-from holdfast.trial.errors import LOST_TYPES, Failure, FailureKind
-from holdfast.trial.events import Adopted, Saved
+from holdfast.trial.errors import LOST_TYPES, Failure
 from holdfast.trial.resources import Allocation
-from holdfast.trial.trial import Origin, Trial
+from holdfast.trial.trial import Trial
 
 
-class PoolHost(WorkerHost, Experiment, Protocol):
+class PoolHost(WorkerHost, PreparationHost, Protocol):
     """The owner of the worker pool."""
-
-    tasks: TaskScope
-
-    def lose(self, trial_id: str, index: int, reason: str) -> None: ...
-
-    def warn(self, text: str) -> None: ...
 
 
 class WorkerPool:
     """Performs Launch, Preempt, Halt, Reply and Release, and is the host of its actors.
 
     They post their events here, and `post` passes them to `Controller.post`, which gives them to
-    `Machine.handle`. A launch waits for resources (`launch`), then for a checkpoint (`_prepare`),
-    and then an actor runs it (`_create_actor`).
+    `Machine.handle`. A launch waits for resources (`launch`), then for a checkpoint
+    (`Preparation.begin`), and then an actor runs it (`_create_actor`).
     """
 
     def __init__(
@@ -85,10 +73,14 @@ class WorkerPool:
         self._actors: dict[str, TrialActor | WorkerGroup] = {}
         self._held: dict[str, Allocation] = {}
         self._waiting: dict[str, tuple[Launch, WaitingRequest]] = {}
-        self._verifying: dict[str, asyncio.Task[Any]] = {}
         # Idle workers, by the trial whose attempt they will run.
         self._reused: dict[str, TrialActor] = {}
-        self._checkpoints = StartCheckpoints(host, layout, has_ranks=group is not None)
+        self._preparation = Preparation(
+            host,
+            StartCheckpoints(host, layout, has_ranks=group is not None),
+            start=self._start,
+            fail=self._end_unstarted,
+        )
         self._has_told = False
 
     @property
@@ -136,7 +128,7 @@ class WorkerPool:
 
     def inherit(self, trials: Iterable[Trial], resumed: Resumed | None) -> None:
         """Remember that these trials come from an earlier incarnation."""
-        self._checkpoints.inherit(trials, resumed)
+        self._preparation.inherit(trials, resumed)
 
     def reply(self, trial_id: str, attempt: int, verdict: Verdict) -> None:
         """Answer the report of this attempt, if its worker is still there."""
@@ -161,7 +153,7 @@ class WorkerPool:
             reused = self._actors.pop(effect.reuse)
             assert isinstance(reused, TrialActor)  # groups are not reused
             self._reused[effect.trial_id] = reused
-            self._prepare(effect)
+            self._preparation.begin(effect)
             return
 
         def granted(allocation: Allocation) -> None:
@@ -173,7 +165,7 @@ class WorkerPool:
         taken = self._resources.take(effect.allocation, granted)
         if isinstance(taken, Allocation):
             self._held[effect.trial_id] = taken
-            self._prepare(effect)
+            self._preparation.begin(effect)
         else:
             self._waiting[effect.trial_id] = (effect, taken)
             self._tell_that_it_waits(effect.allocation)
@@ -182,12 +174,10 @@ class WorkerPool:
         """End an attempt, also one that waits for resources or whose checkpoint is being read."""
         trial_id = effect.trial_id
         waiting = self._waiting.pop(trial_id, None)
-        verifying = self._verifying.pop(trial_id, None)
         if waiting is not None:
             self._resources.cancel(waiting[1])
             self._give_up(trial_id, effect.attempt)
-        elif verifying is not None:
-            verifying.cancel()
+        elif self._preparation.cancel(trial_id):
             self._give_up(trial_id, effect.attempt)
         elif trial_id in self._actors:
             self._actors[trial_id].halt(after_step=effect.after_step)
@@ -195,9 +185,7 @@ class WorkerPool:
     def preempt(self, effect: Preempt) -> None:
         """Let an attempt save a checkpoint, and end it. One whose checkpoint is still being read
         has nothing to save."""
-        verifying = self._verifying.pop(effect.trial_id, None)
-        if verifying is not None:
-            verifying.cancel()
+        if self._preparation.cancel(effect.trial_id):
             message = "its machine will be taken away, and it had not started there yet"
             failure = Failure(kind="preempted", type_name=LOST_TYPES["preempted"], message=message)
             self._end_unstarted(effect, failure)
@@ -253,85 +241,12 @@ class WorkerPool:
             return
         del self._waiting[effect.trial_id]
         self._held[effect.trial_id] = allocation
-        self._prepare(effect)
+        self._preparation.begin(effect)
 
     def _give_back(self, trial_id: str) -> None:
         held = self._held.pop(trial_id, None)
         if held is not None:
             self._resources.give_back(held)
-
-    def _prepare(self, effect: Launch) -> None:
-        """Start the attempt, or first a task that gets its checkpoint."""
-        trial = self._host.machine.trials[effect.trial_id]
-        if effect.origin is not None:
-            work = self._adopt_and_start(effect, effect.origin, trial)
-        elif self._checkpoints.has_to_look(effect, trial):
-            work = self._verify_and_start(effect, trial)
-        else:
-            self._start(effect, trial)
-            return
-        self._verifying[effect.trial_id] = self._host.tasks.start(work)
-
-    async def _adopt_and_start(self, effect: Launch, origin: Origin, trial: Trial) -> None:
-        """Start a clone from its copy of another trial's checkpoint, or from its own if that
-        fails."""
-        record, problem = None, ""
-        try:
-            record = await self._checkpoints.adopt(origin, trial, effect)
-        except (CannotClone, StorageError, OSError) as error:
-            problem = str(error)
-        except Exception as error:  # only this trial is concerned
-            problem = named(error)
-        del self._verifying[trial.trial_id]
-        if record is None:
-            source = self._host.machine.trials[origin.trial_id].spec
-            self._host.warn(
-                f"{trial.spec.name} cannot resume from checkpoint {origin.checkpoint.index} of "
-                f"{source.name} and uses its own instead: {problem}"
-            )
-            self._fail_to_start(effect, problem)
-            return
-        self.post(Adopted(trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=record))
-        effect = replace(effect, checkpoint=record, origin=None)
-        self._start(effect, self._host.machine.trials[trial.trial_id])
-
-    async def _verify_and_start(self, effect: Launch, trial: Trial) -> None:
-        """Drop a checkpoint that is lost: the trial resumes from a newer one that no record names,
-        or from the one before."""
-        try:
-            verified = await self._checkpoints.verify(effect, trial)
-        except CannotPrepare as failed:
-            del self._verifying[trial.trial_id]
-            self._fail_setup(effect, failed.what, failed.cause, failed.kind)
-            return
-        del self._verifying[trial.trial_id]
-        if verified.lost and effect.checkpoint is not None:
-            self._host.lose(trial.trial_id, effect.checkpoint.index, verified.lost)
-        if verified.found is not None:
-            saved = Saved(
-                trial_id=trial.trial_id, attempt=effect.attempt, checkpoint=verified.found
-            )
-            self._host.warn(found_notice(saved))
-            self.post(saved)
-            effect = replace(effect, checkpoint=verified.found)
-        elif verified.lost:
-            self._fail_to_start(effect, verified.lost)
-            return
-        self._start(effect, self._host.machine.trials[trial.trial_id])
-
-    def _fail_to_start(self, effect: Launch, problem: str) -> None:
-        """Fail an attempt whose checkpoint cannot be used. The next attempt looks for another
-        one."""
-        failure = Failure(kind="checkpoint", type_name="CheckpointLost", message=problem)
-        self._end_unstarted(effect, failure)
-
-    def _fail_setup(
-        self, effect: Launch, what: str, error: Exception, kind: FailureKind = "setup"
-    ) -> None:
-        """Fail only this trial. Its checkpoint is not at fault, and stays."""
-        message = f"{what}: {message_of(error)}"
-        failure = Failure(kind=kind, type_name=type_name(error), message=message)
-        self._end_unstarted(effect, failure)
 
     def _end_unstarted(self, effect: Launch | Preempt, failure: Failure) -> None:
         self.post(Raised(trial_id=effect.trial_id, attempt=effect.attempt, failure=failure))
@@ -350,7 +265,7 @@ class WorkerPool:
         try:
             self._create_actor(effect, trial)
         except Exception as error:  # as above; a bug in holdfast fails each trial with its text
-            self._fail_setup(effect, "its worker cannot be started", error)
+            self._end_unstarted(effect, setup_failure("its worker cannot be started", error))
 
     def _create_actor(self, effect: Launch, trial: Trial) -> None:
         """Let a new actor or group run the attempt, or the idle one that is reused."""

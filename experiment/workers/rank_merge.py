@@ -1,4 +1,4 @@
-"""Decides how the parts of several ranks become one checkpoint. Pure.
+"""Decides how the parts of several ranks become one checkpoint. Pure: no I/O.
 
 On one node, one rank moves the files of all into one folder. On several nodes, a rank of each does
 that for its node's share; the shares come together in storage. A file of several ranks is that of

@@ -1,4 +1,7 @@
-"""Which rank runs on which node of a cluster, from the places of its trial's bundles. Pure."""
+"""Which rank runs on which node of a cluster, from the places of its trial's bundles.
+
+Pure: no I/O.
+"""
 
 from __future__ import annotations
 

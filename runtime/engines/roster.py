@@ -1,4 +1,4 @@
-"""The members of a running cluster, and which machine has which agent. Pure.
+"""The members of a running cluster, and which machine has which agent. Pure: no I/O.
 
 A machine is a seat (`seats.py`). Members, such as Dask's workers, come and go.
 """

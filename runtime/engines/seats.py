@@ -1,4 +1,4 @@
-"""Which of its places an engine should start an agent at, and when. Pure.
+"""Which of its places an engine should start an agent at, and when. Pure: no I/O.
 
 A seat is a place that holds one agent: a host, or a slot on this machine. A seat whose agent has
 ended rests before the next attempt, longer after each failure, so a host that comes back is used

@@ -1,4 +1,4 @@
-"""The wait for the first node, and what the user hears before and after there is one."""
+"""The wait for the first node, and what the user reads before and after it joins."""
 
 from __future__ import annotations
 

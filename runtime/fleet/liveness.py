@@ -1,4 +1,4 @@
-"""Decides when a silent peer is lost. No clock, no socket.
+"""Decides when a silent peer is lost. Pure: no I/O.
 
 An agent sends beats, and the controller answers each: an agent that is not heard gets no answer,
 so both sides notice a connection that is cut in one direction only. The agent's lease is the

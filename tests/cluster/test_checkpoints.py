@@ -109,7 +109,7 @@ def test_a_checkpoint_is_where_its_upload_mode_says(bench: Bench) -> None:
     iterations, why = found["NO_UPLOAD"]
     assert iterations == 1
     assert "3 of its checkpoints never reached storage (NO_UPLOAD" in why
-    assert "3 checkpoints of 1 trials were reported with NO_UPLOAD: they are gone" in script.stderr
+    assert "Reported with NO_UPLOAD: 3 checkpoints of 1 trial on " in script.stderr
     assert not list(bench.storage.glob("modes/*NO_UPLOAD*/checkpoint_*"))
     assert "NO_UPLOAD keeps a checkpoint on its node, but the parts of this one" in script.stdout
     assert main(["doctor", str(bench.storage / "modes")]) == 0
@@ -141,9 +141,9 @@ def test_a_node_lost_between_the_shares_of_a_checkpoint_leaves_the_one_before(
     second, third = bench.gate("step-2"), bench.gate("step-3")
     script = bench.start(workers=4, rows=24, batch=3, epochs=2, max_failures=1)
     bucket.wait_for_committed(1)
-    proxy.swallow("PUT", "/checkpoint_000001/of-rank-3")
+    held = proxy.hold("PUT", "/checkpoint_000001/of-rank-3$", is_performed=False)
     second.open()
-    proxy.wait_for_swallowed()
+    held.wait()
     proxy.wait_for("PUT", "/checkpoint_000001/of-rank-0")
     (last,) = [note["pid"] for note in bench.notes() if note["rank"] == 3]
     above = {process.pid for process in psutil.Process(last).parents()}
@@ -153,7 +153,7 @@ def test_a_node_lost_between_the_shares_of_a_checkpoint_leaves_the_one_before(
     before = len(proxy.answered)
     agent.kill()
     script.said("is lost")
-    proxy.mend()
+    held.let_go()
     third.open()
     script.succeeds()
     resumed = [note for note in bench.notes() if note["attempt"] == 2]

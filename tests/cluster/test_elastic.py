@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,10 @@ from urllib.parse import urlencode
 import pytest
 
 from holdfast.cli import main
-from tests.rig import ROOT
 from tests.rig.bench import Bench
-from tests.rig.machines import machines, missing
 from tests.rig.slurm import SlurmCluster, wait_until
 from tests.rig.slurm_rigs import jobs_of, occupy
+from tests.rig.ssh_runs import ssh_nodes
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -33,15 +31,10 @@ def local(bench: Bench) -> None:
 
 @pytest.fixture
 def ssh(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    if why := missing():
-        pytest.skip(why)
-    with machines(3, tmp_path_factory.mktemp("machines"), [bench.folder]) as made:
-        python = f"env PYTHONPATH={ROOT} {sys.executable}"
-        query = {"nodes": "1-3", "python": python, "ssh": " ".join(made.ssh), **TERMS}
-        bench.environ["HOLDFAST_CLUSTER"] = f"ssh://node1,node2,node3?{urlencode(query)}"
+    home = tmp_path_factory.mktemp("machines")
+    with ssh_nodes(bench, home, 3, nodes="1-3", idle_s=IDLE_S) as made:
         yield
-        for machine in made.all:
-            machine.wait_until_idle()
+        made.wait_until_idle()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.rig.s3_server import S3Server
 from tests.rig.script import Process, UserScript
 from tests.rig.slurm import SlurmCluster
 from tests.rig.slurm_rigs import allocated, jobs_of
-from tests.rig.ssh_runs import are_idle, ssh_nodes, uri_of
+from tests.rig.ssh_runs import ssh_nodes, uri_of
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -154,7 +154,7 @@ def test_a_trial_is_queued_within_two_beats_and_a_node_that_comes_back_is_used_a
         assert [worker for worker in script.processes("worker") if worker.pid in nodes[0].pids()]
         gate.open()
         script.succeeds()
-        assert are_idle(nodes)
+        nodes.wait_until_idle()
     assert "node1-2" in script.stderr
     assert epochs_of(script) == [4, 4]
     assert bench.problems(tensorboard=True) == []

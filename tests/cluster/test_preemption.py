@@ -110,16 +110,20 @@ def test_the_trials_of_a_job_that_is_cancelled_save_and_resume_elsewhere(
 def test_the_trials_of_a_job_save_before_its_time_limit(
     bench: Bench, slurm: SlurmCluster, minutes: int
 ) -> None:
+    """One minute is Slurm's shortest limit, of which the last quarter is announced."""
     with jobs_of(bench, slurm, nodes=1, time=f"00:0{minutes}:00"):
         gate = bench.gate("any-3")
         script = bench.start(**SAVES_WHEN_PREEMPTED)
         script.wait_for("at 0 3")
+        assert "its Slurm time limit" in script.said(" leaves in ")
         script.wait_for("preempted")
         assert slurm.run("squeue", "--noheader", "--states=RUNNING"), "it came after the limit"
         gate.open()
         script.succeeds()
     assert epochs_of(script) == [4, 4]
     assert [found["error"] for found in results(script)] == [None, None]
+    ran = sorted(note["iteration"] for note in bench.notes() if note["what"] == "ran")
+    assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
     assert bench.problems(tensorboard=True) == []
 
 

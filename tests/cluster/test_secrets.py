@@ -13,23 +13,22 @@ from __future__ import annotations
 
 import json
 import secrets
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 import pytest
 
-from tests.rig import ROOT, planted
+from tests.rig import planted
 from tests.rig.bench import Bench
 from tests.rig.bucket import Bucket
-from tests.rig.machines import machines, missing
 from tests.rig.proxy import Proxy
 from tests.rig.s3_server import S3Server
 from tests.rig.script import Gate, UserScript
 from tests.rig.slurm import SlurmCluster, wait_until
 from tests.rig.slurm_rigs import allocated, jobs_of
+from tests.rig.ssh_runs import ssh_nodes
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -126,19 +125,13 @@ def test_agents_on_this_machine_show_no_secret(bench: Bench, moto: S3Server) -> 
 def test_machines_that_ssh_reaches_show_no_secret(
     bench: Bench, moto: S3Server, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    if why := missing():
-        pytest.skip(why)
-    with machines(2, tmp_path_factory.mktemp("machines"), [bench.folder]) as nodes:
-        python = f"env PYTHONPATH={ROOT} {sys.executable}"
-        query = {"cpus_per_node": 1, "python": python, "ssh": " ".join(nodes.ssh)}
-        bench.environ["HOLDFAST_CLUSTER"] = f"ssh://node1,node2?{urlencode(query)}"
+    with ssh_nodes(bench, tmp_path_factory.mktemp("machines")) as nodes:
         for secret in planted_at(bench, moto, nodes.address):
             secret.folders += [machine.disk for machine in nodes.all]
             script = secret.start()
             assert secret.found() == []
             assert secret.end(script) == []
-        for machine in nodes.all:
-            machine.wait_until_idle()
+        nodes.wait_until_idle()
 
 
 def test_jobs_of_slurm_show_no_secret_also_while_they_wait(

@@ -16,10 +16,7 @@ pytestmark = [pytest.mark.process, pytest.mark.server]
 @pytest.fixture
 def jobs(bench: Bench, slurm: SlurmCluster) -> Iterator[SlurmCluster]:
     """The script submits two jobs with one CPU each. None is in the queue at the end."""
-    with jobs_of(
-        bench,
-        slurm,
-    ) as cluster:
+    with jobs_of(bench, slurm) as cluster:
         yield cluster
 
 
@@ -68,7 +65,7 @@ def test_a_job_that_begins_after_the_script_is_gone_ends_by_itself(
 
 
 @pytest.mark.nightly
-def test_a_trial_whose_job_is_cancelled_goes_on_in_another(
+def test_a_trial_whose_job_is_cancelled_continues_in_another(
     bench: Bench, jobs: SlurmCluster
 ) -> None:
     script, gate = bench.held_in(3, checkpoint_every=9, max_failures=1)
@@ -83,26 +80,6 @@ def test_a_trial_whose_job_is_cancelled_goes_on_in_another(
     assert bench.problems(tensorboard=True) == []
 
 
-@pytest.mark.nightly
-def test_a_time_limit_is_announced_to_trials_which_save_before_it_arrives(
-    bench: Bench, slurm: SlurmCluster
-) -> None:
-    """Slurm's shortest limit is a minute, of which the last quarter is announced."""
-    with jobs_of(bench, slurm, nodes=2, time="1"):
-        script, gate = bench.held_in(3, checkpoint_every=100, saves_at_the_end=True)
-        told = script.said(" leaves in ")
-        assert "its Slurm time limit" in told
-        gate.open()
-        script.succeeds()
-        assert epochs_of(script) == [4, 4]
-        # What ran there has saved, so nothing runs twice, and no failure was counted.
-        ran = sorted(note["iteration"] for note in bench.notes() if note["what"] == "ran")
-        assert ran == [1, 1, 2, 2, 3, 3, 4, 4]
-        assert max(note["attempt"] for note in bench.notes()) == 2
-        assert bench.problems(tensorboard=True) == []
-
-
-@pytest.mark.nightly
 def test_auto_uses_the_nodes_of_the_allocation(bench: Bench, slurm: SlurmCluster) -> None:
     with allocated(slurm, "--nodes=2", "--exclusive") as rig:
         bench.environ |= rig.environ

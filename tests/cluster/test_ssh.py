@@ -8,7 +8,7 @@ import pytest
 
 from tests.rig.bench import Bench, epochs_of, results
 from tests.rig.machines import Machine, Machines
-from tests.rig.ssh_runs import are_idle, ssh_nodes
+from tests.rig.ssh_runs import ssh_nodes
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
 
@@ -29,7 +29,7 @@ def test_a_script_that_is_not_edited_runs_its_trials_on_machines(
         assert list(machine.disk.glob("fast disk/holdfast-nodes-*/*"))
     gate.open()
     script.succeeds()
-    assert are_idle(nodes)
+    nodes.wait_until_idle()
     for machine in nodes.all:
         assert not list(machine.disk.glob("fast disk/*")), "a scratch folder is left"
     assert epochs_of(script) == [4, 4]
@@ -42,7 +42,7 @@ def test_nothing_is_left_on_machines_when_the_script_is_killed(
     script, _ = bench.held_in(2, checkpoint_every=9)
     script.kill()
     assert script.left() == []
-    assert are_idle(nodes)
+    nodes.wait_until_idle()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench, workbench
-from tests.rig.machines import Machines, machines, missing
+from tests.rig.machines import Machines
+from tests.rig.ssh_runs import ssh_nodes
 from tests.rig.training import TRAINING, check_numbers, rows_of, samples_of
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
@@ -24,13 +25,9 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 @pytest.fixture
 def three(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Three machines with two CPUs each. None has a process at the end."""
-    if why := missing():
-        pytest.skip(why)
-    with machines(3, tmp_path_factory.mktemp("machines"), [bench.folder]) as made:
-        bench.environ["HOLDFAST_CLUSTER"] = made.cluster(cpus_per_node=2)
+    with ssh_nodes(bench, tmp_path_factory.mktemp("machines"), 3, cpus_per_node=2) as made:
         yield made
-        for machine in made.all:
-            machine.wait_until_idle()
+        made.wait_until_idle()
 
 
 def test_a_training_shrinks_when_a_machine_is_lost_and_grows_when_it_is_back(
@@ -40,7 +37,7 @@ def test_a_training_shrinks_when_a_machine_is_lost_and_grows_when_it_is_back(
     script = bench.start(
         workers=[2, 6], rows=72, batch=6, epochs=10_000, steps_of_all=3, step_s=0.2
     )
-    held = script.wait_for("at 6 0").split()[-1]
+    (held,) = {script.wait_for(f"at 6 {rank}").split()[-1] for rank in range(6)}
     smaller = bench.gate("of-4")
     lost = three[0]
     lost.kill_all()

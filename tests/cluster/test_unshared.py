@@ -106,8 +106,7 @@ def hosts(
         bucket = Bucket(moto, bench.folder.name, proxy)
         bench.use(bucket, machine="first")
         yield Hosts(bench, nodes, bucket)
-        for machine in nodes.all:
-            machine.wait_until_idle()
+        nodes.wait_until_idle()
         proxy.close()
 
 

@@ -65,7 +65,7 @@ def stage() -> Iterator[NodeStage]:
 
 
 @pytest.mark.parametrize("mishap", rest_nightly(1, SAMPLE), ids=str)
-def test_a_run_on_nodes_loses_nothing_whatever_befalls_them(
+def test_a_run_on_nodes_loses_nothing_whatever_happens_to_them(
     stage: NodeStage, mishap: NodeMishap
 ) -> None:
     story = stage.play(mishap)

@@ -13,7 +13,8 @@ from tests.rig.bench import Bench, workbench
 from tests.rig.isolation import by_value as by_value
 from tests.rig.isolation import in_own_environment as in_own_environment
 from tests.rig.isolation import leaves_nothing as leaves_nothing
-from tests.rig.machines import Machines, machines, missing
+from tests.rig.machines import Machines
+from tests.rig.ssh_runs import ssh_nodes
 
 Benches = Callable[[Path], AbstractContextManager[Bench]]
 
@@ -55,10 +56,6 @@ def bench(benches: Benches, tmp_path: Path) -> Iterator[Bench]:
 @pytest.fixture
 def two_machines(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Two machines with one CPU each, on which the trials of the bench's scripts run."""
-    if why := missing():
-        pytest.skip(why)
-    with machines(2, tmp_path_factory.mktemp("machines"), [bench.folder]) as made:
-        bench.environ["HOLDFAST_CLUSTER"] = made.cluster(cpus_per_node=1)
+    with ssh_nodes(bench, tmp_path_factory.mktemp("machines"), scratch="/tmp") as made:
         yield made
-        for machine in made.all:
-            machine.wait_until_idle()
+        made.wait_until_idle()

@@ -13,12 +13,10 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 
-from holdfast.runtime.fleet.admission import python_version
-from holdfast.runtime.fleet.settings import PROTOCOL
 from holdfast.runtime.fleet.tickets import Invited, decode_invitation
 from holdfast.runtime.fleet.tls import SERVER_NAME, tls_context
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, encode
-from holdfast.version import VERSION
+from tests.rig.fleets import hello
 
 _CONNECTIONS = 300
 _MESSAGES = 50_000
@@ -80,22 +78,10 @@ def _send(invited: Invited, data: bytes, *, until_ended: bool = False) -> None:
     connection."""
     assert invited.credentials is not None
     context = tls_context(invited.credentials, is_server=False)
-    hello = {
-        "protocol": PROTOCOL,
-        "version": VERSION,
-        "python": python_version(),
-        "ticket": invited.ticket,
-        "token": invited.token,
-        "hostname": "hostile",
-        "address": "127.0.0.1",
-        "pid": 4711,
-        "boot": "",
-        "resources": {"CPU": 1.0},
-        "gpus": [],
-        "disk_free_bytes": 1,
-    }
     with context.wrap_socket(_connected(invited), server_hostname=SERVER_NAME) as sock:
-        sock.sendall(encode(["hello", hello]) + encode(["loaded", ""]))
+        sock.sendall(
+            encode(["hello", hello(invited.ticket, invited.token)]) + encode(["loaded", ""])
+        )
         sock.recv(1)  # it was admitted
         with suppress(OSError):
             sock.sendall(data)

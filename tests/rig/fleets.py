@@ -240,6 +240,25 @@ class Invitations:
         return ""
 
 
+def hello(ticket: str, token: bytes, **other: object) -> dict[str, object]:
+    """How an agent introduces itself that has this invitation."""
+    facts = {
+        "protocol": PROTOCOL,
+        "version": VERSION,
+        "python": python_version(),
+        "ticket": ticket,
+        "token": token,
+        "hostname": "played.example",
+        "address": "127.0.0.1",
+        "pid": 4711,
+        "boot": "",
+        "resources": {"CPU": 1.0},
+        "gpus": [],
+        "disk_free_bytes": 1,
+    }
+    return {**facts, **other}
+
+
 class PlayedAgent:
     """The agent's end of a connection, played by a test."""
 
@@ -255,21 +274,7 @@ class PlayedAgent:
             self.closed.set_result(reason)
 
     def greet(self, **other: object) -> None:
-        hello = {
-            "protocol": PROTOCOL,
-            "version": VERSION,
-            "python": python_version(),
-            "ticket": self.ticket,
-            "token": self.token,
-            "hostname": "played.example",
-            "address": "127.0.0.1",
-            "pid": 4711,
-            "boot": "",
-            "resources": {"CPU": 1.0},
-            "gpus": [],
-            "disk_free_bytes": 1,
-        }
-        self.link.send(["hello", {**hello, **other}])
+        self.link.send(["hello", hello(self.ticket, self.token, **other)])
 
     async def join(self, **other: object) -> str:
         """Become a node. Returns its name."""

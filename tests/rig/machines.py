@@ -21,6 +21,7 @@ from random import SystemRandom
 from types import MappingProxyType
 from urllib.parse import urlencode
 
+from tests.rig import ROOT
 from tests.rig.processes import PATIENCE_S, wait_for_end
 
 PROGRAMS = ("ip", "iptables", "nsenter", "unshare", "ssh", "ssh-keygen", "sshd")
@@ -80,9 +81,8 @@ def missing() -> str:
 
 def _code() -> Iterator[Path]:
     """This checkout, and its interpreter if that is elsewhere: each machine has them."""
-    root = Path(__file__).parents[2]
-    yield root
-    if not Path(sys.prefix).is_relative_to(root):
+    yield ROOT
+    if not Path(sys.prefix).is_relative_to(ROOT):
         yield Path(sys.prefix)
 
 
@@ -245,11 +245,16 @@ class Machines:
         """The command of ssh that knows the machines by their names."""
         return ["ssh", "-F", str(self._home / "ssh_config")]
 
-    def cluster(self, **settings: object) -> str:
-        """All of them as HOLDFAST_CLUSTER, with these settings."""
-        python = f"env PYTHONPATH={Path(__file__).parents[2]} {sys.executable}"
+    def cluster(self, count: int | None = None, /, **settings: object) -> str:
+        """The first `count` of them, or all, as HOLDFAST_CLUSTER with these settings."""
+        python = f"env PYTHONPATH={ROOT} {sys.executable}"
         query = {"python": python, "ssh": " ".join(self.ssh), **settings}
-        return f"ssh://{','.join(self.names)}?{urlencode(query)}"
+        return f"ssh://{','.join(self.names[:count])}?{urlencode(query)}"
+
+    def wait_until_idle(self) -> None:
+        """Wait until nothing but sshd runs on any of them."""
+        for machine in self.all:
+            machine.wait_until_idle()
 
     def up(self) -> None:
         self._keys.mkdir()

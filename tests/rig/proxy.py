@@ -32,7 +32,7 @@ class Hold:
         if not is_it or self._met.is_set():
             return False
         self._met.set()
-        self._ended.wait(PATIENCE_S)
+        self._ended.wait()
         return True
 
 
@@ -47,8 +47,6 @@ class Proxy:
         self._is_broken = False
         self._broke = threading.Event()
         self._fatal: tuple[str, str] | None = None
-        self._swallowed: tuple[str, str] | None = None
-        self._swallows = threading.Event()
         self._hold: Hold | None = None
         # For each request, whether it was signed.
         self.signed: list[bool] = []
@@ -73,15 +71,6 @@ class Proxy:
         if not self._broke.wait(within_s):
             raise AssertionError(f"no {self._fatal} within {within_s} s")
 
-    def swallow(self, method: str, ending: str) -> None:
-        """From now on, neither pass on nor answer a matching request."""
-        self._swallowed = (method, ending)
-
-    def wait_for_swallowed(self, within_s: float = 30) -> None:
-        """Wait until there was a matching request."""
-        if not self._swallows.wait(within_s):
-            raise AssertionError(f"no {self._swallowed} within {within_s} s")
-
     def hold(self, method: str, pattern: str, *, is_performed: bool) -> Hold:
         """Keep the next request whose path has this pattern, or its answer if it `is_performed`,
         until `let_go` breaks its connection."""
@@ -100,7 +89,7 @@ class Proxy:
     def mend(self) -> None:
         self._is_broken = False
         self._broke.clear()
-        self._fatal = self._swallowed = None
+        self._fatal = None
 
     def close(self) -> None:
         self.break_off()
@@ -131,16 +120,11 @@ class Proxy:
         asked: list[tuple[str, str]],
         is_request: bool,
     ) -> None:
-        is_swallowed = False
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 if is_request and (found := _REQUEST.match(data)):
                     asked[:] = [(found[1].decode(), found[2].decode())]
                     self.signed.append(b"\r\nauthorization:" in data.lower())
-                    is_swallowed = self._is_swallowed(*asked[0])
-                if is_swallowed:
-                    self._swallows.set()
-                    continue
                 if asked and self._hold and self._hold.keeps(*asked[0], is_answer=not is_request):
                     break
                 target.sendall(data)
@@ -149,10 +133,6 @@ class Proxy:
                     self._answered(*asked.pop())
         for sock in (source, target):
             self._cut(sock)
-
-    def _is_swallowed(self, method: str, path: str) -> bool:
-        wanted = self._swallowed
-        return wanted is not None and method == wanted[0] and path.endswith(wanted[1])
 
     def _answered(self, method: str, path: str) -> None:
         self.answered.append((method, path))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from urllib.parse import urlencode
 
 import pytest
 
-from tests.rig import ROOT
 from tests.rig.bench import Bench
 from tests.rig.machines import Machines, machines, missing
 
@@ -37,18 +34,4 @@ def ssh_nodes(
 
 
 def uri_of(made: Machines, **settings: object) -> str:
-    query = {
-        "cpus_per_node": 1,
-        "python": f"env PYTHONPATH={ROOT} {sys.executable}",
-        "ssh": " ".join(made.ssh),
-        "scratch": SCRATCH,
-        **settings,
-    }
-    return f"ssh://{','.join(made.names)}?{urlencode(query)}"
-
-
-def are_idle(made: Machines) -> bool:
-    """Wait until nothing runs on the machines."""
-    for machine in made.all:
-        machine.wait_until_idle()
-    return True
+    return made.cluster(**{"cpus_per_node": 1, "scratch": SCRATCH, **settings})

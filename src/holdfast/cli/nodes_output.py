@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from holdfast.cli.browse_output import STATE_STYLES, print_table
 from holdfast.cli.printing import say
 from holdfast.experiment.browse.node_list import RUN_ENDED, ListedNode, NodeList, NodeState
-from holdfast.experiment.progress.wording import duration, node_count, size
+from holdfast.experiment.progress.node_wording import node_count
+from holdfast.experiment.progress.wording import duration, size
 from holdfast.names import printable
 
 _HEADER = ("NODE", "STATE", "HOLDS", "TRIALS", "JOINED", "HEARD", "FREE DISK", "HOST", "ADDRESS")

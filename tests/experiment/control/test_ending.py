@@ -49,7 +49,7 @@ async def test_the_end_shows_how_much_of_the_journal_the_trials_files_have() -> 
         uploads=None,
         pool=nowhere,
         close=lambda: None,
-        finish_search=nothing,
+        user_code=SimpleNamespace(finish=nothing),
         machine=SimpleNamespace(ending=None, trials={}),
     )
     parts = SimpleNamespace(
@@ -117,7 +117,7 @@ async def test_what_is_still_there_after_everything_was_killed_is_named(
             uploads=None,
             pool=nowhere,
             close=lambda: None,
-            finish_search=nothing,
+            user_code=SimpleNamespace(finish=nothing),
             machine=SimpleNamespace(ending=None, trials={}),
         ),
         tracker_processes=SimpleNamespace(abandon=nothing),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.progress.failure_text import user_frame
+from holdfast.experiment.progress.node_wording import node_lines
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import MAX_FAILURES, RunFacts, Summary
 from holdfast.experiment.progress.wording import (
@@ -15,7 +16,6 @@ from holdfast.experiment.progress.wording import (
     duration,
     failure_lines,
     format_value,
-    node_lines,
     size,
     workers_lines,
 )

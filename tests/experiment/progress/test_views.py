@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.experiment.callbacks.trial_view import Surroundings, Views
 from holdfast.experiment.progress.log_view import LogView, SilentView
+from holdfast.experiment.progress.node_wording import wait_lines
 from holdfast.experiment.progress.notebook_view import NotebookView, in_notebook
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.summary import (
@@ -34,7 +35,6 @@ from holdfast.experiment.progress.wording import (
     counts_text,
     first_failures,
     storage_text,
-    wait_lines,
 )
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.trial import Status, Trial, TrialSpec

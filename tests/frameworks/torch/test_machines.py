@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.rig.bench import Bench, workbench
-from tests.rig.machines import Machines, machines, missing
+from tests.rig.machines import Machines
+from tests.rig.ssh_runs import ssh_nodes
 from tests.rig.training import TRAINING, check_numbers, rows_of, samples_of
 
 pytestmark = [pytest.mark.process, pytest.mark.server]
@@ -28,18 +29,15 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 def three(bench: Bench, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     """Three machines with two CPUs each. Each has what Docker leaves: a second network, with the
     same address on all of them, and the default route through it."""
-    if why := missing():
-        pytest.skip(why)
-    with machines(3, tmp_path_factory.mktemp("machines"), [bench.folder]) as made:
+    home = tmp_path_factory.mktemp("machines")
+    with ssh_nodes(bench, home, 3, cpus_per_node=2, scratch="/tmp") as made:
         for machine in made.all:
             machine.run("ip", "link", "add", "docker0", "type", "bridge")
             machine.run("ip", "addr", "add", "172.17.0.1/16", "dev", "docker0")
             machine.run("ip", "link", "set", "docker0", "up")
             machine.run("ip", "route", "add", "default", "dev", "docker0")
-        bench.environ["HOLDFAST_CLUSTER"] = made.cluster(cpus_per_node=2)
         yield made
-        for machine in made.all:
-            machine.wait_until_idle()
+        made.wait_until_idle()
 
 
 def test_ranks_on_three_machines_are_numbered_as_by_torchrun_and_train_one_model(

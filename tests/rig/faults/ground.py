@@ -1,4 +1,4 @@
-"""The machines, the links and the bucket of a campaign across nodes, and what befalls them."""
+"""The machines, the links and the bucket of a campaign across nodes, and their faults."""
 
 from __future__ import annotations
 
@@ -6,14 +6,11 @@ import shlex
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode
 
-from tests.rig import ROOT
 from tests.rig.faults.fault_proxy import FaultProxy
 from tests.rig.faults.ills import AtRandom, Ill, Some, Well
 from tests.rig.faults.node_mishaps import OF_THE_BUCKET, Blow
@@ -59,6 +56,7 @@ class Ground:
     def __init__(self, made: Machines, server: S3Server, folder: Path) -> None:
         self.folder = folder
         self.server = server
+        self._made = made
         self.address = made.address
         self.controller = made[-1]
         self.nodes = made.all[:-1]
@@ -75,15 +73,9 @@ class Ground:
 
     def cluster(self, count: int) -> str:
         """The first nodes, with one CPU each."""
-        query = {
-            "cpus_per_node": 1,
-            "python": f"env PYTHONPATH={ROOT} {sys.executable}",
-            "ssh": str(self._ssh),
-        }
-        names = ",".join(node.name for node in self.nodes[:count])
-        return f"ssh://{names}?{urlencode(query)}"
+        return self._made.cluster(count, cpus_per_node=1, ssh=str(self._ssh))
 
-    # -- what befalls them --------------------------------------------------------------------
+    # -- faults -------------------------------------------------------------------------------
 
     def prepare(self, blow: Blow) -> None:
         """Before the script starts: what ssh will do instead of its work."""
@@ -183,7 +175,7 @@ class Ground:
         found = [node for node in self.nodes if node.name not in self._off]
         return [node for node in found if workers.intersection(node.pids())] or self.nodes
 
-    # -- and is undone ------------------------------------------------------------------------
+    # -- and their end ------------------------------------------------------------------------
 
     def undo(self, proxy: FaultProxy) -> None:
         """Everything works again: networks, machines, disks and the bucket."""
@@ -275,6 +267,6 @@ def _disturb(blow: Blow, proxy: FaultProxy) -> None:
         case Blow.BUCKET_RESETS:
             proxy.strike(Some(ill=Ill.RESET, at=1, times=8))
         case Blow.BUCKET_STALLS:
-            proxy.strike(Some(ill=Ill.SILENCE, at=1, times=1 << 30))
+            proxy.stall()
         case _:
             proxy.vanish()

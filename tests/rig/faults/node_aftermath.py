@@ -21,7 +21,7 @@ _UNAWARE: Final = frozenset({Blow.AGENT_STOP, Blow.AGENT_STOP_BRIEFLY})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealt:
-    """What has befallen a node, and when, by the wall clock."""
+    """A fault of a node, and when, by the wall clock."""
 
     blow: Blow
     node: str

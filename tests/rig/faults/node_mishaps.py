@@ -11,7 +11,7 @@ from holdfast.dataclass import dataclass
 
 
 class Blow(StrEnum):
-    """What befalls a node, the network, the controller, the engine's command or the bucket."""
+    """A fault of a node, the network, the controller, the engine's command or the bucket."""
 
     POWER_OFF = "a node loses its power"
     REBOOT = "a node is rebooted"
@@ -139,7 +139,7 @@ class Wave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMishap:
-    """One scenario. A killed script is continued, and nothing befalls it again."""
+    """One scenario. A killed script is continued, without further faults."""
 
     waves: tuple[Wave, ...]
     workload: Workload = Workload.TRIALS

@@ -45,7 +45,7 @@ _BUDGET: Final = 30
 @dataclass(slots=True, kw_only=True)
 class Scene:
     """One run with a mishap. `moment` comes when the fact of this `wave` has occurred, or the
-    script has ended. `dealt` is what has befallen nodes so far, `losses` how often each host had
+    script has ended. `dealt` has the faults of nodes so far, `losses` how often each host had
     been given up when this wave fell."""
 
     mishap: NodeMishap

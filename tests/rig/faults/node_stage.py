@@ -1,5 +1,5 @@
-"""Runs a small experiment on several machines, and lets faults befall them, the network, the
-controller and the bucket."""
+"""Runs a small experiment on several machines, with faults of these, the network, the controller
+and the bucket."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class NodeStage:
             return len(scene.proxy.log), epochs
 
     def play(self, mishap: NodeMishap) -> Story:
-        """A run that this befalls; if its script was killed, another one that continues it."""
+        """A run with these faults; if its script was killed, another one that continues it."""
         with self._scene(mishap) as scene:
             after = Aftermath(scene.bench)
             for blow in OF_THE_COMMAND & set(mishap.blows):
@@ -73,7 +73,7 @@ class NodeStage:
             scene.arm(mishap.waves[0], lambda: self._deal(scene))
             script = scene.bench.start()
             scene.starting.set_result(script)
-            blows = threading.Thread(target=self._befall, args=(scene, script))
+            blows = threading.Thread(target=self._deal_waves, args=(scene, script))
             blows.start()
             try:
                 self._until_the_end(scene, script, after)
@@ -106,7 +106,7 @@ class NodeStage:
             after.wrong(str(error))
             script.kill_all()
 
-    def _befall(self, scene: Scene, script: UserScript) -> None:
+    def _deal_waves(self, scene: Scene, script: UserScript) -> None:
         """One wave after the other: wait for its moment, and undo everything when it is time."""
         for number, wave in enumerate(scene.mishap.waves):
             if not scene.has_ended.is_set():
@@ -182,7 +182,7 @@ class NodeStage:
             script = bench.start(**options)
             after.ended(script)
         else:
-            after.checked["a run outlives what befalls its nodes"] += 1
+            after.checked["a run outlives the faults of its nodes"] += 1
         if script.process.returncode:
             after.wrong(f"the run ended with {script.process.returncode}")
         else:
@@ -284,7 +284,7 @@ class NodeStage:
                     after.wrong(f"{trial} was not requeued: {waited_s}")
 
     def _left_clean(self, scene: Scene, after: Aftermath, nodes: int) -> None:
-        """After a good end, nothing is left on the disks of nodes that nothing has befallen."""
+        """After a good end, nothing is left on the disks of nodes without a fault."""
         struck = {one.node for one in scene.dealt}
         if any(one.blow is Blow.REBOOT_ALL for one in scene.dealt):
             return

@@ -57,8 +57,7 @@ def rig(three_machines: Machines) -> Iterator[SSHRig]:
     yield SSHRig(three_machines)
     for machine in three_machines.all:
         machine.heal()
-    for machine in three_machines.all:
-        machine.wait_until_idle()
+    three_machines.wait_until_idle()
     left = [child for child in psutil.Process().children() if child.name() == "ssh"]
     assert not left
 

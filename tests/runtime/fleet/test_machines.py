@@ -31,8 +31,8 @@ def machines(three_machines: Machines) -> Iterator[Machines]:
     yield three_machines
     for machine in three_machines.all:
         machine.heal()
+    three_machines.wait_until_idle()
     for machine in three_machines.all:
-        machine.wait_until_idle()
         assert not (machine.disk / SCRATCH).exists(), "a scratch folder is left"
 
 

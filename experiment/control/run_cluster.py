@@ -1,0 +1,159 @@
+"""The cluster of a run: its fleet, what the nodes get before the first trial, and their number."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from holdfast.experiment.callbacks.messages import Tell
+from holdfast.experiment.control.controller import Controller
+from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.run_nodes import NodeChanges, RunNodes
+from holdfast.experiment.control.scaling import ElasticSize
+from holdfast.experiment.control.services import keeper_settings
+from holdfast.experiment.control.shared_files import PackedFolder, shared_files
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
+from holdfast.experiment.nodes.cluster_config import Local
+from holdfast.experiment.nodes.engines import PlannedEngine
+from holdfast.experiment.nodes.storage_environ import of_storage
+from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.worker.host import node_ip
+from holdfast.experiment.worker.objects import ObjectRef
+from holdfast.experiment.worker.train_loop import LOOPBACK
+from holdfast.runtime.tasks import TaskScope
+from holdfast.scheduler.demand import demand
+from holdfast.scheduler.events import NodeLeaving, NodesSettled
+from holdfast.syncer.files import threads
+
+if TYPE_CHECKING:
+    from holdfast.runtime.fleet.fleet import Fleet
+
+_BEATS_S = 5.0
+# An engine gives a host so long to answer.
+_SETTLES_S = 60.0
+
+
+class RunCluster:
+    """The machines of a run, which an engine supplies. `fleet` is the launcher of its workers."""
+
+    def __init__(self, plan: RunPlan, engine: PlannedEngine, tell: Tell, tasks: TaskScope) -> None:
+        self.nodes = RunNodes(lambda text: tell(text, "warning"))
+        self.fleet = _open_fleet(plan, engine, self.nodes, tasks)
+        self._plan, self._engine, self._tell = plan, engine, tell
+        self._packed = PackedFolder()
+
+    async def complete(
+        self, claim: str, references: Sequence[ObjectRef], look: Callable[[], None]
+    ) -> None:
+        """Let the nodes' keepers begin, under the `claim` of the uploader here, and send the
+        script's files and the objects of `references`.
+
+        `look` is called in a thread, before each file, and may raise.
+        """
+        service = keeper_settings(self._plan, claim)
+        pack = partial(shared_files, self._plan, references, self._packed, look, self._tell)
+        self.fleet.complete(service, await threads.call(pack))
+
+    def begin(self, controller: Controller) -> None:
+        """Pass on what has happened to the nodes, and follow the queue."""
+        plan, engine = self._plan, self._engine
+        assert controller.uploads is not None
+        self.nodes.begin(NodeChanges(controller, controller.uploads))
+        controller.tasks.start(_keep_nodes_file(self.fleet, plan.layout))
+        if not engine.queues:
+            controller.tasks.start(_settle(self.nodes, controller))
+        if engine.is_elastic:
+            total = plan.proposer.total
+            controller.tasks.start(_keep_size(self.fleet, engine, controller, total))
+
+    def close(self) -> None:
+        """Remove the packed files."""
+        self._packed.remove()
+
+
+def _open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: TaskScope) -> Fleet:
+    """The launcher of a run on a cluster. No node has the name of an earlier one."""
+    # Only here: a run on one machine starts without them.
+    from holdfast.runtime.fleet.fleet import Fleet
+    from holdfast.runtime.fleet.settings import FleetSettings, Shared
+
+    fleet = Fleet(
+        engine.make(tasks),
+        nodes,
+        tasks=tasks,
+        settings=FleetSettings(address=_address(plan), grace_s=plan.settings.stop_grace_s),
+        shared=Shared(
+            env_vars={**of_storage(os.environ), **plan.environment.env_vars},
+            import_folders=[folder for folder in sys.path if folder and os.path.isdir(folder)],
+            directory=plan.environment.working_dir,
+            learns=plan.settings.preload,
+            workers_move=plan.job.chdir,
+            stopped_deadline_s=plan.settings.stopped_deadline_s,
+        ),
+        taken=plan.machine.cluster.past,
+        in_thread=threads.call,
+    )
+    _want(fleet, engine)
+    return fleet
+
+
+async def _keep_nodes_file(fleet: Fleet, layout: Layout) -> None:
+    """Write when each node was last heard from, for `holdfast nodes`."""
+    file = NodesFile(layout)
+    while True:
+        now = wall_time()
+        beats = [
+            NodeBeat(node=one.node, at=now - one.ago_s, disk_free_bytes=one.disk_free_bytes)
+            for one in fleet.heard()
+        ]
+        await threads.call(partial(file.write, beats))
+        await asyncio.sleep(_BEATS_S)
+
+
+async def _settle(nodes: RunNodes, controller: Controller) -> None:
+    """After a while, let the nodes that have joined show what the cluster has: those that only
+    silence keeps away may never come."""
+    await asyncio.sleep(_SETTLES_S)
+    controller.post(NodesSettled(missing=nodes.waiting))
+
+
+async def _keep_size(
+    fleet: Fleet, engine: PlannedEngine, controller: Controller, total: int | None
+) -> None:
+    """Let the cluster grow with the queue, and shrink when nodes have no work. `total` is the
+    number of trials that the search makes; None if it has no end."""
+    (kind,) = engine.offer.kinds
+    size = ElasticSize(engine.least, engine.most, idle_s=engine.idle_s)
+    loop = asyncio.get_running_loop()
+    while True:
+        await asyncio.sleep(size.look_s)
+        machine = controller.machine
+        scale = size.look(demand(machine, total), machine.cluster.nodes, loop.time())
+        fleet.want(scale.count, kind.name)
+        for node in scale.surplus:
+            # First, so that no trial starts there.
+            controller.post(NodeLeaving(node=node, seconds=0.0, why="it has no work"))
+            fleet.give_back(node)
+
+
+def _want(fleet: Fleet, engine: PlannedEngine) -> None:
+    """Order the nodes that the run begins with."""
+    left = max(1, engine.least) if engine.is_elastic else engine.most
+    for kind in engine.offer.kinds:
+        most = engine.most_of(kind)
+        count = left if most is None else min(left, most)
+        fleet.want(count, kind.name)
+        left -= count
+
+
+def _address(plan: RunPlan) -> str:
+    """The name or number of this machine that agents connect to."""
+    cluster = plan.host_resources.cluster
+    if cluster is not None and cluster.controller_address is not None:
+        return cluster.controller_address
+    return LOOPBACK if isinstance(cluster, Local) else node_ip()

@@ -1,0 +1,100 @@
+"""Asks the user's searcher, stopper and scheduler in their threads, and posts the answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.control.replay import Change
+from holdfast.experiment.control.search_thread import SearchThread
+from holdfast.experiment.control.stopper_thread import StopperThread
+from holdfast.experiment.control.user_threads import UserThread
+from holdfast.runtime.safe_text import named
+from holdfast.runtime.tasks import RunTasks, TaskScope
+from holdfast.scheduler.effects import AskScheduler, AskStopper
+from holdfast.scheduler.events import Event, Resumed, SchedulerAnswered
+
+
+class UserCode:
+    """What the controller asks of the user's code.
+
+    `tasks` ask it, and `post` gets its answers. An error ends the run.
+    """
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        *,
+        run_tasks: RunTasks,
+        tasks: TaskScope,
+        post: Callable[[Event], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._plan, self._machine = plan, plan.machine
+        self._run_tasks, self._tasks = run_tasks, tasks
+        self._post, self._warn = post, warn
+        self._search = SearchThread(
+            plan.proposer,
+            tasks=tasks,
+            post=post,
+            fail=self._search_failed,
+            warn=warn,
+            may_report=lambda: bool(self._machine.placement.has_trials or self._machine.paused),
+            announces_wait=self._announces_wait,
+        )
+        self.stopping = StopperThread(plan.stopper)
+        self._scheduler = UserThread("scheduler")
+
+    def begin(self, resumed: Resumed | None, history: Iterable[Change]) -> None:
+        """Open the search. On a restore, replay `history` to it."""
+        self._search.begin(self._machine.trials.values(), resumed, history)
+
+    def observe(self, change: Change) -> None:
+        """Show the search what has happened."""
+        self._search.observe(*change)
+
+    def suggest(self, index: int) -> None:
+        """Ask the search for a trial."""
+        self._search.ask(index)
+
+    def ask_stopper(self, effect: AskStopper) -> None:
+        self._tasks.start(self._ask_stopper(effect))
+
+    def ask_scheduler(self, effect: AskScheduler) -> None:
+        self._tasks.start(self._ask_scheduler(effect))
+
+    async def finish(self, deadline_s: float) -> str | None:
+        """Wait until the search algorithm has all results. Returns a warning, or None."""
+        return await self._search.finish(deadline_s)
+
+    def close(self) -> None:
+        """Ask nothing more."""
+        self._search.close()
+        self.stopping.close()
+        self._scheduler.close()
+
+    def _announces_wait(self) -> bool:
+        """Whether the machine must know that the search waits: it may have to resume paused
+        trials, and no node is needed for trials that the search does not suggest yet."""
+        engine = self._plan.engine
+        is_elastic = engine is not None and engine.is_elastic
+        return bool(self._machine.paused or is_elastic) and not self._machine.search_waits
+
+    def _search_failed(self, error: BaseException) -> None:
+        """End the run. If it has ended already, only warn, so that the results are kept."""
+        if self._run_tasks.ended.done():
+            self._warn(f"the search algorithm raised {named(error)}")
+        else:
+            self._run_tasks.fail(error)
+
+    async def _ask_stopper(self, effect: AskStopper) -> None:
+        self._post(await self.stopping.ask(effect, self._machine.trials[effect.trial_id]))
+
+    async def _ask_scheduler(self, effect: AskScheduler) -> None:
+        """Ask the user's functions; an error in them ends the run, as in a search algorithm."""
+        policy, proposer = self._machine.policy, self._plan.proposer
+        assert policy is not None
+        ask = partial(proposer.with_users_config, effect.question, policy.answer)
+        answer = await self._scheduler.ask(ask)
+        self._post(SchedulerAnswered(trial_id=effect.trial_id, answer=answer))
