@@ -151,7 +151,7 @@ class KeeperRoutes:
         self._nodes.leave(node)
         self.questions.fail(node, GONE)
         for order in self._waiting.move_to_owner(node):
-            self._cut_off.add(order[-1])
+            self._cut_off.add(order[3])
             self._to_owner(order)
         self._discarded_all(node)
 
