@@ -151,7 +151,8 @@ class KeeperRoutes:
         self._nodes.leave(node)
         self.questions.fail(node, GONE)
         for order in self._waiting.move_to_owner(node):
-            self._cut_off.add(order[3])
+            _, _, _, folder, *_ = order
+            self._cut_off.add(folder)
             self._to_owner(order)
         self._discarded_all(node)
 
