@@ -14,6 +14,7 @@ from holdfast.scheduler.policy import TrialEnded
 from holdfast.scheduler.state import State, row_of
 from holdfast.scheduler.stopping import budget_spent, end, fill_or_finish, observe
 from holdfast.trial.events import Interrupted, Reopened, TrialEvent, Unpaused
+from holdfast.trial.readable import listed
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import reaches
 from holdfast.trial.trial import Status, Trial, evolve
@@ -160,9 +161,8 @@ def _without_checkpoint(state: State, event: Resumed) -> str:
     names = [trial.spec.name for trial in trials if not trial.checkpoints]
     if not names:
         return ""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return (
-        f"{', '.join(names[:3])}{more} finished without a checkpoint to resume from, and "
+        f"{listed(names, 3)} finished without a checkpoint to resume from, and "
         f"{'stays' if len(names) == 1 else 'stay'} finished: ResumeConfig(finished='restart') "
         "restarts such trials"
     )

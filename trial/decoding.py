@@ -19,6 +19,7 @@ from holdfast.trial.bounds import FINITE, INTEGER, Between, Named, Stored, in_wo
 from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.evolving import maker
 from holdfast.trial.plain import check_plain, check_table, wrong
+from holdfast.trial.readable import listed
 
 _SHOWN_NAMES = 12
 _SHOWN_CHARS = 400
@@ -311,10 +312,9 @@ def _refuse_names(kind: str, plain: Any, names: frozenset[str]) -> None:
     if type(plain) is not dict:
         raise UnreadableRecord(f"{kind} must be a table of fields, not {shown(plain)}")
     unknown = [shown(name) for name in plain if name not in names]
-    more = f" and {len(unknown) - _SHOWN_NAMES} more" if len(unknown) > _SHOWN_NAMES else ""
     raise UnreadableRecord(
         f"{kind} has fields that this version of holdfast does not know: "
-        f"{', '.join(unknown[:_SHOWN_NAMES])}{more}. A newer version wrote them, or the data is "
+        f"{listed(unknown, _SHOWN_NAMES)}. A newer version wrote them, or the data is "
         "damaged"
     )
 

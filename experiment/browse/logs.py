@@ -21,6 +21,7 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.stores.plain_files import read_note
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.readable import listed
 from holdfast.trial.trial import Trial
 
 _SHOWN_IDS = 10
@@ -110,8 +111,7 @@ def trial_named(experiment: LocatedExperiment, name: str) -> Trial:
     if len(alike) == 1:
         return alike[0]
     ids = [trial.trial_id for trial in alike or trials]
-    more = f" and {len(ids) - _SHOWN_IDS} more" if len(ids) > _SHOWN_IDS else ""
-    shown = f"{', '.join(ids[:_SHOWN_IDS]) or 'none yet'}{more}"
+    shown = listed(ids, _SHOWN_IDS) or "none yet"
     fault = f"{name!r} matches several" if alike else f"there is no {name!r}"
     raise NoSuchTrial(f"which trial? {fault}: {shown}. Pass an id, or a number such as 0")
 

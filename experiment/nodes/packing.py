@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import tarfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from types import ModuleType
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.readable import listed
 
 # Above it, a folder with data was probably given by mistake.
 MOST_BYTES = 512 << 20
@@ -51,8 +52,8 @@ class Package:
         files = "1 file" if self.files == 1 else f"{self.files:,} files"
         text = f"sending {what} to each node: {files}, {size_text(self.size_bytes)}"
         if self.left_out:
-            text += f". Left out: {_few(self.left_out, ', ')}"
-        return f"{text}. Not sent: {_few(self.refused, '; ')}" if self.refused else text
+            text += f". Left out: {listed(self.left_out, _FEW)}"
+        return f"{text}. Not sent: {listed(self.refused, _FEW, '; ')}" if self.refused else text
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,11 +218,6 @@ def _plain(member: _Member, entry: tarfile.TarInfo) -> tarfile.TarInfo:
         target = os.path.realpath(member.path)
         entry.linkname = os.path.relpath(target, os.path.realpath(member.path.parent))
     return entry
-
-
-def _few(names: Sequence[str], mark: str) -> str:
-    more = len(names) - _FEW
-    return mark.join(names[:_FEW]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _common(sources: Mapping[str, Path]) -> str:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from holdfast.experiment.progress.summary import NodesSummary, RankWait, Summary
 from holdfast.experiment.progress.wording import counted, duration
 from holdfast.runtime.exit_cause import short_cause
+from holdfast.trial.readable import listed
 
 _SHOWN_NODES = 3
 _SHOWN_WAITS = 2
@@ -35,20 +36,14 @@ def _nodes_text(nodes: NodesSummary) -> str:
     parts = [node_count(nodes.here, nodes.most)]
     if nodes.leaving:
         verb = "leaves" if len(nodes.leaving) == 1 else "leave"
-        parts.append(f"{_listed(nodes.leaving)} {verb}")
+        parts.append(f"{listed(nodes.leaving, _SHOWN_NODES)} {verb}")
     text = ", ".join(parts)
     if not nodes.left:
         return text
     (newest, cause), *others = nodes.left
     left = f"{newest} has left{f': {short_cause(cause)}' if cause else ''}"
-    before = f" (before it {_listed([name for name, _ in others])})" if others else ""
+    before = f" (before it {listed([name for name, _ in others], _SHOWN_NODES)})" if others else ""
     return f"{text}; {left}{before}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    """`a, b, c and 4 more`."""
-    more = len(names) - _SHOWN_NODES
-    return ", ".join(names[:_SHOWN_NODES]) + (f" and {more} more" if more > 0 else "")
 
 
 def wait_lines(summary: Summary) -> Iterator[str]:
@@ -62,10 +57,8 @@ def wait_lines(summary: Summary) -> Iterator[str]:
 
 
 def _wait_text(wait: RankWait) -> str:
-    listed = ", ".join(map(str, wait.ranks[:_SHOWN_RANKS]))
-    more = len(wait.ranks) - _SHOWN_RANKS
-    ranks = f"{'rank' if len(wait.ranks) == 1 else 'ranks'} {listed}"
-    ranks += f" and {more} more" if more > 0 else ""
+    numbers = listed([str(rank) for rank in wait.ranks], _SHOWN_RANKS)
+    ranks = f"{'rank' if len(wait.ranks) == 1 else 'ranks'} {numbers}"
     verb = "has" if len(wait.ranks) == 1 else "have"
     waited = duration(wait.waited_s)
     return f"{wait.name}: {ranks} {verb} not reported; the others have waited for {waited}"

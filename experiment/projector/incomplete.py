@@ -8,6 +8,7 @@ from holdfast.experiment.folder.layout import RESULTS, Layout
 from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
+from holdfast.trial.readable import listed
 from holdfast.trial.trial import Trial
 
 _SHOWN = 5
@@ -18,10 +19,9 @@ def lacking(layout: Layout, trials: Iterable[Trial]) -> str:
     folders = [trial.spec.dirname for trial in trials if not _has_newest_row(layout, trial)]
     if not folders:
         return ""
-    more = f" and {len(folders) - _SHOWN} more" if len(folders) > _SHOWN else ""
     return (
         f"{RESULTS} and the other files of {_count(len(folders))} are missing or incomplete: "
-        f"{', '.join(folders[:_SHOWN])}{more}. The journal has every row. To write the files from "
+        f"{listed(folders, _SHOWN)}. The journal has every row. To write the files from "
         f"it, restore the experiment or run `holdfast doctor repair {layout.root}`"
     )
 

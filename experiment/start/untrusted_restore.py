@@ -15,6 +15,7 @@ from holdfast.scheduler.snapshot import snapshot
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.fields import to_fields
+from holdfast.trial.readable import listed
 from holdfast.trial.stoppers import text_of
 from holdfast.trial.tuning import TuneConfig
 
@@ -117,8 +118,7 @@ def check_recorded(machine: Machine) -> None:
     found = [name for name, trial in machine.trials.items() if _is_pickled(to_fields(trial))]
     if not found and not _is_pickled(snapshot(machine)):
         return
-    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    shown = f"of {', '.join(found[:_SHOWN])}{more} " if found else ""
+    shown = f"of {listed(found, _SHOWN)} " if found else ""
     raise NotTrusted(
         f"configs {shown}hold values that are pickled in the journal",
         "a search or a sample_from function made them. Only a trusted restore can resume: "

@@ -150,10 +150,9 @@ class KeeperRoutes:
         """A node is gone: storage may have what its keeper was about to commit."""
         self._nodes.leave(node)
         self.questions.fail(node, GONE)
-        for order in self._waiting.move_to_owner(node):
-            _, _, _, folder, *_ = order
-            self._cut_off.add(folder)
-            self._to_owner(order)
+        for item in self._waiting.move_to_owner(node):
+            self._cut_off.add(item.folder)
+            self._to_owner(item.look)
         self._discarded_all(node)
 
     def on_kept(self, node: str, message: Message) -> None:

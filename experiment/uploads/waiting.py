@@ -115,15 +115,15 @@ class WaitingCheckpoints:
             self.idle = self._loop.create_future()
         self._waiting[key] = item
 
-    def move_to_owner(self, node: str) -> list[Message]:
-        """The node is lost: let the owner look for its checkpoints in storage. Returns the
-        owner's orders."""
-        moved: list[Message] = []
-        for key, item in self._waiting.items():
-            if node in item.orders:
-                moved.append(item.look)
-                self._waiting[key] = replace(item, orders={"": item.look})
-        return moved
+    def move_to_owner(self, node: str) -> list[WaitingCheckpoint]:
+        """The node is lost: let the owner look for its checkpoints in storage. Returns these."""
+        moved = {
+            key: replace(item, orders={"": item.look})
+            for key, item in self._waiting.items()
+            if node in item.orders
+        }
+        self._waiting |= moved
+        return [*moved.values()]
 
     def shared(self, key: Key, node: str, share: Share) -> Message | None:
         """The node has uploaded its share. After the last one, returns the owner's order, which

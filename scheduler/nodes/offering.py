@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 
 from holdfast.scheduler.nodes.arranging import has_room
 from holdfast.scheduler.nodes.cluster import Cluster
+from holdfast.trial.readable import listed
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
 
 _NO_LIMIT = 1_000_000
@@ -115,11 +116,7 @@ def _kind_text(cluster: Cluster, kind: NodeKind, request: PlacementGroupFactory 
     shapes: dict[str, list[str]] = {}
     for name, node in here:
         shapes.setdefault(text(node.resources), []).append(name)
-    shown = [f"{have} on {_names(names)}" for have, names in shapes.items()][:_SHOWN_SHAPES]
+    first = [*shapes.items()][:_SHOWN_SHAPES]
+    shown = [f"{have} on {listed(names, _SHOWN_NODES)}" for have, names in first]
     given = f" with {text(kind.resources)}" if kind.resources and not shown else ""
     return f"{kind.name!r} nodes{given}{most}{': ' if shown else ''}{', '.join(shown)}"
-
-
-def _names(names: list[str]) -> str:
-    more = len(names) - _SHOWN_NODES
-    return ", ".join(names[:_SHOWN_NODES]) + (f" and {more:,} more" if more > 0 else "")

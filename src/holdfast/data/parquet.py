@@ -14,6 +14,7 @@ from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.readable import listed
 
 _GIVE_AGAIN = (
     "Put it back, or pass the dataset again: restore(path, datasets={...}) for a trainer, "
@@ -144,8 +145,7 @@ class ParquetSource:
             found = self.files.filesystem.get_file_info(paths)
         gone = [info.path for info in found if info.type == arrow_fs.FileType.NotFound]
         if gone:
-            more = f" and {len(gone) - _SHOWN} more" if len(gone) > _SHOWN else ""
-            raise DatasetGone(f"{', '.join(gone[:_SHOWN])}{more}: missing. {_GIVE_AGAIN}")
+            raise DatasetGone(f"{listed(gone, _SHOWN)}: missing. {_GIVE_AGAIN}")
 
 
 def open_parquet(
