@@ -201,6 +201,9 @@ class Ground:
         self.cure()
         for path in self._taken.iterdir():
             path.unlink()
+        for node in self.nodes:
+            for path in node.disk.glob("holdfast-kept-*"):
+                shutil.rmtree(path)
 
     def leftovers(self, node: Machine) -> list[str]:
         """What agents have left on its disk, with some of the files."""
