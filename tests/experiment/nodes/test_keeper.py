@@ -76,6 +76,17 @@ async def owned(root: Path, storage: Location) -> tuple[Uploader, UploaderSettin
     return uploader, replace(settings, claimed=await uploader.open())
 
 
+@pytest.fixture
+async def storage(node: Node, tmp_path: Path) -> AsyncIterator[Path]:
+    """A folder as storage, which the node's keeper has seen."""
+    folder = tmp_path / "storage"
+    owner, settings = await owned(tmp_path / "owner", Location.resolve(folder, None, {}))
+    node.keeper.load(packed(pickle.dumps(settings), {}))
+    await node.answer("seen")
+    yield folder
+    await owner.close()
+
+
 @pytest.mark.server
 async def test_a_checkpoint_goes_from_the_node_to_the_bucket(
     node: Node, moto: S3Server, tmp_path: Path
@@ -93,11 +104,7 @@ async def test_a_checkpoint_goes_from_the_node_to_the_bucket(
     await owner.close()
 
 
-async def test_a_keeper_that_is_killed_is_replaced_and_says_so(node: Node, tmp_path: Path) -> None:
-    storage = Location.resolve(tmp_path / "storage", None, {})
-    owner, settings = await owned(tmp_path / "owner", storage)
-    node.keeper.load(packed(pickle.dumps(settings), {}))
-    await node.answer("seen")
+async def test_a_keeper_that_is_killed_is_replaced_and_says_so(node: Node, storage: Path) -> None:
     [process] = node.keeper.processes()
     psutil.Process(process.pid).send_signal(signal.SIGKILL)
     await node.answer("replaced")
@@ -105,14 +112,13 @@ async def test_a_keeper_that_is_killed_is_replaced_and_says_so(node: Node, tmp_p
     node.stage()
     node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
     await node.answer("committed")
-    assert (tmp_path / "storage" / FOLDER / "model").read_bytes() == b"weights"
-    await owner.close()
+    assert (storage / FOLDER / "model").read_bytes() == b"weights"
 
 
 async def test_the_end_finishes_what_was_ordered(node: Node, tmp_path: Path) -> None:
     storage = Location.resolve(tmp_path / "storage", None, {})
     owner, settings = await owned(tmp_path / "owner", storage)
-    node.keeper.load(packed(pickle.dumps(settings), {}))
+    node.keeper.load(packed(pickle.dumps(settings), {}))  # it has not begun when it is ordered
     node.stage()
     node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
     await node.keeper.close(60.0)
@@ -125,14 +131,10 @@ async def test_the_end_finishes_what_was_ordered(node: Node, tmp_path: Path) -> 
 
 
 async def test_a_tree_that_is_not_all_in_storage_is_kept_and_the_controller_knows_where(
-    node: Node, tmp_path: Path
+    node: Node, storage: Path
 ) -> None:
-    storage = Location.resolve(tmp_path / "storage", None, {})
-    owner, settings = await owned(tmp_path / "owner", storage)
-    node.keeper.load(packed(pickle.dumps(settings), {}))
-    await node.answer("seen")
     node.stage()
-    (tmp_path / "storage" / "trial").write_text("no folder can be made here")
+    (storage / "trial").write_text("no folder can be made here")
     node.keeper.order(["commit", "t1", 0, FOLDER, 1, 0.5])
     await node.answer("uncommitted")
     await node.keeper.close(60.0)
@@ -141,16 +143,11 @@ async def test_a_tree_that_is_not_all_in_storage_is_kept_and_the_controller_know
     assert verify(Path(kept, FOLDER), deep=True).total_bytes == len(b"weights")
     assert node.kept == [Path(kept)]
     assert not node.tree.exists()
-    await owner.close()
 
 
 async def test_the_tree_of_a_keeper_that_does_not_end_in_time_is_kept(
-    node: Node, tmp_path: Path
+    node: Node, storage: Path
 ) -> None:
-    storage = Location.resolve(tmp_path / "storage", None, {})
-    owner, settings = await owned(tmp_path / "owner", storage)
-    node.keeper.load(packed(pickle.dumps(settings), {}))
-    await node.answer("seen")
     node.stage()
     [process] = node.keeper.processes()
     psutil.Process(process.pid).suspend()
@@ -159,22 +156,16 @@ async def test_the_tree_of_a_keeper_that_does_not_end_in_time_is_kept(
     _, kept = await node.answer("kept")
     assert (Path(kept) / FOLDER / "model").read_bytes() == b"weights"
     assert not psutil.pid_exists(process.pid)
-    await owner.close()
 
 
 async def test_nothing_is_written_any_more_once_a_killed_keeper_is_gone(
-    node: Node, tmp_path: Path
+    node: Node, storage: Path
 ) -> None:
-    storage = Location.resolve(tmp_path / "storage", None, {})
-    owner, settings = await owned(tmp_path / "owner", storage)
-    node.keeper.load(packed(pickle.dumps(settings), {}))
-    await node.answer("seen")
     [process] = node.keeper.processes()
     node.keeper.kill()
     async with asyncio.timeout(60):
         await node.keeper.gone()
     assert not psutil.pid_exists(process.pid)
-    await owner.close()
 
 
 async def test_only_the_environment_of_storage_goes_to_a_node() -> None:
