@@ -337,19 +337,23 @@ def leaked(root: Path, secrets: Iterable[str]) -> Iterator[str]:
                     yield f"{Path(folder, name)} holds the secret {secret.decode()!r}"
 
 
+# Fields of an error, which may say where it was.
+_PROSE = (".traceback", ".message", ".reason")
+
+
 def places(root: Path) -> Iterator[str]:
     """Absolute paths in the state: an experiment that has one cannot be moved."""
     for name, _, fields, *_ in records(root):
         for key, text in _texts(fields, ""):
-            told = key.endswith((".traceback", ".message", ".reason"))
-            if text.startswith("/") and not told and ".metrics." not in key:
+            if text.startswith("/") and not key.endswith(_PROSE) and ".metrics." not in key:
                 yield f"the journal's {name}{key} is an absolute path: {text}"
-    here = str(root.parent).encode()
+    here = str(root.parent)
     for path in [*root.glob("experiment_state-*.json"), *root.glob("basic-variant-state-*.json")]:
-        if b'"/' in path.read_bytes().replace(b'"/"', b"") and here in path.read_bytes():
-            yield f"{path.name} names {root.parent}"
+        for key, text in _texts(json.loads(path.read_bytes()), ""):
+            if here in text and not key.endswith(_PROSE):
+                yield f"{path.name}{key} names {root.parent}: {text}"
     tuner = root / "tuner.pkl"
-    if tuner.exists() and here in tuner.read_bytes():
+    if tuner.exists() and here.encode() in tuner.read_bytes():
         yield f"tuner.pkl names {root.parent}"
 
 
