@@ -349,7 +349,11 @@ def places(root: Path) -> Iterator[str]:
                 yield f"the journal's {name}{key} is an absolute path: {text}"
     here = str(root.parent)
     for path in [*root.glob("experiment_state-*.json"), *root.glob("basic-variant-state-*.json")]:
-        for key, text in _texts(json.loads(path.read_bytes()), ""):
+        try:
+            snapshot = json.loads(path.read_bytes())
+        except ValueError:  # a power cut has torn it: a restore does not read it, either
+            continue
+        for key, text in _texts(snapshot, ""):
             if here in text and not key.endswith(_PROSE):
                 yield f"{path.name}{key} names {root.parent}: {text}"
     tuner = root / "tuner.pkl"
