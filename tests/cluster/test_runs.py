@@ -93,7 +93,7 @@ def test_two_runs_of_one_script_share_the_gpus_of_their_nodes(bench: Bench) -> N
     sys.platform != "linux" or os.geteuid() != 0, reason="only root can make namespaces"
 )
 def test_trials_run_behind_a_prefix_that_makes_a_container(bench: Bench) -> None:
-    """Its own mounts and process ids, as Apptainer and its kin make them."""
+    """Its own mounts and process ids, as Apptainer makes them."""
     prefix = "unshare+--mount+--pid+--fork+--kill-child+--mount-proc"
     where = f"local://?agents=1&cpus_per_node=1&python={prefix}+{sys.executable}"
     bench.environ["HOLDFAST_CLUSTER"] = where
