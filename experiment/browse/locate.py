@@ -6,6 +6,7 @@ It may be running, or belong to another user: nothing is locked, written or unpi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, condition_of
@@ -15,7 +16,13 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.published import has_all, read_head
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.outcome import Outcome
-from holdfast.experiment.results.read_experiment import ReadExperiment, read_records, read_tree
+from holdfast.experiment.results.read_experiment import (
+    ExperimentNotFound,
+    ReadExperiment,
+    read_records,
+    read_tree,
+)
+from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.stores.location import Location
@@ -49,21 +56,38 @@ class LocatedExperiment:
         """Its trials, results and files, as in an ExperimentAnalysis."""
         return ExperimentAnalysis.of(self.read).outcome
 
+    @property
+    def results(self) -> ResultGrid:
+        """Its results as `fit()` returns them, with placeholders for the user's objects."""
+        return ResultGrid(ExperimentAnalysis.of(self.read))
+
     def condition(self, now: float) -> Condition:
         return condition_of(self.machine, holder=self.holder, heard_at=self.heard_at, now=now)
 
 
 def find(
-    path: str, settings: Settings, environ: Mapping[str, str], run: int | None = None
+    path: str,
+    settings: Settings,
+    environ: Mapping[str, str],
+    run: int | None = None,
+    *,
+    filesystem: Any = None,
 ) -> LocatedExperiment:
-    """Read the experiment at `path`: its directory, or a URI as `storage_path` takes it.
+    """Read the experiment at `path`: its directory, a URI as `storage_path` takes it, or a path in
+    `filesystem`.
 
     Reads the newest run of that name, or run number `run` (from 1).
 
     Raises ExperimentNotFound, InvalidLocation, StorageError, OSError.
     """
-    location = Location.resolve(path, None, {})
-    target = find_target(location.local_path or path, None, settings, environ)
+    location = Location.resolve(path, filesystem, {})
+    if (here := location.local_path) is not None:
+        target = find_target(here, None, settings, environ)
+    else:
+        try:
+            target = find_target(path, None, settings, environ, filesystem=filesystem)
+        except ExperimentNotFound:  # nothing is published there: it may be a copy of a local tree
+            return _in_storage(location, run)
     if target.layout is None:
         return _in_storage(location, run)
     holder = current_holder(target.layout.lock)

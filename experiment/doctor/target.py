@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import HEAD, Layout
@@ -44,16 +45,21 @@ class DoctorTarget:
 
 
 def find_target(
-    path: str, storage: str | None, settings: Settings, environ: Mapping[str, str]
+    path: str,
+    storage: str | None,
+    settings: Settings,
+    environ: Mapping[str, str],
+    *,
+    filesystem: Any = None,
 ) -> DoctorTarget:
-    """Find the experiment that the user named by a directory or a URI.
+    """Find the experiment that the user named by a directory, a URI or a path in `filesystem`.
 
     A local tree stores the address of its storage, but not the credentials: `storage` has them.
     Raises InvalidLocation, WrongStorage, ExperimentNotFound, StorageError.
     """
-    location = Location.resolve(path, None, {})
+    location = Location.resolve(path, filesystem, {})
     if location.local_path is None or (Path(location.local_path) / HEAD).exists():
-        return _of_storage(path, location, settings, environ)
+        return _of_storage(path, filesystem, location, settings, environ)
     layout = Layout(Path(location.local_path))
     has_records = segments(layout.journal) or snapshot_names(layout.root)
     if not has_records and not traces_in(layout.root):
@@ -78,11 +84,15 @@ def _named_storage(layout: Layout, storage: str | None, kept_in: str) -> Locatio
 
 
 def _of_storage(
-    path: str, location: Location, settings: Settings, environ: Mapping[str, str]
+    path: str,
+    filesystem: Any,
+    location: Location,
+    settings: Settings,
+    environ: Mapping[str, str],
 ) -> DoctorTarget:
     """An experiment in storage; its tree on this machine is found as a restore finds it."""
     try:
-        place = OpenedExperiment.at(path, None, settings, environ).place
+        place = OpenedExperiment.at(path, filesystem, settings, environ).place
     except NothingToRestore as error:
         raise ExperimentNotFound(str(error), location.public) from error
     if place.remote is not None and segments(place.layout.journal):

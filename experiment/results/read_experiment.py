@@ -105,11 +105,11 @@ def read_experiment(location: Location, run: int | None = None) -> ReadExperimen
     downloaded to a temporary directory first. Raises ExperimentNotFound, StorageError.
     """
     read = read_records(location, run)
-    _warn_of(location, read.notices)
+    warn_of(location, read.notices)
     return read
 
 
-def _warn_of(location: Location, notices: Iterable[str]) -> None:
+def warn_of(location: Location, notices: Iterable[str]) -> None:
     """Log what could not be read; a script without logging sees it on stderr."""
     for notice in notices:
         _log.warning("%s", printable(f"{location}: {notice}"))
@@ -135,7 +135,7 @@ def records_of(
             raise error.at(location.public) from error
         if beginning is None:
             raise _no_experiment(Layout(root), location)
-        _warn_of(location, damages(Layout(root), beginning.position.segment))
+        warn_of(location, damages(Layout(root), beginning.position.segment))
         yield Layout(root)
 
 

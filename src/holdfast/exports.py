@@ -36,6 +36,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.simulate.tally": "Incumbent",
     },
     "holdfast.train": {
+        "holdfast.experiment.api.load_training": "load",
         "holdfast.experiment.api.trainer": "DataParallelTrainer TrainingFailedError",
         "holdfast.experiment.results.result": "Result",
         "holdfast.experiment.worker.context": "TrainContext get_checkpoint get_context report staging_directory",
@@ -79,6 +80,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.train.xgboost.trainer": "XGBoostTrainer",
     },
     "holdfast.tune": {
+        "holdfast.experiment.api.load_experiment": "load",
         "holdfast.experiment.api.tuner": "Tuner",
         "holdfast.experiment.callbacks.callback": "Callback LoggerCallback",
         "holdfast.experiment.progress.reporters": "CLIReporter JupyterNotebookReporter ProgressReporter",

@@ -171,11 +171,7 @@ def _lines(given: argparse.Namespace, experiment: LocatedExperiment) -> list[dic
 
 
 def _to_optuna(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
-    from holdfast.experiment.results.analysis import ExperimentAnalysis
-    from holdfast.experiment.results.result_grid import ResultGrid
-
-    grid = ResultGrid(ExperimentAnalysis.of(experiment.read))
-    done = grid.to_optuna(
+    done = experiment.results.to_optuna(
         given.optuna, study_name=given.study, metric=given.metric, mode=given.mode
     )
     if given.json:

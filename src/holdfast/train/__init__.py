@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.experiment.api.load_training import load as load
     from holdfast.experiment.api.trainer import DataParallelTrainer as DataParallelTrainer
     from holdfast.experiment.api.trainer import TrainingFailedError as TrainingFailedError
     from holdfast.experiment.results.result import Result as Result

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.experiment.api.load_experiment import load as load
     from holdfast.experiment.api.tuner import Tuner as Tuner
     from holdfast.experiment.callbacks.callback import Callback as Callback
     from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
