@@ -100,7 +100,8 @@ def checkout(tmp_path: Path) -> Path:
     ]:
         line = f"    from holdfast.{module} import {kind} as {kind}\n"
         edit(package, "if TYPE_CHECKING:\n", after=line)
-    edit(tune / "scheduling.py", "_CLASSES = {\n", after='    "patience": "PatienceScheduler",\n')
+    names = copy / "experiment" / "start" / "short_names.py"
+    edit(names, "_SCHEDULERS = {\n", after='    "patience": "PatienceScheduler",\n')
     described = '    "lines": "holdfast.air.integrations.lines",\n'
     edit(copy / "src/holdfast/described.py", "str]] = {\n", after=described)
     stores = copy / "syncer/stores/location.py"

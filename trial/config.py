@@ -13,6 +13,7 @@ from holdfast.trial.errors import require
 from holdfast.trial.plain import is_number
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
+from holdfast.trial.unknown_keywords import explains_keywords
 
 # The default of `sync_period` for a run on nodes, in seconds.
 PERIOD_ON_NODES_S = 10.0
@@ -24,6 +25,7 @@ def is_count(value: object) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
+@explains_keywords
 @dataclass(frozen=True, kw_only=False)
 class CheckpointConfig:
     """Which checkpoints are kept, and how often a class trainable saves one.
@@ -62,6 +64,7 @@ class CheckpointConfig:
         )
 
 
+@explains_keywords
 @dataclass(frozen=True)
 class FailureConfig:
     """How often a trial is retried after each kind of failure, and when failures end the run.
@@ -140,6 +143,7 @@ class FailureConfig:
         )
 
 
+@explains_keywords
 @dataclass(frozen=True)
 class SyncConfig:
     """How files in the local directory reach storage.
@@ -168,6 +172,7 @@ class SyncConfig:
             )
 
 
+@explains_keywords
 @dataclass(frozen=True)
 class RunConfig:
     """Where a run keeps its results, when it stops, and how it handles failures.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
@@ -39,6 +39,20 @@ def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]
             raise InvalidConfig(f"{where}: {key!r} must be at most {most:,.0f}, not {amount!r}")
         amounts[name] = amount
     return amounts
+
+
+def misnamed(wanted: Iterable[str], total: Iterable[str]) -> str:
+    """` 'gpus' is 'GPU' here.` for each wanted resource that is not there under its name; "" if
+    there is none."""
+    known = {*total, "CPU", "GPU", "memory"}
+    meant = {name: _meant(name, known) for name in wanted if name not in known}
+    return "".join(f" {name!r} is {found!r} here." for name, found in meant.items() if found)
+
+
+def _meant(name: str, known: Iterable[str]) -> str:
+    word = name.lower().removeprefix("num_").removeprefix("n_").removesuffix("s")
+    word = {"ram": "memory", "mem": "memory"}.get(word, word)
+    return next((one for one in known if one.lower() == word), "")
 
 
 class PlacementGroupFactory:

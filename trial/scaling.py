@@ -11,10 +11,12 @@ from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import STRATEGIES, PlacementGroupFactory, validated
 from holdfast.trial.space import is_searched
+from holdfast.trial.unknown_keywords import explains_keywords
 
 Choice = Domain | dict[str, list[Any]]
 
 
+@explains_keywords
 @dataclass(frozen=True, kw_only=True)
 class ScalingConfig:
     """`num_workers` processes train one trial together; each requests `resources_per_worker`.

@@ -145,6 +145,16 @@ def is_searched(value: Any) -> bool:
     return False
 
 
+def check_called(value: Any, path: str) -> None:
+    """Raise InvalidSearchSpace for a function of this module, where it should have been called."""
+    if inspect.isfunction(value) and value.__module__ == __name__:
+        name = value.__name__
+        raise InvalidSearchSpace(f"{path} is the function tune.{name}: call it, as tune.{name}(...)")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            check_called(item, f"{path}[{key!r}]")
+
+
 def has_user_code(space: Mapping[str, Any]) -> bool:
     """Whether drawing from `space` runs the user's functions."""
     ours = (Float, Integer, Normal, Categorical)
@@ -195,6 +205,9 @@ def _check_base(function: str, base: object) -> None:
 
 
 def _ordered(function: str, values: Iterable[Any]) -> list[Any]:
+    if isinstance(values, Mapping):
+        what = "a grid" if is_grid(values) else "a dict"
+        raise InvalidSearchSpace(f"{function} takes a list of values, not {what}: {values!r:.100}")
     if isinstance(values, (set, frozenset)):
         raise InvalidSearchSpace(
             f"{function}: a set has no order, so trials would differ from one start to the next. "

@@ -10,11 +10,13 @@ from typing import Any, ClassVar, Literal, get_args
 from holdfast.dataclass import dataclass
 from holdfast.trial.config import is_count
 from holdfast.trial.errors import require
+from holdfast.trial.unknown_keywords import explains_keywords
 
 Mode = Literal["max", "min"]
 MODES: tuple[str, ...] = get_args(Mode)
 
 
+@explains_keywords
 @dataclass(frozen=True)
 class TuneConfig:
     """The metric to optimize, and how trials are chosen and scheduled.
@@ -26,7 +28,8 @@ class TuneConfig:
     worker processes.
 
     `search_alg` chooses the configs (None: random and grid search). `scheduler` stops and pauses
-    trials (None: every trial runs to its end). `trial_name_creator`, `trial_dirname_creator`:
+    trials (None: every trial runs to its end). Both may be short names, such as "optuna" and
+    "asha", which stand for the objects that `create_searcher` and `create_scheduler` return. `trial_name_creator`, `trial_dirname_creator`:
     functions of a trial that return its name and its folder.
 
     Raises InvalidConfig.
@@ -45,7 +48,8 @@ class TuneConfig:
 
     def __post_init__(self) -> None:
         require(
-            self.mode in (None, "max", "min"), f"mode must be 'max' or 'min', not {self.mode!r}"
+            self.mode in (None, "max", "min"),
+            f"mode must be 'max' or 'min', not {self.mode!r}{_mode_meant(self.mode)}",
         )
         require(
             self.metric is None or (isinstance(self.metric, str) and self.metric != ""),
@@ -80,6 +84,12 @@ class TuneConfig:
             f"time_budget_s must be seconds or a timedelta, not {budget!r}",
         )
         return None if budget == math.inf else float(budget)
+
+
+def _mode_meant(given: object) -> str:
+    """A hint for the words of other libraries: `minimize` is `min`."""
+    start = str(given).lower()[:3]
+    return f". Did you mean {start!r}?" if start in MODES else ""
 
 
 class ResumeType(StrEnum):

@@ -20,12 +20,14 @@ from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.scaling import ScalingConfig
 from holdfast.trial.tuning import ResumeConfig
+from holdfast.trial.unknown_keywords import explains_keywords
 
 
 class TrainingFailedError(TuneError, RuntimeError):
     """The training ended with an error, the `__cause__`. The message says how to resume it."""
 
 
+@explains_keywords
 class DataParallelTrainer:
     """Runs one function in `scaling_config.num_workers` processes at once, the ranks of a group.
 

@@ -16,6 +16,7 @@ from holdfast.experiment.start.extension import Wanted
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.restore_request import RestoreArguments, restored_request
 from holdfast.experiment.start.resume_checks import check_resume, settings_in, settings_of
+from holdfast.experiment.start.short_names import with_algorithms
 from holdfast.experiment.start.untrusted_restore import check_arguments
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
@@ -23,11 +24,13 @@ from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, St
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
+from holdfast.trial.unknown_keywords import explains_keywords
 
 if TYPE_CHECKING:
     from holdfast.experiment.results.result_grid import ResultGrid
 
 
+@explains_keywords
 class Tuner:
     """Runs many trials of a trainable and keeps everything they report.
 
@@ -61,7 +64,7 @@ class Tuner:
         self._request = Request(
             trainable=found,
             param_space=space,
-            tune=tune_config or TuneConfig(),
+            tune=with_algorithms(tune_config or TuneConfig()),
             run=run_config or getattr(trainable, "run_config", None) or RunConfig(),
         )
         self._request.check()
@@ -313,7 +316,7 @@ class Tuner:
             runtime_env=runtime_env or (config.runtime_env if config else None),
             config=config,
             trusted=trusted,
-            tune_config=tune_config,
+            tune_config=tune_config and with_algorithms(tune_config),
             run_config=run_config,
         )
         request = restored_request(opened, arguments)

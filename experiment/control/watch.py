@@ -9,6 +9,7 @@ import time
 from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.signals import StopSignals, deliver
+from holdfast.experiment.progress.repeating import repeated_text
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import workers_lines
@@ -221,6 +222,8 @@ def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:
     call = restore_call(facts.path, run.plan.machine.spec)
     again = "start this script again, or " if facts.resumes else ""
     is_unfinished = _is_unfinished(run, facts)
+    if is_unfinished and (repeated := repeated_text(run.machine.trials.values())):
+        view.message(repeated, "info")
     text = f"To resume: {again}" if is_unfinished else "The run had finished. Its results: "
     view.message(f"{text}{call}", "info")
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
+from holdfast.experiment.progress.wording import size
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.nodes.offering import may_fit, offer_text
 from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
 from holdfast.trial.errors import ImpossibleResources
-from holdfast.trial.resources import NodeKind, PlacementGroupFactory
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory, misnamed
 
 
 def check_resources(
@@ -40,10 +42,9 @@ def check_resources(
     if isinstance(trainable, TrainLoop):
         workers = resources.least_bundles - 1
         who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
-    near = [name for key in wanted for name in total if _resembles(key, name)]
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
     raise ImpossibleResources(
-        f"{who} for {wanted}, this machine has {total}: no trial could ever start.{hint} "
+        f"{who} for {wanted}, this machine has {total}: no trial could ever start."
+        f"{misnamed(wanted, total)} "
         f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
         wanted,
         total,
@@ -58,11 +59,58 @@ def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) ->
     wanted = bundles[0] if len(bundles) == 1 else f"{bundles} ({resources.strategy})"
     raise ImpossibleResources(
         f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster, resources)}: "
-        f"no trial could ever start. Each bundle must fit on one node. Ask for less in "
+        f"no trial could ever start.{misnamed(resources.least_resources, ())} Each bundle must fit on one node. Ask for less in "
         f"tune.with_resources() or ScalingConfig(...), or offer larger nodes",
         resources.least_resources,
         {},
     )
+
+
+def room_notice(
+    spec: ExperimentSpec,
+    capacity: Mapping[str, float],
+    offer: Sequence[NodeKind],
+    total: int | None,
+) -> str:
+    """A message if fewer trials can run at once than `spec.max_concurrent`, with the resource that
+    is short; "" otherwise, and if that is not known.
+
+    `total` is the number of trials, None without a limit.
+    """
+    asked = min((most for most in (spec.max_concurrent, total) if most), default=None)
+    have = _most_of(offer) if offer else dict(capacity)
+    if spec.max_concurrent is None or asked is None or spec.resources is None or have is None:
+        return ""
+    wanted = {name: most for name, most in spec.resources.least_resources.items() if most}
+    fit = Capacity(have).room(wanted, asked)
+    if fit == asked:
+        return ""
+    short = [name for name in wanted if Capacity(have).room({name: wanted[name]}, asked) == fit]
+    needs = " and ".join(_amount(name, wanted[name]) for name in short)
+    there = " and ".join(_amount(name, have[name]) for name in short)
+    where = "the cluster has at most" if offer else "this machine has"
+    return (
+        f"{asked} trials may run at once, but there is room for {fit}: each asks for {needs}, and "
+        f"{where} {there}. Ask for less in tune.with_resources()"
+        f"{'' if offer else ', or declare more in holdfast.init()'}"
+    )
+
+
+def _most_of(offer: Sequence[NodeKind]) -> dict[str, float] | None:
+    """The sum of all nodes that may join; None if it is not known."""
+    total: dict[str, float] = {}
+    for kind in offer:
+        if kind.most is None or kind.resources is None or kind.detects:
+            return None
+        for name, amount in kind.resources.items():
+            total[name] = total.get(name, 0) + kind.most * amount
+    return total
+
+
+def _amount(name: str, amount: float) -> str:
+    if name == "memory":
+        return f"{size(amount)} of memory"
+    return f"{amount:g} {name}{'s' * (amount != 1 and name in ('CPU', 'GPU'))}"
 
 
 def engine_for(host_resources: MachineResources) -> PlannedEngine | None:
@@ -103,8 +151,3 @@ def sync_of(sync: SyncConfig, engine: PlannedEngine | None) -> SyncConfig:
     is_default = sync.sync_period == SyncConfig().sync_period
     on_nodes = engine is not None and is_default
     return replace(sync, sync_period=PERIOD_ON_NODES_S) if on_nodes else sync
-
-
-def _resembles(key: str, name: str) -> bool:
-    """Whether the user may have meant `name`: `cpus` for `CPU`."""
-    return key != name and key.lower().removesuffix("s") == name.lower()

@@ -27,6 +27,7 @@ from holdfast.experiment.start.machines import (
     check_resources,
     engine_for,
     offer_of,
+    room_notice,
     sync_of,
 )
 from holdfast.experiment.start.request import Request
@@ -35,6 +36,7 @@ from holdfast.experiment.start.untrusted_restore import check_recorded
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import jobs_of
 from holdfast.experiment.trackers.tracker import Tracker
+from holdfast.experiment.user_objects.large_objects import large_parts
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
@@ -90,7 +92,7 @@ def plan_run(
         opened.refuse_unfinished(lambda text: view.message(text, "info"))
         spec = spec_of(request, settings, resources, environment)
         start = _new(spec, policy, host_resources, offer, opened.place)
-        _write_objects(request, opened.place, travels=not settings.debug)
+        _write_objects(request, opened.place, view, travels=not settings.debug)
     else:
         opened.bring()
         start = _resumed(
@@ -259,7 +261,8 @@ def _print_notices(
     first = start.first
     if isinstance(first, Resumed) and not has_work(start.machine, first):
         view.message(_was_finished(request, place.name, start.machine), "info")
-    for notice in (*request.notices, *proposer.notices):
+    room = room_notice(start.spec, start.first.capacity, start.first.offer, proposer.total)
+    for notice in filter(None, (*request.notices, *proposer.notices, room)):
         view.message(notice, "warning")
 
 
@@ -281,8 +284,13 @@ def _was_finished(request: Request, name: str, machine: Machine) -> str:
     return f"{name} was finished{why}: its results are returned as they are"
 
 
-def _write_objects(request: Request, place: ExperimentPlace, *, travels: bool) -> None:
+def _write_objects(
+    request: Request, place: ExperimentPlace, view: ProgressView, *, travels: bool
+) -> None:
     fields, layout = request.objects(travels=travels), place.layout
+    values = {"trainable": request.trainable, "param_space": dict(request.param_space)}
+    for text in large_parts(fields, values):
+        view.message(text, "warning")
     if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
         write_tuner_file(layout.trainer, {"trainable": fields.pop("trainable")})
     write_tuner_file(layout.tuner, fields)

@@ -30,7 +30,7 @@ from holdfast.trial.nesting import check_nesting
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.search_space.spaces import combined
-from holdfast.trial.space import is_searched
+from holdfast.trial.space import check_called, is_searched
 from holdfast.trial.stoppers import ends_all, is_asked
 from holdfast.trial.tuning import Mode, ResumeConfig, TuneConfig
 
@@ -119,6 +119,7 @@ class Request:
         fit together. Raises InvalidConfig.
         """
         check_nesting(self.param_space, "param_space")
+        check_called(dict(self.param_space), "param_space")
         if isinstance(self.trainable, TrainLoop):
             self.trainable.check_datasets(self.param_space)
         else:

@@ -28,13 +28,33 @@ _COMPARED_APART = frozenset({"metric", "mode", "max_concurrent"})
 def check_resume(resume: object, *, extend: bool, resume_config: ResumeConfig | None) -> bool:
     """Whether `fit` resumes an existing experiment. Raises InvalidConfig."""
     if resume not in _RESUMES:
-        raise InvalidConfig(f"resume must be one of {_RESUMES}, not {resume!r:.100}")
+        raise InvalidConfig(
+            f"resume must be one of {_RESUMES}, not {resume!r:.100}{_resume_meant(resume)}"
+        )
     if resume == "never" and (extend or resume_config is not None):
         raise InvalidConfig(
             "extend and resume_config say how fit() resumes an existing experiment: pass "
             "resume='auto' or 'must' with them"
         )
     return resume != "never"
+
+
+def _resume_meant(given: object) -> str:
+    """What to write for the values that `tune.run(resume=...)` of Ray takes."""
+    if given is True:
+        return ". Use resume='auto'"
+    if given is False or given is None:
+        return ". Use resume='never', the default"
+    words = given.upper() if isinstance(given, str) else ""
+    if "RESTART_ERRORED" in words:
+        how = "resume_config=tune.ResumeConfig(errored='restart')"
+    elif "ERRORED" in words:
+        how = "resume_config=tune.ResumeConfig(errored='resume')"
+    elif words in ("AUTO", "LOCAL", "REMOTE", "PROMPT"):
+        return ". Use resume='auto'"
+    else:
+        return ""
+    return f". Use fit(resume='auto', {how})"
 
 
 def settings_in(script: Request) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def users_config(
 def culprit_of(value: object, path: str, depth: int = _DEPTH) -> tuple[str, object]:
     """The innermost part that cannot be pickled on its own, and its path."""
     if depth:
-        for name, part in _parts(value):
+        for name, part in parts_of(value):
             if not pickles(part):
                 return culprit_of(part, f"{path}{name}", depth - 1)
     return path, value
@@ -160,7 +160,21 @@ def pickles(value: object) -> bool:
     return True
 
 
-def _parts(value: object) -> Iterator[tuple[str, Any]]:
+def pickled_size(value: object) -> int:
+    """About how many bytes a pickle of it takes; 0 if it cannot be pickled."""
+    nbytes = getattr(value, "nbytes", None)  # arrays, tensors and Arrow tables have it
+    if isinstance(nbytes, int):
+        return nbytes
+    import cloudpickle
+
+    try:
+        return len(cloudpickle.dumps(value))
+    except Exception:  # whatever the error, no pickle takes any bytes
+        return 0
+
+
+def parts_of(value: object) -> Iterator[tuple[str, Any]]:
+    """What an object consists of, each with its place in it: `['data']`, `: the global 'x'`."""
     if inspect.isfunction(value):
         names = inspect.getclosurevars(value)
         for kind, found in (("variable", names.nonlocals), ("global", names.globals)):

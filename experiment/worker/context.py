@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import Any, ParamSpec
 
 from holdfast.experiment.worker.session import Session, current
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointUploadMode
 from holdfast.trial.errors import InvalidMetrics
 from holdfast.trial.resources import PlacementGroupFactory
+
+P = ParamSpec("P")
+_KEYWORDS = ("metrics", "checkpoint", "checkpoint_dir_name", "checkpoint_upload_mode")
 
 
 def get_context() -> TuneContext:
@@ -93,6 +97,27 @@ class TuneContext(TrainContext):
     """Facts about the running trial: `TrainContext` under the name that Tune uses."""
 
 
+def _with_a_dict(call: Callable[P, None]) -> Callable[P, None]:
+    """Explain a call such as `report(loss=0.3)` or `report(0.3, step)`, which other libraries
+    have."""
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            call(*args, **kwargs)
+        except TypeError as error:
+            if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                raise  # not of this call, but of the code behind it
+            names = [name for name in kwargs if name not in _KEYWORDS] or ["loss"]
+            metrics = ", ".join(f"{name!r}: ..." for name in names[:3])
+            raise InvalidMetrics(
+                f"{error}. Pass all metrics in one dict: report({{{metrics}}})"
+            ) from None
+
+    return called
+
+
+@_with_a_dict
 def report(
     metrics: Mapping[Any, Any],
     *,

@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
+from holdfast.experiment.worker.advice import advice_for
 from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.main_module import adopt
@@ -116,7 +117,7 @@ class TrialHost:
                 channel.send([_ending_by_exit(session, error), attempt])
                 return None, not session.is_preempted
             # The controller decides whether there is another attempt.
-            failure = describe(error)
+            failure = describe(error, session)
             _print_failure(session, failure)
             channel.send(["raised", attempt, asdict(failure)])
             return None, False
@@ -190,14 +191,22 @@ def config_of(session: Session) -> dict[str, Any]:
 _HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
 
 
-def describe(error: BaseException) -> Failure:
-    """The error that ended the user's function in this process."""
+def describe(error: BaseException, session: Session) -> Failure:
+    """The error that ended the user's function in this process, with advice where the cause is
+    how trials run."""
     shown = error.__traceback__
     # The first frames are holdfast's: the user needs only their own.
     while shown and shown.tb_next and shown.tb_frame.f_code.co_filename.startswith(_HERE):
         shown = shown.tb_next
     failure = failure_of(error.with_traceback(shown), "user")
-    return replace(failure, pid=os.getpid(), hostname=socket.gethostname())
+    started_in = session.job.working_dir if session.job.chdir else ""
+    advice = advice_for(error, started_in=started_in, config=session.assignment.config)
+    return replace(
+        failure,
+        message=f"{failure.message}. {sendable(advice)}" if advice else failure.message,
+        pid=os.getpid(),
+        hostname=socket.gethostname(),
+    )
 
 
 def failure_of(error: BaseException, kind: FailureKind) -> Failure:

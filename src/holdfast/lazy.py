@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.exports import EXPORTS
+from holdfast.replaced import REPLACED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,13 @@ def lazy(
     def get(name: str) -> Any:
         home = homes.get(name)
         if home is None:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            use = REPLACED.get(package, {}).get(name)
+            instead = f". Use {use}" if use else ""
+            raise AttributeError(
+                f"module {package!r} has no attribute {name!r}{instead}",
+                name=name,
+                obj=import_module(package),
+            )
         if needs is not None:
             needs.check()
         if home == f"{package}.{name}":

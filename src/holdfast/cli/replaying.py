@@ -33,7 +33,7 @@ def replay(given: argparse.Namespace) -> int:
 
 
 def _scheduler(name: str, options: dict[str, Any]) -> TrialScheduler:
-    from holdfast.tune.scheduling import create_scheduler
+    from holdfast.experiment.start.short_names import create_scheduler
 
     try:
         return create_scheduler(name, **options)

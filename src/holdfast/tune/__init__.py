@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from holdfast.experiment.results.analysis import ExperimentAnalysis as ExperimentAnalysis
     from holdfast.experiment.results.result import Result as Result
     from holdfast.experiment.results.result_grid import ResultGrid as ResultGrid
+    from holdfast.experiment.start.short_names import create_scheduler as create_scheduler
+    from holdfast.experiment.start.short_names import create_searcher as create_searcher
     from holdfast.experiment.worker.context import TuneContext as TuneContext
     from holdfast.experiment.worker.context import get_checkpoint as get_checkpoint
     from holdfast.experiment.worker.context import get_context as get_context
@@ -56,7 +58,5 @@ if TYPE_CHECKING:
     from holdfast.tune import schedulers as schedulers
     from holdfast.tune import search as search
     from holdfast.tune import stopper as stopper
-    from holdfast.tune.scheduling import create_scheduler as create_scheduler
-    from holdfast.tune.search.creating import create_searcher as create_searcher
 
 __getattr__, __dir__, __all__ = lazy(__name__)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.experiment.start.short_names import create_scheduler as create_scheduler
     from holdfast.experiment.worker.pbt_replay import (
         PopulationBasedTrainingReplay as PopulationBasedTrainingReplay,
     )
@@ -34,6 +35,5 @@ if TYPE_CHECKING:
     )
     from holdfast.scheduler.policy import FIFOScheduler as FIFOScheduler
     from holdfast.scheduler.policy import TrialScheduler as TrialScheduler
-    from holdfast.tune.scheduling import create_scheduler as create_scheduler
 
 __getattr__, __dir__, __all__ = lazy(__name__)

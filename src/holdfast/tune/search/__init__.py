@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.experiment.start.short_names import create_searcher as create_searcher
     from holdfast.scheduler.searchers.concurrency_limiter import (
         ConcurrencyLimiter as ConcurrencyLimiter,
     )
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from holdfast.tune.search.ax import AxSearch as AxSearch
     from holdfast.tune.search.bayesopt import BayesOptSearch as BayesOptSearch
     from holdfast.tune.search.bohb import TuneBOHB as TuneBOHB
-    from holdfast.tune.search.creating import create_searcher as create_searcher
     from holdfast.tune.search.hebo import HEBOSearch as HEBOSearch
     from holdfast.tune.search.hyperopt import HyperOptSearch as HyperOptSearch
     from holdfast.tune.search.library import LibrarySearch as LibrarySearch

@@ -1,0 +1,92 @@
+"""Schedulers and search algorithms by their short names, as in `TuneConfig(scheduler="asha")`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import import_module
+from typing import Any
+
+from holdfast.scheduler.policy import TrialScheduler
+from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
+from holdfast.trial.absent import near_text
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.tuning import TuneConfig
+
+# Public names of holdfast.tune.schedulers.
+_SCHEDULERS = {
+    "fifo": "FIFOScheduler",
+    "asha": "ASHAScheduler",
+    "async_hyperband": "AsyncHyperBandScheduler",
+    "asynchyperband": "AsyncHyperBandScheduler",
+    "median_stopping_rule": "MedianStoppingRule",
+    "medianstopping": "MedianStoppingRule",
+    "hyperband": "HyperBandScheduler",
+    "hb_bohb": "HyperBandForBOHB",
+    "dehb": "DEHBScheduler",
+    "pbt": "PopulationBasedTraining",
+    "pbt_replay": "PopulationBasedTrainingReplay",
+    "pb2": "PB2",
+    "pasha": "PASHAScheduler",
+    "mo_asha": "MultiObjectiveASHAScheduler",
+    "resource_changing": "ResourceChangingScheduler",
+}
+# Public names of holdfast.tune.search.
+_SEARCHERS = {
+    "ax": "AxSearch",
+    "bayesopt": "BayesOptSearch",
+    "bohb": "TuneBOHB",
+    "dehb": "DEHBSearch",
+    "hebo": "HEBOSearch",
+    "hyperopt": "HyperOptSearch",
+    "nevergrad": "NevergradSearch",
+    "optuna": "OptunaSearch",
+    "random": "BasicVariantGenerator",
+    "variant_generator": "BasicVariantGenerator",
+    "zoopt": "ZOOptSearch",
+}
+
+
+def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
+    """The scheduler with this short name, made with `kwargs`.
+
+    Raises InvalidConfig for an unknown name, and the exceptions of the class for `kwargs`.
+    """
+    kind = _named(scheduler, _SCHEDULERS, "holdfast.tune.schedulers", "scheduler")
+    made: TrialScheduler = kind(**kwargs)
+    return made
+
+
+def create_searcher(search_alg: str, **kwargs: Any) -> Searcher | BasicVariantGenerator:
+    """The search algorithm with this short name, made with `kwargs`.
+
+    Raises InvalidConfig for an unknown name, ImportError if its library is missing.
+    """
+    kind = _named(search_alg, _SEARCHERS, "holdfast.tune.search", "search algorithm")
+    found: Searcher | BasicVariantGenerator = kind(**kwargs)
+    return found
+
+
+def with_algorithms(tune: TuneConfig) -> TuneConfig:
+    """A copy in which objects replace the short names of `search_alg` and `scheduler`.
+
+    Raises InvalidConfig for an unknown name, ImportError if a library is missing.
+    """
+    made: dict[str, Any] = {}
+    if isinstance(tune.search_alg, str):
+        made["search_alg"] = create_searcher(tune.search_alg)
+    if isinstance(tune.scheduler, str):
+        made["scheduler"] = create_scheduler(tune.scheduler)
+    return replace(tune, **made) if made else tune
+
+
+def _named(name: object, known: Mapping[str, str], package: str, what: str) -> Any:
+    """The class of `package` that `known` lists under a name, ignoring case.
+
+    Raises InvalidConfig for an unknown name; the message lists similar ones.
+    """
+    found = known.get(name.lower()) if isinstance(name, str) else None
+    if found is None:
+        near = near_text([name], known) if isinstance(name, str) else ""
+        raise InvalidConfig(f"there is no {what} {name!r}, only {', '.join(known)}.{near}")
+    return getattr(import_module(package), found)
