@@ -1,0 +1,69 @@
+"""Explains errors of user code whose cause is how trials run, or a habit from another library."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+from holdfast.trial.absent import names_text, near_text
+
+
+def advice_for(error: BaseException, *, started_in: str, config: Mapping[str, Any]) -> str:
+    """A sentence to add to the error's message; "" if there is nothing to add.
+
+    `started_in` is the script's directory; "" if trials run there, too.
+    """
+    match error:
+        case FileNotFoundError():
+            return _of_file(error.filename, started_in)
+        case AttributeError():
+            return _of_attribute(error)
+        case KeyError():
+            return _of_key(error, config)
+        case _:
+            return ""
+
+
+def _of_file(name: object, started_in: str) -> str:
+    if not started_in or not isinstance(name, str | bytes):
+        return ""
+    there = os.path.join(started_in, name := os.fsdecode(name))
+    if os.path.isabs(name) or not os.path.exists(there):
+        return ""
+    return (
+        f"{there} exists, but a trial runs in its own folder. Pass the absolute path, or join the "
+        f"name to tune.get_context().get_original_working_dir(). RAY_CHDIR_TO_TRIAL_DIR=0 runs "
+        f"trials where the script was started"
+    )
+
+
+def _of_attribute(error: AttributeError) -> str:
+    name = error.name
+    if not isinstance(error.obj, dict) or name is None:
+        return ""
+    if name in error.obj:
+        return f"The config is a dict: config[{name!r}]"
+    if name.startswith("suggest_"):
+        return (
+            "The function gets a dict, not an Optuna trial: read config['x'], and define it in "
+            "Tuner(..., param_space={'x': tune.uniform(0, 1)})"
+        )
+    return ""
+
+
+def _of_key(error: KeyError, config: Mapping[str, Any]) -> str:
+    """Which keys there are, if the function that failed read a missing key of the config."""
+    key = error.args[0] if len(error.args) == 1 else None
+    if not isinstance(key, str) or key in config or not _reads(error.__traceback__, config):
+        return ""
+    return f"The config has {names_text(config) if config else 'no keys'}.{near_text([key], config)}"
+
+
+def _reads(frames: TracebackType | None, config: Mapping[str, Any]) -> bool:
+    """Whether the innermost function has the config, or a copy, in a variable."""
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    values = frames.tb_frame.f_locals.values() if frames is not None else ()
+    return any(type(value) is dict and value.keys() == config.keys() for value in values)

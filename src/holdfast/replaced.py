@@ -1,0 +1,55 @@
+"""Names of Ray, Ray Tune and Optuna that holdfast does not have, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+_FIT: Final = (
+    "tune.Tuner(trainable, param_space=..., tune_config=tune.TuneConfig(...), "
+    "run_config=tune.RunConfig(...)).fit()"
+)
+_TASKS: Final = (
+    "tune.Tuner(function) for many trials, or holdfast.train.torch.TorchTrainer for one training "
+    "on several workers; there are no tasks or actors"
+)
+_REPORT: Final = "tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))"
+_IN_SPACE: Final = "Tuner(train, param_space={{'name': {}}})"
+
+REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
+    "holdfast": {
+        "actor": _TASKS,
+        "get_actor": _TASKS,
+        "kill": _TASKS,
+        "remote": _TASKS,
+        "wait": _TASKS,
+    },
+    "holdfast.tune": {
+        "Experiment": _FIT,
+        "checkpoint_dir": f"folder = tune.staging_directory(), write there, then {_REPORT}",
+        "create_study": _FIT,
+        "get_trial_dir": "tune.get_context().get_trial_dir()",
+        "get_trial_id": "tune.get_context().get_trial_id()",
+        "get_trial_name": "tune.get_context().get_trial_name()",
+        "get_trial_resources": "tune.get_context().get_trial_resources()",
+        "load_study": "tune.load(path), or tune.Tuner.restore(path, trainable).fit() to continue",
+        "run": _FIT,
+        "run_experiments": _FIT,
+        "save_checkpoint": _REPORT,
+        "session": f"{_REPORT}, tune.get_checkpoint() and tune.get_context()",
+        "suggest_categorical": _IN_SPACE.format("tune.choice([...])"),
+        "suggest_float": _IN_SPACE.format("tune.uniform(low, high)")
+        + ", or tune.loguniform(low, high) for log=True",
+        "suggest_int": _IN_SPACE.format("tune.randint(low, high + 1)"),
+    },
+    "holdfast.train": {
+        "Trainer": "holdfast.train.torch.TorchTrainer, or holdfast.train.DataParallelTrainer",
+        "get_world_rank": "train.get_context().get_world_rank()",
+        "load_checkpoint": "train.get_checkpoint()",
+        "local_rank": "train.get_context().get_local_rank()",
+        "save_checkpoint": _REPORT.replace("tune.", "train."),
+        "session": "train.report(), train.get_checkpoint() and train.get_context()",
+        "world_rank": "train.get_context().get_world_rank()",
+        "world_size": "train.get_context().get_world_size()",
+    },
+}
