@@ -13,7 +13,7 @@ from holdfast.trial.errors import require
 from holdfast.trial.plain import is_number
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
-from holdfast.trial.unknown_keywords import explains_keywords
+from holdfast.unknown_keywords import explains_keywords
 
 # The default of `sync_period` for a run on nodes, in seconds.
 PERIOD_ON_NODES_S = 10.0

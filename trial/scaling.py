@@ -11,7 +11,7 @@ from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import STRATEGIES, PlacementGroupFactory, validated
 from holdfast.trial.space import is_searched
-from holdfast.trial.unknown_keywords import explains_keywords
+from holdfast.unknown_keywords import explains_keywords
 
 Choice = Domain | dict[str, list[Any]]
 

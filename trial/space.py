@@ -148,8 +148,7 @@ def is_searched(value: Any) -> bool:
 def check_called(value: Any, path: str) -> None:
     """Raise InvalidSearchSpace for a function of this module, where it should have been called."""
     if inspect.isfunction(value) and value.__module__ == __name__:
-        name = value.__name__
-        raise InvalidSearchSpace(f"{path} is the function tune.{name}: call it, as tune.{name}(...)")
+        raise InvalidSearchSpace(f"{path} is a function: call it, as tune.{value.__name__}(...)")
     if isinstance(value, dict):
         for key, item in value.items():
             check_called(item, f"{path}[{key!r}]")

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 from holdfast.dataclass import dataclass
 from holdfast.trial.config import is_count
 from holdfast.trial.errors import require
-from holdfast.trial.unknown_keywords import explains_keywords
+from holdfast.unknown_keywords import explains_keywords
 
 Mode = Literal["max", "min"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -29,8 +29,8 @@ class TuneConfig:
 
     `search_alg` chooses the configs (None: random and grid search). `scheduler` stops and pauses
     trials (None: every trial runs to its end). Both may be short names, such as "optuna" and
-    "asha", which stand for the objects that `create_searcher` and `create_scheduler` return. `trial_name_creator`, `trial_dirname_creator`:
-    functions of a trial that return its name and its folder.
+    "asha", for what `create_searcher` and `create_scheduler` return. `trial_name_creator`,
+    `trial_dirname_creator`: functions of a trial that return its name and its folder.
 
     Raises InvalidConfig.
     """

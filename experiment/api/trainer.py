@@ -20,7 +20,7 @@ from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.scaling import ScalingConfig
 from holdfast.trial.tuning import ResumeConfig
-from holdfast.trial.unknown_keywords import explains_keywords
+from holdfast.unknown_keywords import explains_keywords
 
 
 class TrainingFailedError(TuneError, RuntimeError):

@@ -24,7 +24,7 @@ from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, St
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
-from holdfast.trial.unknown_keywords import explains_keywords
+from holdfast.unknown_keywords import explains_keywords
 
 if TYPE_CHECKING:
     from holdfast.experiment.results.result_grid import ResultGrid

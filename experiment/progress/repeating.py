@@ -28,8 +28,8 @@ def repeated_text(trials: Iterable[Trial]) -> str:
     if saved:
         many = len(saved) > 1
         parts.append(
-            f"{counted(len(saved), 'trial', 'trials')} will resume from {'their' if many else 'its'} "
-            f"newest checkpoint{'s' * many} and repeat {_work(saved)}."
+            f"{counted(len(saved), 'trial', 'trials')} will resume from "
+            f"{'checkpoints' if many else 'a checkpoint'} and repeat {_work(saved)}."
         )
     return " ".join(parts)
 

@@ -59,7 +59,8 @@ def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) ->
     wanted = bundles[0] if len(bundles) == 1 else f"{bundles} ({resources.strategy})"
     raise ImpossibleResources(
         f"each trial asks for {wanted}, and the cluster offers {offer_text(cluster, resources)}: "
-        f"no trial could ever start.{misnamed(resources.least_resources, ())} Each bundle must fit on one node. Ask for less in "
+        f"no trial could ever start.{misnamed(resources.least_resources, ())} "
+        f"Each bundle must fit on one node. Ask for less in "
         f"tune.with_resources() or ScalingConfig(...), or offer larger nodes",
         resources.least_resources,
         {},

@@ -22,6 +22,7 @@ from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.results.trial_count import planned
 from holdfast.experiment.start.extension import check_enough, extended, extension_notice
+from holdfast.experiment.start.large_objects import large_parts
 from holdfast.experiment.start.machines import (
     capacity_of,
     check_resources,
@@ -36,7 +37,6 @@ from holdfast.experiment.start.untrusted_restore import check_recorded
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import jobs_of
 from holdfast.experiment.trackers.tracker import Tracker
-from holdfast.experiment.user_objects.large_objects import large_parts
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again

@@ -54,11 +54,12 @@ def _of_attribute(error: AttributeError) -> str:
 
 
 def _of_key(error: KeyError, config: Mapping[str, Any]) -> str:
-    """Which keys there are, if the function that failed read a missing key of the config."""
+    """A similar key of the config, if the function that failed has the config in a variable."""
     key = error.args[0] if len(error.args) == 1 else None
-    if not isinstance(key, str) or key in config or not _reads(error.__traceback__, config):
+    if not isinstance(key, str) or not _reads(error.__traceback__, config):
         return ""
-    return f"The config has {names_text(config) if config else 'no keys'}.{near_text([key], config)}"
+    near = near_text([key], config)
+    return f"The config has {names_text(config)}.{near}" if near else ""
 
 
 def _reads(frames: TracebackType | None, config: Mapping[str, Any]) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from difflib import get_close_matches
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
-
-from holdfast.trial.absent import near_text
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,8 +78,9 @@ def _text(name: str, given: str) -> str:
         return f"{fault}. {_ELSEWHERE[given]}"
     if owner := next((kind for kind in _ARGUMENTS if word in _keywords.get(kind, ())), None):
         return f"{fault}. Use {_argument(name, owner, word)}"
-    near = near_text([given], dict.fromkeys(_keywords[name]))
-    return f"{fault}.{near} It has {', '.join(_keywords[name])}"
+    near = get_close_matches(given, _keywords[name], n=1, cutoff=0.5)
+    meant = f" Did you mean {near[0]!r}?" if near else ""
+    return f"{fault}.{meant} It has {', '.join(_keywords[name])}"
 
 
 def _argument(name: str, owner: str, word: str) -> str:

@@ -1,0 +1,118 @@
+"""What users of Ray Tune and Optuna write by habit works, or the error says what to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
+
+
+def message_of(results: tune.ResultGrid) -> str:
+    assert results[0].error is not None
+    return str(results[0].error).partition("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("train", "advice"),
+    [
+        (lambda config: tune.report(acc=1), "Pass all metrics in one dict: report({'acc': ...})"),  # type: ignore[call-arg]
+        (lambda config: tune.report(0.3, 1), "Pass all metrics in one dict: report({'loss'"),  # type: ignore[call-arg,arg-type]
+        (lambda config: config["learning_rate"], "The config has lr, rate_of_learning. Did you"),
+        (lambda config: config.lr, "The config is a dict: config['lr']"),
+        (lambda trial: trial.suggest_float("x", 0, 1), "gets a dict, not an Optuna trial"),
+        (lambda config: open("data.csv"), "/data.csv exists, but a trial runs in its own folder"),
+    ],
+)
+def test_the_error_of_a_trial_explains_the_habit(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, train: Any, advice: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data.csv").touch()
+    assert advice in message_of(fit(train, {"lr": 1, "rate_of_learning": 2}))
+
+
+@pytest.mark.parametrize(
+    ("train", "plain"),
+    [
+        (lambda config: {"a": 1}["b"], "KeyError: 'b' "),
+        (lambda config: open("nowhere.csv"), "'nowhere.csv' "),
+        (lambda config: tune.report({"a": len(config.missing)}), "no attribute 'missing' "),
+    ],
+)
+def test_other_errors_stay_as_they_are(fit: Any, train: Any, plain: str) -> None:
+    assert f"{plain}(logs: " in message_of(fit(train, {"lr": 1}))
+
+
+def test_an_error_inside_a_report_is_not_taken_for_a_wrong_call(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        class Odd:
+            def keys(self) -> Any:
+                raise TypeError("odd keys")
+
+        tune.report(Odd())  # type: ignore[arg-type]
+
+    assert "in one dict" not in message_of(fit(train))
+
+
+def test_schedulers_and_searches_work_by_name(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for _ in range(8):
+            tune.report({"loss": config["x"]})
+
+    config = tune.TuneConfig(
+        metric="loss", mode="min", num_samples=4, search_alg="random", scheduler="ASHA"
+    )
+    results = fit(train, {"x": tune.uniform(0, 1)}, config)
+    assert {result.metrics["training_iteration"] for result in results} > {1}
+    with pytest.raises(
+        InvalidConfig, match=r"no search algorithm 'optunas'.*Did you mean 'optuna'"
+    ):
+        tune.Tuner(train, tune_config=tune.TuneConfig(search_alg="optunas"))
+    with pytest.raises(InvalidConfig, match=r"there is no scheduler 'ash'"):
+        tune.Tuner(train, tune_config=tune.TuneConfig(scheduler="ash"))
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ("AUTO", "Use resume='auto'"),
+        (True, "Use resume='auto'"),
+        (False, "Use resume='never', the default"),
+        ("AUTO+ERRORED", "resume_config=tune.ResumeConfig(errored='resume')"),
+        ("AUTO+RESTART_ERRORED_ONLY", "resume_config=tune.ResumeConfig(errored='restart')"),
+        ("ERRORED_ONLY", "resume_config=tune.ResumeConfig(errored='resume')"),
+    ],
+)
+def test_the_words_of_rays_resume_have_their_replacement(given: Any, advice: str) -> None:
+    with pytest.raises(InvalidConfig) as caught:
+        tune.Tuner(print).fit(resume=given)
+    assert advice in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("space", "fault"),
+    [
+        (lambda: {"x": {"y": tune.uniform}}, r"param_space\['x'\]\['y'\] is a function: call it"),
+        (
+            lambda: {"x": tune.choice({"a": 1})},  # type: ignore[arg-type]
+            "choice takes a list of values, not a dict",
+        ),
+        (
+            lambda: {"x": tune.choice(tune.grid_search([1]))},  # type: ignore[arg-type]
+            "not a grid",
+        ),
+    ],
+)
+def test_a_space_that_cannot_be_meant_is_refused(space: Any, fault: str) -> None:
+    with pytest.raises(InvalidSearchSpace, match=fault):
+        tune.Tuner(print, param_space=space())
+
+
+@pytest.mark.parametrize("mode", ["minimize", "MAX"])
+def test_a_mode_in_other_words_is_refused_with_the_right_one(mode: Any) -> None:
+    with pytest.raises(InvalidConfig, match=f"Did you mean '{mode[:3].lower()}'"):
+        tune.TuneConfig(metric="loss", mode=mode)

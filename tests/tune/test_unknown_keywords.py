@@ -1,0 +1,51 @@
+"""A keyword that a public class does not have: the error names the right one."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import pytest
+
+from holdfast import train, tune
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "advice"),
+    [
+        (tune.Tuner, "config", "Use param_space"),
+        (tune.Tuner, "num_samples", "Use tune_config=tune.TuneConfig(num_samples=...)"),
+        (tune.Tuner, "local_dir", "Use run_config=tune.RunConfig(storage_path=...)"),
+        (
+            tune.Tuner,
+            "num_to_keep",
+            "Use run_config=tune.RunConfig(checkpoint_config=tune.CheckpointConfig("
+            "num_to_keep=...))",
+        ),
+        (tune.Tuner, "resources_per_trial", "Use Tuner(tune.with_resources(trainable, "),
+        (tune.Tuner, "resume", "Use fit(resume='auto')"),
+        (tune.TuneConfig, "n_trials", "Use num_samples"),
+        (tune.TuneConfig, "direction", "Use mode"),
+        (tune.TuneConfig, "stop", "Use Tuner(..., run_config=tune.RunConfig(stop=...))"),
+        (tune.RunConfig, "local_dir", "Use storage_path"),
+        (
+            tune.RunConfig,
+            "max_failures",
+            "Use failure_config=tune.FailureConfig(max_failures=...)",
+        ),
+        (tune.CheckpointConfig, "num_keep", "Did you mean 'num_to_keep'?"),
+        (train.ScalingConfig, "workers", "Did you mean 'num_workers'"),
+        (train.DataParallelTrainer, "train_loop", "Did you mean 'train_loop_"),
+    ],
+)
+def test_the_error_says_what_to_write(call: Any, given: str, advice: str) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(**{given: 1})
+    assert f"{call.__name__}() has no parameter {given!r}. {advice}" in str(caught.value)
+
+
+def test_other_errors_and_the_signature_stay() -> None:
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        train.DataParallelTrainer()  # type: ignore[call-arg]
+    assert list(inspect.signature(tune.TuneConfig).parameters)[:2] == ["mode", "metric"]
+    assert tune.CheckpointConfig(num_to_keep=2) == tune.CheckpointConfig(2)
