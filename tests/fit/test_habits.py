@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,10 @@ def message_of(results: tune.ResultGrid) -> str:
         (lambda config: config["learning_rate"], "The config has lr, rate_of_learning. Did you"),
         (lambda config: config.lr, "The config is a dict: config['lr']"),
         (lambda trial: trial.suggest_float("x", 0, 1), "gets a dict, not an Optuna trial"),
-        (lambda config: open("data.csv"), "/data.csv exists, but a trial runs in its own folder"),
+        (
+            lambda config: os.stat("data.csv"),
+            "/data.csv exists, but a trial runs in its own folder",
+        ),
     ],
 )
 def test_the_error_of_a_trial_explains_the_habit(
@@ -39,7 +43,7 @@ def test_the_error_of_a_trial_explains_the_habit(
     ("train", "plain"),
     [
         (lambda config: {"a": 1}["b"], "KeyError: 'b' "),
-        (lambda config: open("nowhere.csv"), "'nowhere.csv' "),
+        (lambda config: os.stat("nowhere.csv"), "'nowhere.csv' "),
         (lambda config: tune.report({"a": len(config.missing)}), "no attribute 'missing' "),
     ],
 )
