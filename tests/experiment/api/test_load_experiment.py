@@ -126,7 +126,7 @@ def test_a_copy_is_read_by_each_form_of_its_address(
 def test_an_address_without_an_experiment_says_what_to_pass(
     run: RecordedExperiment, tmp_path: Path
 ) -> None:
-    with pytest.raises(ExperimentNotFound, match="there is no experiment at .*nowhere"):
+    with pytest.raises(ExperimentNotFound, match=r"there is no experiment at .*nowhere"):
         tune.load(tmp_path / "nowhere")
     with pytest.raises(ExperimentNotFound, match="a folder of experiments: pass one of them"):
         tune.load(tmp_path)
