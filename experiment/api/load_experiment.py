@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from holdfast.experiment.browse.locate import find
+from holdfast.experiment.browse.locate import find_enclosing
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import address_of
 from holdfast.experiment.results.read_experiment import warn_of
@@ -25,8 +25,8 @@ def load(
 
     `path` is the experiment's directory `<storage_path>/<name>`, its URI with the query that
     `storage_path` had, a path in `storage_filesystem`, or the RunConfig, with a name, that the
-    experiment began with. Of several runs under one name the newest is read, or number `run` (from
-    1).
+    experiment began with. For a trial's `uri` the grid has that trial only. Of several runs under
+    one name the newest is read, or number `run` (from 1).
 
     It needs neither the experiment's code nor a right to write: nothing is locked, changed or
     unpickled. A value in a config that is not plain data is a placeholder, whose `load()`
@@ -38,6 +38,6 @@ def load(
     """
     settings = Settings.read(os.environ)
     address, filesystem = address_of(path, storage_filesystem, settings)
-    found = find(address, settings, os.environ, run, filesystem=filesystem)
+    found = find_enclosing(address, settings, os.environ, run, filesystem=filesystem)
     warn_of(found.read.location, found.read.notices)
     return found.results

@@ -9,7 +9,6 @@ from dataclasses import asdict, field
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, best_of, counts
@@ -25,6 +24,7 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import redact
 from holdfast.syncer.files.tree import bytes_below
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.place import in_uri
 from holdfast.syncer.uploader.lock_holder import current_holder
 from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Status
@@ -114,7 +114,7 @@ def _inside(text: str, location: Location) -> list[str]:
     names = [name for name in list_folder(location) if not name.startswith(".")]
     if not names:
         _check_bucket(location)
-    return [f"{base.rstrip('/')}/{quote(name)}{mark}{query}" for name in names]
+    return [f"{base.rstrip('/')}/{in_uri(base, name)}{mark}{query}" for name in names]
 
 
 def _check_bucket(location: Location) -> None:

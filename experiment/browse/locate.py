@@ -6,6 +6,7 @@ It may be running, or belong to another user: nothing is locked, written or unpi
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -13,11 +14,14 @@ from holdfast.experiment.browse.condition import Condition, condition_of
 from holdfast.experiment.doctor.target import DoctorTarget, find_target
 from holdfast.experiment.folder.layout import HEAD
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.records.place import split
 from holdfast.experiment.records.published import has_all, read_head
+from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.read_experiment import (
     ExperimentNotFound,
+    NeverBegun,
     ReadExperiment,
     read_records,
     read_tree,
@@ -29,19 +33,23 @@ from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock_holder import current_holder
 
+_LEVELS = 2  # <experiment>/<trial>/<checkpoint>
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocatedExperiment:
     """An experiment as its records describe it, and signs of whether it runs.
 
     `shown` is its path in a form that other commands accept, without credentials. `holder` and
-    `heard_at`: see `condition_of`.
+    `heard_at`: see `condition_of`. `only`: the id of the one trial that the user named, "" for
+    all.
     """
 
     shown: str
     read: ReadExperiment
     holder: str = ""
     heard_at: float | None = None
+    only: str = ""
 
     @property
     def machine(self) -> Machine:
@@ -54,12 +62,16 @@ class LocatedExperiment:
     @property
     def outcome(self) -> Outcome:
         """Its trials, results and files, as in an ExperimentAnalysis."""
-        return ExperimentAnalysis.of(self.read).outcome
+        return self._analysis.outcome
 
     @property
     def results(self) -> ResultGrid:
         """Its results as `fit()` returns them, with placeholders for the user's objects."""
-        return ResultGrid(ExperimentAnalysis.of(self.read))
+        return ResultGrid(self._analysis)
+
+    @property
+    def _analysis(self) -> ExperimentAnalysis:
+        return ExperimentAnalysis.of(self.read, only=[self.only] if self.only else None)
 
     def condition(self, now: float) -> Condition:
         return condition_of(self.machine, holder=self.holder, heard_at=self.heard_at, now=now)
@@ -97,6 +109,36 @@ def find(
     # The process with the lock runs the newest one.
     holder = "" if read.is_followed else holder
     return LocatedExperiment(shown=_shown(path, location), read=read, holder=holder)
+
+
+def find_enclosing(
+    path: str,
+    settings: Settings,
+    environ: Mapping[str, str],
+    run: int | None = None,
+    *,
+    filesystem: Any = None,
+) -> LocatedExperiment:
+    """As `find`. The path of a trial's folder, or of a checkpoint in it, finds its experiment, of
+    which the results have `only` that trial."""
+    try:
+        return find(path, settings, environ, run, filesystem=filesystem)
+    except NeverBegun:
+        raise
+    except ExperimentNotFound:
+        above = path
+        for _ in range(_LEVELS):
+            try:
+                above, name = split(above, filesystem)
+                found = find(above, settings, environ, run, filesystem=filesystem)
+            except (ExperimentNotFound, NothingToRestore):
+                continue
+            trials = found.machine.trials.values()
+            ids = [trial.trial_id for trial in trials if trial.spec.dirname == name]
+            if ids:
+                return replace(found, only=ids[0])
+            break
+        raise
 
 
 def _in_storage(location: Location, run: int | None) -> LocatedExperiment:

@@ -19,6 +19,7 @@ from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files.durable import make_folder
 from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.place import from_uri, in_uri
 from holdfast.syncer.stores.preflight import preflight, when_ready
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
@@ -148,8 +149,10 @@ def address_of(
         raise InvalidConfig("restore finds an experiment by its name: pass RunConfig(name=...)")
     base = os.fspath(path.storage_path or settings.storage or settings.local_dir)
     filesystem = path.storage_filesystem if filesystem is None else filesystem
-    base, separator, query = base.partition("?") if filesystem is None else (base, "", "")
-    return f"{base.rstrip('/')}/{path.name}{separator}{query}", filesystem
+    if filesystem is not None or "://" not in base:
+        return f"{base.rstrip('/')}/{path.name}", filesystem
+    base, separator, query = base.partition("?")
+    return f"{base.rstrip('/')}/{in_uri(base, path.name)}{separator}{query}", filesystem
 
 
 def _split(path: str | os.PathLike[str]) -> tuple[str, str]:
@@ -163,7 +166,8 @@ def _split(path: str | os.PathLike[str]) -> tuple[str, str]:
     parent, _, name = body.rstrip("/").rpartition("/")
     if scheme.lower() in ("file", "local"):
         parent = parent or "/" * body.startswith("/")
-    return f"{scheme}{separator}{parent}{question_mark}{query}" if parent else "", name
+    above = f"{scheme}{separator}{parent}{question_mark}{query}" if parent else ""
+    return above, from_uri(base, name)
 
 
 def split(path: str | os.PathLike[str], filesystem: object | None) -> tuple[str, str]:
@@ -175,7 +179,7 @@ def split(path: str | os.PathLike[str], filesystem: object | None) -> tuple[str,
         parent, name = _split(path)
     else:
         parent, _, name = os.fspath(path).rstrip("/").rpartition("/")
-    if not parent or name in ("", ".", ".."):
+    if not parent or name in ("", ".", "..") or "/" in name:
         raise NothingToRestore(
             f"{redact(os.fspath(path)) or repr('')} names no experiment: pass the path "
             f"<storage_path>/<name> of one, or its RunConfig"

@@ -35,7 +35,9 @@ def is_mirror_of(layout: Layout, remote: Location) -> bool:
     An experiment with the same name may be in another storage, or only here.
     """
     try:
-        return read_note(layout.mirror_of) == _address(remote)
+        note, address = read_note(layout.mirror_of), _address(remote)
+        # Earlier versions noted gs://bucket/name as `bucketname`.
+        return note == address or (address.count("/") == 1 and note == address.replace("/", ""))
     except FileNotFoundError:
         try:
             return find_beginning(layout.journal) is None

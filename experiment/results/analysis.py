@@ -68,15 +68,19 @@ class ExperimentAnalysis:
 
     @classmethod
     def of(
-        cls, experiment: ReadExperiment, resolve_config: ResolveConfig = config_without_code
+        cls,
+        experiment: ReadExperiment,
+        resolve_config: ResolveConfig = config_without_code,
+        *,
+        only: Sequence[str] | None = None,
     ) -> Self:
         """The analysis of an experiment that was read already; reads nothing.
 
         `resolve_config` returns a config with the user's own objects; objects that it does not
-        resolve become placeholders.
+        resolve become placeholders. `only`: the ids of the trials to include.
         """
         analysis = cls.__new__(cls)
-        outcome = _outcome(experiment, Completed(resolve_config))
+        outcome = _outcome(experiment, Completed(resolve_config), only=only)
         analysis._hold(outcome, experiment.machine.spec.trainable)
         return analysis
 

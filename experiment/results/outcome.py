@@ -237,8 +237,9 @@ class Outcome:
     def lines(self, metric: str | None = None, mode: str | None = None) -> list[Row]:
         """A line for each trial: its last row or, with `metric`, its row with the best value.
 
-        Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`. With a
-        `metric`, trials without such a row are left out. Raises InvalidConfig, NoBestResult.
+        Columns: metrics with nested ones as `a/b`, `experiment_tag`, the config as `config/lr`,
+        and `logdir`. With a `metric`, trials without such a row are left out. Raises
+        InvalidConfig, NoBestResult.
         """
         if metric is None and mode is not None:
             raise InvalidConfig(f"mode={mode!r} has no meaning without a metric: pass both")
@@ -271,7 +272,8 @@ class Outcome:
         metrics = {key: value for key, value in row.items() if key != "config"}
         config = columns_of({"config": self.resolve_config(trial.config)})
         logdir = self.location.child(trial.spec.dirname).path
-        return {**columns_of(metrics), **config, "logdir": logdir}
+        tag = {"experiment_tag": trial.spec.tag}
+        return {**columns_of(metrics), **tag, **config, "logdir": logdir}
 
 
 def _numbers(rows: Sequence[Row], metric: str) -> list[float]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.experiment_folders import experiments_in
-from holdfast.experiment.folder.layout import JOURNAL, SNAPSHOT_PREFIX, Layout
+from holdfast.experiment.folder.layout import JOURNAL, RESULTS, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.folder.trial_folder import list_folder, read_file
 from holdfast.experiment.progress.wording import size
 from holdfast.experiment.records.journal_start import (
@@ -192,6 +192,11 @@ def not_found(location: Location) -> str:
         return (
             f"{location} is not an experiment, but a folder of experiments: pass one of them "
             f"(holdfast ls {shlex.quote(str(location))} lists them)"
+        )
+    if location.local_path is not None and os.path.exists(f"{location.local_path}/{RESULTS}"):
+        return (
+            f"{location} is the folder of a trial, without its experiment: tune.Result.from_path "
+            f"reads it"
         )
     return (
         f"there is no experiment at {location}: it has no folder {JOURNAL!r} with records. Pass "

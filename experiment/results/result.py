@@ -146,6 +146,18 @@ class Result:
         """The trial's configuration; None if it is not known."""
         return (self.metrics or {}).get("config")
 
+    @property
+    def uri(self) -> str | None:
+        """The trial's directory as text to paste anywhere, without credentials.
+
+        `Result.from_path` reads it, `tune.load` and `holdfast show` find its experiment. Its form
+        is that of `Checkpoint.uri`: an absolute path, or a URI with the query that names a custom
+        endpoint. None for a filesystem object that no URI describes.
+        """
+        if self._stored is None:
+            return Location.resolve(self.path, None, {}).uri
+        return self._stored.folder.location.uri
+
     @cached_property
     def filesystem(self) -> pyarrow.fs.FileSystem:
         """The pyarrow filesystem that `path` is on."""
@@ -218,8 +230,14 @@ class Result:
 
     @cached_property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
-        """A table with a line for each iteration, nested values as `a/b`. Raises PandasMissing."""
-        return dataframe([columns_of(row) for row in self.rows()])
+        """A table with a line for each iteration. Raises PandasMissing.
+
+        Nested values are `a/b`, the config is `config/lr`, and `experiment_tag` is the trial's.
+        """
+        rows = self.rows()
+        last = (self.metrics or {}) if rows else {}
+        same = {name: last[name] for name in ("config", "experiment_tag") if name in last}
+        return dataframe([columns_of({**same, **row}) for row in rows])
 
     def rows(self) -> list[Row]:
         """The row of every iteration, read from `result.json` each time."""

@@ -92,6 +92,15 @@ class ResultGrid(Sequence[Result]):
         metric, mode = self._outcome.goal(metric, mode)
         return self._outcome.best_result(metric, mode, scope, filter_nan_and_inf)
 
+    @property
+    @short_errors
+    def best(self) -> Result:
+        """The result of the best trial by the metric and mode of TuneConfig.
+
+        The same as `get_best_result()`; raises what that raises.
+        """
+        return self.get_best_result()
+
     @short_errors
     def get_dataframe(
         self, filter_metric: str | None = None, filter_mode: str | None = None
@@ -99,7 +108,8 @@ class ResultGrid(Sequence[Result]):
         """A line for each trial: its last row or, with `filter_metric`, its row with the best
         value.
 
-        Columns: metrics with nested ones as `a/b`, the config as `config/lr`, and `logdir`.
+        Columns: metrics with nested ones as `a/b`, `experiment_tag`, the config as `config/lr`,
+        and `logdir`.
         `filter_mode` defaults to that of TuneConfig. Raises PandasMissing, NoBestResult.
         """
         return self._outcome.table(filter_metric, filter_mode)
@@ -187,6 +197,16 @@ class ResultGrid(Sequence[Result]):
     def experiment_path(self) -> str:
         """The experiment's directory on `filesystem`."""
         return self._outcome.location.path
+
+    @property
+    def uri(self) -> str | None:
+        """The experiment's directory as text to paste anywhere, without credentials.
+
+        `tune.load`, `Tuner.restore` and `holdfast show` accept it. Its form is that of
+        `Checkpoint.uri`: an absolute path, or a URI with the query that names a custom endpoint.
+        None for a filesystem object that no URI describes.
+        """
+        return self._outcome.location.uri
 
     @property
     def filesystem(self) -> pyarrow.fs.FileSystem:

@@ -74,6 +74,18 @@ class Checkpoint:
         return self._location.arrow()[0]
 
     @property
+    def uri(self) -> str | None:
+        """The directory as text to paste anywhere, without credentials: `Checkpoint(uri)` on
+        another machine is the same checkpoint.
+
+        A local directory is its absolute path, which pyarrow and fsspec take as well (fsspec does
+        not decode the %20 of a `file://` URI). For S3 it is `s3://bucket/...`, with the query that
+        names a custom endpoint. None for a filesystem object that no URI describes: use `path` and
+        `filesystem`.
+        """
+        return self._location.uri
+
+    @property
     def location(self) -> Location:
         """The location, with the credentials to reach it."""
         return self._location

@@ -19,7 +19,7 @@ from holdfast.syncer.stores.filesystems import (
     without_prefix,
     wrapped_fsspec,
 )
-from holdfast.syncer.stores.place import Kind, StoragePlace, joined, resolved
+from holdfast.syncer.stores.place import Kind, StoragePlace, joined, resolved, s3_uri
 from holdfast.syncer.stores.plain_s3fs import plain_s3_options
 
 if TYPE_CHECKING:
@@ -65,6 +65,23 @@ class Location:
     def public(self) -> str:
         """The place without credentials; `resolve` accepts it."""
         return self.base.public(self.below)
+
+    @property
+    def uri(self) -> str | None:
+        """The place as text that any machine understands, without credentials.
+
+        An absolute path if it is a directory of this machine. Of a filesystem that the user
+        passed: the URI of the same place, None if there is none.
+        """
+        if self.kind != "given":
+            return self.public
+        if self.base.filesystem is None:
+            return None
+        filesystem, path = without_prefix(*self.arrow())
+        if is_this_machines(filesystem):
+            return os.path.abspath(path)
+        options = plain_s3_options(wrapped_fsspec(filesystem), path)
+        return None if options is None else s3_uri(path.strip("/"), options)
 
     @property
     def local_path(self) -> str | None:

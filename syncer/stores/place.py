@@ -16,6 +16,8 @@ from holdfast.syncer.stores.filesystems import as_arrow
 Kind = Literal["local", "s3", "uri", "given"]
 
 ARROW_SCHEMES = frozenset({"gs", "gcs", "hdfs", "viewfs", "abfs", "abfss", "mock"})
+# In URIs of these, %20 is a space. fsspec, which opens the others, takes paths as they are.
+_ENCODED = ARROW_SCHEMES | {"file", "local", "s3", "s3a"}
 _HADOOP = (
     "It needs Java and Hadoop's libhdfs on this machine: set JAVA_HOME, HADOOP_HOME (or "
     "ARROW_LIBHDFS_DIR) and CLASSPATH, which `hadoop classpath --glob` prints"
@@ -53,12 +55,13 @@ class StoragePlace:
 
     def public(self, below: str = "") -> str:
         """The folder `below` this place, without credentials."""
-        path = joined(self.path, below)
         if self.kind == "s3":
-            from urllib.parse import quote  # its import takes 10 ms, and local runs do not need it
-
-            path = quote(path, safe="/~@:!$&'()*+,;=")
-        return f"{self.root}{path}{self.query}"
+            return s3_uri(joined(self.path, below), self.options)
+        if self.kind == "uri":
+            # Of gs://bucket the path is empty, and the root has no slash.
+            base = f"{self.root}{self.path}"
+            return f"{joined(base, in_uri(base, below))}{self.query}"
+        return f"{self.root}{joined(self.path, below)}{self.query}"
 
     def arrow(self) -> tuple[Any, str]:
         """The pyarrow filesystem, created at the first call, and the path in it.
@@ -81,6 +84,36 @@ class StoragePlace:
 
 def _rebuild(*values: Any) -> StoragePlace:
     return StoragePlace(**dict(zip(_PICKLED, values, strict=True)))
+
+
+def s3_uri(path: str, options: Mapping[str, str]) -> str:
+    """The URI of `bucket/prefix`, with its options but no credentials."""
+    from holdfast.syncer.stores.s3.options import public_query
+
+    return f"s3://{in_uri('s3://', path)}{public_query(options)}"
+
+
+def in_uri(uri: str, path: str) -> str:
+    """`path` as a part of this URI, percent-encoded if its protocol is."""
+    if not _is_encoded(uri):
+        return path
+    from urllib.parse import quote  # its import takes 10 ms, and local runs do not need it
+
+    return quote(path, safe="/~@:!$&'()*+,;=")
+
+
+def from_uri(uri: str, part: str) -> str:
+    """The path in a part of this URI: the inverse of `in_uri`."""
+    if not _is_encoded(uri):
+        return part
+    from urllib.parse import unquote
+
+    return unquote(part)
+
+
+def _is_encoded(uri: str) -> bool:
+    scheme = _SCHEME.match(uri)
+    return scheme is not None and scheme[1].lower() in _ENCODED
 
 
 def joined(path: str, below: str) -> str:
@@ -199,12 +232,10 @@ def _of_file_uri(text: str) -> StoragePlace:
 
 
 def _of_s3_uri(text: str) -> StoragePlace:
-    from holdfast.syncer.stores.s3.options import parse_s3_uri, public_query
+    from holdfast.syncer.stores.s3.options import parse_s3_uri
 
     path, options = parse_s3_uri(text)
-    return StoragePlace(
-        kind="s3", root="s3://", path=path, query=public_query(options), options=options
-    )
+    return StoragePlace(kind="s3", root="s3://", path=path, options=options)
 
 
 def _of_other_uri(text: str, scheme: str) -> StoragePlace:

@@ -96,6 +96,32 @@ def test_a_storage_is_the_same_by_whatever_address_it_is_reached(tmp_path: Path)
     assert again.layout == place.layout
 
 
+def test_a_tree_that_an_earlier_version_noted_without_a_slash_is_still_its_own(
+    tmp_path: Path,
+) -> None:
+    place = kept_in("gs://bucket", tmp_path)
+    begin(place, "one")
+    assert place.layout.mirror_of.read_text() == "bucket/e"
+    place.layout.mirror_of.write_text("buckete")
+    assert kept_in("gs://bucket", tmp_path).layout == place.layout
+    assert kept_in("gs://bucket/x", tmp_path).layout != place.layout
+
+
+@pytest.mark.parametrize("storage", ["s3://bucket/x", "gs://bucket", "file:///mnt", "memory://x"])
+def test_a_name_with_odd_characters_is_found_by_its_uri(storage: str, tmp_path: Path) -> None:
+    name = "my 50%41 #1&+ü" if storage.startswith("memory") else "my 50%41 #1?&+ü"
+    config = RunConfig(storage_path=storage, name=name)
+    settings = Settings(local_dir=tmp_path)
+    begun = OpenedExperiment.at(config, None, settings, {}).place
+    assert begun.name == name
+    uri = begun.location.uri
+    assert uri is not None
+    again = OpenedExperiment.at(uri, None, settings, {}).place
+    assert (again.name, again.location.path) == (name, begun.location.path)
+    with pytest.raises(NothingToRestore, match="names no experiment"):
+        OpenedExperiment.at("s3://bucket/..%2F..%2Fetc", None, settings, {})
+
+
 def test_an_experiment_that_lies_only_here_is_not_taken_for_that_of_a_storage(
     tmp_path: Path,
 ) -> None:

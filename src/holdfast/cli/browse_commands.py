@@ -10,7 +10,7 @@ from typing import Any
 
 from holdfast.cli.browse_output import show_catalog, show_overview
 from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
-from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
 from holdfast.experiment.folder.settings import Settings
 from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig
@@ -30,7 +30,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
 
 
 def _find(given: argparse.Namespace, settings: Settings) -> LocatedExperiment:
-    experiment = find(given.path, settings, os.environ, given.run)
+    experiment = find_enclosing(given.path, settings, os.environ, given.run)
     if given.command != "show" or given.json:  # which shows them
         for notice in experiment.read.notices:
             complain(notice)

@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import cloudpickle
+import fsspec
 import pytest
+import s3fs
+from pyarrow.fs import FileSystem, LocalFileSystem, S3FileSystem, SubTreeFileSystem
 
 from holdfast.syncer.errors import InvalidLocation, StorageError
 from holdfast.syncer.stores.arrow import ArrowStore
@@ -332,3 +335,71 @@ def test_without_credentials_in_front_of_a_bucket_requests_are_unsigned() -> Non
     assert location.child("y").path == "bucket/x/y"
     with pytest.raises(InvalidLocation, match="anonymous access uses no credentials"):
         resolve("s3://anonymous@bucket/x?access_key=a&secret_key=b")
+
+
+# -- as a URI -----------------------------------------------------------------------------------
+
+ODD = "a b/50%41 #1?&+ü'é"
+
+
+@pytest.mark.parametrize("place", ["/data", "file:///data", "local:///data"])
+def test_the_uri_of_a_local_place_is_its_path(place: str) -> None:
+    uri = resolve(place).child(ODD).uri
+    assert uri == f"/data/{ODD}"
+    assert resolve(uri).local_path == uri
+    assert FileSystem.from_uri(uri)[1] == uri
+    assert fsspec.core.url_to_fs(uri)[1] == uri
+
+
+S3 = "s3://bucket/x?endpoint_override=http://localhost:9000&region=us-east-1"
+
+
+@pytest.mark.parametrize("base", [S3, "gs://anonymous@bucket/x"])
+def test_a_uri_names_the_same_place_again_whatever_characters_it_has(base: str) -> None:
+    place = resolve(base).child(ODD)
+    assert place.uri is not None
+    assert place.uri.isascii()
+    again = resolve(place.uri)
+    assert again.path == place.path == f"bucket/x/{ODD}"
+    assert again.uri == place.uri
+    assert FileSystem.from_uri(place.uri)[1] == place.path
+
+
+def test_the_folder_of_a_bucket_is_below_it() -> None:
+    assert resolve("gs://bucket").child("run").uri == "gs://bucket/run"
+    assert resolve("gs://bucket/").child("run").uri == "gs://bucket/run"
+    assert resolve("s3://bucket").child("run").uri == "s3://bucket/run"
+
+
+def test_fsspec_gets_its_uris_as_they_are() -> None:
+    place = resolve("memory://runs").child("a b/50%41")
+    assert place.uri == "memory://runs/a b/50%41"
+    assert resolve(place.uri).path == place.path
+
+
+def test_a_uri_has_the_endpoint_and_no_credentials() -> None:
+    uri = f"s3://AKIA123:{SECRET.replace('/', '%2F').replace('+', '%2B')}@bucket/x"
+    place = resolve(f"{uri}?endpoint_override=http://localhost:9000&session_token=t0ken")
+    assert place.uri == "s3://bucket/x?endpoint_override=http://localhost:9000"
+
+
+def test_a_users_filesystem_has_a_uri_if_one_says_as_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    subtree = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
+    assert resolve("a b", subtree).uri == str(tmp_path / "a b")
+    assert resolve(str(tmp_path), LocalFileSystem()).uri == str(tmp_path)
+    ours = s3fs.S3FileSystem(
+        key="AKIA123",
+        secret=SECRET,
+        endpoint_url="http://localhost:9000",
+        skip_instance_cache=True,
+    )
+    assert resolve("bucket/a b", ours).uri == (
+        "s3://bucket/a%20b?region=us-east-1&endpoint_override=http://localhost:9000"
+    )
+    assert resolve("bucket/x", S3FileSystem(anonymous=True, region="us-east-1")).uri is None
+    assert resolve("x", fsspec.filesystem("memory")).uri is None
+    assert resolve("x", fsspec.filesystem("memory")).without_credentials().uri is None
