@@ -199,6 +199,28 @@ class Tuner:
         values = UsersValues(found, unpickles=False)
         return ResultGrid(ExperimentAnalysis.of(read, resolve_config=values))
 
+    def __repr__(self) -> str:
+        if self._earlier is not None:
+            return f"Tuner({self._earlier.trainable})\n  state: {self._state}"
+        from holdfast.experiment.api.tuner_view import tuner_text
+
+        return tuner_text(self._request, self._state, os.environ)
+
+    def _repr_html_(self) -> str:
+        if self._earlier is not None:
+            return self._earlier.results._repr_html_()
+        from holdfast.experiment.api.tuner_view import tuner_html
+
+        return tuner_html(self._request, self._state, os.environ)
+
+    @property
+    def _state(self) -> str:
+        if self._earlier is not None:
+            return f"run {self._earlier.run} in {self._earlier.path}, which another followed"
+        if self._results is not None:
+            return f"fit() returned {len(self._results)} results"
+        return "restored: fit() resumes it" if self._is_restored else "not started: call fit()"
+
     @classmethod
     @short_errors
     def can_restore(

@@ -12,7 +12,14 @@ from typing import Any, TextIO
 from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.progress.log_view import LogView
 from holdfast.experiment.progress.node_wording import node_lines, wait_lines
-from holdfast.experiment.progress.plain_tables import html_table, text_table
+from holdfast.experiment.progress.plain_tables import (
+    AMBER,
+    RED,
+    html_heading,
+    html_line,
+    html_table,
+    text_table,
+)
 from holdfast.experiment.progress.reporters import notebook_display
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.trial_table import table_of
@@ -31,7 +38,6 @@ from holdfast.names import printable
 
 _EVERY_S = 1.0
 _SHOWN_LINES = 12
-_RED, _AMBER = "color:#c62828", "color:#b26a00"
 _BOX = "overflow:auto;margin:0;font-size:90%"
 
 
@@ -90,12 +96,11 @@ def html_of(summary: Summary, lines: Sequence[str] = ()) -> str:
     """The run as an HTML fragment; `lines` are the newest lines of its workers."""
     bar = f'<progress value="{summary.share or 0:.3f}" max="1"></progress> '
     has_bar = summary.share is not None and (summary.total != 1 or summary.share > 0)
-    head = f"<b>{escape(printable(summary.name))}</b> {escape(time_text(summary))}"
     parts = [
-        f"<div>{head}</div>",
+        html_heading(summary.name, time_text(summary)),
         f"<div>{bar if has_bar else ''}{escape(counts_text(summary))}</div>",
         html_table(*table_of(summary)) if summary.rows else "",
-        *(f'<div style="{style}">{escape(text)}</div>' for text, style in _notes(summary)),
+        *(html_line(text, style) for text, style in _notes(summary)),
         f'<pre style="{_BOX}">{escape(chr(10).join(lines))}</pre>' if lines else "",
     ]
     return "\n".join(filter(None, parts))
@@ -119,11 +124,11 @@ def _notes(summary: Summary) -> Iterator[tuple[str, str]]:
     notes = [
         (hidden_text(summary.hidden), ""),
         (f"best {best_text(summary)}" if summary.best else "", ""),
-        *((line, _RED) for line in failure_lines(summary)),
-        *((line, _AMBER) for line in wait_lines(summary)),
-        (storage_text(summary), _AMBER if is_late else ""),
+        *((line, RED) for line in failure_lines(summary)),
+        *((line, AMBER) for line in wait_lines(summary)),
+        (storage_text(summary), AMBER if is_late else ""),
         *((line, "") for line in (() if summary.done else node_lines(summary))),
-        (f"stopping: {summary.ending}" if summary.ending and not summary.done else "", _AMBER),
+        (f"stopping: {summary.ending}" if summary.ending and not summary.done else "", AMBER),
         (summary.phase if not summary.done else "", ""),
         (f"{closing_text(summary)}. Results: {summary.path}" if summary.done else "", ""),
     ]

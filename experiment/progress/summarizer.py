@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from heapq import nlargest
 from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import varied
@@ -138,6 +139,46 @@ class Summarizer:
             (0, 0, lines_best, lines_failed, 0),
             self._max_rows,
         )
+
+
+def summary_of(
+    trials: Sequence[Trial],
+    facts: RunFacts,
+    *,
+    metric: str | None,
+    mode: str | None,
+    log_names: tuple[str, str],
+    max_rows: int = 20,
+    infer_limit: int = 4,
+) -> Summary:
+    """Some trials of an experiment, without its machine: the best first, or without a metric in
+    order.
+
+    `log_names`: see `log_names_of`.
+    """
+    ended = FinishedStats(metric, mode, keep=1)
+    for trial in trials:
+        if trial.status.is_final:
+            ended.add(trial)
+    shown = list(trials[:max_rows])
+    if metric is not None:
+        shown = nlargest(max_rows, trials, key=lambda trial: rank(trial, metric, mode))
+    columns, params = _columns(shown, metric, infer_limit), _Params()
+    remaining = RemainingTime({})
+    counts = Counter(trial.status for trial in trials)
+    rows = tuple(_row(trial, columns, remaining, params, None) for trial in shown)
+    return Summary(
+        name=facts.name,
+        path=facts.path,
+        counts=counts,
+        total=len(trials),
+        rows=rows,
+        hidden=_hidden(counts, shown),
+        metrics=columns,
+        params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
+        best=_best(shown, metric, mode, params),
+        failures=_failures(ended.failed, facts, ended.causes, log_names),
+    )
 
 
 def _elapsed(machine: Machine, now: float) -> float:

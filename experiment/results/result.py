@@ -236,7 +236,7 @@ class Result:
         """
         rows = self.rows()
         last = (self.metrics or {}) if rows else {}
-        same = {name: last[name] for name in ("config", "experiment_tag") if name in last}
+        same: Row = {name: last[name] for name in ("config", "experiment_tag") if name in last}
         return dataframe([columns_of({**same, **row}) for row in rows])
 
     def rows(self) -> list[Row]:
@@ -304,8 +304,24 @@ class Result:
         if self._stored is not None:
             self._stored = self._stored.after_unpickle()
 
+    def _shown_metrics(self) -> Row:
+        """The metrics to show; read from files only if the records lack them."""
+        return (self.metrics or {}) if self._stored is None else self._stored.shown_metrics()
+
+    def _repr_html_(self) -> str:
+        from holdfast.experiment.results.result_html import result_html
+
+        trial = None if self._stored is None else self._stored.trial
+        return result_html(
+            self.uri or self.path,
+            self._shown_metrics(),
+            (self.config or {}) if trial is None else trial.config,
+            checkpoint=self.checkpoint,
+            error=self.error,
+        )
+
     def __repr__(self) -> str:
-        metrics = (self.metrics or {}) if self._stored is None else self._stored.shown_metrics()
+        metrics = self._shown_metrics()
         shown = {key: value for key, value in metrics.items() if key not in AUTOMATIC}
         more = len(shown) - _SHOWN_METRICS
         parts = [f"{key!r}: {value!r:.40}" for key, value in list(shown.items())[:_SHOWN_METRICS]]

@@ -213,6 +213,11 @@ class ResultGrid(Sequence[Result]):
         """The pyarrow filesystem that the results are on."""
         return self._outcome.location.arrow()[0]
 
+    def _repr_html_(self) -> str:
+        from holdfast.experiment.results.grid_html import grid_html
+
+        return grid_html(self._outcome)
+
     def __repr__(self) -> str:
         states = self._outcome.states() or "empty"
         head = f"ResultGrid: {len(self)} trials ({states}) in {self._outcome.location}"

@@ -57,6 +57,8 @@ def test_the_earlier_run_of_a_name_is_reported_and_can_be_opened(
     for run, values in ((1, [1, 2]), (2, [3]), (None, [3])):
         results = tune.ResultGrid(tune.ExperimentAnalysis(path, run=run))
         assert [result.metrics["n"] for result in results if result.metrics] == values
+        loaded = tune.load(path, run=run)
+        assert [result.metrics["n"] for result in loaded if result.metrics] == values
     with pytest.raises(InvalidConfig, match=r"there is no run 3 in .*: it holds runs 1 to 2"):
         tune.ExperimentAnalysis(path, run=3)
     assert main(["show", path]) == 0
@@ -84,6 +86,8 @@ def test_a_restore_reads_an_earlier_run_and_resumes_none(fit: Any) -> None:
         assert [result.metrics["n"] for result in results if result.metrics] == [1, 2]
         assert [result.config for result in results] == [{"n": 1}, {"n": 2}]
     assert tuner.trainable == "report_twice"
+    assert repr(tuner) == f"Tuner(report_twice)\n  state: run 1 in {path}, which another followed"
+    assert "2 trials: 2 finished" in tuner._repr_html_()
     newest = tune.Tuner.restore(path, report_twice, run=2)
     assert [result.metrics["n"] for result in newest.fit() if result.metrics] == [3]
     assert rows_under(path) == before
@@ -118,6 +122,8 @@ def test_an_earlier_training_is_read_by_its_number(tmp_path: Path) -> None:
         metrics = DataParallelTrainer.restore(path, run=run).fit().metrics
         assert metrics is not None
         assert metrics["n"] == n
+        assert train.load(path, run=run).metrics == metrics
+    assert "below zero" in str(train.load(path, run=2).error)
     with pytest.raises(train.TrainingFailedError, match="below zero"):
         DataParallelTrainer.restore(path, run=2).fit()
 

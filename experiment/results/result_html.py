@@ -1,0 +1,63 @@
+"""The result of a trial as HTML, below the cell of a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from holdfast.experiment.progress.plain_tables import (
+    RED,
+    html_facts,
+    html_heading,
+    html_line,
+    html_table,
+)
+from holdfast.experiment.progress.wording import format_value
+from holdfast.experiment.results.ranking import AUTOMATIC
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.trial.errors import TrialError
+from holdfast.trial.readable import readable
+from holdfast.trial.values import flatten
+
+_ROWS = 20
+_VALUE_CHARS = 200
+
+
+def result_html(
+    path: str,
+    row: Mapping[str, Any],
+    config: Mapping[str, Any],
+    *,
+    checkpoint: Checkpoint | None,
+    error: TrialError | None,
+) -> str:
+    """A trial: its metrics, config, checkpoint, error and path."""
+    metrics = {name: value for name, value in row.items() if name not in AUTOMATIC}
+    iteration = row.get("training_iteration")
+    parts = [
+        html_heading(
+            str(row.get("trial_id") or path.rstrip("/").rpartition("/")[2]),
+            f"iteration {iteration}" if iteration else "no reports",
+        ),
+        html_line("" if error is None else f"failed: {error.failure.headline}", RED),
+        _values("metric", metrics),
+        _values("parameter", config),
+        html_facts(
+            (
+                ("checkpoint", "" if checkpoint is None else checkpoint.location.public),
+                ("path", path),
+            )
+        ),
+    ]
+    return "\n".join(filter(None, parts))
+
+
+def _values(kind: str, values: Mapping[str, Any]) -> str:
+    """A table of the first values; empty if there are none."""
+    flat = flatten(readable(values))
+    shown = [(name, format_value(value, _VALUE_CHARS)) for name, value in flat.items()][:_ROWS]
+    if not shown:
+        return ""
+    more = len(flat) - len(shown)
+    rest = html_line(f"... {more} more" if more else "")
+    return "\n".join(filter(None, [html_table([kind, "value"], shown), rest]))
