@@ -92,6 +92,25 @@ def test_ls_tells_each_experiment_how_it_stands(
     assert (only["name"], only["size_bytes"]) == ("ended", None)
 
 
+def test_ls_and_show_tell_the_tags_and_ls_lists_the_runs_that_have_one(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tags = {"data": "v3", "by": "ana\x1b[2J"}
+    RecordedExperiment(store / "tagged", options={"tags": tags}).ends()
+    listed = told(capsys, "ls", store).splitlines()
+    assert listed[0].split()[-1] == "TAGS"
+    assert listed[3].endswith("data=v3 by=ana\\x1b[2J")
+    (only,) = parsed(capsys, "ls", "--tag", "data=v3", store)["experiments"]
+    assert (only["name"], only["tags"]) == ("tagged", tags)
+    assert parsed(capsys, "ls", "--tag", "data=v3", "--tag", "by=me", store)["experiments"] == []
+    assert "  tags data=v3 by=ana\\x1b[2J" in told(capsys, "show", store / "tagged").splitlines()
+    assert parsed(capsys, "show", store / "tagged")["tags"] == tags
+    assert parsed(capsys, "show", store / "ended")["tags"] == {}
+    with pytest.raises(SystemExit):
+        main(["ls", "--tag", "v3", str(store)])
+    assert "'v3' is not NAME=VALUE" in capsys.readouterr().err
+
+
 def test_ls_looks_where_fit_keeps_results(
     store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

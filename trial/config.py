@@ -194,6 +194,10 @@ class RunConfig:
     overrides that of `holdfast.init`. Every worker receives the variables, and no file holds them:
     pass them to each restore again.
 
+    `tags`: a dict of texts that label the run, such as `{"data": "v3"}`; a number becomes text.
+    They are in tables of results as `tag/data`, and `holdfast ls --tag data=v3` finds the run. A
+    restore keeps those that the run began with.
+
     Raises InvalidConfig.
     """
 
@@ -211,8 +215,10 @@ class RunConfig:
     runtime_env: Mapping[str, Any] | RuntimeEnv | None = field(
         default=None, kw_only=True, repr=False, compare=False
     )
+    tags: Mapping[str, Any] | None = field(default=None, kw_only=True, hash=False)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "tags", _tags_of(self.tags))
         environment = runtime_env_of(self.runtime_env, where="RunConfig(runtime_env=...)")
         object.__setattr__(self, "runtime_env", environment)
         for name, kind in _PARTS.items():
@@ -256,6 +262,25 @@ class RunConfig:
             ),
             f"log_to_file must be True, a file name, or a pair of file names, not {value!r}",
         )
+
+
+def _tags_of(tags: Mapping[str, Any] | None) -> dict[str, str]:
+    require(
+        tags is None or isinstance(tags, Mapping),
+        f'tags must be a dict such as {{"data": "v3"}}, not {tags!r:.100}',
+    )
+    found = {}
+    for name, value in dict(tags or {}).items():
+        require(
+            isinstance(name, str) and name != "" and name.isprintable() and "=" not in name,
+            f"tags: the name {name!r:.100} must be text without '='",
+        )
+        require(
+            isinstance(value, (str, int, float)),
+            f"tags[{name!r}] must be text or a number, not {value!r:.100}",
+        )
+        found[name] = str(value)
+    return found
 
 
 def check_stop(stop: object) -> None:

@@ -71,6 +71,11 @@ def _texts(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a list of names, not {shown(value)}")
 
 
+def _table_of_texts(name: str, value: Any) -> None:
+    if type(value) is not dict or not all(type(item) is str for item in (*value, *value.values())):
+        raise ValueError(f"{name} must be a table of texts, not {shown(value)}")
+
+
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "sync": _sync,
     "verbose": _verbose,
@@ -80,6 +85,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "search": _text,
     "stopper": _text,
     "env_vars": _texts,
+    "tags": _table_of_texts,
 }
 
 

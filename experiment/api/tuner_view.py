@@ -63,6 +63,7 @@ def _known(request: Request, state: str, environ: Mapping[str, str]) -> Iterator
     yield "search_alg", request.search_name
     yield "scheduler", request.scheduler_name
     yield "stop", _stop(request.run.stop)
+    yield "tags", ", ".join(f"{name}={value}" for name, value in (request.run.tags or {}).items())
     yield "storage", _storage(request, environ)
     yield "state", state
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, field
 from functools import partial
@@ -50,8 +50,8 @@ class CatalogEntry:
     None if the records do not say. `run` numbers the runs of this name, one after another; the
     newest is listed; None if the number is not known. Times are seconds since 1970: when the
     experiment began, and its last record. `size_bytes` is the size of all its files, None if they
-    were not counted. `problem` says why it cannot be read, or is the first error, "" for none.
-    `notices` lists records that cannot be used.
+    were not counted. `tags` are those of its RunConfig. `problem` says why it cannot be read, or
+    is the first error, "" for none. `notices` lists records that cannot be used.
     """
 
     name: str
@@ -64,6 +64,7 @@ class CatalogEntry:
     began_at: float | None = None
     updated_at: float | None = None
     size_bytes: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
     notices: tuple[str, ...] = ()
 
@@ -79,11 +80,13 @@ def catalog(
     *,
     now: float,
     with_sizes: bool = True,
+    tags: Iterable[tuple[str, str]] = (),
 ) -> tuple[str, list[CatalogEntry]]:
     """The place, and its experiments in the order in which they began.
 
     `path` is a directory or a URI that holds experiments, or an experiment; None for the place
-    where `fit()` keeps them. An experiment that cannot be read is listed with the reason.
+    where `fit()` keeps them. An experiment that cannot be read is listed with the reason. With
+    `tags`, only the experiments that have all of them are listed.
 
     Raises ExperimentNotFound if there is no such place, InvalidLocation, StorageError.
     """
@@ -95,7 +98,8 @@ def catalog(
     else:
         with ThreadPoolExecutor(_READERS, "holdfast-ls") as pool:
             entries = list(pool.map(entry, _inside(text, location)))
-    known = [one for one in entries if one is not None]
+    wanted = set(tags)
+    known = [one for one in entries if one is not None and wanted <= one.tags.items()]
     return location.public, sorted(known, key=lambda one: (one.began_at or 0.0, one.name))
 
 
@@ -181,6 +185,7 @@ def _described(
         began_at=experiment.read.began_at,
         updated_at=machine.now,
         size_bytes=size_bytes,
+        tags=spec.options.get("tags", {}),
         problem=_first_error(experiment),
         notices=experiment.read.notices,
     )

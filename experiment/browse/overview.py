@@ -40,6 +40,7 @@ class Overview:
     run: int | None
     restores: int
     ending: str
+    tags: Mapping[str, str]
     counts: Mapping[str, int]
     not_created: int | None
     best: Mapping[str, Any] | None
@@ -94,6 +95,7 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
         run=experiment.read.run,
         restores=machine.epoch - 1,
         ending=machine.ending.message or machine.ending.reason if machine.ending else "",
+        tags=spec.options.get("tags", {}),
         counts=counts(machine),
         not_created=not_created(machine),
         best=None if best is None else trial_as_json(experiment, best),

@@ -117,6 +117,11 @@ def columns_of(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+def tag_columns(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags of a run as columns of a table: `tag/data`."""
+    return {f"tag/{name}": value for name, value in tags.items()}
+
+
 def _is_ending(status: Status) -> bool:
     return status is Status.STOPPING or status.is_final
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
-from holdfast.experiment.records.rows import columns_of
+from holdfast.experiment.records.rows import columns_of, tag_columns
 from holdfast.experiment.results.ranking import (
     NoBestResult,
     check_mode,
@@ -83,11 +83,19 @@ class Outcome:
         here = self.layout is not None and self.layout.root.is_dir()
         return self if here else replace(self, layout=None)
 
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """The tags of the RunConfig that the run began with."""
+        tags: Mapping[str, str] = self.spec.options.get("tags", {})
+        return tags
+
     def result(self, trial: Trial) -> Result:
         """The trial's result, the same object each time."""
         made = self._results.get(trial.trial_id)
         if made is None:
-            made = Result.of_trial(trial, self.location, self.layout, self.resolve_config)
+            made = Result.of_trial(
+                trial, self.location, self.layout, self.resolve_config, tags=self.tags
+            )
             self._results[trial.trial_id] = made
         return made
 
@@ -237,9 +245,9 @@ class Outcome:
     def lines(self, metric: str | None = None, mode: str | None = None) -> list[Row]:
         """A line for each trial: its last row or, with `metric`, its row with the best value.
 
-        Columns: metrics with nested ones as `a/b`, `experiment_tag`, the config as `config/lr`,
-        and `logdir`. With a `metric`, trials without such a row are left out. Raises
-        InvalidConfig, NoBestResult.
+        Columns: metrics with nested ones as `a/b`, `experiment_tag`, the run's tags as `tag/data`,
+        the config as `config/lr`, and `logdir`. With a `metric`, trials without such a row are
+        left out. Raises InvalidConfig, NoBestResult.
         """
         if metric is None and mode is not None:
             raise InvalidConfig(f"mode={mode!r} has no meaning without a metric: pass both")
@@ -272,8 +280,8 @@ class Outcome:
         metrics = {key: value for key, value in row.items() if key != "config"}
         config = columns_of({"config": self.resolve_config(trial.config)})
         logdir = self.location.child(trial.spec.dirname).path
-        tag = {"experiment_tag": trial.spec.tag}
-        return {**columns_of(metrics), **tag, **config, "logdir": logdir}
+        tags = {"experiment_tag": trial.spec.tag, **tag_columns(self.tags)}
+        return {**columns_of(metrics), **tags, **config, "logdir": logdir}
 
 
 def _numbers(rows: Sequence[Row], metric: str) -> list[float]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment.folder.layout import ERROR, PARAMS, RESULTS, Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder
-from holdfast.experiment.records.rows import columns_of
+from holdfast.experiment.records.rows import columns_of, tag_columns
 from holdfast.experiment.results.ranking import (
     AUTOMATIC,
     NoBestResult,
@@ -91,11 +91,14 @@ class Result:
         location: Location,
         layout: Layout | None,
         resolve_config: ResolveConfig = config_without_code,
+        *,
+        tags: Mapping[str, str] | None = None,
     ) -> Self:
         """The result of a trial in the records. Reads no file yet.
 
         `location` is the experiment's place in storage; `layout` its local directory, None if
-        there is none. `resolve_config` returns a config with the user's own values.
+        there is none. `resolve_config` returns a config with the user's own values. `tags` are the
+        experiment's.
         """
         folder = TrialFolder.of(trial.spec, location, layout)
         known = tuple(
@@ -105,7 +108,11 @@ class Result:
             for record in trial.checkpoints
         )
         stored = StoredTrial(
-            folder=folder, known_checkpoints=known, trial=trial, resolve_config=resolve_config
+            folder=folder,
+            known_checkpoints=known,
+            trial=trial,
+            resolve_config=resolve_config,
+            tags=tags or {},
         )
         if trial.status is not Status.ERROR or trial.error is None:
             return cls._of(stored, None)
@@ -232,12 +239,14 @@ class Result:
     def metrics_dataframe(self) -> pandas.DataFrame | None:
         """A table with a line for each iteration. Raises PandasMissing.
 
-        Nested values are `a/b`, the config is `config/lr`, and `experiment_tag` is the trial's.
+        Nested values are `a/b`, the config is `config/lr`, `experiment_tag` is the trial's, and
+        the tags of its run are `tag/data`.
         """
         rows = self.rows()
+        tags = {} if self._stored is None else tag_columns(self._stored.tags)
         last = (self.metrics or {}) if rows else {}
         same: Row = {name: last[name] for name in ("config", "experiment_tag") if name in last}
-        return dataframe([columns_of({**same, **row}) for row in rows])
+        return dataframe([{**columns_of({**same, **row}), **tags} for row in rows])
 
     def rows(self) -> list[Row]:
         """The row of every iteration, read from `result.json` each time."""

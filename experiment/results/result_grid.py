@@ -108,8 +108,8 @@ class ResultGrid(Sequence[Result]):
         """A line for each trial: its last row or, with `filter_metric`, its row with the best
         value.
 
-        Columns: metrics with nested ones as `a/b`, `experiment_tag`, the config as `config/lr`,
-        and `logdir`.
+        Columns: metrics with nested ones as `a/b`, `experiment_tag`, the run's tags as `tag/data`,
+        the config as `config/lr`, and `logdir`.
         `filter_mode` defaults to that of TuneConfig. Raises PandasMissing, NoBestResult.
         """
         return self._outcome.table(filter_metric, filter_mode)
@@ -192,6 +192,11 @@ class ResultGrid(Sequence[Result]):
     def num_terminated(self) -> int:
         """The number of trials that ended without an error."""
         return sum(trial.status is Status.TERMINATED for trial in self._trials)
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of the run, from its RunConfig."""
+        return dict(self._outcome.tags)
 
     @property
     def experiment_path(self) -> str:

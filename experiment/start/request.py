@@ -175,6 +175,7 @@ class Request:
             "objects": [name for name, value in self._named_objects() if value is not None],
             "trainer": self._trainer,
             "search": self.search_name,
+            **({"tags": dict(self.run.tags)} if self.run.tags else {}),
             **stop_options(self.run.stop),
             **kept_of(environment),
         }

@@ -193,6 +193,7 @@ def _run_config(
         verbose=options.get("verbose"),
         log_to_file=tuple(log) if isinstance(log, list) else log,
         runtime_env=runtime_env,
+        tags=options.get("tags"),
     )
 
 

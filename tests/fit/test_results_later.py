@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import logging
 from pathlib import Path
@@ -105,6 +106,36 @@ def test_a_live_experiment_is_loaded_while_it_runs(fit: Any, tmp_path: Path) -> 
     fit(learn, {"lr": 1.0}, name="live", callbacks=[Reader()])
     assert (1, 1.0) in seen or (2, 0.5) in seen
     assert len(seen) == 2
+
+
+def test_tags_are_in_every_row_and_a_restore_keeps_them(fit: Any, tmp_path: Path) -> None:
+    grid = fit(learn, {"lr": tune.grid_search([1, 2])}, name="run", tags={"data": "v3", "seed": 7})
+    assert grid.tags == {"data": "v3", "seed": "7"}
+    restored = tune.Tuner.restore(grid.uri, learn)
+    assert "tags: data=v3, seed=7" in repr(restored)
+    for loaded in (tune.load(grid.uri), restored.fit(), restored.get_results()):
+        assert loaded.tags == grid.tags
+        rows = loaded[0].metrics_dataframe
+        assert rows is not None
+        for frame in (loaded.get_dataframe(), loaded.get_dataframe("loss", "min"), rows):
+            assert set(frame["tag/seed"]) == {"7"}
+            assert set(frame["config/lr"]) <= {1, 2}
+            assert set(frame["experiment_tag"]) <= {"0_lr=1", "1_lr=2"}
+    assert main(["export", str(grid.uri), "--rows", "-o", str(tmp_path / "rows.csv")]) == 0
+    lines = list(csv.DictReader((tmp_path / "rows.csv").read_text().splitlines()))
+    assert [line["config/lr"] for line in lines] == ["1", "1", "2", "2"]
+    assert {line["tag/data"] for line in lines} == {"v3"}
+    assert lines[0]["experiment_tag"] == "0_lr=1"
+
+
+def test_rows_without_a_config_get_it_in_the_table(
+    fit: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_CONFIG_IN_ROWS", "0")
+    (result,) = fit(learn, {"lr": 1.0, "net": {"width": 8}}, name="run")
+    assert "config" not in result.rows()[0]
+    assert result.metrics_dataframe is not None
+    assert result.metrics_dataframe["config/net/width"].tolist() == [8, 8]
 
 
 def test_a_training_is_loaded_as_its_fit_returned_it(

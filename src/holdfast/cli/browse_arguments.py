@@ -14,6 +14,7 @@ from holdfast.cli.common_arguments import (
     bound,
     number,
     seconds,
+    tag,
 )
 from holdfast.cli.completing import complete_place, complete_trial
 
@@ -93,6 +94,14 @@ def _add_ls(commands: Any) -> None:
     )
     path.completer = complete_place  # type: ignore[attr-defined]
     add_flag(command, "--quick", "leave the sizes out")
+    command.add_argument(
+        "--tag",
+        type=tag,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="only those whose RunConfig has this tag; may be repeated",
+    )
 
 
 def _add_show(commands: Any) -> None:

@@ -42,7 +42,14 @@ def _ls(given: argparse.Namespace, settings: Settings) -> int:
     from holdfast.experiment.browse.condition import Condition
 
     now = time.time()
-    place, entries = catalog(given.path, settings, os.environ, now=now, with_sizes=not given.quick)
+    place, entries = catalog(
+        given.path,
+        settings,
+        os.environ,
+        now=now,
+        with_sizes=not given.quick,
+        tags=given.tag,
+    )
     if given.json:
         say_json({"path": place, "experiments": [entry.plain() for entry in entries]})
     else:

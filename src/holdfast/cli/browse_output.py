@@ -49,8 +49,9 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
     if not entries:
         say(f"There is no experiment in {place}.")
         return
-    header = ["NAME", "STATE", "TRIALS", "BEST", "AGE", "SIZE"]
-    cells = [_cells(entry, now) for entry in entries]
+    has_tags = any(entry.tags for entry in entries)
+    header = ["NAME", "STATE", "TRIALS", "BEST", "AGE", "SIZE", *["TAGS"] * has_tags]
+    cells = [[*_cells(entry, now), *[_tags(entry.tags)] * has_tags] for entry in entries]
     styles = [STATE_STYLES[entry.state] for entry in entries]
     print_table([header, *cells], styles)
     for entry in entries:
@@ -77,6 +78,10 @@ def _cells(entry: CatalogEntry, now: float) -> list[str]:
     ]
 
 
+def _tags(tags: Mapping[str, str]) -> str:
+    return printable(" ".join(f"{name}={value}" for name, value in tags.items()))
+
+
 def _states(counts: Mapping[str, int], not_created: int | None, state: Condition) -> str:
     """`7 finished, 1 failed, 2 running, 3 not created yet`; `2 interrupted` if no process runs
     the experiment."""
@@ -95,6 +100,8 @@ def show_overview(
     say(f"{overview.name}: {state}{_because(overview, now)}", STATE_STYLES[state])
     states = _states(overview.counts, overview.not_created, state)
     say(f"  {states}; {overview.trainable}, began {_when(overview, now)}")
+    if overview.tags:
+        say(f"  tags {_tags(overview.tags)}")
     rows = len(experiment.machine.trials) if most is None else most
     summarizer = Summarizer(experiment.machine, max_rows=rows, infer_limit=_INFERRED)
     summary = summarizer.summarize(

@@ -68,6 +68,14 @@ def bound(text: str) -> tuple[str, float]:
     return name, limit
 
 
+def tag(text: str) -> tuple[str, str]:
+    """The name and the value of a tag from NAME=VALUE. Raises ArgumentTypeError."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE, as in data=v3")
+    return name, value
+
+
 def _number(text: str) -> float:
     """The text as a number, else NaN."""
     try:
