@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment.folder.layout import ERROR, PARAMS, RESULTS, Layout
@@ -78,10 +79,17 @@ class Result:
             best_checkpoints=best_checkpoints or [],
         )
 
+    # The tags of the run; a pickle of an earlier version has none.
+    _tags: Mapping[str, str] = MappingProxyType({})
+
     @classmethod
-    def _of(cls, stored: StoredTrial, error: TrialError | None) -> Self:
+    def _of(
+        cls, stored: StoredTrial, error: TrialError | None, tags: Mapping[str, str] | None = None
+    ) -> Self:
         result = cls.__new__(cls)
         result.error, result.path, result._stored = error, stored.folder.path, stored
+        if tags:
+            result._tags = tags
         return result
 
     @classmethod
@@ -112,13 +120,12 @@ class Result:
             known_checkpoints=known,
             trial=trial,
             resolve_config=resolve_config,
-            tags=tags or {},
         )
         if trial.status is not Status.ERROR or trial.error is None:
-            return cls._of(stored, None)
+            return cls._of(stored, None, tags)
         # The output of a trial on a node is in storage.
         shown = folder.location.public if trial.error.node else folder.shown
-        return cls._of(stored, TrialError(trial.trial_id, trial.error, shown))
+        return cls._of(stored, TrialError(trial.trial_id, trial.error, shown), tags)
 
     @classmethod
     @short_errors
@@ -199,7 +206,7 @@ class Result:
         at = index_of_best(rows, metric, check_mode(mode))
         if at is None or self._stored is None:
             return self
-        result = type(self)._of(replace(self._stored, best=rows[at]), self.error)
+        result = type(self)._of(replace(self._stored, best=rows[at]), self.error, self._tags)
         result._warn_of_checkpoint()
         return result
 
@@ -243,7 +250,7 @@ class Result:
         the tags of its run are `tag/data`.
         """
         rows = self.rows()
-        tags = {} if self._stored is None else tag_columns(self._stored.tags)
+        tags = tag_columns(self._tags)
         last = (self.metrics or {}) if rows else {}
         same: Row = {name: last[name] for name in ("config", "experiment_tag") if name in last}
         return dataframe([{**columns_of({**same, **row}), **tags} for row in rows])
@@ -304,7 +311,12 @@ class Result:
         stored = self._stored
         if stored is None:
             return {name: value for name, value in vars(self).items() if name != "filesystem"}
-        state = {"error": self.error, "path": self.path, "_stored": stored.for_pickle()}
+        state = {
+            "error": self.error,
+            "path": self.path,
+            "_stored": stored.for_pickle(),
+            "_tags": dict(self._tags),
+        }
         # The last row is in the run's records; without them, only in the folder.
         return state if stored.trial is not None else {**state, "metrics": self.metrics}
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, get_args
 
@@ -67,7 +66,7 @@ class StoredTrial:
     """What a trial has stored: its folder, and its checkpoints, oldest first.
 
     `trial` is None if only the folder is known. `best` is the row of the result, None for the
-    newest. `tags` are those of the run.
+    newest.
     """
 
     folder: TrialFolder
@@ -75,7 +74,6 @@ class StoredTrial:
     trial: Trial | None = None
     resolve_config: ResolveConfig = config_without_code
     best: Row | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
 
     def checkpoints(self) -> list[tuple[Checkpoint, StoredCheckpoint]]:
         """The checkpoints, without those that were not persisted and are not on this machine."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ def test_tags_are_in_every_row_and_a_restore_keeps_them(fit: Any, tmp_path: Path
     assert "tags: data=v3, seed=7" in repr(restored)
     for loaded in (tune.load(grid.uri), restored.fit(), restored.get_results()):
         assert loaded.tags == grid.tags
-        rows = loaded[0].metrics_dataframe
+        rows = pickle.loads(pickle.dumps(loaded[0])).metrics_dataframe
         assert rows is not None
         for frame in (loaded.get_dataframe(), loaded.get_dataframe("loss", "min"), rows):
             assert set(frame["tag/seed"]) == {"7"}

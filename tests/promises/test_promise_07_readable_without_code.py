@@ -49,7 +49,7 @@ from holdfast import tune
 analysis = tune.ExperimentAnalysis(sys.argv[1])
 print("ROWS", [row["score"] for row in analysis.results.values()])
 print("CONFIG", analysis.get_all_configs())
-results = tune.ResultGrid(analysis)
+results = tune.load(sys.argv[1])
 print("RESULT", results[0].metrics["score"], results[0].config["lr"] > 0)
 assert "users_module" not in sys.modules
 """
