@@ -430,9 +430,9 @@ def test_ten_thousand_trials_make_no_results_until_one_is_asked_for(
     made: list[str] = []
     of_trial = Result.of_trial
 
-    def counted(trial: Trial, *rest: Any) -> Result:
+    def counted(trial: Trial, *rest: Any, **named: Any) -> Result:
         made.append(trial.trial_id)
-        return of_trial(trial, *rest)
+        return of_trial(trial, *rest, **named)
 
     monkeypatch.setattr(Result, "of_trial", counted)
     machine = Machine()
