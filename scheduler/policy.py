@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 from holdfast.dataclass import dataclass
 from holdfast.described import Described
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.bounds import Count
 from holdfast.trial.encoding import Config
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import Bundles
@@ -19,9 +20,33 @@ from holdfast.trial.trial import Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopTrial:
-    """Stop the trial."""
+    """Stop the trial.
+
+    The rest is for people: `why` says what was decisive, `is_early` whether the trial had more to
+    do, None if that is not said. `by` is the name of the scheduler, "" for the experiment's.
+    """
 
     trial_id: str
+    why: str = ""
+    is_early: bool | None = None
+    by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteRung:
+    """Keep for people that the trial has reached a rung: nothing else changes.
+
+    `promoted` says whether it continues; None if it waits there, or ends for another reason.
+    `value` is its metric there, and `cutoff` what a trial needed then to continue; None if there
+    is no such number. A second note of the same `milestone` and `bracket` replaces the first.
+    """
+
+    trial_id: str
+    milestone: float
+    promoted: bool | None = None
+    value: float | None = None
+    cutoff: float | None = None
+    bracket: Count = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +130,7 @@ class Abort:
 
 Decision = (
     StopTrial
+    | NoteRung
     | PauseTrial
     | UnpauseTrial
     | SaveTrial

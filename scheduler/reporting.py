@@ -34,7 +34,7 @@ from holdfast.trial.events import (
 from holdfast.trial.evolving import maker
 from holdfast.trial.lifecycle import forgiven
 from holdfast.trial.stopper import reaches
-from holdfast.trial.trial import Status, Trial, evolve
+from holdfast.trial.trial import Status, Stop, StopReason, Trial, evolve
 
 _VERDICTS = {
     Status.RUNNING: Verdict.CONTINUE,
@@ -160,8 +160,8 @@ def _judge(
     effects: list[Effect] = []
     if not trial.status.has_worker:
         return effects
-    if stops or row.get("done") is True or reaches(row, state.spec.stop):
-        effects += stop(state, trial_id, is_reporting=True)
+    if why := _stop_of(state, row, stops=stops):
+        effects += stop(state, trial_id, why, is_reporting=True)
     elif trial.status is Status.RUNNING:
         effects += observe(state, _trial_reported(trial_id=trial_id, row=row))
         if trial_id in state.questions and state.trials[trial_id].status is Status.RUNNING:
@@ -170,6 +170,16 @@ def _judge(
         effects += _grow(state, trial_id)
     effects.append(_reply(state, trial_id))
     return effects
+
+
+def _stop_of(state: State, row: dict[str, Any], *, stops: bool) -> Stop | None:
+    """Why the user's bounds, or the stopper (`stops`), end the trial; None if they do not."""
+    bounds = state.spec.stop
+    if key := reaches(row, bounds):
+        return Stop(reason=StopReason.FINISHED, why=f"{key} reached {bounds[key]}")
+    if row.get("done") is True:
+        return Stop(reason=StopReason.FINISHED, why="it reported done")
+    return Stop(reason=StopReason.STOPPER) if stops else None
 
 
 def _reply(state: State, trial_id: str) -> Reply:

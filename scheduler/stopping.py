@@ -13,6 +13,7 @@ from holdfast.scheduler.policy import (
     ChangeTrial,
     CloneTrial,
     Decision,
+    NoteRung,
     Observation,
     PauseTrial,
     SaveTrial,
@@ -26,14 +27,24 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.scheduler.retention import superseded
 from holdfast.scheduler.state import State
-from holdfast.trial.events import Changed, Cloned, Dropped, Interrupted, PauseOrdered, StopOrdered
-from holdfast.trial.trial import Origin, Status, Trial
+from holdfast.trial.events import (
+    Changed,
+    Cloned,
+    Dropped,
+    Interrupted,
+    PauseOrdered,
+    RungReached,
+    StopOrdered,
+)
+from holdfast.trial.trial import Origin, RungVisit, Status, Stop, StopReason, Trial
 
 RESUMABLE = get_args(ResumableReason)
 _CHANGEABLE = (Status.PENDING, Status.RUNNING, Status.PAUSED)
 _OF_A_REPORT = (TrialReported, UserAnswered)
 # These take effect even if the run is already ending.
 _URGENT = ("interrupt", "preempted", "abort")
+# Of a scheduler's order, by whether it says that the trial had more to do.
+_REASONS = {True: StopReason.PRUNED, False: StopReason.FINISHED, None: StopReason.STOPPED}
 # What user code is asked to save for.
 _PREEMPTED = "the script got a SIGTERM"
 
@@ -59,7 +70,10 @@ def _perform(state: State, decision: Decision, reporting_id: str) -> list[Effect
     """Perform a decision. `reporting_id` is the trial whose worker waits for an answer."""
     match decision:
         case StopTrial(trial_id=trial_id):
-            return stop(state, trial_id, is_reporting=trial_id == reporting_id)
+            why = _by_scheduler(state, decision)
+            return stop(state, trial_id, why, is_reporting=trial_id == reporting_id)
+        case NoteRung():
+            return _note_rung(state, decision)
         case PauseTrial(trial_id=trial_id):
             return _pause_or_abort(state, trial_id, is_reporting=trial_id == reporting_id)
         case UnpauseTrial():
@@ -86,13 +100,31 @@ def _perform(state: State, decision: Decision, reporting_id: str) -> list[Effect
             assert_never(decision)
 
 
-def stop(state: State, trial_id: str, *, is_reporting: bool) -> list[Effect]:
+def _by_scheduler(state: State, order: StopTrial) -> Stop:
+    by = order.by or state.spec.scheduler
+    return Stop(reason=_REASONS[order.is_early], by=by, why=order.why)
+
+
+def _note_rung(state: State, note: NoteRung) -> list[Effect]:
+    visit = RungVisit(
+        milestone=note.milestone,
+        promoted=note.promoted,
+        value=note.value,
+        cutoff=note.cutoff,
+        bracket=note.bracket,
+        at=state.now,
+    )
+    state.move(RungReached(trial_id=note.trial_id, visit=visit))
+    return []
+
+
+def stop(state: State, trial_id: str, why: Stop, *, is_reporting: bool) -> list[Effect]:
     """Stop a trial. `is_reporting`: its worker waits for an answer, which will carry the order."""
     trial = state.trials[trial_id]
     status = trial.status
     if status.is_final or status is Status.STOPPING:
         return []
-    state.move(StopOrdered(trial_id=trial_id))
+    state.move(StopOrdered(trial_id=trial_id, stop=why))
     effects = release_origin(state, trial)
     if status.has_worker:
         saves = bool(status is Status.RUNNING and state.spec.checkpoint.checkpoint_at_end)
@@ -111,9 +143,10 @@ def end(state: State, order: EndOrdered) -> list[Effect]:
     waiting = (*state.placement.queue, *sorted(state.placement.delayed))
     waiting += tuple(sorted(state.placement.unanswered))
     begun = [trial_id for trial_id in waiting if state.trials[trial_id].attempt]
+    why = Stop(reason=StopReason(order.reason), why=order.message)
     effects: list[Effect] = []
     for trial_id in (*state.placement.holds, *begun, *state.paused):
-        effects += stop(state, trial_id, is_reporting=False)
+        effects += stop(state, trial_id, why, is_reporting=False)
     return effects
 
 
@@ -160,7 +193,7 @@ def _clone(state: State, order: CloneTrial, *, is_reporting: bool) -> list[Effec
         effects += _order_pause(state, trial_id, is_reporting=is_reporting)
         state.resume_when_free.add(trial_id)
     origin = Origin(trial_id=order.source, checkpoint=checkpoint)
-    state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config))
+    state.move(Cloned(trial_id=trial_id, origin=origin, config=order.config, at=state.now))
     state.ask_again([trial_id])
     effects += release_origin(state, was)
     return effects

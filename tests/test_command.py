@@ -300,12 +300,12 @@ def test_what_a_plain_resume_finishes_is_interrupted_though_trials_failed(
 ) -> None:
     stopped(tmp_path / "run", planned=5)
     out = told(capsys, "ls", tmp_path)
-    assert "run   interrupted  2 failed, 1 queued, 2 not created yet" in out
+    assert "run   interrupted  2 failed, 1 interrupted, 2 not created yet" in out
     (found,) = parsed(capsys, "ls", tmp_path)["experiments"]
     assert found["not_created"] == 2
     out = told(capsys, "show", tmp_path / "run")
     assert f"holdfast resume {tmp_path}/run   finishes the rest\n" in out
-    assert "2 failed, 1 queued, 2 not created yet; train, began" in out
+    assert "2 failed, 1 interrupted, 2 not created yet; train, began" in out
 
 
 def on_nodes(root: Path) -> RecordedExperiment:

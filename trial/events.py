@@ -13,7 +13,7 @@ from holdfast.trial.bounds import Count, Moment, Ordinal, PlainName
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.trial import Budget, Origin
+from holdfast.trial.trial import Budget, Origin, RungVisit, Stop
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +88,15 @@ class StopOrdered:
     """A bound, a stopper, the scheduler or the budget ended the trial; its worker must end."""
 
     trial_id: str
+    stop: Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungReached:
+    """The scheduler has judged the trial at a rung, or lets it wait there."""
+
+    trial_id: str
+    visit: RungVisit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,11 +115,13 @@ class Unpaused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cloned:
-    """The scheduler restarts the trial from another trial's checkpoint."""
+    """The scheduler restarts the trial from another trial's checkpoint; `at` is in seconds since
+    1970."""
 
     trial_id: str
     origin: Origin
     config: Mapping[str, Any]
+    at: Moment = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +215,7 @@ TrialEvent = (
     | Saved
     | Adopted
     | StopOrdered
+    | RungReached
     | PauseOrdered
     | Unpaused
     | Cloned

@@ -26,6 +26,7 @@ from holdfast.trial.events import (
     Reported,
     Retried,
     Returned,
+    RungReached,
     Saved,
     Shrunk,
     Started,
@@ -34,8 +35,8 @@ from holdfast.trial.events import (
     Unpaused,
 )
 from holdfast.trial.evolving import evolver
-from holdfast.trial.trial import Budget, Place, Status, Trial, evolve
-from holdfast.trial.values import changed_tag
+from holdfast.trial.trial import Budget, Place, Status, Stop, StopReason, Takeover, Trial, evolve
+from holdfast.trial.values import changed_tag, spread
 
 
 def _launched(trial: Trial, event: Launched) -> Trial:
@@ -116,7 +117,20 @@ def _adopted(trial: Trial, event: Adopted) -> Trial:
 
 
 def _cloned(trial: Trial, event: Cloned) -> Trial:
-    return evolve(trial, origin=event.origin, changed_config=event.config)
+    was, now = spread(trial.config), spread(event.config)
+    takeover = Takeover(
+        source=event.origin.trial_id,
+        iteration=trial.iteration,
+        source_iteration=event.origin.checkpoint.iteration,
+        changes={name: now[name] for name in now if name not in was or was[name] != now[name]},
+        at=event.at,
+    )
+    return evolve(
+        trial,
+        origin=event.origin,
+        changed_config=event.config,
+        takeovers=(*trial.takeovers, takeover),
+    )
 
 
 def _changed(trial: Trial, event: Changed) -> Trial:
@@ -130,6 +144,14 @@ def _changed(trial: Trial, event: Changed) -> Trial:
     if event.resources is not None:
         spec = replace(spec, resources=event.resources)
     return evolve(trial, changed_config=config, spec=spec)
+
+
+def _stopped(status: Status) -> Callable[[Trial, StopOrdered], Trial]:
+    return lambda trial, event: evolve(trial, status=status, stop=event.stop)
+
+
+def _returned(trial: Trial, event: Returned) -> Trial:
+    return evolve(trial, status=Status.TERMINATED, stop=_RETURNED)
 
 
 def _to(status: Status) -> Callable[[Trial, Any], Trial]:
@@ -167,7 +189,7 @@ def forgiven(trial: Trial) -> Trial:
 
 
 def _reopened(trial: Trial, event: Reopened) -> Trial:
-    fresh = evolve(forgiven(trial), status=Status.PENDING, error=None, origin=None)
+    fresh = evolve(forgiven(trial), status=Status.PENDING, error=None, origin=None, stop=None)
     if not event.from_scratch:
         return fresh
     return evolve(
@@ -177,7 +199,19 @@ def _reopened(trial: Trial, event: Reopened) -> Trial:
         time_total_s=0.0,
         row=None,
         changed_config=None,
+        rungs=(),
+        takeovers=(),
     )
+
+
+def _rung_reached(trial: Trial, event: RungReached) -> Trial:
+    new = event.visit
+    others = [
+        known
+        for known in trial.rungs
+        if (known.milestone, known.bracket) != (new.milestone, new.bracket)
+    ]
+    return evolve(trial, rungs=(*others, new))
 
 
 def _committed(trial: Trial, event: Committed) -> Trial:
@@ -197,6 +231,7 @@ def _dropped(trial: Trial, event: Dropped) -> Trial:
     return evolve(trial, checkpoints=kept)
 
 
+_RETURNED = Stop(reason=StopReason.FINISHED, why="its function returned")
 _RUN, _STOP, _START = Status.RUNNING, Status.STOPPING, Status.STARTING
 
 TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
@@ -212,15 +247,15 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (_STOP, Saved): _saved,
     (Status.PAUSED, Saved): _saved,
     (_START, Adopted): _adopted,
-    (_START, StopOrdered): _to(_STOP),
-    (_RUN, StopOrdered): _to(_STOP),
-    (Status.PENDING, StopOrdered): _to(Status.TERMINATED),
-    (Status.PAUSED, StopOrdered): _to(Status.TERMINATED),
+    (_START, StopOrdered): _stopped(_STOP),
+    (_RUN, StopOrdered): _stopped(_STOP),
+    (Status.PENDING, StopOrdered): _stopped(Status.TERMINATED),
+    (Status.PAUSED, StopOrdered): _stopped(Status.TERMINATED),
     (_RUN, PauseOrdered): _to(Status.PAUSED),
     (Status.PAUSED, Unpaused): _to(Status.PENDING),
     **{(status, Cloned): _cloned for status in (Status.PENDING, Status.PAUSED)},
     **{(status, Changed): _changed for status in (Status.PENDING, Status.PAUSED)},
-    (_RUN, Returned): _to(Status.TERMINATED),
+    (_RUN, Returned): _returned,
     (_STOP, Returned): _to(Status.TERMINATED),
     (_START, Retried): _retried,
     (_RUN, Retried): _retried,
@@ -238,6 +273,7 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (Status.TERMINATED, Reopened): _reopened,
     (Status.ERROR, Reopened): _reopened,
     (Status.PENDING, Reopened): _reopened,
+    **{(status, RungReached): _rung_reached for status in Status},
     **{(status, Committed): _committed for status in Status},
     **{(status, Dropped): _dropped for status in Status},
 }

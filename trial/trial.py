@@ -103,6 +103,76 @@ class Origin:
     checkpoint: CheckpointRecord
 
 
+class StopReason(StrEnum):
+    """Why a trial has stopped, in a word.
+
+    FINISHED: its function returned, or it trained as long as it should. PRUNED: a scheduler
+    stopped it early, and STOPPED: a scheduler did not say whether that was early. STOPPER: a stop
+    condition of the user's own code or of `tune.stopper`. BUDGET: the time budget of the run.
+    UNKNOWN: an earlier version of holdfast recorded it.
+    """
+
+    FINISHED = "finished"
+    PRUNED = "pruned"
+    STOPPED = "stopped"
+    STOPPER = "stopper"
+    BUDGET = "budget"
+    FAILED = "failed"
+    INTERRUPTED = "interrupted"
+    UNKNOWN = "unknown"
+
+    @property
+    def is_early(self) -> bool:
+        """Whether the trial ended without an error, but had more to do."""
+        return self in (
+            StopReason.PRUNED,
+            StopReason.STOPPED,
+            StopReason.STOPPER,
+            StopReason.BUDGET,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Why a trial ended without an error: `by` names the scheduler that decided it, `why` says
+    what was decisive."""
+
+    reason: StopReason
+    by: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungVisit:
+    """What a scheduler decided at a rung, at the time `at` (seconds since 1970).
+
+    `promoted` says whether the trial continued; None if it waits there, or ended for another
+    reason. `value` is its metric there, and `cutoff` what a trial needed then to continue.
+    """
+
+    milestone: float
+    promoted: bool | None
+    value: float | None
+    cutoff: float | None
+    bracket: Count
+    at: Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takeover:
+    """The trial continued from the checkpoint of another trial, `source`.
+
+    It had trained to `iteration`, and continued from `source_iteration` of the source. `changes`
+    has its new values by name (`net/width`), where they differ from its own before.
+    """
+
+    source: str
+    iteration: Count
+    source_iteration: Count
+    changes: Config
+    at: Moment
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One trial at one moment; `lifecycle.advance` returns its successor.
@@ -116,7 +186,9 @@ class Trial:
     budgets if these are set. For elastic resources, `bundles` is the number of bundles that this
     attempt has; until `shrunk_until` it gets at most `shrunk_to`. `has_room`: the last time it
     saved, there was room for one more bundle. `changed_config` is the config after a scheduler
-    changed it. `origin` is the checkpoint that a clone starts from, until it has a copy.
+    changed it. `origin` is the checkpoint that a clone starts from, until it has a copy. `stop` is
+    set from the order to stop, or the return of its function, until a restore reopens it. `rungs`
+    and `takeovers` are what a scheduler decided about it, in order.
     """
 
     spec: TrialSpec
@@ -143,6 +215,9 @@ class Trial:
     shrunk_until: float = 0.0
     changed_config: Config | None = None
     origin: Origin | None = None
+    stop: Stop | None = None
+    rungs: tuple[RungVisit, ...] = ()
+    takeovers: tuple[Takeover, ...] = ()
 
     @property
     def trial_id(self) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, best_of, counts
+from holdfast.experiment.browse.condition import Condition, best_of, counts, stop_reasons
 from holdfast.experiment.browse.locate import LocatedExperiment, find, published_as
 from holdfast.experiment.folder.experiment_folders import experiments_in, is_experiment
 from holdfast.experiment.folder.layout import Layout
@@ -46,18 +46,20 @@ class Best:
 class CatalogEntry:
     """One experiment of a listing.
 
-    `trials` counts them by status; `not_created` is the number that the search has yet to create,
-    None if the records do not say. `run` numbers the runs of this name, one after another; the
-    newest is listed; None if the number is not known. Times are seconds since 1970: when the
-    experiment began, and its last record. `size_bytes` is the size of all its files, None if they
-    were not counted. `tags` are those of its RunConfig. `problem` says why it cannot be read, or
-    is the first error, "" for none. `notices` lists records that cannot be used.
+    `trials` counts them by status, `stop_reasons` by why they have stopped; `not_created` is the
+    number that the search has yet to create, None if the records do not say. `run` numbers the
+    runs of this name, one after another; the newest is listed; None if the number is not known.
+    Times are seconds since 1970: when the experiment began, and its last record. `size_bytes` is
+    the size of all its files, None if they were not counted. `tags` are those of its RunConfig.
+    `problem` says why it cannot be read, or is the first error, "" for none. `notices` lists
+    records that cannot be used.
     """
 
     name: str
     path: str
     state: Condition
     trials: Mapping[str, int] = field(default_factory=dict)
+    stop_reasons: Mapping[str, int] = field(default_factory=dict)
     not_created: int | None = None
     run: int | None = 1
     best: Best | None = None
@@ -170,11 +172,13 @@ def _described(
     machine, spec = experiment.machine, experiment.machine.spec
     best = best_of(machine, spec.metric, spec.mode)
     value = None if best is None else value_of(best, spec.metric)
+    state = experiment.condition(now)
     return CatalogEntry(
         name=name,
         path=experiment.shown,
-        state=experiment.condition(now),
+        state=state,
         trials=counts(machine),
+        stop_reasons=stop_reasons(machine, is_live=state is Condition.LIVE),
         not_created=not_created(machine),
         run=experiment.read.run,
         best=Best(

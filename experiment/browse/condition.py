@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from holdfast.experiment.progress.finished_stats import rank, value_of
+from holdfast.experiment.progress.stop_reasons import count_reasons
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.stopping import RESUMABLE
@@ -71,6 +72,12 @@ def counts(machine: Machine) -> dict[str, int]:
     """The number of trials of each status, in the order of a trial's life."""
     found = [trial.status for trial in machine.trials.values()]
     return {status.value: found.count(status) for status in Status if status in found}
+
+
+def stop_reasons(machine: Machine, *, is_live: bool) -> dict[str, int]:
+    """How many trials have stopped for each reason."""
+    found = count_reasons(machine.trials.values(), machine.spec, is_live=is_live)
+    return {reason.value: count for reason, count in found.items()}
 
 
 def best_of(machine: Machine, metric: str | None, mode: str | None) -> Trial | None:

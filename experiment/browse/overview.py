@@ -7,12 +7,13 @@ from dataclasses import asdict
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.browse.condition import Condition, best_of, counts
+from holdfast.experiment.browse.condition import Condition, best_of, counts, stop_reasons
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import log_names, place_of
 from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.progress.failure_text import cause, user_frame
 from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
 from holdfast.experiment.results.ranking import AUTOMATIC
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.trial_count import not_created
@@ -42,6 +43,7 @@ class Overview:
     ending: str
     tags: Mapping[str, str]
     counts: Mapping[str, int]
+    stop_reasons: Mapping[str, int]
     not_created: int | None
     best: Mapping[str, Any] | None
     notices: tuple[str, ...]
@@ -80,10 +82,12 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
     """Reads only the records, and the time of the last publication to storage."""
     machine, spec = experiment.machine, experiment.machine.spec
     best = best_of(machine, spec.metric, spec.mode)
+    state = experiment.condition(now)
+    is_live = state is Condition.LIVE
     return Overview(
         name=experiment.name,
         path=experiment.shown,
-        state=experiment.condition(now),
+        state=state,
         holder=experiment.holder,
         heard_at=experiment.heard_at,
         trainable=spec.trainable,
@@ -97,8 +101,9 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
         ending=machine.ending.message or machine.ending.reason if machine.ending else "",
         tags=spec.options.get("tags", {}),
         counts=counts(machine),
+        stop_reasons=stop_reasons(machine, is_live=is_live),
         not_created=not_created(machine),
-        best=None if best is None else trial_as_json(experiment, best),
+        best=None if best is None else trial_as_json(experiment, best, is_live=is_live),
         notices=experiment.read.notices,
     )
 
@@ -106,22 +111,25 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
 def experiment_as_json(experiment: LocatedExperiment, *, now: float) -> dict[str, Any]:
     """The overview, the names of the varied parameters, and every trial, as JSON values."""
     trials = list(experiment.machine.trials.values())
+    is_live = experiment.condition(now) is Condition.LIVE
     return {
         **asdict(overview(experiment, now=now)),
         "varied": varied_names(experiment.machine.spec, trials),
-        "trials": [trial_as_json(experiment, trial) for trial in trials],
+        "trials": [trial_as_json(experiment, trial, is_live=is_live) for trial in trials],
     }
 
 
-def trial_as_json(experiment: LocatedExperiment, trial: Trial) -> dict[str, Any]:
+def trial_as_json(experiment: LocatedExperiment, trial: Trial, *, is_live: bool) -> dict[str, Any]:
     """One trial as JSON values."""
-    spec = trial.spec
+    spec, settings = trial.spec, experiment.machine.spec
     newest = trial.newest_checkpoint
     return {
         "trial_id": trial.trial_id,
         "index": spec.index,
         "name": spec.name,
         "status": trial.status.value,
+        "stop_reason": stop_reason(trial, settings, is_live=is_live),
+        "why": stop_sentence(trial, settings, is_live=is_live),
         "iteration": trial.iteration,
         "attempt": trial.attempt,
         "node": trial.place.node,
@@ -129,7 +137,7 @@ def trial_as_json(experiment: LocatedExperiment, trial: Trial) -> dict[str, Any]
         "failures": trial.setbacks,
         "time_total_s": trial.time_total_s,
         "reported_at": trial.reported_at or None,
-        "value": value_of(trial, experiment.machine.spec.metric),
+        "value": value_of(trial, settings.metric),
         "params": params_of(trial),
         "metrics": readable(dict(trial.row)) if trial.row is not None else None,
         "checkpoint": None if newest is None else f"{spec.dirname}/{newest.dirname}",

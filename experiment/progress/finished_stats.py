@@ -10,7 +10,9 @@ from typing import Any
 
 from holdfast.experiment.progress.eta import Past
 from holdfast.experiment.progress.failure_text import cause, user_frame
+from holdfast.experiment.progress.stop_reasons import stop_reason
 from holdfast.experiment.progress.summary import MAX_FAILURES
+from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
 
@@ -25,7 +27,7 @@ _Rank = tuple[float, float, int]
 class FinishedStats:
     """Statistics of the trials that have ended: counts, times, the best and the first failures."""
 
-    def __init__(self, metric: str | None, mode: str | None, keep: int) -> None:
+    def __init__(self, spec: ExperimentSpec, keep: int) -> None:
         self.counts: Counter[Status] = Counter()
         self.failed: list[Trial] = []
         self.causes: Counter[tuple[str, str]] = Counter()
@@ -34,7 +36,8 @@ class FinishedStats:
         self.silent = 0
         self._lengths_s: deque[float] = deque(maxlen=_LENGTHS)
         self._kept = self._broken = 0
-        self._metric, self._mode, self._keep = metric, mode, max(1, keep)
+        self._spec, self._keep = spec, max(1, keep)
+        self.early = 0
         self._ranked: dict[Status, list[tuple[_Rank, Trial]]] = {
             Status.TERMINATED: [],
             Status.ERROR: [],
@@ -47,6 +50,8 @@ class FinishedStats:
         self.time_s += trial.time_total_s
         if trial.status is Status.TERMINATED:
             self.silent += trial.row is None
+            reason = stop_reason(trial, self._spec, is_live=True)
+            self.early += reason is not None and reason.is_early
             self._lengths_s.append(trial.time_total_s)
             self._kept += trial.iteration == expected
             self._broken += expected not in (None, trial.iteration)
@@ -54,7 +59,7 @@ class FinishedStats:
             self.newest_failed.appendleft(trial)
             self._add_failure(trial)
         ranked = self._ranked[trial.status]
-        insort(ranked, (rank(trial, self._metric, self._mode), trial), key=itemgetter(0))
+        insort(ranked, (rank(trial, self._spec.metric, self._spec.mode), trial), key=itemgetter(0))
         del ranked[: -self._keep]
 
     def _add_failure(self, trial: Trial) -> None:

@@ -122,7 +122,7 @@ def _notes(summary: Summary) -> Iterator[tuple[str, str]]:
     """The lines below the table, each with its style."""
     is_late = summary.storage is not None and summary.storage.is_late
     notes = [
-        (hidden_text(summary.hidden), ""),
+        (hidden_text(summary), ""),
         (f"best {best_text(summary)}" if summary.best else "", ""),
         *((line, RED) for line in failure_lines(summary)),
         *((line, AMBER) for line in wait_lines(summary)),

@@ -12,6 +12,7 @@ from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.failure_text import cause, logs_of, path_of, user_frame
 from holdfast.experiment.progress.finished_stats import FinishedStats, rank, value_of
 from holdfast.experiment.progress.remaining_time import RemainingTime
+from holdfast.experiment.progress.stop_reasons import stop_reason, stopped_by
 from holdfast.experiment.progress.summary import (
     MAX_FAILURES,
     BestTrial,
@@ -65,10 +66,7 @@ class Summarizer:
         shown = self._worth_a_line(alive)
         columns = _columns(shown, metric, self._infer_limit)
         holds = machine.placement.holds
-        rows = tuple(
-            _row(trial, columns, self._remaining, self._params, holds.get(trial.trial_id))
-            for trial in shown
-        )
+        rows = tuple(self._row(trial, columns, holds.get(trial.trial_id)) for trial in shown)
         counts = Counter(trial.status for trial in alive) + ended.counts
         total = self._seen if machine.search_ended else facts.total
         elapsed_s = _elapsed(machine, now)
@@ -92,6 +90,8 @@ class Summarizer:
             elapsed_s=elapsed_s,
             left_s=_within_budget(left_s, elapsed_s, machine.spec.budget_s),
             share=share,
+            early=ended.early,
+            interrupted=_interrupted(alive) if machine.finished else 0,
             silent=0 if machine.ending else ended.silent,
             storage=storage,
             nodes=_nodes(machine.cluster) if machine.cluster else None,
@@ -105,7 +105,7 @@ class Summarizer:
         self._basis = (self._machine.epoch, spec)
         self._seen = 0
         self._alive: list[str] = []
-        self._ended = FinishedStats(spec.metric, spec.mode, self._max_rows)
+        self._ended = FinishedStats(spec, self._max_rows)
         self._remaining = RemainingTime(spec.stop)
 
     def _take_in(self, trials: Sequence[Trial]) -> list[Trial]:
@@ -139,6 +139,33 @@ class Summarizer:
             (0, 0, lines_best, lines_failed, 0),
             self._max_rows,
         )
+
+    def _row(self, trial: Trial, columns: Sequence[str], held: Allocation | None) -> TrialRow:
+        row = trial.row or {}
+        most = len(trial.spec.resources.bundles) if trial.spec.resources.is_elastic else 0
+        values = {name: lookup(row, name) for name in columns}
+        reason = stop_reason(trial, self._machine.spec, is_live=True)
+        return TrialRow(
+            trial_id=trial.trial_id,
+            name=trial.spec.name,
+            status=trial.status,
+            params=self._params.of(trial),
+            iteration=trial.iteration,
+            time_total_s=trial.time_total_s,
+            metrics={n: value for n, value in values.items() if type(value) in (int, float)},
+            retries=_retries(trial),
+            last=self._remaining.last_iteration(trial),
+            # The first bundle is the coordinator's.
+            workers=trial.bundles - 1 if most and trial.bundles else 0,
+            most_workers=most - 1 if most else 0,
+            nodes=_nodes_of(trial, held),
+            stopped_by=stopped_by(trial, reason),
+            has_begun=trial.attempt > 0,
+        )
+
+
+def _interrupted(alive: Iterable[Trial]) -> int:
+    return sum(trial.attempt > 0 for trial in alive)
 
 
 def summary_of(
@@ -223,33 +250,6 @@ def _columns(shown: Sequence[Trial], metric: str | None, limit: int) -> tuple[st
         if len(names) >= limit:
             break
     return tuple(names)[: max(limit, 1 if metric else 0)]
-
-
-def _row(
-    trial: Trial,
-    columns: Sequence[str],
-    remaining: RemainingTime,
-    params: _Params,
-    held: Allocation | None,
-) -> TrialRow:
-    row = trial.row or {}
-    most = len(trial.spec.resources.bundles) if trial.spec.resources.is_elastic else 0
-    values = {name: lookup(row, name) for name in columns}
-    return TrialRow(
-        trial_id=trial.trial_id,
-        name=trial.spec.name,
-        status=trial.status,
-        params=params.of(trial),
-        iteration=trial.iteration,
-        time_total_s=trial.time_total_s,
-        metrics={name: value for name, value in values.items() if type(value) in (int, float)},
-        retries=_retries(trial),
-        last=remaining.last_iteration(trial),
-        # The first bundle is the coordinator's.
-        workers=trial.bundles - 1 if most and trial.bundles else 0,
-        most_workers=most - 1 if most else 0,
-        nodes=_nodes_of(trial, held),
-    )
 
 
 class _Params:

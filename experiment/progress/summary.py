@@ -22,7 +22,9 @@ class Summary:
     the table's columns. `failures` are at most MAX_FAILURES trials that failed or wait for a
     retry. Times are in seconds; `left_s` is an estimate, None if there is none; `share` is the
     fraction of the work that is done, from 0 to 1, None if the number of trials is not known.
-    `retried` counts retries in this process, `silent` trials that finished without a report.
+    `early` counts the trials that were stopped before they had finished, `interrupted` those that
+    had begun and did not end, once the run has ended. `retried` counts retries in this process,
+    `silent` trials that finished without a report.
 
     `ending` says why the run is being stopped, `phase` what it waits for before the first trial
     and after the last one, `waiting` what its cluster waits for; otherwise they are empty. `nodes`
@@ -42,6 +44,8 @@ class Summary:
     elapsed_s: float = 0.0
     left_s: float | None = None
     share: float | None = None
+    early: int = 0
+    interrupted: int = 0
     retried: int = 0
     silent: int = 0
     waits: tuple[RankWait, ...] = ()
@@ -65,7 +69,8 @@ class TrialRow:
 
     `last` is the iteration with which it is expected to end, None if not known. It has `workers`
     of `most_workers` if their number can change; otherwise both are 0. `nodes` are those that it
-    runs or ran on, rank 0's first; none on this machine.
+    runs or ran on, rank 0's first; none on this machine. `stopped_by` says who stopped it early,
+    empty if nobody did.
     """
 
     trial_id: str
@@ -80,6 +85,8 @@ class TrialRow:
     workers: int = 0
     most_workers: int = 0
     nodes: tuple[str, ...] = ()
+    stopped_by: str = ""
+    has_begun: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

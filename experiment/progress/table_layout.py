@@ -46,12 +46,7 @@ def picture(summary: Summary, *, width: int, height: int) -> list[Line]:
     notes = list(_notes(summary))
     room = max(_SMALLEST_TABLE, min(height // 2, height - len(notes) - 5))
     shown = chosen(summary.rows, room)
-    hidden = dict(summary.hidden)
-    for row in summary.rows:
-        hidden[row.status] = hidden.get(row.status, 0) + 1
-    for row in shown:
-        hidden[row.status] -= 1
-    more = hidden_text(hidden)
+    more = hidden_text(summary, shown)
     lines = [
         *_header(summary, width),
         *(table_lines(summary, shown, width) if shown else ()),
@@ -72,7 +67,8 @@ def table_lines(summary: Summary, rows: Sequence[TrialRow], width: int) -> list[
         emphasis = "bold" if row.trial_id == best else ""
         first = filled(line[0], widths[0])
         state = filled(line[1], widths[1])
-        style = f"{emphasis} {_STYLES[row.status]}".strip()
+        colour = "yellow" if row.stopped_by else _STYLES[row.status]
+        style = f"{emphasis} {colour}".strip()
         rest = _joined(line[2:], widths[2:], left - 2)
         lines.append(((f"{first}  ", emphasis), (state, style), (f"  {rest}", emphasis)))
     return lines

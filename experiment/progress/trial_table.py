@@ -7,7 +7,7 @@ from itertools import chain
 from typing import TypeVar
 
 from holdfast.experiment.progress.summary import Summary, TrialRow
-from holdfast.experiment.progress.text_width import short_headers, width_of
+from holdfast.experiment.progress.text_width import cut, short_headers, width_of
 from holdfast.experiment.progress.wording import duration, format_cell
 from holdfast.names import printable
 from holdfast.trial.trial import Status
@@ -42,13 +42,14 @@ def table_of(
     *,
     width: int = 0,
     rows: Sequence[TrialRow] | None = None,
-    is_live: bool = True,
+    is_live: bool | None = None,
 ) -> tuple[list[str], list[list[str]]]:
     """Headers and cells of the table; with a `width`, only as many columns as fit.
 
-    `rows` are the summary's by default. Unless the run `is_live`, no trial has a worker: one that
-    had was running.
+    `rows` are the summary's by default. Unless the run `is_live` (by default: it is not done), no
+    trial has a worker: one that had was running.
     """
+    is_live = not summary.done if is_live is None else is_live
     shown = summary.rows if rows is None else rows
     by_name = not width or width >= _WIDE_COLUMNS
     goal, others = summary.metrics[:1], summary.metrics[1:]
@@ -90,8 +91,14 @@ def nodes_cell(nodes: Sequence[str]) -> str:
 
 
 def _status(row: TrialRow, *, is_live: bool) -> str:
-    before = "" if is_live or not row.status.has_worker else "was "
-    return f"{before}{row.status}" + (f" ↻{row.retries}" if row.retries else "")
+    retries = f" ↻{row.retries}" if row.retries else ""
+    if row.status is Status.TERMINATED and row.stopped_by:
+        return f"STOPPED {cut(printable(row.stopped_by), _CELL_WIDTH)}{retries}"
+    if is_live or row.status.is_final:
+        return f"{row.status}{retries}"
+    if row.status is Status.PENDING and row.has_begun:
+        return f"INTERRUPTED{retries}"
+    return f"{'was ' if row.status.has_worker else ''}{row.status}{retries}"
 
 
 def _iteration(row: TrialRow) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from holdfast.experiment.progress.failure_text import cause, path_of
 from holdfast.experiment.progress.retry_messages import Retry
-from holdfast.experiment.progress.summary import FailedTrial, StorageAge, Summary
+from holdfast.experiment.progress.summary import FailedTrial, StorageAge, Summary, TrialRow
 from holdfast.experiment.progress.text_width import cut
 from holdfast.names import printable
 from holdfast.trial.trial import Status
@@ -85,14 +85,25 @@ def states_text(
     *,
     ended: bool = False,
     is_live: bool = True,
+    early: int = 0,
+    interrupted: int = 0,
 ) -> str:
-    """`8 finished, 1 failed, 2 running, 3 queued, 10 not created yet`.
+    """`8 finished, 2 stopped early, 1 failed, 2 running, 3 queued, 10 not created yet`.
 
-    Unless the run `is_live`, the trials that had a worker are `interrupted`.
+    `early` of the trials that have ended were stopped early. Unless the run `is_live`, the trials
+    that had a worker are `interrupted`, and so are those that had begun and wait again:
+    `interrupted` counts all that had begun and have not ended.
     """
     words = Counter[str]()
     for status, word in _WORDS.items():
         words[word if is_live or not status.has_worker else "interrupted"] += counts.get(status, 0)
+        if status is Status.TERMINATED:
+            words[word] -= early
+            words["stopped early"] = early
+    if not is_live:
+        again = interrupted - words["interrupted"] - words["paused"]
+        words["interrupted"] += again
+        words["queued"] -= again
     parts = [f"{count} {word}" for word, count in words.items() if count]
     later = "not created" if ended else "not created yet"
     return ", ".join([*parts, *[f"{not_created} {later}"] * bool(not_created)])
@@ -104,9 +115,20 @@ def counts_text(summary: Summary) -> str:
     retries = [counted(summary.retried, "retry", "retries")] if summary.retried else []
     if summary.total == 1 and summary.counts.get(Status.RUNNING):
         return ", ".join(["running", *_how_far(summary), *retries])
-    states = states_text(summary.counts, summary.not_created, ended=summary.done)
+    states = _states(summary, ended=summary.done)
     head = f"{counted(summary.total, 'trial', 'trials')}: " if summary.total else ""
     return head + (", ".join([*filter(None, [states]), *retries]) or "no trials yet")
+
+
+def _states(summary: Summary, *, ended: bool) -> str:
+    return states_text(
+        summary.counts,
+        summary.not_created,
+        ended=ended,
+        is_live=not summary.done,
+        early=summary.early,
+        interrupted=summary.interrupted,
+    )
 
 
 def _how_far(summary: Summary) -> list[str]:
@@ -237,24 +259,31 @@ def _age_text(storage: StorageAge) -> str:
     return text if storage.trouble else f"{text}{late}"
 
 
-def hidden_text(hidden: Mapping[Status, int]) -> str:
-    """`14 more: 9 finished, 5 queued`; empty if all trials are shown."""
-    number = sum(hidden.values())
-    return f"{number} more: {states_text(hidden)}" if number else ""
+def hidden_text(summary: Summary, shown: Sequence[TrialRow] | None = None) -> str:
+    """`14 more: 9 finished, 5 queued`; empty if all trials are shown.
+
+    `shown` are those of the summary's rows that the table has, by default all.
+    """
+    rows = summary.rows if shown is None else shown
+    hidden = Counter(summary.hidden) + Counter(row.status for row in summary.rows)
+    hidden -= Counter(row.status for row in rows)
+    early = summary.early - sum(row.stopped_by != "" for row in rows)
+    number = hidden.total()
+    return f"{number} more: {states_text(hidden, early=early)}" if number else ""
 
 
 def closing_text(summary: Summary) -> str:
     """`24 trials in 1m 20s: 22 finished, 1 failed, 1 not created`."""
     known = sum(summary.counts.values())
     number = counted(known + summary.not_created, "trial", "trials")
-    states = states_text(summary.counts, summary.not_created, ended=True)
+    states = _states(summary, ended=True)
     return f"{number} in {duration(summary.elapsed_s)}" + (f": {states}" if states else "")
 
 
 def closing_lines(summary: Summary) -> list[str]:
     """The lines below the last table; an empty line has nothing to show."""
     return [
-        hidden_text(summary.hidden),
+        hidden_text(summary),
         *failure_lines(summary),
         f"best {best_text(summary)}" if summary.best else "",
         silent_text(summary.silent),

@@ -24,6 +24,7 @@ from holdfast.experiment.user_objects.placeholders import (
     ResolveConfig,
     config_without_code,
 )
+from holdfast.syncer.uploader.lock_holder import current_holder
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 
@@ -284,16 +285,18 @@ def _outcome(
     if only is not None:
         ids = [trial if isinstance(trial, str) else trial.trial_id for trial in only]
         trials = {trial_id: _known(trial_id, trials) for trial_id in ids}
-    spec = experiment.machine.spec
+    machine, layout = experiment.machine, experiment.layout
+    spec = machine.spec
     mode = mode or spec.mode
     return Outcome(
         trials=trials,
         location=experiment.location,
-        layout=experiment.layout,
+        layout=layout,
         spec=spec,
         metric=metric or spec.metric,
         mode=mode and check_mode(mode),
         resolve_config=resolve_config,
+        is_over=machine.finished or (layout is not None and not current_holder(layout.lock)),
     )
 
 

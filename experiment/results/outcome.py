@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
+from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
 from holdfast.experiment.records.rows import columns_of, tag_columns
 from holdfast.experiment.results.ranking import (
     NoBestResult,
@@ -59,8 +60,8 @@ class Outcome:
     """The results of an experiment. Cheap to create: files are read on demand.
 
     `location` is the experiment's place in storage; `layout` its local directory, None if there is
-    none. `metric` and `mode` are the experiment's goal, None if it has none; `spec` are its
-    settings.
+    none. `is_over`: no process runs the experiment, so far as is known. `metric` and `mode` are
+    the experiment's goal, None if it has none; `spec` are its settings.
     """
 
     trials: Mapping[str, Trial]
@@ -70,6 +71,7 @@ class Outcome:
     metric: str | None = None
     mode: str | None = None
     resolve_config: ResolveConfig = config_without_code
+    is_over: bool = True
     _results: dict[str, Result] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -94,10 +96,24 @@ class Outcome:
         made = self._results.get(trial.trial_id)
         if made is None:
             made = Result.of_trial(
-                trial, self.location, self.layout, self.resolve_config, tags=self.tags
+                trial,
+                self.location,
+                self.layout,
+                self.resolve_config,
+                tags=self.tags,
+                stop_reason=self.stop_reason(trial),
+                why=self.why_stopped(trial),
             )
             self._results[trial.trial_id] = made
         return made
+
+    def stop_reason(self, trial: Trial) -> str:
+        """Why it has stopped, in a word; "" for a trial that runs or waits."""
+        return str(stop_reason(trial, self.spec, is_live=not self.is_over) or "")
+
+    def why_stopped(self, trial: Trial) -> str:
+        """Why it has stopped, in a sentence; "" for a trial that runs or waits."""
+        return stop_sentence(trial, self.spec, is_live=not self.is_over)
 
     def reachable(self, trial: Trial) -> Trial:
         """The trial without checkpoints that were not persisted and are not on this machine."""
@@ -246,8 +262,8 @@ class Outcome:
         """A line for each trial: its last row or, with `metric`, its row with the best value.
 
         Columns: metrics with nested ones as `a/b`, `experiment_tag`, the run's tags as `tag/data`,
-        the config as `config/lr`, and `logdir`. With a `metric`, trials without such a row are
-        left out. Raises InvalidConfig, NoBestResult.
+        the config as `config/lr`, `stop_reason` and `logdir`. With a `metric`, trials without such
+        a row are left out. Raises InvalidConfig, NoBestResult.
         """
         if metric is None and mode is not None:
             raise InvalidConfig(f"mode={mode!r} has no meaning without a metric: pass both")
@@ -255,7 +271,10 @@ class Outcome:
             found = list(self.metrics(list(self.trials.values())))
         else:
             found = self._best_rows(*self.goal(metric, mode))
-        return [self._flat(trial, row) for trial, row in found]
+        return [
+            {**self._flat(trial, row), "stop_reason": self.stop_reason(trial)}
+            for trial, row in found
+        ]
 
     def report_lines(self) -> list[Row]:
         """A line for each report of each trial, with the columns of `lines`."""

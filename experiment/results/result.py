@@ -28,7 +28,7 @@ from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TrialError, TuneError
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status, StopReason, Trial
 
 if TYPE_CHECKING:
     import pandas
@@ -52,12 +52,18 @@ class Result:
     """The reports and files of a trial. Each attribute is read on first use.
 
     `error` is the TrialError that ended the trial, or None; `path` is its directory on
-    `filesystem`.
+    `filesystem`. `stop_reason` says in a word why the trial has stopped ("finished", "pruned",
+    "stopped", "stopper", "budget", "interrupted", "failed"; "unknown" in records of earlier
+    versions), and `why` in a sentence; both are "" for a trial that runs or waits, and for one
+    that is read from its directory alone.
 
     A pickle has the last metrics and the config. Everything else is read again after unpickling;
     on another machine, from the trial's storage. A pickle also has the credentials of that
     storage, as a pickled Checkpoint does, but no filesystem object that cannot be pickled.
     """
+
+    stop_reason = ""
+    why = ""
 
     def __init__(
         self,
@@ -84,10 +90,17 @@ class Result:
 
     @classmethod
     def _of(
-        cls, stored: StoredTrial, error: TrialError | None, tags: Mapping[str, str] | None = None
+        cls,
+        stored: StoredTrial,
+        error: TrialError | None,
+        *,
+        tags: Mapping[str, str] | None = None,
+        stop_reason: str = "",
+        why: str = "",
     ) -> Self:
         result = cls.__new__(cls)
         result.error, result.path, result._stored = error, stored.folder.path, stored
+        result.stop_reason, result.why = stop_reason, why
         if tags:
             result._tags = tags
         return result
@@ -101,6 +114,8 @@ class Result:
         resolve_config: ResolveConfig = config_without_code,
         *,
         tags: Mapping[str, str] | None = None,
+        stop_reason: str = "",
+        why: str = "",
     ) -> Self:
         """The result of a trial in the records. Reads no file yet.
 
@@ -122,10 +137,11 @@ class Result:
             resolve_config=resolve_config,
         )
         if trial.status is not Status.ERROR or trial.error is None:
-            return cls._of(stored, None, tags)
+            return cls._of(stored, None, tags=tags, stop_reason=stop_reason, why=why)
         # The output of a trial on a node is in storage.
         shown = folder.location.public if trial.error.node else folder.shown
-        return cls._of(stored, TrialError(trial.trial_id, trial.error, shown), tags)
+        error = TrialError(trial.trial_id, trial.error, shown)
+        return cls._of(stored, error, tags=tags, stop_reason=stop_reason, why=why)
 
     @classmethod
     @short_errors
@@ -148,7 +164,8 @@ class Result:
         stored = StoredTrial(folder=folder, known_checkpoints=known)
         if errors is None:
             return cls._of(stored, None)
-        return cls._of(stored, read_error(errors.decode(errors="replace"), row, folder))
+        error = read_error(errors.decode(errors="replace"), row, folder)
+        return cls._of(stored, error, stop_reason=StopReason.FAILED.value if error else "")
 
     @cached_property
     def metrics(self) -> Row | None:
@@ -206,7 +223,13 @@ class Result:
         at = index_of_best(rows, metric, check_mode(mode))
         if at is None or self._stored is None:
             return self
-        result = type(self)._of(replace(self._stored, best=rows[at]), self.error, self._tags)
+        result = type(self)._of(
+            replace(self._stored, best=rows[at]),
+            self.error,
+            tags=self._tags,
+            stop_reason=self.stop_reason,
+            why=self.why,
+        )
         result._warn_of_checkpoint()
         return result
 
@@ -314,6 +337,8 @@ class Result:
         state = {
             "error": self.error,
             "path": self.path,
+            "stop_reason": self.stop_reason,
+            "why": self.why,
             "_stored": stored.for_pickle(),
             "_tags": dict(self._tags),
         }

@@ -7,11 +7,13 @@ from bisect import bisect
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from itertools import accumulate
+from typing import NamedTuple
 
 from holdfast.scheduler.chance import Chance
 from holdfast.scheduler.policies.goal import Judging, check_count, check_number
 from holdfast.scheduler.policy import (
     Decision,
+    NoteRung,
     Observation,
     StopTrial,
     TrialEnded,
@@ -66,6 +68,14 @@ class RunningQuantile:
         return (len(self._below) + len(self._above) - 1) * self._share
 
 
+class Judgement(NamedTuple):
+    """Whether a trial continues at a rung, and the value that it needed for that."""
+
+    milestone: float
+    is_promoted: bool
+    cutoff: float | None
+
+
 class Rung:
     """The values of trials when they reached `milestone`."""
 
@@ -75,15 +85,16 @@ class Rung:
         self._quantile = RunningQuantile(1 - 1 / reduction_factor)
         self._judged: set[str] = set()
 
-    def promotes(self, trial_id: str, value: float) -> bool:
-        """Whether a trial with this `value` is among the best so far; it is judged once. One that
-        has diverged continues only if it is the first."""
+    def judge(self, trial_id: str, value: float) -> Judgement | None:
+        """Whether a trial with this `value` is among the best so far; None if it was judged
+        before. One that has diverged continues only if it is the first."""
         if trial_id in self._judged:
-            return True
+            return None
         cutoff = self._quantile.value
         self._quantile.add(value)
         self._judged.add(trial_id)
-        return cutoff is None or (value >= cutoff and value > -math.inf)
+        is_promoted = cutoff is None or (value >= cutoff and value > -math.inf)
+        return Judgement(self.milestone, is_promoted, cutoff)
 
 
 class AshaBracket:
@@ -101,13 +112,13 @@ class AshaBracket:
         ]
         self._milestones = [rung.milestone for rung in self.rungs]
 
-    def promotes(self, trial_id: str, time: float, value: float) -> bool:
+    def judge(self, trial_id: str, time: float, value: float) -> Judgement | None:
         """Whether a trial with this `value` at this `time` is among the best so far.
 
-        It is judged at the highest rung that it has reached.
+        It is judged at the highest rung that it has reached; None if it was, or has reached none.
         """
         reached = bisect(self._milestones, time)
-        return not reached or self.rungs[reached - 1].promotes(trial_id, value)
+        return self.rungs[reached - 1].judge(trial_id, value) if reached else None
 
 
 class ASHAScheduler(Judging):
@@ -158,22 +169,51 @@ class ASHAScheduler(Judging):
     def judge(
         self, view: View, event: TrialReported, time: float, value: float
     ) -> Sequence[Decision]:
-        bracket = self._bracket(event.trial_id)
-        is_promoted = bracket.promotes(event.trial_id, time, value)
-        if not is_promoted or (self._stops_last and time >= self._max_t):
-            return [StopTrial(trial_id=event.trial_id)]
-        return ()
+        trial_id, number = event.trial_id, self._bracket(event.trial_id)
+        judged = self._brackets[number].judge(trial_id, time, value)
+        if self._stops_last and time >= self._max_t:
+            return [
+                *self._note(trial_id, judged, value, None),
+                self.at_most(trial_id, self._max_t),
+            ]
+        if judged is None:
+            return ()
+        note = self._note(trial_id, judged, value, judged.is_promoted)
+        if judged.is_promoted or judged.cutoff is None:
+            return note
+        why = self.goal.worse(value, time, judged.cutoff)
+        return [*note, StopTrial(trial_id=trial_id, why=why, is_early=True)]
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
-        if isinstance(event, TrialEnded) and (last := self.final(view, event)):
-            self._bracket(event.trial_id).promotes(event.trial_id, *last)
-        return ()
+        """Count the last report of a trial that reached one of the user's bounds."""
+        if not isinstance(event, TrialEnded) or not (last := self.final(view, event)):
+            return ()
+        trial_id, (time, value) = event.trial_id, last
+        judged = self._brackets[self._bracket(trial_id)].judge(trial_id, time, value)
+        return self._note(trial_id, judged, value, None)
 
-    def _bracket(self, trial_id: str) -> AshaBracket:
+    def _note(
+        self, trial_id: str, judged: Judgement | None, value: float, promoted: bool | None
+    ) -> list[Decision]:
+        if judged is None:
+            return []
+        return [
+            NoteRung(
+                trial_id=trial_id,
+                milestone=judged.milestone,
+                promoted=promoted,
+                value=self.goal.own(value),
+                cutoff=self.goal.own(judged.cutoff),
+                bracket=self._bracket(trial_id),
+            )
+        ]
+
+    def _bracket(self, trial_id: str) -> int:
+        """The number of the trial's bracket."""
         if len(self._brackets) == 1:
-            return self._brackets[0]
+            return 0
         rungs = [len(bracket.rungs) for bracket in self._brackets]
-        return self._brackets[drawn_bracket(trial_id, rungs, seed=self._seed)]
+        return drawn_bracket(trial_id, rungs, seed=self._seed)
 
 
 def drawn_bracket(trial_id: str, rungs: Sequence[int], *, seed: int) -> int:

@@ -34,7 +34,10 @@ class DEHBScheduler(Judging):
                 "TuneConfig(search_alg=DEHBSearch(...)), which gives each trial one"
             )
             return [Abort(message=message)]
-        return [StopTrial(trial_id=event.trial_id)] if time >= budget else ()
+        if time < budget:
+            return ()
+        why = f"{self.goal.time_attr} reached its budget, {budget:g}"
+        return [StopTrial(trial_id=event.trial_id, why=why, is_early=False)]
 
 
 def _budget_of(config: Mapping[str, Any]) -> float | None:

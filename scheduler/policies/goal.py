@@ -12,6 +12,7 @@ from holdfast.scheduler.policy import (
     Abort,
     Decision,
     Observation,
+    StopTrial,
     Tell,
     TrialEnded,
     TrialReported,
@@ -45,6 +46,23 @@ class Goal:
         if not math.isfinite(value):
             return -math.inf
         return float(value) if self.mode == "max" else -float(value)
+
+    def own(self, value: float | None) -> float | None:
+        """A value of `value` as the user reported it; None for one that is not finite."""
+        if value is None or not math.isfinite(value):
+            return None
+        return value if self.mode == "max" else -value
+
+    def text(self, value: float) -> str:
+        """`loss=0.25`, from a value of `value`."""
+        own = self.own(value)
+        return f"{self.metric} is not finite" if own is None else f"{self.metric}={own:.4g}"
+
+    def worse(self, value: float, time: float, cutoff: float) -> str:
+        """Why a trial stops at a rung."""
+        at = f"{self.text(value)} at {self.time_attr}={time:g}"
+        own = self.own(cutoff)
+        return at if own is None else f"{at} is worse than the cutoff, {own:.4g}"
 
     def time(self, row: Mapping[str, Any]) -> float | None:
         """How much training the row counts; None if it has no such number."""
@@ -109,6 +127,11 @@ class Judging(TrialScheduler):
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         """The decisions after any other event."""
         return ()
+
+    def at_most(self, trial_id: str, max_t: float) -> StopTrial:
+        """The end of a trial that has trained as long as any may."""
+        why = f"{self._time_attr} reached max_t={max_t:g}"
+        return StopTrial(trial_id=trial_id, why=why, is_early=False)
 
     def final(self, view: View, event: TrialEnded) -> tuple[float, float] | None:
         """When a trial ended, and its value then; None if its last report has no such numbers.

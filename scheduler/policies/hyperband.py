@@ -12,6 +12,7 @@ from holdfast.scheduler.policies.goal import Judging
 from holdfast.scheduler.policy import (
     Decision,
     NoMoreTrials,
+    NoteRung,
     Observation,
     PauseTrial,
     Stalled,
@@ -73,8 +74,9 @@ class HyperBandBracket:
     as one that entered.
     """
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, number: int = 0) -> None:
         self._shape = shape
+        self.number = number
         self._rung = 0
         # The trials that entered this rung, in the order in which they were added.
         self._members: dict[str, Arrival | None] = {}
@@ -98,6 +100,15 @@ class HyperBandBracket:
     @property
     def members(self) -> list[str]:
         return list(self._members)
+
+    @property
+    def arrived(self) -> dict[str, Arrival]:
+        """The living trials that have reached the milestone."""
+        return {
+            trial_id: arrival
+            for trial_id, arrival in self._members.items()
+            if arrival is not None and trial_id not in self._ended
+        }
 
     @property
     def is_complete(self) -> bool:
@@ -130,11 +141,7 @@ class HyperBandBracket:
 
     def halve(self) -> list[str]:
         """Advance the best trials to the next milestone; return the other living ones."""
-        arrived = {
-            trial_id: arrival
-            for trial_id, arrival in self._members.items()
-            if arrival is not None and trial_id not in self._ended
-        }
+        arrived = self.arrived
         best = set(_best(arrived, self._shape.survivors(len(self._members))))
         self._rung += 1
         self._ended = set()
@@ -212,14 +219,15 @@ class HyperBandScheduler(Judging):
     ) -> Sequence[Decision]:
         trial_id = event.trial_id
         if self._stops_last and time >= self._max_t:
-            return [StopTrial(trial_id=trial_id)]
+            return [self._note(trial_id, self._max_t, value), self.at_most(trial_id, self._max_t)]
         bracket = self._brackets.get(trial_id)
         if bracket is None:
             return ()
         bracket.note(trial_id, time, value)
         decisions = [*self._halve_if_due(bracket)]
         if self._brackets.get(trial_id) is bracket and time >= bracket.milestone:
-            decisions.append(PauseTrial(trial_id=trial_id))
+            note = self._note(trial_id, bracket.milestone, value, bracket=bracket.number)
+            decisions += [note, PauseTrial(trial_id=trial_id)]
         return decisions
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
@@ -241,7 +249,8 @@ class HyperBandScheduler(Judging):
     def _add(self, trial_id: str) -> None:
         self._expects_more = True
         if self._newest is None or not self._newest.has_room:
-            self._newest = HyperBandBracket(self._shapes[self._opened % len(self._shapes)])
+            shape = self._shapes[self._opened % len(self._shapes)]
+            self._newest = HyperBandBracket(shape, self._opened)
             self._opened += 1
         self._newest.add(trial_id)
         if not self._newest.is_over:
@@ -254,12 +263,45 @@ class HyperBandScheduler(Judging):
             yield from self._halve(bracket)
 
     def _halve(self, bracket: HyperBandBracket) -> Iterator[Decision]:
-        before, stopped = bracket.members, bracket.halve()
+        before, arrived, milestone = bracket.members, bracket.arrived, bracket.milestone
+        stopped = bracket.halve()
         kept = () if bracket.is_over else bracket.members
         for trial_id in set(before).difference(kept):
             del self._brackets[trial_id]
-        yield from (StopTrial(trial_id=trial_id) for trial_id in stopped)
+        best = [one.value for trial_id, one in arrived.items() if trial_id not in stopped]
+        cutoff = min(best, default=-math.inf)
+        for trial_id, one in arrived.items():
+            yield self._note(
+                trial_id,
+                milestone,
+                one.value,
+                bracket=bracket.number,
+                cutoff=cutoff,
+                promoted=trial_id not in stopped,
+            )
+        for trial_id in stopped:
+            why = self.goal.worse(arrived[trial_id].value, arrived[trial_id].time, cutoff)
+            yield StopTrial(trial_id=trial_id, why=why, is_early=True)
         yield from (UnpauseTrial(trial_id=trial_id) for trial_id in bracket.awaited)
+
+    def _note(
+        self,
+        trial_id: str,
+        milestone: float,
+        value: float,
+        *,
+        bracket: int = 0,
+        cutoff: float | None = None,
+        promoted: bool | None = None,
+    ) -> NoteRung:
+        return NoteRung(
+            trial_id=trial_id,
+            milestone=milestone,
+            promoted=promoted,
+            value=self.goal.own(value),
+            cutoff=self.goal.own(cutoff),
+            bracket=bracket,
+        )
 
     def _halve_incomplete(self, view: View) -> Iterator[Decision]:
         """Halve the brackets with the trials that have arrived: nothing runs, and the search adds

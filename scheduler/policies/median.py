@@ -172,10 +172,16 @@ class MedianStoppingRule(Judging):
         averages = self._field.others(trial_id, time)
         if len(averages) < self._least:
             return self._give_way(view, trial_id, time)
-        if self._field.curves[trial_id].best >= median(averages):
+        best, middle = self._field.curves[trial_id].best, median(averages)
+        if best >= middle:
             return []
         if self._hard:
-            return [StopTrial(trial_id=trial_id)]
+            others = "other trial" if len(averages) == 1 else "other trials"
+            why = (
+                f"its best {self.goal.text(best)} at {self.goal.time_attr}={time:g} is worse than "
+                f"{self.goal.text(middle)}, the median of {len(averages)} {others}"
+            )
+            return [StopTrial(trial_id=trial_id, why=why, is_early=True)]
         self._set_aside.add(trial_id)
         return [PauseTrial(trial_id=trial_id)]
 

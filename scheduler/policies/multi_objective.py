@@ -13,6 +13,7 @@ from holdfast.scheduler.policies.pareto import Fronts, Point
 from holdfast.scheduler.policy import (
     Abort,
     Decision,
+    NoteRung,
     Observation,
     StopTrial,
     TrialEnded,
@@ -35,10 +36,11 @@ class FrontRung:
         self._fronts = Fronts()
         self._judged: set[str] = set()
 
-    def promotes(self, trial_id: str, point: Point, reduction_factor: float) -> bool:
-        """Whether a trial is among the best that have reached the rung; it is judged once."""
+    def promotes(self, trial_id: str, point: Point, reduction_factor: float) -> bool | None:
+        """Whether a trial is among the best that have reached the rung; None if it was judged
+        before."""
         if trial_id in self._judged:
-            return True
+            return None
         self._judged.add(trial_id)
         number = self._fronts.add(point)
         count = max(1, math.floor(len(self._fronts) / reduction_factor))
@@ -105,7 +107,7 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         if isinstance(event, TrialEnded):
-            self._note_last(view.trials[event.trial_id])
+            return self._note_last(view.trials[event.trial_id])
         if not isinstance(event, TrialReported):
             return ()
         is_first, self._is_first = self._is_first, False
@@ -114,23 +116,39 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
         time, point = self._goals[0].time(event.row), self._point(event.row)
         if time is None:
             return [Abort(message=timeless(self, self._goals[0].time_attr, event.row))]
-        if point is None or self._continues(event.trial_id, time, point):
-            return ()
-        return [StopTrial(trial_id=event.trial_id)]
+        return () if point is None else self._judge(event.trial_id, time, point)
 
-    def _note_last(self, trial: Trial) -> None:
+    def _note_last(self, trial: Trial) -> Sequence[Decision]:
         """Record the last report of a trial that reached one of the user's bounds."""
         if trial.row is None:
-            return
+            return ()
         row = row_of(trial)
         time, point = self._goals[0].time(row), self._point(row)
-        if time is not None and point is not None:
-            self._continues(trial.trial_id, time, point)
+        if time is None or point is None:
+            return ()
+        return _note(trial.trial_id, *self._judged(trial.trial_id, time, point), None)
 
-    def _continues(self, trial_id: str, time: float, point: Point) -> bool:
+    def _judge(self, trial_id: str, time: float, point: Point) -> Sequence[Decision]:
+        rung, promoted = self._judged(trial_id, time, point)
+        time_attr = self._goals[0].time_attr
+        if time >= self._max_t:
+            why = f"{time_attr} reached max_t={self._max_t:g}"
+            stop = StopTrial(trial_id=trial_id, why=why, is_early=False)
+            return [*_note(trial_id, rung, promoted, None), stop]
+        if promoted is not False:
+            return _note(trial_id, rung, promoted, promoted)
+        values = ", ".join(map(Goal.text, self._goals, point))
+        why = f"{values} at {time_attr}={time:g} is not among the best 1 in {self._factor:g}"
+        stop = StopTrial(trial_id=trial_id, why=why, is_early=True)
+        return [*_note(trial_id, rung, promoted, False), stop]
+
+    def _judged(
+        self, trial_id: str, time: float, point: Point
+    ) -> tuple[FrontRung | None, bool | None]:
+        """The highest rung that the trial has reached, and whether it continues there; None if
+        that was decided before."""
         rung = next((rung for rung in self._rungs if rung.milestone <= time), None)
-        is_good = rung is None or rung.promotes(trial_id, point, self._factor)
-        return is_good and time < self._max_t
+        return rung, None if rung is None else rung.promotes(trial_id, point, self._factor)
 
     def _point(self, row: Mapping[str, Any]) -> Point | None:
         values = [value for goal in self._goals if (value := goal.value(row)) is not None]
@@ -147,6 +165,15 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
             f"{', '.join(map(repr, lacking))}.{near_text(lacking, row)} Reported: "
             f"{names_text(row)}"
         )
+
+
+def _note(
+    trial_id: str, rung: FrontRung | None, judged: bool | None, promoted: bool | None
+) -> list[Decision]:
+    """`judged` is None if there is nothing new to note."""
+    if rung is None or judged is None:
+        return []
+    return [NoteRung(trial_id=trial_id, milestone=rung.milestone, promoted=promoted)]
 
 
 def _check_goals(name: str, metrics: object, modes: object, time_attr: object) -> None:

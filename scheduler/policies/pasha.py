@@ -11,6 +11,7 @@ from holdfast.scheduler.policies.goal import Judging, check_number
 from holdfast.scheduler.policy import (
     Decision,
     NoMoreTrials,
+    NoteRung,
     Observation,
     PauseTrial,
     Stalled,
@@ -42,6 +43,11 @@ class WaitingRung:
         if waits:
             insort(self._waiting, place)
             self.waiting.add(trial_id)
+
+    def cutoff(self, reduction_factor: float) -> float | None:
+        """The value of the last of the best 1 in `reduction_factor`; None if that is none."""
+        room = math.floor(len(self._ranked) / reduction_factor)
+        return -self._ranked[room - 1][0] if room else None
 
     def promote(self, reduction_factor: float) -> list[str]:
         """Release and return the waiting trials among the best 1 in `reduction_factor`."""
@@ -246,13 +252,33 @@ class PASHAScheduler(Judging):
 
     def _arrive(self, trial_id: str, reached: int, value: float) -> list[Decision]:
         last = len(self._rungs) - 1
+        passed = range(self._at.get(trial_id, -1) + 1, reached)
         self._enter(trial_id, reached, value, waits=reached < last)
         promoted = self._promote()
+        own: list[Decision] = [self._note(trial_id, index, True) for index in passed]
+        own.append(self._note(trial_id, reached, True if trial_id in promoted else None))
         if reached == last:
-            own: list[Decision] = [StopTrial(trial_id=trial_id)]
-        else:
-            own = [] if trial_id in promoted else [PauseTrial(trial_id=trial_id)]
-        return [*own, *(UnpauseTrial(trial_id=one) for one in promoted if one != trial_id)]
+            own.append(self.at_most(trial_id, self._milestones[-1]))
+        elif trial_id not in promoted:
+            own.append(PauseTrial(trial_id=trial_id))
+        return [*own, *self._release(one for one in promoted if one != trial_id)]
+
+    def _note(self, trial_id: str, index: int, promoted: bool | None) -> NoteRung:
+        rung = self._rungs[index]
+        return NoteRung(
+            trial_id=trial_id,
+            milestone=rung.milestone,
+            promoted=promoted,
+            value=self.goal.own(rung.values[trial_id]),
+            cutoff=self.goal.own(rung.cutoff(self._factor)),
+        )
+
+    def _release(self, several: Iterable[str]) -> list[Decision]:
+        decisions: list[Decision] = []
+        for trial_id in several:
+            decisions.append(self._note(trial_id, self._at[trial_id], True))
+            decisions.append(UnpauseTrial(trial_id=trial_id))
+        return decisions
 
     def _note_last(self, trial_id: str, time: float, value: float) -> list[Decision]:
         """Record the last report of a trial that reached one of the user's bounds."""
@@ -260,7 +286,7 @@ class PASHAScheduler(Judging):
         if reached <= self._at.get(trial_id, -1):
             return []
         self._enter(trial_id, reached, value, waits=False)
-        return [UnpauseTrial(trial_id=one) for one in self._promote()]
+        return [self._note(trial_id, reached, None), *self._release(self._promote())]
 
     def _enter(self, trial_id: str, reached: int, value: float, *, waits: bool) -> None:
         for index in range(self._at.get(trial_id, -1) + 1, reached + 1):
@@ -288,7 +314,7 @@ class PASHAScheduler(Judging):
     def _resume_best(self) -> list[Decision]:
         for rung in reversed(self._rungs):
             if released := rung.release_best():
-                return [UnpauseTrial(trial_id=trial_id) for trial_id in released]
+                return self._release(released)
         return []
 
     def _end(self, view: View) -> list[Decision]:
@@ -298,4 +324,19 @@ class PASHAScheduler(Judging):
         waiting = [one for one in paused if any(one in rung.waiting for rung in self._rungs)]
         if len(waiting) < len(paused):
             return [UnpauseTrial(trial_id=one) for one in paused if one not in waiting]
-        return [StopTrial(trial_id=trial_id) for trial_id in waiting]
+        return [one for trial_id in waiting for one in self._stop(trial_id)]
+
+    def _stop(self, trial_id: str) -> list[Decision]:
+        """End a trial for which there is nothing more to learn. Those that came furthest have
+        finished: the ranking is that of their rung."""
+        at = self._at[trial_id]
+        rung, is_early = self._rungs[at], at < max(self._at.values())
+        cutoff = rung.cutoff(self._factor)
+        if not is_early:
+            why = f"the ranking at {self._time_attr}={rung.milestone:g} is settled"
+        elif cutoff is None:
+            why = f"too few trials reached {self._time_attr}={rung.milestone:g} to continue"
+        else:
+            why = self.goal.worse(rung.values[trial_id], rung.milestone, cutoff)
+        note = self._note(trial_id, at, False if is_early else None)
+        return [note, StopTrial(trial_id=trial_id, why=why, is_early=is_early)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from holdfast.scheduler.events import ExperimentSpec
@@ -21,7 +22,9 @@ from holdfast.scheduler.policy import (
     Decision,
     FIFOScheduler,
     NoMoreTrials,
+    NoteRung,
     Observation,
+    StopTrial,
     Tell,
     TrialAdded,
     TrialEnded,
@@ -112,7 +115,7 @@ class ResourceChangingScheduler(TrialScheduler):
         if isinstance(event, UserAnswered) and event.trial_id in self._asked:
             self._asked.discard(event.trial_id)
             return self._change(view, event.trial_id, _read(event.answer))
-        decided = list(self._base.decide(view, event))
+        decided = [self._signed(one) for one in self._base.decide(view, event)]
         match event:
             case TrialAdded(trial_id=trial_id):
                 self._alive[trial_id] = None
@@ -124,12 +127,19 @@ class ResourceChangingScheduler(TrialScheduler):
                 decided += self._warn(view, view.trials[trial_id])
             case TrialReported(trial_id=trial_id):
                 self._note(view, event)
-                is_free = all(getattr(one, "trial_id", "") != trial_id for one in decided)
+                others = [one for one in decided if not isinstance(one, NoteRung)]
+                is_free = all(getattr(one, "trial_id", "") != trial_id for one in others)
                 if is_free and _has_saved(view, trial_id):
                     decided += self._allot(view, event)
             case _:
                 pass
         return decided
+
+    def _signed(self, decision: Decision) -> Decision:
+        """An order to stop a trial, with the name of the scheduler that decided it."""
+        if not isinstance(decision, StopTrial):
+            return decision
+        return replace(decision, by=decision.by or type(self._base).__name__)
 
     def answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         if _ABOUT not in question:

@@ -20,6 +20,7 @@ from holdfast.scheduler.events import (
     Suggested,
 )
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policy import TrialScheduler
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.manifest import TrialProgress
 from holdfast.syncer.journal.journal import Journal
@@ -42,8 +43,8 @@ class RecordedExperiment:
     """Writes the journal through the machine, and all other files through the projector.
 
     Each event happens `step_s` after the one before. `boot` names the boot of the system that it
-    ran in, `version` the format of the journal, `offer` the nodes that may join. `spec` has fields
-    of ExperimentSpec.
+    ran in, `version` the format of the journal, `offer` the nodes that may join; `policy` decides,
+    FIFO by default. `spec` has fields of ExperimentSpec.
     """
 
     def __init__(
@@ -56,10 +57,11 @@ class RecordedExperiment:
         tensorboard: bool = False,
         version: int = FORMAT,
         offer: Sequence[NodeKind] = (),
+        policy: TrialScheduler | None = None,
         **spec: Any,
     ) -> None:
         self.layout = Layout(root)
-        self.machine = Machine()
+        self.machine = Machine(policy)
         self.now = _BEGAN
         self._run = run
         self._step_s = step_s

@@ -31,6 +31,7 @@ from holdfast.scheduler.policy import (
     ChangeTrial,
     CloneTrial,
     Decision,
+    NoteRung,
     PauseTrial,
     SaveTrial,
     StopTrial,
@@ -54,6 +55,7 @@ from holdfast.trial.events import (
     Reported,
     Retried,
     Returned,
+    RungReached,
     Saved,
     Shrunk,
     Started,
@@ -62,7 +64,7 @@ from holdfast.trial.events import (
     Unpaused,
 )
 from holdfast.trial.resources import NodeKind, PlacementGroupFactory
-from holdfast.trial.trial import Origin, Place, Status, Trial
+from holdfast.trial.trial import Origin, Place, RungVisit, Status, Stop, StopReason, Trial
 from holdfast.trial.tuning import ResumeType
 from holdfast.trial.values import Opaque, Ref
 
@@ -81,6 +83,7 @@ REPORTED = Reported(
     checkpoint=CHECKPOINT,
 )
 
+VISIT = RungVisit(milestone=9, promoted=True, value=0.5, cutoff=None, bracket=0, at=5.0)
 ADOPTED = Adopted(trial_id="t0", attempt=2, checkpoint=CHECKPOINT)
 
 TRIAL_EVENTS: tuple[TrialEvent, ...] = (
@@ -95,7 +98,8 @@ TRIAL_EVENTS: tuple[TrialEvent, ...] = (
         config={"lr": 0.1, "opt": Ref(path=("opt",), index=1, summary="sgd")},
     ),
     Changed(trial_id="t0", resources=BUNDLES),
-    StopOrdered(trial_id="t0"),
+    StopOrdered(trial_id="t0", stop=Stop(reason=StopReason.PRUNED, by="ASHA", why="worse")),
+    RungReached(trial_id="t0", visit=VISIT),
     PauseOrdered(trial_id="t0"),
     Unpaused(trial_id="t0"),
     Returned(trial_id="t0", attempt=2),
@@ -209,6 +213,7 @@ EVENTS: tuple[Event, ...] = (
 
 DECISIONS: tuple[Decision, ...] = (
     StopTrial(trial_id="t0"),
+    StopTrial(trial_id="t0", why="worse", is_early=True, by="ASHAScheduler"),
     PauseTrial(trial_id="t0"),
     UnpauseTrial(trial_id="t0"),
     SaveTrial(trial_id="t0"),
@@ -216,6 +221,8 @@ DECISIONS: tuple[Decision, ...] = (
     ChangeTrial(trial_id="t0", config={"lr": 0.1}, resources=BUNDLES),
     ChangeTrial(trial_id="t0"),
     AskUser(trial_id="t0", question={"config": {"lr": 0.1}, "layers": (1, 2)}),
+    NoteRung(trial_id="t0", milestone=9, promoted=True, value=0.5, cutoff=0.6, bracket=1),
+    NoteRung(trial_id="t0", milestone=9),
     Tell(text="look"),
     Abort(message="no such metric"),
 )

@@ -12,11 +12,11 @@ from holdfast.scheduler.events import FORMAT, Begun, Recalled
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.testing.invariants import check
-from holdfast.trial.trial import Status
+from holdfast.trial.trial import Status, StopReason, evolve
 
 DATA = Path(__file__).parents[1] / "data"
 FIRST, SECOND, THIRD = (DATA / f"format-{number}" for number in (1, 2, 3))
-SETTLED = DATA / "settled"
+SETTLED, EXPLAINED = DATA / "settled", DATA / "explained"
 
 
 def folded(journal: Path) -> Machine:
@@ -33,7 +33,7 @@ def test_there_is_an_example_of_the_present_version() -> None:
 
 
 def test_the_newest_examples_tell_every_kind_of_event_and_of_decision() -> None:
-    newest = THIRD / "journal", SETTLED / "journal"
+    newest = [one / "journal" for one in (THIRD, SETTLED, EXPLAINED)]
     records = [record for journal in newest for record, _ in read_events(journal)]
     assert {type(record.event).__name__ for record in records} == set(EVENTS) - {"Recalled"}
     decisions = [one for record in records for decided in record.answers for one in decided]
@@ -56,7 +56,7 @@ def test_a_journal_of_version_3_loads_and_has_the_nodes() -> None:
     former = {name: node.was.leaving for name, node in machine.cluster.former.items()}
     assert former == {"a": False, "b": True, "c": False, "d": False}
     plain: dict[str, Any] = json.loads((THIRD / "snapshot.json").read_text())
-    assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
+    assert as_bytes(from_snapshot(plain)) == as_bytes(as_before(machine))
 
 
 def test_a_journal_whose_nodes_detect_what_they_have_loads() -> None:
@@ -64,6 +64,32 @@ def test_a_journal_whose_nodes_detect_what_they_have_loads() -> None:
     assert machine.cluster.settled
     plain: dict[str, Any] = json.loads((SETTLED / "snapshot.json").read_text())
     assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
+
+
+def test_a_journal_that_says_why_its_trials_stopped_loads() -> None:
+    machine = folded(EXPLAINED / "journal")
+    first, second, third, fourth = machine.trials.values()
+    stops = [trial.stop for trial in (first, second, third, fourth)]
+    assert [stop and stop.reason for stop in stops] == [
+        StopReason.PRUNED,
+        StopReason.FINISHED,
+        StopReason.BUDGET,
+        StopReason.FINISHED,
+    ]
+    assert first.stop is not None
+    assert first.stop.why == "loss=0.5 at training_iteration=1 is worse than the cutoff, 0.25"
+    assert [(v.milestone, v.promoted, v.bracket) for v in second.rungs] == [(1, True, 1)]
+    assert [(t.source, t.changes) for t in third.takeovers] == [("t3", {"lr": 0.125})]
+    plain: dict[str, Any] = json.loads((EXPLAINED / "snapshot.json").read_text())
+    assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
+
+
+def test_the_orders_of_earlier_journals_have_no_reason_and_the_machine_says_who_gave_them() -> (
+    None
+):
+    stop = folded(THIRD / "journal").trials["t2"].stop
+    assert stop is not None
+    assert (stop.reason, stop.by, stop.why) == (StopReason.STOPPED, "Told", "")
 
 
 def test_a_journal_of_version_2_loads_without_the_scheduler_and_is_what_it_was() -> None:
@@ -75,7 +101,7 @@ def test_a_journal_of_version_2_loads_without_the_scheduler_and_is_what_it_was()
     assert third.spec.resources.required_resources == {"CPU": 2}
     assert (fourth.status, machine.epoch, machine.spec.num_samples) == (Status.STARTING, 3, 5)
     plain: dict[str, Any] = json.loads((SECOND / "snapshot.json").read_text())
-    assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
+    assert as_bytes(from_snapshot(plain)) == as_bytes(as_before(machine))
 
 
 def test_the_example_tells_all_fourteen_kinds_of_event_that_there_were() -> None:
@@ -96,7 +122,14 @@ def test_a_snapshot_of_version_1_loads_and_is_what_the_journal_says() -> None:
     plain: dict[str, Any] = json.loads((FIRST / "snapshot.json").read_text())
     machine = from_snapshot(plain)
     check(machine)
-    assert as_bytes(machine) == as_bytes(folded(FIRST / "journal"))
+    assert as_bytes(machine) == as_bytes(as_before(folded(FIRST / "journal")))
+
+
+def as_before(machine: Machine) -> Machine:
+    """Without what the snapshots of earlier versions lack."""
+    for trial_id, trial in machine.trials.items():
+        machine.trials[trial_id] = evolve(trial, stop=None, rungs=(), takeovers=())
+    return machine
 
 
 def as_bytes(machine: Machine) -> bytes:

@@ -32,7 +32,7 @@ from holdfast.lazy import OPTUNA
 from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.readable import readable
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status, StopReason, Trial
 
 if TYPE_CHECKING:
     import optuna
@@ -42,6 +42,7 @@ TRIAL_ID = f"{_OWN}trial_id"
 ITERATION = f"{_OWN}iteration"
 EXPERIMENT = f"{_OWN}experiment_id"
 _METRIC = f"{_OWN}metric"
+_WITH_VALUE = ("COMPLETE", "PRUNED")
 _SUPERSEDES = f"{_OWN}supersedes"
 
 
@@ -222,7 +223,7 @@ class _Export:
         kept = {name: kind for name, kind in self._distributions.items() if name in params}
         frozen = self._optuna.trial.create_trial(
             state=state,
-            value=value_of(trial, self._metric) if state.name == "COMPLETE" else None,
+            value=value_of(trial, self._metric) if state.name in _WITH_VALUE else None,
             params=_values(self._optuna, params, kept),
             distributions=kept,
             user_attrs=self._attributes(trial, params, kept),
@@ -235,13 +236,17 @@ class _Export:
         return frozen
 
     def _state(self, trial: Trial) -> Any:
-        """The state in Optuna: a trial that finished without a finite value counts as failed
-        there."""
+        """The state in Optuna: a trial that ended without a finite value counts as failed there.
+
+        As after `study.tell(trial, state=PRUNED)`, a pruned trial has its last value.
+        """
         states = self._optuna.trial.TrialState
         match trial.status:
             case Status.TERMINATED:
-                has_value = value_of(trial, self._metric) is not None
-                return states.COMPLETE if has_value else states.FAIL
+                if value_of(trial, self._metric) is None:
+                    return states.FAIL
+                is_pruned = self._outcome.stop_reason(trial) == StopReason.PRUNED
+                return states.PRUNED if is_pruned else states.COMPLETE
             case Status.ERROR:
                 return states.FAIL
             case Status.PENDING if not trial.attempt:
@@ -264,6 +269,7 @@ class _Export:
             ITERATION: trial.iteration,
             f"{_OWN}folder": trial.spec.dirname,
             f"{_OWN}status": trial.status.value,
+            f"{_OWN}stop_reason": self._outcome.stop_reason(trial),
             f"{_OWN}time_total_s": trial.time_total_s,
             **{name: value for name, value in metrics.items() if name != self._metric},
             **{f"config/{n}": value for n, value in params.items() if n not in kept},

@@ -125,6 +125,7 @@ def _say_how_old(experiment: LocatedExperiment, trial: Trial, name: str, node: s
 
 
 def _best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+    from holdfast.experiment.browse.condition import Condition
     from holdfast.experiment.browse.overview import row_as_json, trial_as_json
     from holdfast.experiment.records.rows import shown_config
 
@@ -135,7 +136,8 @@ def _best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     if not given.json:
         say_json(config)
         return SOUND
-    about = trial_as_json(experiment, best)
+    is_live = experiment.condition(time.time()) is Condition.LIVE
+    about = trial_as_json(experiment, best, is_live=is_live)
     goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
     result, row = outcome.result(best), {}
     if given.scope == "all":

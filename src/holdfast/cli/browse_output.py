@@ -28,7 +28,7 @@ from holdfast.experiment.progress.wording import (
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.trial import Status
+from holdfast.trial.trial import Status, StopReason
 
 STATE_STYLES = {
     Condition.LIVE: "cyan",
@@ -71,7 +71,7 @@ def _cells(entry: CatalogEntry, now: float) -> list[str]:
     return [
         printable(entry.name),
         entry.state.value,
-        _states(entry.trials, entry.not_created, entry.state),
+        _states(entry.trials, entry.stop_reasons, entry.not_created, entry.state),
         "" if best is None else f"{best.metric}={format_value(best.value)} ({best.trial_id})",
         "" if entry.began_at is None else duration(max(0.0, now - entry.began_at)),
         "" if entry.size_bytes is None else size(entry.size_bytes),
@@ -82,13 +82,25 @@ def _tags(tags: Mapping[str, str]) -> str:
     return printable(" ".join(f"{name}={value}" for name, value in tags.items()))
 
 
-def _states(counts: Mapping[str, int], not_created: int | None, state: Condition) -> str:
+def _states(
+    counts: Mapping[str, int],
+    reasons: Mapping[str, int],
+    not_created: int | None,
+    state: Condition,
+) -> str:
     """`7 finished, 1 failed, 2 running, 3 not created yet`; `2 interrupted` if no process runs
     the experiment."""
     known = {Status(name): count for name, count in counts.items()}
     ended = state in (Condition.FINISHED, Condition.ERRORED)
     is_live = state is Condition.LIVE
-    text = states_text(known, not_created or 0, ended=ended, is_live=is_live)
+    text = states_text(
+        known,
+        not_created or 0,
+        ended=ended,
+        is_live=is_live,
+        early=sum(count for word, count in reasons.items() if StopReason(word).is_early),
+        interrupted=reasons.get(StopReason.INTERRUPTED, 0),
+    )
     return text or "no trials yet"
 
 
@@ -98,7 +110,7 @@ def show_overview(
     """`holdfast show`; `most` trials in the table, None for all."""
     state = overview.state
     say(f"{overview.name}: {state}{_because(overview, now)}", STATE_STYLES[state])
-    states = _states(overview.counts, overview.not_created, state)
+    states = _states(overview.counts, overview.stop_reasons, overview.not_created, state)
     say(f"  {states}; {overview.trainable}, began {_when(overview, now)}")
     if overview.tags:
         say(f"  tags {_tags(overview.tags)}")
@@ -120,7 +132,7 @@ def show_overview(
     if summary.rows:
         say("")
         print_table([headers, *cells], styles)
-    if hidden := hidden_text(summary.hidden):
+    if hidden := hidden_text(summary):
         say(f"... {hidden} (-n 0 shows all)")
     _show_failures(experiment)
     if not experiment.read.is_followed:  # only the newest can be resumed

@@ -32,18 +32,25 @@ def wait_for_ever(config: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("stop", "last"),
+    ("stop", "last", "reason", "why"),
     [
-        ({"training_iteration": 3}, 3),
-        ({"number": 100, "deep/score": 40}, 4),
-        (lambda trial_id, result: result["number"] >= 2, 2),
+        ({"training_iteration": 3}, 3, "finished", "it finished at iteration 3: training_iter"),
+        ({"number": 100, "deep/score": 40}, 4, "finished", "it finished at iteration 4: deep/sco"),
+        (
+            lambda trial_id, result: result["number"] >= 2,
+            2,
+            "stopper",
+            "<lambda> stopped it at iteration 2",
+        ),
     ],
     ids=["iterations", "a nested metric", "a function"],
 )
 def test_a_bound_ends_the_trial_at_the_report_that_reaches_it(
-    fit: Any, stop: Any, last: int
+    fit: Any, stop: Any, last: int, reason: str, why: str
 ) -> None:
     result = fit(count_for_ever, stop=stop)[0]
+    assert result.stop_reason == reason
+    assert result.why.startswith(why)
     assert result.metrics["number"] == last
     assert result.metrics["done"] is True
     assert len(Path(result.path, "result.json").read_text().splitlines()) == last

@@ -24,6 +24,7 @@ from holdfast.cli import main
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.description import describe
@@ -122,6 +123,27 @@ def test_states_are_those_of_the_trials_and_no_value_is_a_failure(
         TrialState.RUNNING,
     ]
     assert trials[1].user_attrs["holdfast:error"] == "ValueError: no"
+
+
+def test_a_trial_that_a_scheduler_stopped_early_is_pruned_and_keeps_its_last_value(
+    tmp_path: Path, url: str
+) -> None:
+    run = begun(
+        tmp_path / "run",
+        policy=ASHAScheduler(max_t=2, grace_period=1, reduction_factor=2),
+        scheduler="ASHAScheduler",
+    )
+    reported(run, 0.1, 0.05)  # max_t
+    reported(run, 0.5)  # worse than the first
+    run.ends()
+    grid(tmp_path / "run").to_optuna(url)
+    study = loaded(url)
+    full, pruned = study.trials
+    assert (full.state, full.value) == (TrialState.COMPLETE, 0.05)
+    assert (pruned.state, pruned.value) == (TrialState.PRUNED, 0.5)
+    assert pruned.intermediate_values == {1: 0.5}
+    assert pruned.user_attrs["holdfast:stop_reason"] == "pruned"
+    assert study.best_trial.number == 0
 
 
 def test_an_export_run_again_adds_what_is_new_and_nothing_twice(tmp_path: Path, url: str) -> None:

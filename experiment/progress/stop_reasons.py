@@ -1,0 +1,94 @@
+"""Why a trial does not run any more: a word for tables, and a sentence. Pure: no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.state import row_of
+from holdfast.trial.stopper import reaches
+from holdfast.trial.trial import Status, StopReason, Trial
+
+_STOPPER = "stopper"
+_SHORT = {
+    "MultiObjectiveASHAScheduler": "MO-ASHA",
+    "HyperBandForBOHB": "BOHB",
+    "MedianStoppingRule": "median",
+    "PopulationBasedTraining": "PBT",
+}
+
+
+def short_name(scheduler: str) -> str:
+    """`ASHA`, from the name of a scheduler's class."""
+    return _SHORT.get(scheduler) or scheduler.removesuffix("Scheduler") or scheduler
+
+
+def stop_reason(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> StopReason | None:
+    """Why the trial has stopped; None for one that runs or waits.
+
+    Unless the run `is_live`, a trial that has begun and not ended is interrupted.
+    """
+    if trial.status is Status.ERROR:
+        return StopReason.FAILED
+    if trial.status is Status.TERMINATED:
+        return _from_records(trial, spec) if trial.stop is None else trial.stop.reason
+    if is_live or not trial.attempt:
+        return None
+    return StopReason.INTERRUPTED if trial.stop is None else trial.stop.reason
+
+
+def _from_records(trial: Trial, spec: ExperimentSpec) -> StopReason:
+    """The reason of a trial in a snapshot of a version that kept none."""
+    is_decided = spec.scheduler or spec.has_stopper or spec.budget_s is not None
+    if not is_decided or reaches(row_of(trial), spec.stop):
+        return StopReason.FINISHED
+    return StopReason.UNKNOWN
+
+
+def stop_sentence(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> str:
+    """`ASHA stopped it at iteration 9: loss=0.3 at ...`; "" for a trial that runs or waits."""
+    reason, stop = stop_reason(trial, spec, is_live=is_live), trial.stop
+    if reason is None:
+        return ""
+    at = f"at iteration {trial.iteration}"
+    why = f": {stop.why}" if stop is not None and stop.why else ""
+    match reason:
+        case StopReason.FINISHED:
+            return f"it finished {at}{why}"
+        case StopReason.PRUNED | StopReason.STOPPED:
+            return f"{_who(trial)} stopped it {at}{why}"
+        case StopReason.STOPPER:
+            return f"{spec.options.get(_STOPPER) or 'the stopper'} stopped it {at}{why}"
+        case StopReason.BUDGET:
+            return f"it was stopped {at}{why}"
+        case StopReason.INTERRUPTED:
+            saved = trial.newest_checkpoint
+            then = f"resumes from iteration {saved.iteration}" if saved else "starts over"
+            return f"it was interrupted {at}, and {then} with a restore"
+        case StopReason.FAILED:
+            return f"it failed {at}" + (f": {trial.error.headline}" if trial.error else "")
+        case StopReason.UNKNOWN:
+            return f"it ended {at}; an earlier version kept no reason"
+
+
+def stopped_by(trial: Trial, reason: StopReason | None) -> str:
+    """Who stopped a trial early, for a narrow column: `ASHA`, `stopper`, `budget`."""
+    if reason is None or not reason.is_early:
+        return ""
+    if reason in (StopReason.PRUNED, StopReason.STOPPED):
+        return _who(trial)
+    return reason.value
+
+
+def _who(trial: Trial) -> str:
+    by = trial.stop.by if trial.stop is not None else ""
+    return short_name(by) or "the scheduler"
+
+
+def count_reasons(
+    trials: Iterable[Trial], spec: ExperimentSpec, *, is_live: bool
+) -> dict[StopReason, int]:
+    """How many trials have stopped for each reason, in the order of `StopReason`."""
+    found = Counter(stop_reason(trial, spec, is_live=is_live) for trial in trials)
+    return {reason: found[reason] for reason in StopReason if found[reason]}

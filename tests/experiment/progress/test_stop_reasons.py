@@ -1,0 +1,279 @@
+"""Why trials do not run any more, in words and sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.progress.stop_reasons import (
+    count_reasons,
+    short_name,
+    stop_reason,
+    stop_sentence,
+    stopped_by,
+)
+from holdfast.experiment.progress.summarizer import Summarizer
+from holdfast.experiment.progress.summary import RunFacts, Summary
+from holdfast.experiment.progress.trial_table import table_of
+from holdfast.experiment.progress.wording import closing_text, counts_text, hidden_text
+from holdfast.scheduler.events import EndOrdered, SearchEnded, Suggested
+from holdfast.scheduler.machine import from_snapshot
+from holdfast.scheduler.policies.asha import ASHAScheduler
+from holdfast.scheduler.policies.dehb import DEHBScheduler
+from holdfast.scheduler.policies.hyperband import HyperBandScheduler
+from holdfast.scheduler.policies.median import MedianStoppingRule
+from holdfast.scheduler.policies.multi_objective import MultiObjectiveASHAScheduler
+from holdfast.scheduler.policies.pasha import PASHAScheduler
+from holdfast.scheduler.policies.resource_changing import ResourceChangingScheduler
+from holdfast.scheduler.policy import (
+    Decision,
+    FIFOScheduler,
+    Observation,
+    StopTrial,
+    TrialReported,
+    TrialScheduler,
+    View,
+)
+from holdfast.scheduler.snapshot import snapshot
+from holdfast.scheduler.stopping import budget_spent
+from holdfast.testing.rehearsal import Rehearsal, trial_spec
+from holdfast.trial.trial import Status, StopReason, evolve
+
+GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
+
+
+def running(count: int, policy: TrialScheduler | None = None, **spec: Any) -> Rehearsal:
+    name = "" if policy is None else type(policy).__name__
+    fields = {**GOAL, "scheduler": name, **spec}
+    run = Rehearsal(capacity={"CPU": float(count)}, policy=policy, **fields)
+    for index in range(count):
+        run.suggest()
+        run.start(f"t{index}")
+    run.handle(SearchEnded())
+    return run
+
+
+def told(run: Rehearsal, trial_id: str, *, is_live: bool = True) -> tuple[str | None, str]:
+    trial, spec = run.trial(trial_id), run.machine.spec
+    reason = stop_reason(trial, spec, is_live=is_live)
+    return reason, stop_sentence(trial, spec, is_live=is_live)
+
+
+def summary_of(run: Rehearsal, max_rows: int = 20) -> Summary:
+    facts = RunFacts(name="run", path="/run", local_path="/run")
+    return Summarizer(run.machine, max_rows=max_rows).summarize(facts=facts, now=run.now)
+
+
+LOSSES = {"t0": 0.25, "t1": 0.5}
+
+
+def driven(run: Rehearsal) -> Rehearsal:
+    """Each trial reports its loss until it has ended."""
+    while not run.machine.finished:
+        for trial_id, loss in LOSSES.items():
+            match run.trial(trial_id).status:
+                case Status.STARTING:
+                    run.start(trial_id)
+                case Status.RUNNING:
+                    run.report(trial_id, {"loss": loss, "size": loss}, checkpoint=True)
+                case Status.STOPPING:
+                    run.ends(trial_id)
+                case Status.PAUSED if trial_id in run.machine.placement.holds:
+                    run.exits(trial_id)
+                case _:
+                    pass
+    return run
+
+
+WORSE = "loss=0.5 at training_iteration=1 is worse than the cutoff, 0.25"
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        (ASHAScheduler(max_t=4, reduction_factor=2), f"ASHA stopped it at iteration 1: {WORSE}"),
+        (
+            HyperBandScheduler(max_t=2, reduction_factor=2),
+            f"HyperBand stopped it at iteration 1: {WORSE}",
+        ),
+        (
+            PASHAScheduler(max_t=4, reduction_factor=2),
+            f"PASHA stopped it at iteration 1: {WORSE}",
+        ),
+        (
+            ResourceChangingScheduler(ASHAScheduler(max_t=4, reduction_factor=2)),
+            f"ASHA stopped it at iteration 1: {WORSE}",
+        ),
+        (
+            MedianStoppingRule("training_iteration", grace_period=1, min_samples_required=1),
+            "median stopped it at iteration 1: its best loss=0.5 at training_iteration=1 is worse "
+            "than loss=0.25, the median of 1 other trial",
+        ),
+        (
+            MultiObjectiveASHAScheduler(["loss", "size"], ["min", "min"], reduction_factor=2),
+            "MO-ASHA stopped it at iteration 1: loss=0.5, size=0.5 at training_iteration=1 is not "
+            "among the best 1 in 2",
+        ),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, TrialScheduler) else "",
+)
+def test_each_scheduler_says_why_it_stopped_a_trial_early(
+    policy: TrialScheduler, why: str
+) -> None:
+    run = driven(running(2, policy, stop={"training_iteration": 6}))
+    assert told(run, "t0")[0] == "finished"
+    assert told(run, "t1") == ("pruned", why)
+    for machine in (run.folded(), from_snapshot(snapshot(run.machine))):  # as readers see it
+        assert stop_sentence(machine.trials["t1"], machine.spec, is_live=False) == why
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ASHAScheduler(max_t=2, reduction_factor=2),
+        HyperBandScheduler(max_t=2, reduction_factor=2),
+        PASHAScheduler(max_t=2, reduction_factor=2),
+        MultiObjectiveASHAScheduler(["loss", "size"], ["min", "min"], max_t=2, reduction_factor=2),
+    ],
+    ids=lambda policy: type(policy).__name__,
+)
+def test_a_trial_at_max_t_has_finished(policy: TrialScheduler) -> None:
+    run = driven(running(2, policy))
+    assert told(run, "t0") == (
+        "finished",
+        "it finished at iteration 2: training_iteration reached max_t=2",
+    )
+
+
+def test_a_trial_of_dehb_has_finished_when_its_budget_is_used_up() -> None:
+    run = Rehearsal(policy=DEHBScheduler(), scheduler="DEHBScheduler", **GOAL)
+    config = {"dehb": {"budget": 1}}
+    run.handle(Suggested(spec=replace(trial_spec(0), config=config)))
+    run.start("t0")
+    run.report("t0", {"loss": 0.5})
+    run.ends("t0")
+    why = "it finished at iteration 1: training_iteration reached its budget, 1"
+    assert told(run, "t0") == ("finished", why)
+
+
+def test_a_function_that_returns_has_finished_and_one_that_raises_has_failed() -> None:
+    run = running(3)
+    run.report("t0", {"loss": 0.5})
+    run.returns("t0")
+    run.fails("t1")
+    run.report("t2", {"loss": 0.5, "done": True})
+    run.ends("t2")
+    returned = "it finished at iteration 1: its function returned"
+    assert told(run, "t0") == ("finished", returned)
+    assert told(run, "t1")[0] == "failed"
+    assert told(run, "t1")[1].startswith("it failed at iteration 0: ")
+    assert told(run, "t2") == ("finished", "it finished at iteration 1: it reported done")
+
+
+def test_a_scheduler_of_the_users_own_may_say_no_more_than_that_it_stopped_a_trial() -> None:
+    class Own(FIFOScheduler):
+        def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+            is_report = isinstance(event, TrialReported)
+            return [StopTrial(trial_id=event.trial_id)] if is_report else ()
+
+    run = running(1, Own())
+    run.report("t0", {"loss": 0.5})
+    run.ends("t0")
+    assert told(run, "t0") == ("stopped", "Own stopped it at iteration 1")
+
+
+@pytest.mark.parametrize(
+    ("order", "why"),
+    [
+        (budget_spent(60), "it was stopped at iteration 1: the time budget of 60 s is used up"),
+        (
+            EndOrdered(reason="stopper", message="the stopper ended the experiment"),
+            "the stopper stopped it at iteration 1: the stopper ended the experiment",
+        ),
+    ],
+)
+def test_the_time_budget_and_a_stopper_that_ends_all_are_named(
+    order: EndOrdered, why: str
+) -> None:
+    run = running(2)
+    run.report("t0", {"loss": 0.5})
+    run.handle(order)
+    run.ends("t0")
+    assert told(run, "t0") == (order.reason, why)
+
+
+def test_what_an_end_of_the_run_cuts_off_is_interrupted_and_says_where_it_resumes() -> None:
+    run = running(2)
+    run.suggest()
+    run.report("t0", {"loss": 0.5}, checkpoint=True)
+    run.report("t0", {"loss": 0.5})
+    assert told(run, "t0") == (None, "")
+    saved = "it was interrupted at iteration 2, and resumes from iteration 1 with a restore"
+    assert told(run, "t0", is_live=False) == ("interrupted", saved)
+    repeated = "it was interrupted at iteration 0, and starts over with a restore"
+    assert told(run, "t1", is_live=False) == ("interrupted", repeated)
+    assert told(run, "t2", is_live=False) == (None, "")  # it has not begun
+    found = count_reasons(run.machine.trials.values(), run.machine.spec, is_live=False)
+    assert found == {"interrupted": 2}
+
+
+def test_a_reopened_trial_has_not_stopped() -> None:
+    run = running(1, stop={"training_iteration": 1})
+    run.report("t0", {"loss": 0.5}, checkpoint=True)
+    run.ends("t0")
+    run.resume(finished="restart")
+    assert told(run, "t0") == (None, "")
+
+
+def test_without_a_record_the_reason_is_derived_or_unknown() -> None:
+    for fields, reason in (
+        ({}, "finished"),
+        ({"scheduler": "ASHAScheduler"}, "unknown"),
+        ({"scheduler": "ASHAScheduler", "stop": {"training_iteration": 1}}, "finished"),
+        ({"has_stopper": True}, "unknown"),
+        ({"time_budget_s": 60.0}, "unknown"),
+    ):
+        run = running(1)
+        run.report("t0", {"loss": 0.5})
+        run.ends("t0")
+        spec = replace(run.machine.spec, **fields)
+        old = evolve(run.trial("t0"), stop=None)
+        assert stop_reason(old, spec, is_live=True) == reason
+    assert stop_sentence(old, spec, is_live=True).endswith("an earlier version kept no reason")
+
+
+def test_the_table_and_the_counts_say_what_was_stopped_early() -> None:
+    run = driven(running(2, ASHAScheduler(max_t=4, reduction_factor=2)))
+    summary = summary_of(run)
+    cells = {line[0]: line[1] for line in table_of(summary)[1]}
+    assert cells == {"train_t0": "TERMINATED", "train_t1": "STOPPED ASHA"}
+    assert counts_text(summary) == "2 trials: 1 finished, 1 stopped early"
+    assert closing_text(summary).endswith(": 1 finished, 1 stopped early")
+    assert hidden_text(summary_of(run, 1)) == "1 more: 1 stopped early"
+    trial = run.trial("t1")
+    assert [stopped_by(trial, one) for one in (None, StopReason.FINISHED, StopReason.BUDGET)] == [
+        "",
+        "",
+        "budget",
+    ]
+
+
+def test_the_table_of_a_run_that_was_interrupted_says_which_trials_were() -> None:
+    run = running(2)
+    run.suggest()
+    run.report("t0", {"loss": 0.5})
+    run.handle(EndOrdered(reason="interrupt", message="interrupted"))
+    for trial_id in ("t0", "t1"):
+        run.exits(trial_id)
+    summary = summary_of(run)
+    cells = {line[0]: line[1] for line in table_of(summary)[1]}
+    assert cells == {"train_t0": "INTERRUPTED", "train_t1": "INTERRUPTED", "train_t2": "PENDING"}
+    assert closing_text(summary).endswith(": 2 interrupted, 1 queued")
+
+
+def test_the_names_of_schedulers_are_short() -> None:
+    names = ("ASHAScheduler", "HyperBandForBOHB", "PB2", "Mine", "Scheduler")
+    assert [short_name(name) for name in names] == ["ASHA", "BOHB", "PB2", "Mine", "Scheduler"]
