@@ -24,6 +24,7 @@ from holdfast.experiment.progress.summary import (
     TrialRow,
 )
 from holdfast.experiment.progress.trial_table import lines_reserved, shares
+from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.trial.errors import Failure
@@ -66,7 +67,17 @@ class Summarizer:
         shown = self._worth_a_line(alive)
         columns = _columns(shown, metric, self._infer_limit)
         holds = machine.placement.holds
-        rows = tuple(self._row(trial, columns, holds.get(trial.trial_id)) for trial in shown)
+        rows = tuple(
+            _row(
+                trial,
+                machine.spec,
+                columns,
+                self._remaining,
+                self._params,
+                holds.get(trial.trial_id),
+            )
+            for trial in shown
+        )
         counts = Counter(trial.status for trial in alive) + ended.counts
         total = self._seen if machine.search_ended else facts.total
         elapsed_s = _elapsed(machine, now)
@@ -140,29 +151,6 @@ class Summarizer:
             self._max_rows,
         )
 
-    def _row(self, trial: Trial, columns: Sequence[str], held: Allocation | None) -> TrialRow:
-        row = trial.row or {}
-        most = len(trial.spec.resources.bundles) if trial.spec.resources.is_elastic else 0
-        values = {name: lookup(row, name) for name in columns}
-        reason = stop_reason(trial, self._machine.spec, is_live=True)
-        return TrialRow(
-            trial_id=trial.trial_id,
-            name=trial.spec.name,
-            status=trial.status,
-            params=self._params.of(trial),
-            iteration=trial.iteration,
-            time_total_s=trial.time_total_s,
-            metrics={n: value for n, value in values.items() if type(value) in (int, float)},
-            retries=_retries(trial),
-            last=self._remaining.last_iteration(trial),
-            # The first bundle is the coordinator's.
-            workers=trial.bundles - 1 if most and trial.bundles else 0,
-            most_workers=most - 1 if most else 0,
-            nodes=_nodes_of(trial, held),
-            stopped_by=stopped_by(trial, reason),
-            has_begun=trial.attempt > 0,
-        )
-
 
 def _interrupted(alive: Iterable[Trial]) -> int:
     return sum(trial.attempt > 0 for trial in alive)
@@ -171,19 +159,15 @@ def _interrupted(alive: Iterable[Trial]) -> int:
 def summary_of(
     trials: Sequence[Trial],
     facts: RunFacts,
+    spec: ExperimentSpec,
     *,
-    metric: str | None,
-    mode: str | None,
-    log_names: tuple[str, str],
     max_rows: int = 20,
     infer_limit: int = 4,
 ) -> Summary:
     """Some trials of an experiment, without its machine: the best first, or without a metric in
-    order.
-
-    `log_names`: see `log_names_of`.
-    """
-    ended = FinishedStats(metric, mode, keep=1)
+    order."""
+    metric, mode = spec.metric, spec.mode
+    ended = FinishedStats(spec, keep=1)
     for trial in trials:
         if trial.status.is_final:
             ended.add(trial)
@@ -193,7 +177,7 @@ def summary_of(
     columns, params = _columns(shown, metric, infer_limit), _Params()
     remaining = RemainingTime({})
     counts = Counter(trial.status for trial in trials)
-    rows = tuple(_row(trial, columns, remaining, params, None) for trial in shown)
+    rows = tuple(_row(trial, spec, columns, remaining, params, None) for trial in shown)
     return Summary(
         name=facts.name,
         path=facts.path,
@@ -204,7 +188,13 @@ def summary_of(
         metrics=columns,
         params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
         best=_best(shown, metric, mode, params),
-        failures=_failures(ended.failed, facts, ended.causes, log_names),
+        failures=_failures(
+            ended.failed,
+            facts,
+            ended.causes,
+            log_names_of(spec.options.get("log_to_file", False)),
+        ),
+        early=ended.early,
     )
 
 
@@ -250,6 +240,36 @@ def _columns(shown: Sequence[Trial], metric: str | None, limit: int) -> tuple[st
         if len(names) >= limit:
             break
     return tuple(names)[: max(limit, 1 if metric else 0)]
+
+
+def _row(
+    trial: Trial,
+    spec: ExperimentSpec,
+    columns: Sequence[str],
+    remaining: RemainingTime,
+    params: _Params,
+    held: Allocation | None,
+) -> TrialRow:
+    row = trial.row or {}
+    most = len(trial.spec.resources.bundles) if trial.spec.resources.is_elastic else 0
+    values = {name: lookup(row, name) for name in columns}
+    return TrialRow(
+        trial_id=trial.trial_id,
+        name=trial.spec.name,
+        status=trial.status,
+        params=params.of(trial),
+        iteration=trial.iteration,
+        time_total_s=trial.time_total_s,
+        metrics={name: value for name, value in values.items() if type(value) in (int, float)},
+        retries=_retries(trial),
+        last=remaining.last_iteration(trial),
+        # The first bundle is the coordinator's.
+        workers=trial.bundles - 1 if most and trial.bundles else 0,
+        most_workers=most - 1 if most else 0,
+        nodes=_nodes_of(trial, held),
+        stopped_by=stopped_by(trial, stop_reason(trial, spec, is_live=True)),
+        has_begun=trial.attempt > 0,
+    )
 
 
 class _Params:

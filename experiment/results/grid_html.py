@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.plain_tables import RED, html_heading, html_line, html_table
 from holdfast.experiment.progress.summarizer import summary_of
 from holdfast.experiment.progress.summary import RunFacts
@@ -29,15 +28,13 @@ def grid_html(outcome: Outcome) -> str:
     summary = summary_of(
         list(outcome.trials.values()),
         facts,
-        metric=outcome.metric,
-        mode=outcome.mode,
-        log_names=log_names_of(outcome.spec.options.get("log_to_file", False)),
+        outcome.spec,
         max_rows=_ROWS,
     )
     parts = [
         html_heading(summary.name, counts_text(summary)),
         html_table(*table_of(summary)) if summary.rows else "",
-        html_line(hidden_text(summary.hidden)),
+        html_line(hidden_text(summary)),
         html_line(f"best {best_text(summary)}" if summary.best else ""),
         *(html_line(line, RED) for line in failure_lines(summary)),
         html_line(place),
