@@ -10,6 +10,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.runtime import process_control
+from holdfast.runtime.usage.used import Used
 
 # A shell reports a death by a signal as the status 128 + signal.
 _SHELL_BASE = 128
@@ -24,11 +25,12 @@ _OURS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitCause:
     """Why a worker ended. `cause` follows the words "the worker process"; `signum` is 0 if no
-    signal ended it."""
+    signal ended it. `used` is what it has used, if that is known."""
 
     cause: str
     signum: int = 0
     is_out_of_memory: bool = False
+    used: Used | None = None
 
 
 class KernelKills:
@@ -60,18 +62,30 @@ class KernelKills:
         return max((_count(path) or 0 for path in self._files), default=0)
 
 
-def ending_of(status: int, kills: KernelKills, ours: str = "") -> ExitCause:
+def ending_of(
+    status: int, kills: KernelKills, ours: str = "", exceeded_bytes: int = 0
+) -> ExitCause:
     """The cause for a status from `os.waitpid`. `ours` is holdfast's reason for a SIGKILL, ""
-    without one; otherwise the kernel sent it if its count has grown."""
+    without one; otherwise the kernel sent it if its count has grown. `exceeded_bytes` is the limit
+    of the worker's memory, if the kernel has killed a process at it."""
     code = os.waitstatus_to_exitcode(status)
     signum = -code if code < 0 else 0
     is_killed = signum == signal.SIGKILL or code == _SHELL_BASE + signal.SIGKILL
     if ours and signum == signal.SIGKILL:
         return ExitCause(cause=f"was killed by holdfast: {ours}", signum=signum)
+    if is_killed and exceeded_bytes:
+        kills.take()  # the counter of the group above may count it, too
+        cause = f"used more than its memory request of {_gigabytes(exceeded_bytes)}"
+        return ExitCause(cause=cause, signum=signum, is_out_of_memory=True)
     if is_killed and kills.take():
         cause = f"was killed by the kernel: out of memory (oom_kill in {kills.where})"
         return ExitCause(cause=cause, signum=signum, is_out_of_memory=True)
     return ExitCause(cause=describe_code(code), signum=signum)
+
+
+def _gigabytes(count: int) -> str:
+    """As the terminal shows sizes: powers of 1,000."""
+    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
 
 
 def describe_code(code: int) -> str:

@@ -9,9 +9,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from holdfast.dataclass import dataclass
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.stopped import Watched
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What a worker may use: the GPUs with these names (as CUDA_VISIBLE_DEVICES has them), and so
+    much memory (0: nothing limits it)."""
+
+    gpus: tuple[str, ...] = ()
+    memory_bytes: int = 0
+
+
+NOTHING_SAID = Grant()
 
 
 class WorkerHandle(Protocol):
@@ -43,6 +57,9 @@ class Listener(Protocol):
 
     def on_message(self, message: Message) -> None: ...
 
+    def on_used(self, used: Used) -> None:
+        """What the worker has used so far; called every few seconds while it runs (Linux)."""
+
     def on_exit(self, ending: ExitCause) -> None:
         """The process and its process group are gone; on Linux also processes that it moved out of
         the group, unless they survived SIGKILL for 2 s. Called once, as the last call."""
@@ -57,7 +74,9 @@ class Launcher(Protocol):
         Raises LaunchFailed if the data that workers share cannot be loaded.
         """
 
-    def launch(self, name: str, listener: Listener, node: str = "") -> WorkerHandle:
+    def launch(
+        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
+    ) -> WorkerHandle:
         """Start a worker on this node; "" where there is only one. Never raises: a failure to
         start is reported as an exit."""
 

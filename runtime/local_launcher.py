@@ -12,18 +12,22 @@ import asyncio
 import os
 import socket
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from holdfast.runtime import process_control
 from holdfast.runtime.errors import LaunchFailed, WireError
 from holdfast.runtime.exit_cause import ExitCause, KernelKills, ending_of
-from holdfast.runtime.launcher import Listener
+from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, still_there, survives
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.usage.used import Spent, Used, read_spent
 from holdfast.runtime.warm.awaited_exit import exit_of
 from holdfast.runtime.warm.client import WarmClient
 from holdfast.runtime.warm.local_worker import LocalWorker
+from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
 from holdfast.runtime.warm.pending_launches import PendingLaunches
+from holdfast.runtime.warm.sampling import Sampling
 from holdfast.runtime.warm.succession import Forker, Succession
 from holdfast.runtime.wire import Message
 
@@ -68,6 +72,8 @@ class LocalLauncher:
         self._closing = False
         self._kills = KernelKills()
         self._launches = PendingLaunches()
+        self._limits_memory = False
+        self._sampling = Sampling(self._pids, self._tell_used, self._environ)
 
     async def open(self, entry: str, payload: bytes) -> str:
         self._load = ["load", entry, payload, self._learns]
@@ -84,11 +90,15 @@ class LocalLauncher:
             case _:
                 raise LaunchFailed("WorkerLost", f"the warm parent {answer[-1]}")
 
-    def launch(self, name: str, listener: Listener, node: str = "") -> LocalWorker:
-        worker = LocalWorker(name, listener, self)
+    def launch(
+        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
+    ) -> LocalWorker:
+        worker = LocalWorker(name, listener, self, grant)
         self._workers[name] = worker
+        self._sampling.began(name, grant.gpus)
         self._all_gone.clear()
-        problem = "the run is ending" if self._closing else self._fork_or_postpone(worker)
+        problem = "the run is ending" if self._closing else self._refusal(grant)
+        problem = problem or self._fork_or_postpone(worker)
         if problem:
             asyncio.get_running_loop().call_soon(self._fail_launch, name, problem)
         return worker
@@ -104,7 +114,7 @@ class LocalLauncher:
             for one in self._workers.values()
             if one.pid
         ]
-        return workers + self.parents()
+        return workers + self.parents() + self._sampling.processes()
 
     def parents(self) -> list[Watched]:
         """The processes that fork workers and report their exits."""
@@ -121,6 +131,7 @@ class LocalLauncher:
                 process_control.kill_group(worker.pid)
         for warm_client in self._successions:
             warm_client.kill()
+        self._sampling.kill()
 
     async def close(self) -> str:
         self._closing = True
@@ -136,6 +147,7 @@ class LocalLauncher:
             self._abandon(worker)
         async with asyncio.TaskGroup() as group:
             closing = [group.create_task(one.close()) for one in self._successions]
+            closing.append(group.create_task(self._sampling.close()))
         warnings = [*self._survivors.values(), *(one.result() for one in closing)]
         return "; ".join(filter(None, warnings))
 
@@ -152,6 +164,17 @@ class LocalLauncher:
     def _succession(self) -> Succession | None:
         """The successors of the newest warm parent; None if it is dead."""
         return None if self._warm_client is None else self._successions.get(self._warm_client)
+
+    def _refusal(self, grant: Grant) -> str:
+        """Why a worker's memory cannot be limited; "" if it can, or need not be."""
+        if not grant.memory_bytes or self._limits_memory:
+            return ""
+        try:
+            prepare()
+        except CannotEnforce as error:
+            return str(error)
+        self._limits_memory = True
+        return ""
 
     def _fork_or_postpone(self, worker: LocalWorker) -> str:
         """Connect the worker, and order its fork unless it should wait for the first successor.
@@ -183,7 +206,8 @@ class LocalLauncher:
                 worker.forker = self._find_forker()
             except OSError as error:
                 return str(error)
-            worker.forker.send(["fork", worker.name], [theirs.fileno()])
+            order = ["fork", worker.name, worker.grant.memory_bytes]
+            worker.forker.send(order, [theirs.fileno()])
             self._launches.ordered(worker.forker, lambda: worker.has_started)
         return ""
 
@@ -222,7 +246,7 @@ class LocalLauncher:
 
     def _on_message(self, message: Message) -> None:
         match message:
-            case ["failed" | "exited", str(name), _] if self._was_successor(name):
+            case ["failed" | "exited", str(name), *_] if self._was_successor(name):
                 pass
             case ["forked", str(name), int(pid)]:
                 if name in self._workers:
@@ -231,12 +255,24 @@ class LocalLauncher:
                 self._launches.answered(token)
             case ["failed", str(name), str(reason)]:
                 self._fail_launch(name, reason)
-            case ["exited", str(name), int(status)]:
+            case ["exited", str(name), int(status), list(spent)]:
                 self._survivors.pop(name, None)
-                ours = self._workers[name].killed if name in self._workers else ""
-                self._forget(name, ending_of(status, self._kills, ours))
+                self._on_exited(name, status, read_spent(spent))
             case _:
                 raise WireError(f"not a message of the warm parent: {message!r:.200}")
+
+    def _on_exited(self, name: str, status: int, spent: Spent) -> None:
+        ours, limit = "", 0
+        if (worker := self._workers.get(name)) is not None:
+            ours, limit = worker.killed, worker.grant.memory_bytes * spent.exceeded
+        self._forget(name, ending_of(status, self._kills, ours, limit), spent)
+
+    def _pids(self) -> dict[str, int]:
+        return {name: worker.pid for name, worker in self._workers.items()}
+
+    def _tell_used(self, name: str, used: Used) -> None:
+        if name in self._workers:
+            self._workers[name].has_used(used)
 
     def _was_successor(self, name: str) -> bool:
         """Whether the name in a message is a successor's, which has ended or failed to start."""
@@ -252,10 +288,11 @@ class LocalLauncher:
             if worker.forker is forker:
                 worker.orphaned()
 
-    def _forget(self, name: str, ending: ExitCause) -> None:
+    def _forget(self, name: str, ending: ExitCause, spent: Spent | None = None) -> None:
         worker = self._workers.pop(name, None)
+        used = self._sampling.ended(name, spent)
         if worker is not None:
-            worker.gone(ending)
+            worker.gone(replace(ending, used=used))
             for succession in self._successions.values():
                 succession.retire(self._has_workers)
         if not self._workers:

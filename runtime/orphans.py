@@ -11,9 +11,10 @@ from __future__ import annotations
 import math
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 from holdfast.dataclass import dataclass
 
@@ -142,18 +143,22 @@ def _is_outside(pid: int) -> bool:
         return False
 
 
+class Ended(NamedTuple):
+    """A child that was reaped: the name of the worker ("" for another process), its exit status,
+    and what it has used, as `holdfast.runtime.usage.used.Spent` reads it."""
+
+    worker: str
+    status: int
+    spent: Sequence[Any] = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Departure:
     """A worker that has ended. Its exit is reported when the orphans in `left` are gone."""
 
-    worker: str
-    status: int
+    ended: Ended
     left: frozenset[int]
     until: float
-
-
-# The name of a worker ("" for another process), and its status.
-Ended = tuple[str, int]
 
 
 class Departures:
@@ -164,7 +169,7 @@ class Departures:
         self,
         orphans: Orphans,
         collect: Callable[[], list[Ended]],
-        tell: Callable[[str, int], None],
+        tell: Callable[[Ended], None],
     ) -> None:
         """`collect` reaps all children that have ended."""
         self._orphans = orphans
@@ -190,9 +195,9 @@ class Departures:
             self._wait_for(here, ended, now)
             return
         self._here = here
-        for worker, status in ended:  # the usual case
-            if worker:
-                self._tell(worker, status)
+        for one in ended:  # the usual case
+            if one.worker:
+                self._tell(one)
 
     @property
     def due_s(self) -> float:
@@ -208,13 +213,13 @@ class Departures:
             for one in self._waiting
         ]
         waiting += [
-            _Departure(worker=worker, status=status, left=new, until=now + ORPHAN_DEADLINE_S)
-            for worker, status in ended
-            if worker
+            _Departure(ended=one, left=new, until=now + ORPHAN_DEADLINE_S)
+            for one in ended
+            if one.worker
         ]
         self._waiting = []
         for one in waiting:
             if one.left and now < one.until:
                 self._waiting.append(one)
             else:
-                self._tell(one.worker, one.status)
+                self._tell(one.ended)

@@ -17,7 +17,15 @@ from holdfast.trial.bounds import Between, Count, Limit, Ordinal, PlainName, Sto
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure, ProcessFailureKind
-from holdfast.trial.events import Adopted, Committed, Reported, Returned, Saved, Started
+from holdfast.trial.events import (
+    Adopted,
+    Committed,
+    Measured,
+    Reported,
+    Returned,
+    Saved,
+    Started,
+)
 from holdfast.trial.nesting import DEEPEST
 from holdfast.trial.options import Options, SpaceParts, StopBounds
 from holdfast.trial.plain import check_plain
@@ -300,6 +308,7 @@ Event = (
     | Reported
     | Saved
     | Returned
+    | Measured
     | Raised
     | Exited
     | WaitEnded

@@ -56,7 +56,16 @@ from holdfast.scheduler.snapshot import restore_recalled, restore_state
 from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish, observe
 from holdfast.trial.errors import ImpossibleRecord, TuneError
-from holdfast.trial.events import Adopted, Committed, Dropped, Reported, Returned, Saved, Started
+from holdfast.trial.events import (
+    Adopted,
+    Committed,
+    Dropped,
+    Measured,
+    Reported,
+    Returned,
+    Saved,
+    Started,
+)
 from holdfast.trial.trial import Trial
 
 
@@ -77,6 +86,9 @@ class Machine(State):
                 return self._on_progress(event)
             case Exited():
                 return on_exit(self, event)
+            case Measured():
+                self.move(event)
+                return []
             case WaitEnded():
                 return on_wait_ended(self, event)
             case Suggested():

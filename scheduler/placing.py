@@ -16,7 +16,7 @@ from holdfast.scheduler.placement import Placement
 from holdfast.scheduler.state import State
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
 from holdfast.trial.events import Launched
-from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.resources import PlacementGroupFactory, comparable
 from holdfast.trial.trial import Trial
 
 
@@ -56,8 +56,9 @@ def impossible(state: State, waiting: Iterable[Trial]) -> str:
 def _impossible(placement: Placement, resources: PlacementGroupFactory) -> str:
     if not placement.cluster:
         amounts, capacity = resources.least_resources, placement.capacity
-        fits = capacity.ever_fits(amounts)
-        return "" if fits else f"{amounts}, but this machine has {capacity.total}"
+        if capacity.ever_fits(amounts):
+            return ""
+        return f"{amounts}, but this machine has {comparable(capacity.total, amounts)}"
     least = resources.first(resources.least_bundles)
     if may_fit(placement.cluster, least):
         return ""

@@ -12,7 +12,7 @@ from holdfast.dataclass import dataclass
 from holdfast.trial.bounds import Count, Moment, Ordinal, PlainName
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
-from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.resources import PlacementGroupFactory, Usage
 from holdfast.trial.trial import Budget, Origin, RungVisit, Stop
 
 
@@ -145,6 +145,14 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What an attempt has used so far, or in total. It replaces what was known of the attempt."""
+
+    trial_id: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Retried:
     """The attempt failed and the budget allows another.
 
@@ -221,6 +229,7 @@ TrialEvent = (
     | Cloned
     | Changed
     | Returned
+    | Measured
     | Retried
     | Shrunk
     | Errored

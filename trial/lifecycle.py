@@ -21,6 +21,7 @@ from holdfast.trial.events import (
     Errored,
     Interrupted,
     Launched,
+    Measured,
     PauseOrdered,
     Reopened,
     Reported,
@@ -154,6 +155,11 @@ def _returned(trial: Trial, event: Returned) -> Trial:
     return evolve(trial, status=Status.TERMINATED, stop=_RETURNED)
 
 
+def _measured(trial: Trial, event: Measured) -> Trial:
+    others = tuple([one for one in trial.usages if one.attempt != event.usage.attempt])
+    return evolve(trial, usages=(*others, event.usage))
+
+
 def _to(status: Status) -> Callable[[Trial, Any], Trial]:
     return lambda trial, event: evolve(trial, status=status)
 
@@ -274,6 +280,8 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (Status.ERROR, Reopened): _reopened,
     (Status.PENDING, Reopened): _reopened,
     **{(status, RungReached): _rung_reached for status in Status},
+    # An attempt's process ends after the attempt.
+    **{(status, Measured): _measured for status in Status},
     **{(status, Committed): _committed for status in Status},
     **{(status, Dropped): _dropped for status in Status},
 }

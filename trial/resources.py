@@ -1,4 +1,4 @@
-"""The resources that a trial requests and a machine has, in units that add up exactly."""
+"""The resources that a trial requests, a machine has, and an attempt has used."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import shown
-from holdfast.trial.bounds import Count, PlainName, Stored
+from holdfast.trial.bounds import Between, Count, PlainName, Stored
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.plain import check_table
 
@@ -53,6 +53,11 @@ def _meant(name: str, known: Iterable[str]) -> str:
     word = name.lower().removeprefix("num_").removeprefix("n_").removesuffix("s")
     word = {"ram": "memory", "mem": "memory"}.get(word, word)
     return next((one for one in known if one.lower() == word), "")
+
+
+def comparable(total: Mapping[str, float], wanted: Mapping[str, float]) -> dict[str, float]:
+    """What a machine has, for a message about a request: with memory only if that has some."""
+    return {name: amount for name, amount in total.items() if name != "memory" or name in wanted}
 
 
 class PlacementGroupFactory:
@@ -224,3 +229,80 @@ class NodeKind:
     resources: Amounts | None = None
     most: Count | None = None
     detects: Sequence[str] = ()
+
+
+# Seconds of a processor.
+Seconds = Annotated[float, Between(0, 1e12)]
+Bytes = Annotated[int, Between(0, 1 << 60)]
+Share = Annotated[float, Between(0, 1)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What an attempt has used, or (`attempt` 0) what several have.
+
+    `wall_s` is the time from the start of its process to its end, `cpu_s` the CPU time of all its
+    processes. `memory_bytes` and `gpu_memory_bytes` are the largest amounts of memory; `gpu_s` is
+    the number of GPUs that it held, times `wall_s`; `gpu_utilisation` is the mean share (0 to 1)
+    of the time in which these computed. None if it is not known.
+    """
+
+    attempt: Count = 0
+    wall_s: Seconds
+    cpu_s: Seconds
+    memory_bytes: Bytes
+    gpu_s: Seconds = 0.0
+    gpu_memory_bytes: Bytes | None = None
+    gpu_utilisation: Share | None = None
+
+    def columns(self) -> dict[str, float]:
+        """What is known of it, by name. `gpu_s` is left out without GPUs."""
+        known = {
+            "wall_s": self.wall_s,
+            "cpu_s": self.cpu_s,
+            "memory_bytes": self.memory_bytes,
+            "gpu_s": self.gpu_s or None,
+            "gpu_memory_bytes": self.gpu_memory_bytes,
+            "gpu_utilisation": self.gpu_utilisation,
+        }
+        return {name: value for name, value in known.items() if value is not None}
+
+
+def usage_of_all(attempts: Sequence[Usage]) -> Usage | None:
+    """What attempts that followed each other have used together; None if nothing is known."""
+    if not attempts:
+        return None
+    rated = [one for one in attempts if one.gpu_utilisation is not None]
+    rated_s = sum(one.wall_s for one in rated)
+    return Usage(
+        wall_s=sum(one.wall_s for one in attempts),
+        cpu_s=sum(one.cpu_s for one in attempts),
+        memory_bytes=max(one.memory_bytes for one in attempts),
+        gpu_s=sum(one.gpu_s for one in attempts),
+        gpu_memory_bytes=_largest([one.gpu_memory_bytes for one in attempts]),
+        gpu_utilisation=(
+            sum((one.gpu_utilisation or 0.0) * one.wall_s for one in rated) / rated_s
+            if rated_s
+            else None
+        ),
+    )
+
+
+def usage_of_ranks(ranks: Sequence[Usage]) -> Usage:
+    """What the workers of one attempt have used together. Their peaks are added, although they
+    may not have been at the same time. `ranks` is not empty."""
+    memory = [one.gpu_memory_bytes for one in ranks if one.gpu_memory_bytes is not None]
+    rates = [one.gpu_utilisation for one in ranks if one.gpu_utilisation is not None]
+    return Usage(
+        attempt=ranks[0].attempt,
+        wall_s=max(one.wall_s for one in ranks),
+        cpu_s=sum(one.cpu_s for one in ranks),
+        memory_bytes=sum(one.memory_bytes for one in ranks),
+        gpu_s=sum(one.gpu_s for one in ranks),
+        gpu_memory_bytes=sum(memory) if memory else None,
+        gpu_utilisation=sum(rates) / len(rates) if rates else None,
+    )
+
+
+def _largest(several: Sequence[int | None]) -> int | None:
+    return max((one for one in several if one is not None), default=None)

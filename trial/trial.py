@@ -13,7 +13,13 @@ from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure
 from holdfast.trial.evolving import evolver
-from holdfast.trial.resources import ONE_CPU, Bundles, PlacementGroupFactory
+from holdfast.trial.resources import (
+    ONE_CPU,
+    Bundles,
+    PlacementGroupFactory,
+    Usage,
+    usage_of_all,
+)
 
 
 class Status(StrEnum):
@@ -188,7 +194,8 @@ class Trial:
     saved, there was room for one more bundle. `changed_config` is the config after a scheduler
     changed it. `origin` is the checkpoint that a clone starts from, until it has a copy. `stop` is
     set from the order to stop, or the return of its function, until a restore reopens it. `rungs`
-    and `takeovers` are what a scheduler decided about it, in order.
+    and `takeovers` are what a scheduler decided about it, in order. `usages` says what each
+    attempt has used, as far as that is known; the newest is last.
     """
 
     spec: TrialSpec
@@ -218,6 +225,7 @@ class Trial:
     stop: Stop | None = None
     rungs: tuple[RungVisit, ...] = ()
     takeovers: tuple[Takeover, ...] = ()
+    usages: tuple[Usage, ...] = ()
 
     @property
     def trial_id(self) -> str:
@@ -240,6 +248,11 @@ class Trial:
         workers."""
         bundles = self.spec.resources.bundles
         return bundles[self.bundles] if 0 < self.bundles < len(bundles) else None
+
+    @property
+    def usage(self) -> Usage | None:
+        """What all its attempts have used; None if nothing is known."""
+        return usage_of_all(self.usages)
 
     @property
     def newest_checkpoint(self) -> CheckpointRecord | None:

@@ -19,7 +19,7 @@ from holdfast.experiment.worker.host import TrialHost
 from holdfast.experiment.worker.runtime_env import applied_here
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import Listener
+from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
@@ -40,7 +40,9 @@ class InlineLauncher:
     async def open(self, entry: str, payload: bytes) -> str:
         return "debug mode: trials run one at a time in this process"
 
-    def launch(self, name: str, listener: Listener, node: str = "") -> InlineWorker:
+    def launch(
+        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
+    ) -> InlineWorker:
         ours, theirs = socket.socketpair()
         worker = InlineWorker(name, ours, listener)
         self._waiting.put((worker, theirs))

@@ -22,7 +22,7 @@ class MachineResources:
     """Totals by resource name, the names of the GPUs, and the environment of every worker.
 
     With a `cluster`, trials run on its nodes, and the totals are those of the controller's
-    machine.
+    machine. `enforces_memory`: no trial may use more memory than it requests.
     """
 
     total: Mapping[str, float]
@@ -30,6 +30,7 @@ class MachineResources:
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)
     debug: bool = False
     cluster: Cluster | None = None
+    enforces_memory: bool = False
 
 
 _given: list[MachineResources] = []
@@ -45,14 +46,17 @@ def init(
     local_mode: bool = False,
     ignore_reinit_error: bool = False,
     cluster: Cluster | str | None = None,
+    enforce_memory: bool = False,
 ) -> None:
-    """Set the resources of trials; without this call the machine's own CPUs and GPUs are detected.
+    """Set the resources of trials; without this call the machine's own CPUs, GPUs and memory are
+    detected.
 
     `resources` are custom ones by name. In `runtime_env={"env_vars": {...}, "working_dir": ...}`,
     the variables are set in every worker and never stored in a file; the directory is the workers'
     working directory and the first entry of their import path. `local_mode` runs one trial at a
     time in the calling process, so that `breakpoint()` works. `cluster` names the machines that
-    trials run on: an object of `holdfast.cluster`, or its URI (`"slurm://gpu?nodes=4"`).
+    trials run on: an object of `holdfast.cluster`, or its URI (`"slurm://gpu?nodes=4"`). With
+    `enforce_memory`, the kernel kills a trial that uses more than the `memory` that it requests.
 
     Raises InvalidConfig for negative amounts, unknown keys, a missing directory, a cluster that
     does not exist in this form, and a second call without `shutdown()` unless
@@ -83,6 +87,7 @@ def init(
             environment=located(runtime_env_of(runtime_env, where=_INIT), where=_INIT),
             debug=local_mode,
             cluster=known,
+            enforces_memory=enforce_memory,
         )
     )
 

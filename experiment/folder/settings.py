@@ -34,6 +34,7 @@ class Settings:
     debug: bool = False
     preload: bool = True
     shared: bool = False
+    enforce_memory: bool = False
     fsync_period_s: float = 1.0
     snapshot_period_s: float = 10.0
     stop_grace_s: float = 10.0
@@ -59,6 +60,7 @@ class Settings:
             strict_metric=not _flag(environ, "TUNE_DISABLE_STRICT_METRIC_CHECKING", default=False),
             debug=_flag(environ, "HOLDFAST_DEBUG", default=False),
             shared=_flag(environ, "HOLDFAST_SHARED", default=False),
+            enforce_memory=_flag(environ, "HOLDFAST_ENFORCE_MEMORY", default=False),
             preload=_flag(environ, "HOLDFAST_PRELOAD", default=True),
             fsync_period_s=_seconds(environ, "HOLDFAST_FSYNC_PERIOD_S", 1.0),
             snapshot_period_s=_seconds(environ, "HOLDFAST_SNAPSHOT_PERIOD_S", 10.0),

@@ -59,7 +59,11 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
         environment = request.environment(host_resources)
         check_callbacks(given, {**os.environ, **environment.env_vars})
         settings = as_asked(settings, given)
-        settings = replace(settings, debug=settings.debug or host_resources.debug)
+        settings = replace(
+            settings,
+            debug=settings.debug or host_resources.debug,
+            enforce_memory=settings.enforce_memory or host_resources.enforces_memory,
+        )
         opened = request.opened or _named(request, settings)
         check_local(opened.place)
         remove_abandoned_objects()

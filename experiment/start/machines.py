@@ -10,13 +10,19 @@ from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
 from holdfast.experiment.progress.wording import size
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.runtime.warm.memory_groups import CannotEnforce, prepare
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.nodes.offering import may_fit, offer_text
 from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
-from holdfast.trial.errors import ImpossibleResources
-from holdfast.trial.resources import NodeKind, PlacementGroupFactory, misnamed
+from holdfast.trial.errors import ImpossibleResources, InvalidConfig
+from holdfast.trial.resources import (
+    NodeKind,
+    PlacementGroupFactory,
+    comparable,
+    misnamed,
+)
 
 
 def check_resources(
@@ -42,13 +48,24 @@ def check_resources(
     if isinstance(trainable, TrainLoop):
         workers = resources.least_bundles - 1
         who, where = f"{workers} workers ask", f"ScalingConfig(num_workers={workers}, ...)"
+    has = comparable(total, wanted)
     raise ImpossibleResources(
-        f"{who} for {wanted}, this machine has {total}: no trial could ever start."
+        f"{who} for {wanted}, this machine has {has}: no trial could ever start."
         f"{misnamed(wanted, total)} "
         f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
         wanted,
         total,
     )
+
+
+def check_limits(offer: Sequence[NodeKind], *, enforces_memory: bool) -> None:
+    """Refuse to enforce the resource memory where this machine does not allow it; on a cluster
+    each node finds out. Raises InvalidConfig."""
+    if enforces_memory and not offer:
+        try:
+            prepare()
+        except CannotEnforce as error:
+            raise InvalidConfig(str(error)) from error
 
 
 def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) -> None:

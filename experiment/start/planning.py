@@ -25,6 +25,7 @@ from holdfast.experiment.start.extension import check_enough, extended, extensio
 from holdfast.experiment.start.large_objects import large_parts
 from holdfast.experiment.start.machines import (
     capacity_of,
+    check_limits,
     check_resources,
     engine_for,
     offer_of,
@@ -86,6 +87,7 @@ def plan_run(
     engine = engine_for(host_resources)
     offer = offer_of(engine)
     check_resources(request.trainable, resources, host_resources, offer)
+    check_limits(offer, enforces_memory=settings.enforce_memory)
     environment = request.environment(host_resources)
     policy = _policy(request)
     if request.resume is None:

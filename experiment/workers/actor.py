@@ -11,13 +11,15 @@ from functools import partial
 from holdfast.experiment.worker.job import Assignment
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.attempt_claims import AttemptClaims
+from holdfast.experiment.workers.attempt_usage import AttemptUsage, amount_of
 from holdfast.experiment.workers.hang_timer import HangTimer
 from holdfast.experiment.workers.hosts import ActorHost, WorkerTimeouts
 from holdfast.names import shown
 from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import WorkerHandle
+from holdfast.runtime.launcher import Grant, WorkerHandle
 from holdfast.runtime.learning import checked
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Exited, Raised
 from holdfast.scheduler.verdict import Verdict
@@ -46,10 +48,14 @@ class TrialActor:
         timeouts: WorkerTimeouts,
         reusable: bool,
         is_rank: bool = False,
+        enforces_memory: bool = False,
     ) -> None:
-        """`is_rank`: the worker stages a part of its group's checkpoint."""
+        """`is_rank`: the worker stages a part of its group's checkpoint. `enforces_memory`: it may
+        use no more memory than its trial requests."""
         self.assignment = assignment
         self._is_rank = is_rank
+        self._enforces_memory = enforces_memory
+        self._usage = AttemptUsage(is_rank=is_rank)
         self._reusable = reusable
         self._host = host
         self._timeouts = timeouts
@@ -67,6 +73,7 @@ class TrialActor:
     def assign(self, assignment: Assignment) -> None:
         """Let the idle worker run another attempt."""
         self._disarm()
+        self._post_usage()
         self._begin_attempt(assignment)
         if self._is_gone:
             self._worker = self._launch()
@@ -76,6 +83,7 @@ class TrialActor:
             self._replace()
         else:
             self._is_reused = True
+            self._usage.begin(is_reused=True)
             self._worker.send(["run", assignment])
 
     def reply(self, verdict: Verdict) -> None:
@@ -165,11 +173,17 @@ class TrialActor:
             self._post_raised(f"the worker sent an invalid message ({why}): {what}")
             self.kill("it sent an invalid message")
 
+    def on_used(self, used: Used) -> None:
+        measured = self._usage.so_far(self.assignment, used)
+        if measured is not None and not self._is_disowned:
+            self._host.post(measured)
+
     def on_exit(self, ending: ExitCause) -> None:
         self._disarm()
         self._hang_timer.end()
         if self._is_disowned:
             return
+        self._post_usage(ending.used)
         # A reused process may have died before it got the attempt: then the attempt has not
         # failed.
         unheard = self._is_reused and not self._claims.has_started
@@ -190,6 +204,11 @@ class TrialActor:
     def _post_exit(self, cause: str, kind: ProcessFailureKind = "lost") -> None:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
         self._host.post(Exited(trial_id=trial_id, attempt=attempt, cause=cause, kind=kind))
+
+    def _post_usage(self, used: Used | None = None) -> None:
+        measured = self._usage.at_end(self.assignment, used)
+        if measured is not None:
+            self._host.post(measured)
 
     def _begin_attempt(self, assignment: Assignment) -> None:
         self.assignment = assignment
@@ -216,7 +235,10 @@ class TrialActor:
         self._hung = self._preempted = ""
         assignment = self.assignment
         name = f"{assignment.trial_id}.{assignment.attempt}.{assignment.rank}"
-        worker = self._host.launcher.launch(name, self, node=assignment.node.name)
+        self._usage.begin(is_reused=False)
+        worker = self._host.launcher.launch(
+            name, self, node=assignment.node.name, grant=self._grant()
+        )
         try:
             worker.send(["run", assignment])
         except BaseException:
@@ -224,6 +246,12 @@ class TrialActor:
             self.disown()
             raise
         return worker
+
+    def _grant(self) -> Grant:
+        memory = 0.0
+        if self._enforces_memory:
+            memory = amount_of(self.assignment, "memory", is_rank=self._is_rank)
+        return Grant(gpus=tuple(self.assignment.gpus), memory_bytes=int(memory))
 
     def _host_message(self, message: Message) -> None:
         match message:

@@ -28,7 +28,8 @@ from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure, lost_worker
-from holdfast.trial.events import Reported, Returned, Started
+from holdfast.trial.events import Measured, Reported, Returned, Started
+from holdfast.trial.resources import Usage, usage_of_ranks
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class WorkerGroup:
         timeouts: WorkerTimeouts,
         terms: GroupTerms,
         warn: Callable[[str], None],
+        enforces_memory: bool = False,
     ) -> None:
         self.assignment = assignment
         self.host = host
@@ -80,6 +82,7 @@ class WorkerGroup:
         self._started: dict[int, Started] = {}
         self._ended: set[int] = set()
         self._gone: dict[int, Exited] = {}
+        self._usages: dict[int, Usage] = {}
         self._gathered: dict[int, str] = {}
         self._failures = RankFailures()
         self._is_ending = False  # the ranks have the order to end
@@ -95,7 +98,14 @@ class WorkerGroup:
             for rank, part in enumerate(parts):
                 rank_host = _RankHost(self, rank)
                 self._actors.append(
-                    TrialActor(rank_host, part, timeouts=timeouts, reusable=False, is_rank=True)
+                    TrialActor(
+                        rank_host,
+                        part,
+                        timeouts=timeouts,
+                        reusable=False,
+                        is_rank=True,
+                        enforces_memory=enforces_memory,
+                    )
                 )
         except BaseException:
             for actor in self._actors:
@@ -148,6 +158,8 @@ class WorkerGroup:
                 self._on_return(rank)
             case Raised():
                 self._fail(rank, event.failure)
+            case Measured():
+                self._on_usage(rank, event)
             case Exited():
                 self._on_exit(rank, event)
             case _:
@@ -307,6 +319,17 @@ class WorkerGroup:
         """The ranks that the others wait for, and how long at `now` (seconds since 1970)."""
         return self._deadlines.awaited(self.assignment.trial_name, now)
 
+    def _on_usage(self, rank: int, event: Measured) -> None:
+        """The samples of all ranks come at about the same time, their totals when they exit."""
+        self._usages[rank] = event.usage
+        if rank == 0 and not self._gone:
+            self._post_usage()
+
+    def _post_usage(self) -> None:
+        if self._usages:
+            usage = usage_of_ranks([*self._usages.values()])
+            self.host.post(Measured(trial_id=self.assignment.trial_id, usage=usage))
+
     # -- the end ------------------------------------------------------------------------------
 
     def _on_exit(self, rank: int, event: Exited) -> None:
@@ -319,6 +342,7 @@ class WorkerGroup:
             return
         self._deadlines.met()
         self._break_up()
+        self._post_usage()
         self.host.post(self._gone[0])  # the ranks have the trial and the attempt in common
 
     def _fail(self, rank: int, failure: Failure) -> None:

@@ -63,6 +63,7 @@ class WorkerPool:
         self._settings = settings
         self._resources = resources
         self._group = group
+        self._enforces_memory = settings.enforce_memory
         self._assigner = Assigner(
             gpu_names=gpu_names,
             has_gpus=resources.here.has_gpus,
@@ -282,6 +283,7 @@ class WorkerPool:
                 timeouts=self._timeouts,
                 terms=self._group,
                 warn=self._host.warn,
+                enforces_memory=self._enforces_memory,
             )
             return
         self._actors[trial.trial_id] = TrialActor(
@@ -289,4 +291,5 @@ class WorkerPool:
             assignment,
             timeouts=self._timeouts,
             reusable=self._host.machine.spec.reuse_actors,
+            enforces_memory=self._enforces_memory,
         )

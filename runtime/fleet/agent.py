@@ -27,7 +27,7 @@ from holdfast.runtime.fleet.service import MakeService, NodeService
 from holdfast.runtime.fleet.settings import NODE_DIR, PROTOCOL
 from holdfast.runtime.fleet.tickets import Invited
 from holdfast.runtime.fleet.watch import end_if_silent
-from holdfast.runtime.launcher import WorkerHandle
+from holdfast.runtime.launcher import Grant, WorkerHandle
 from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch, Watched
 from holdfast.runtime.tasks import RunTasks
@@ -138,8 +138,8 @@ class Agent:
             case ["to", str(name), list(inner)]:
                 if (worker := self._workers.get(name)) is not None:
                     worker.send(inner)
-            case ["launch", str(name)]:
-                self._launch(name)
+            case ["launch", str(name), list(gpus), int(most_bytes)]:
+                self._launch(name, Grant(gpus=tuple(gpus), memory_bytes=most_bytes))
             case ["kill", str(name), str(why)]:
                 if (worker := self._workers.get(name)) is not None:
                     worker.kill(why)
@@ -190,10 +190,10 @@ class Agent:
         told = f"what the controller has sent cannot be written to {place}: {error}"
         return ["unloadable", type(error).__name__, told, ""]
 
-    def _launch(self, name: str) -> None:
+    def _launch(self, name: str, grant: Grant) -> None:
         assert self._launcher is not None
         relay = Relay(name, self._link.send, lambda: self._workers.pop(name, None))
-        relay.worker = self._workers[name] = self._launcher.launch(name, relay)
+        relay.worker = self._workers[name] = self._launcher.launch(name, relay, grant=grant)
 
     async def _beat(self, beat_s: float) -> None:
         while True:

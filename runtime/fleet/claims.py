@@ -16,6 +16,7 @@ from holdfast.names import UnsafeName, plain_name, printable, shown
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.safe_text import shortened
+from holdfast.runtime.usage.used import Used, read_used
 from holdfast.runtime.wire import Message
 
 _LONGEST_LINE = 1000
@@ -76,6 +77,12 @@ class WorkerPid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerUsed:
+    worker: str
+    used: Used
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerExit:
     worker: str
     ending: ExitCause
@@ -99,7 +106,18 @@ class Told:
     text: str
 
 
-Claim = Loaded | Unloadable | Beat | FromWorker | WorkerPid | WorkerExit | Kept | Leaving | Told
+Claim = (
+    Loaded
+    | Unloadable
+    | Beat
+    | FromWorker
+    | WorkerPid
+    | WorkerUsed
+    | WorkerExit
+    | Kept
+    | Leaving
+    | Told
+)
 
 
 def read_hello(message: Message) -> Hello:
@@ -158,13 +176,19 @@ def _pid(worker: Any, pid: Any) -> WorkerPid:
     return WorkerPid(worker=_worker(worker), pid=pid)
 
 
+def _used(worker: Any, plain: Any) -> WorkerUsed:
+    return WorkerUsed(worker=_worker(worker), used=read_used(plain))
+
+
 def _exit(worker: Any, table: Any) -> WorkerExit:
     match table:
         case {"cause": str(cause), "signum": int(signum), "is_out_of_memory": bool(memory)} if (
             0 <= signum < 256
         ):
             cause = printable(shortened(cause, _LONGEST_LINE * 4))
-            ending = ExitCause(cause=cause, signum=signum, is_out_of_memory=memory)
+            plain = table.get("used")
+            used = None if plain is None else read_used(plain)
+            ending = ExitCause(cause=cause, signum=signum, is_out_of_memory=memory, used=used)
             return WorkerExit(worker=_worker(worker), ending=ending)
         case _:
             raise WireError(f"not the cause of an exit: {shown(table)}")
@@ -188,6 +212,7 @@ _READERS: Mapping[str, tuple[int, Callable[..., Claim]]] = {
     "beat": (1, _beat),
     "from": (2, _from),
     "pid": (2, _pid),
+    "used": (2, _used),
     "exit": (2, _exit),
     "kept": (1, _kept),
     "leaving": (2, _leaving),

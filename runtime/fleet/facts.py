@@ -77,9 +77,46 @@ def boot_id() -> str:
 
 
 def memory_bytes() -> int:
+    """The memory that this process may use: in a container or a job, less than the machine has."""
     import psutil
 
-    return int(psutil.virtual_memory().total)
+    limits = [psutil.virtual_memory().total, *_cgroup_memory(), *_slurm_memory()]
+    return int(min(limits))
+
+
+def _slurm_memory() -> list[int]:
+    given = os.environ.get("SLURM_MEM_PER_NODE", "")
+    return [int(given) << 20] if given.isdecimal() and int(given) else []
+
+
+def _cgroup_memory() -> list[int]:
+    """The limits of the control groups that this process is in, of version 2 or 1."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found: list[int] = []
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if not controllers:
+            root, name = Path("/sys/fs/cgroup"), "memory.max"
+        elif "memory" in controllers.split(","):
+            root, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+        else:
+            continue
+        own = root / group.strip("/")
+        while own.is_relative_to(root):
+            found += _limit_in(own / name)
+            own = own.parent
+    return found
+
+
+def _limit_in(file: Path) -> list[int]:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return []
+    return [int(text)] if text.isdecimal() and int(text) else []
 
 
 def disk_free_bytes(folder: str) -> int:
@@ -91,7 +128,7 @@ def disk_free_bytes(folder: str) -> int:
 
 def detect_total() -> dict[str, float]:
     """The amounts by the names of resources."""
-    total: dict[str, float] = {"CPU": float(_cpus())}
+    total: dict[str, float] = {"CPU": float(_cpus()), "memory": float(memory_bytes())}
     gpus = len(_visible_gpus())
     if gpus:
         total["GPU"] = float(gpus)

@@ -25,7 +25,7 @@ from holdfast.runtime.fleet.settings import FleetSettings, Shared, free_name, ho
 from holdfast.runtime.fleet.supply import Supply
 from holdfast.runtime.fleet.tickets import Ticket
 from holdfast.runtime.fleet.watch import end_if_silent
-from holdfast.runtime.launcher import Listener
+from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
 from holdfast.runtime.process_exits import happens
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
@@ -93,11 +93,13 @@ class Fleet:
         self._supply.shared = replace(self._supply.shared, service=service, files=files)
         self._supply.complete()
 
-    def launch(self, name: str, listener: Listener, node: str = "") -> RemoteWorker:
+    def launch(
+        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
+    ) -> RemoteWorker:
         """Start a worker on this node; without a name, on the one with the fewest workers."""
         found = None if self._closing else self._find(node)
         if found is not None:
-            return found.launch(name, listener)
+            return found.launch(name, listener, grant)
         problem = "the run is ending" if self._closing else f"there is no node {node}".rstrip()
         worker = RemoteWorker(name, listener, Nowhere())
         ending = ExitCause(cause=f"could not be started: {problem}")

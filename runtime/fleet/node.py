@@ -13,7 +13,7 @@ from holdfast.runtime.fleet.host import GIVEN_BACK, NodeFacts
 from holdfast.runtime.fleet.link import LARGEST, Link
 from holdfast.runtime.fleet.remote_worker import RemoteWorker
 from holdfast.runtime.fleet.tickets import Ticket
-from holdfast.runtime.launcher import Listener
+from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
 from holdfast.runtime.wire import Message
 
 # So many messages of its service may arrive before the node can run workers.
@@ -67,9 +67,9 @@ class Node:
     def send(self, message: Message) -> None:
         self.link.send(message)
 
-    def launch(self, name: str, listener: Listener) -> RemoteWorker:
+    def launch(self, name: str, listener: Listener, grant: Grant = NOTHING_SAID) -> RemoteWorker:
         worker = self._workers[name] = RemoteWorker(name, listener, self)
-        self.send(["launch", name])
+        self.send(["launch", name, list(grant.gpus), grant.memory_bytes])
         return worker
 
     @property
@@ -115,6 +115,9 @@ class Node:
             case claims.WorkerPid():
                 if (worker := self._workers.get(claim.worker)) is not None:
                     worker.take_pid(claim.pid)
+            case claims.WorkerUsed():
+                if (worker := self._workers.get(claim.worker)) is not None:
+                    worker.has_used(claim.used)
             case claims.WorkerExit():
                 if (worker := self._workers.pop(claim.worker, None)) is not None:
                     worker.gone(claim.ending if self.end_cause == GIVEN_BACK else self._taken())

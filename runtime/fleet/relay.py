@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import WorkerHandle
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 
 
@@ -31,9 +32,13 @@ class Relay:
         except (ValueError, TypeError, OverflowError) as error:  # nested too deep
             raise WireError(f"a message that cannot be relayed: {error}") from error
 
+    def on_used(self, used: Used) -> None:
+        self._send(["used", self._name, used.plain()])
+
     def on_exit(self, ending: ExitCause) -> None:
         self._over()
-        self._send(["exit", self._name, asdict(ending)])
+        used = None if ending.used is None else ending.used.plain()
+        self._send(["exit", self._name, {**asdict(replace(ending, used=None)), "used": used}])
 
     def _tell_pid(self) -> None:
         if not self._is_pid_told and self.worker is not None and self.worker.pid:

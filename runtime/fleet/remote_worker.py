@@ -8,6 +8,7 @@ from typing import Protocol
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import Listener
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 
 
@@ -58,6 +59,10 @@ class RemoteWorker:
         except WireError as error:
             self._broken = f"its connection failed ({error})"
             self.kill(self._broken)
+
+    def has_used(self, used: Used) -> None:
+        if not self._is_gone:
+            self._listener.on_used(used)
 
     def gone(self, ending: ExitCause) -> None:
         """Report the exit, once."""

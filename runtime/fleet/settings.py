@@ -9,7 +9,7 @@ from dataclasses import field
 from holdfast.dataclass import dataclass
 from holdfast.runtime.fleet.delivery import SharedFile
 
-PROTOCOL = 1
+PROTOCOL = 2
 # In the environment of workers: the scratch folder of their agent.
 NODE_DIR = "HOLDFAST_NODE_DIR"
 _LONGEST_NAME = 63

@@ -15,9 +15,10 @@ from typing import Protocol
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import Listener
+from holdfast.runtime.launcher import NOTHING_SAID, Grant, Listener
 from holdfast.runtime.orphans import is_child
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.warm.succession import Forker
 from holdfast.runtime.wire import LARGEST_FROM_WORKER, Message
 
@@ -38,8 +39,11 @@ class WorkerOwner(Protocol):
 class LocalWorker:
     """A worker of a `LocalLauncher`."""
 
-    def __init__(self, name: str, listener: Listener, launcher: WorkerOwner) -> None:
+    def __init__(
+        self, name: str, listener: Listener, launcher: WorkerOwner, grant: Grant = NOTHING_SAID
+    ) -> None:
         self.name = name
+        self.grant = grant
         self.killed = self._broken = ""
         self.is_gone = False
         # Set when its exit is reported, or when no process is left that could report it.
@@ -103,6 +107,10 @@ class LocalWorker:
         alive = self._connection is not None and self._connection.is_open
         loop = asyncio.get_running_loop()
         loop.call_later(EXIT_DEADLINE_S if alive else 0, self._launcher.on_closed, self)
+
+    def has_used(self, used: Used) -> None:
+        if not self.is_gone:
+            self._listener.on_used(used)
 
     def gone(self, ending: ExitCause) -> None:
         """Report the exit, after the messages that the worker sent before it ended: they may

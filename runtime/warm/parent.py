@@ -3,10 +3,10 @@
 It talks to the controller over one socket:
 
     controller: ["load", entry, payload, learns]  ["signal", worker, n]  ["ping", n]  ["end"]
-                ["fork", worker] and a file descriptor
+                ["fork", worker, bytes of memory that it may use] and a file descriptor
                 ["succeed", successor] and a file descriptor  ["preload", modules, folder]
     here:       ["ready", spawns, why]  ["refused", type, message, traceback]
-                ["forked", worker, pid]  ["failed", worker, why]  ["exited", worker, status]
+                ["forked", worker, pid]  ["failed", worker, why]  ["exited", worker, status, spent]
                 ["pong", n]
                 ["importing", module]  ["left", module, why]  ["unfit", module, why]
 
@@ -41,13 +41,16 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from holdfast.forked import children_end_here
 from holdfast.runtime import learning, process_control, threads
+from holdfast.runtime.errors import RuntimeFault
 from holdfast.runtime.holding import hold
+from holdfast.runtime.orphans import Ended
 from holdfast.runtime.safe_text import message_of, traceback_of
 from holdfast.runtime.transport import CHUNK_BYTES
+from holdfast.runtime.usage.processes import resident_bytes
 from holdfast.runtime.warm import preloading
 from holdfast.runtime.warm.children import Children
 from holdfast.runtime.warm.fresh import FreshInterpreters
@@ -61,6 +64,9 @@ from holdfast.runtime.worker import (
     find_entry,
     flush_open_files,
 )
+
+if TYPE_CHECKING:
+    from holdfast.runtime.warm.memory_groups import MemoryGroup, MemoryGroups
 
 # In place of a descriptor that could not be received, because too many are open here.
 _NO_FD = -1
@@ -85,6 +91,8 @@ class WarmParent:
         self._exit_functions: list[ExitFunction] = []
         self._entry: WorkerEntry | None = None
         self._fresh: FreshInterpreters | None = None  # if forking is not safe
+        self._shared_bytes = 0  # the memory that forked workers share with this process
+        self._groups: MemoryGroups | None = None
         self._ended = self._is_orphaned = False
 
     def serve(self) -> bool:
@@ -144,8 +152,8 @@ class WarmParent:
                 self._load(entry, payload, learns)
             case ["preload", list(names), str(directory)]:
                 self._preload(names, directory)
-            case ["fork", str(worker)]:
-                self._start_child(worker, self._fds.pop(0), self._start_worker)
+            case ["fork", str(worker), int(most_bytes)]:
+                self._fork_worker(worker, self._fds.pop(0), most_bytes)
             case ["succeed", str(successor)]:
                 self._start_child(successor, self._fds.pop(0), self._start_successor)
             case ["signal", str(worker), int(signum)]:
@@ -196,6 +204,7 @@ class WarmParent:
         gc.collect()
         self._open_files = flush_open_files()
         gc.freeze()
+        self._shared_bytes = resident_bytes()
 
     def _preload(self, names: Sequence[str], directory: str) -> None:
         """Import modules. Answers "ready", or "unfit" if this process cannot fork workers now."""
@@ -215,21 +224,45 @@ class WarmParent:
         learning.watch_children()
         self._tell(["ready", False, ""])
 
-    def _start_child(self, name: str, fd: int, start: Callable[[int], int]) -> None:
+    def _fork_worker(self, name: str, fd: int, most_bytes: int) -> None:
+        """Start a worker that may use so much memory; 0 means that nothing limits it."""
+        try:
+            group = self._make_group(most_bytes) if most_bytes else None
+        except (OSError, RuntimeFault) as error:
+            self._tell(["failed", name, f"its memory cannot be limited: {error}"])
+            if fd != _NO_FD:
+                os.close(fd)
+            return
+        self._start_child(name, fd, functools.partial(self._start_worker, group), group)
+
+    def _make_group(self, most_bytes: int) -> MemoryGroup:
+        """Raises OSError, CannotEnforce."""
+        # Imported here, because few runs enforce the limits.
+        from holdfast.runtime.warm.memory_groups import MemoryGroups
+
+        self._groups = self._groups or MemoryGroups()
+        return self._groups.make(most_bytes)
+
+    def _start_child(
+        self, name: str, fd: int, start: Callable[[int], int], group: MemoryGroup | None = None
+    ) -> None:
         """Start a worker or a successor with `start`, and tell the controller its pid."""
         try:
             pid = start(fd)
         except OSError as error:
+            if group is not None:
+                group.remove()
             self._tell(["failed", name, str(error)])
             return
         finally:
             if fd != _NO_FD:
                 os.close(fd)
-        self.children.add(pid, name)
+        shared = self._shared_bytes if self._fresh is None else 0
+        self.children.add(pid, name, shared, group)
         # With the pid, the controller can find a worker that is stopped before its first message.
         self._tell(["forked", name, pid])
 
-    def _start_worker(self, fd: int) -> int:
+    def _start_worker(self, group: MemoryGroup | None, fd: int) -> int:
         """Start a worker. Raises OSError if there is no room for a process, or nothing was
         loaded."""
         if fd == _NO_FD:
@@ -237,8 +270,11 @@ class WarmParent:
         if self._entry is None:
             raise OSError("the data that workers share could not be loaded")
         if self._fresh is not None:
-            return self._fresh.start(fd)
-        return self._fork(functools.partial(self._become_worker, fd, self._entry))
+            pid = self._fresh.start(fd)
+            if group is not None:
+                group.join(pid)
+            return pid
+        return self._fork(functools.partial(self._become_worker, fd, self._entry, group))
 
     def _start_successor(self, fd: int) -> int:
         """Fork a successor. Raises OSError like `_start_worker`, and if workers are not forked."""
@@ -279,7 +315,9 @@ class WarmParent:
         finally:
             os._exit(status)
 
-    def _become_worker(self, fd: int, entry: WorkerEntry) -> NoReturn:
+    def _become_worker(self, fd: int, entry: WorkerEntry, group: MemoryGroup | None) -> NoReturn:
+        if group is not None:
+            group.join()
         for signum in (signal.SIGCHLD, signal.SIGTERM):
             process_control.set_handler(signum, process_control.DEFAULT)
         process_control.set_blocked(signal.SIGTERM, False)
@@ -294,8 +332,8 @@ class WarmParent:
         successor._entry = entry
         successor.serve()
 
-    def _tell_exit(self, worker: str, status: int) -> None:
-        self._tell(["exited", worker, status])
+    def _tell_exit(self, ended: Ended) -> None:
+        self._tell(["exited", *ended])
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 import psutil
 
 from holdfast.runtime.exit_cause import ExitCause
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 
 # Long enough for a busy machine; only a failing test waits this long.
@@ -24,19 +25,30 @@ class Heard:
 
     def __init__(self) -> None:
         self._messages: asyncio.Queue[Message] = asyncio.Queue()
+        self._used: asyncio.Queue[Used] = asyncio.Queue()
+        self.ending: ExitCause | None = None
         self._exit: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def on_message(self, message: Message) -> None:
         assert not self._exit.done(), f"after the exit came {message!r}"
         self._messages.put_nowait(message)
 
+    def on_used(self, used: Used) -> None:
+        self._used.put_nowait(used)
+
     def on_exit(self, ending: ExitCause) -> None:
+        self.ending = ending
         self._exit.set_result(ending.cause)
 
     async def message(self) -> Message:
         """The next message; waits for it if necessary."""
         async with asyncio.timeout(PATIENCE_S):
             return await self._messages.get()
+
+    async def used(self) -> Used:
+        """The next word about what it has used."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._used.get()
 
     async def exit(self) -> str:
         """The cause of the process's end."""

@@ -50,6 +50,7 @@ from holdfast.trial.events import (
     Errored,
     Interrupted,
     Launched,
+    Measured,
     PauseOrdered,
     Reopened,
     Reported,
@@ -63,7 +64,7 @@ from holdfast.trial.events import (
     TrialEvent,
     Unpaused,
 )
-from holdfast.trial.resources import NodeKind, PlacementGroupFactory
+from holdfast.trial.resources import NodeKind, PlacementGroupFactory, Usage
 from holdfast.trial.trial import Origin, Place, RungVisit, Status, Stop, StopReason, Trial
 from holdfast.trial.tuning import ResumeType
 from holdfast.trial.values import Opaque, Ref
@@ -71,6 +72,15 @@ from holdfast.trial.values import Opaque, Ref
 BUNDLES = PlacementGroupFactory([{"CPU": 1}, {"CPU": 2, "GPU": 0.5}], strategy="SPREAD")
 CHECKPOINT = CheckpointRecord(index=2, iteration=7, attempt=2, files=3, size_bytes=4096, score=0.5)
 
+USAGE = Usage(
+    attempt=1,
+    wall_s=2.5,
+    cpu_s=4.0,
+    memory_bytes=1 << 30,
+    gpu_s=2.5,
+    gpu_memory_bytes=3 << 30,
+    gpu_utilisation=0.5,
+)
 STARTED = Started(trial_id="t0", attempt=2, pid=41, hostname="host", node_ip="127.0.0.1")
 REPORTED = Reported(
     trial_id="t0",
@@ -108,6 +118,7 @@ TRIAL_EVENTS: tuple[TrialEvent, ...] = (
     Errored(trial_id="t0", failure=failure()),
     Interrupted(trial_id="t0"),
     Reopened(trial_id="t0", from_scratch=True),
+    Measured(trial_id="t0", usage=USAGE),
     Committed(trial_id="t0", index=1),
     Dropped(trial_id="t0", index=1),
 )
@@ -197,6 +208,7 @@ EVENTS: tuple[Event, ...] = (
     SearchWaits(),
     ADOPTED,
     CheckpointLost(trial_id="t0", index=1, reason="no such folder"),
+    Measured(trial_id="t0", usage=USAGE),
     Committed(trial_id="t0", index=1),
     EndOrdered(reason="budget", message="spent"),
     NodeJoined(

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.runtime import local_launcher as launcher_module
 from holdfast.runtime.local_launcher import LocalLauncher
-from holdfast.runtime.orphans import Departures, Orphans, children
+from holdfast.runtime.orphans import Departures, Ended, Orphans, children
 from holdfast.runtime.warm.local_worker import LocalWorker
 from tests.rig.processes import Heard, Lifeline, wait_for_end
 
@@ -260,17 +260,17 @@ def test_who_is_in_the_group_of_this_process_ends_with_it_and_is_let_be() -> Non
 
 
 def test_an_exit_is_reported_once_what_it_waits_for_was_let_be(zombie: int) -> None:
-    ended, told = [("first", 0), ("", 0)], list[tuple[str, int]]()
+    ended, told = [Ended("first", 0), Ended("", 0)], list[tuple[str, int]]()
     departures = Departures(
         Orphans(children() - {zombie}),
         lambda: [ended.pop()] if ended else [],
-        lambda worker, status: told.append((worker, status)),
+        lambda one: told.append((one.worker, one.status)),
     )
     departures.settle(10.0)
     assert (told, departures.due_s) == ([], 11.0)
     departures.settle(11.0)
     assert (told, departures.due_s) == ([], 12.0)
-    ended.append(("second", 9))
+    ended.append(Ended("second", 9))
     departures.settle(11.5)
     assert (told, departures.due_s) == ([("second", 9)], 12.0)
     departures.settle(12.0)

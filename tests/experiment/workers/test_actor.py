@@ -14,7 +14,7 @@ from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import Launcher, Listener
+from holdfast.runtime.launcher import NOTHING_SAID, Grant, Launcher, Listener
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
@@ -95,7 +95,9 @@ class Desk:
     def refusal(self, node: str) -> str:
         return "node blind cannot store" if node == "blind" else ""
 
-    def launch(self, name: str, listener: Listener, node: str = "") -> FakeWorker:
+    def launch(
+        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
+    ) -> FakeWorker:
         self.workers.append(FakeWorker(name))
         return self.workers[-1]
 
@@ -394,7 +396,9 @@ class Signalled(FakeWorker):
 
 
 class SignallingDesk(Desk):
-    def launch(self, name: str, listener: Listener, node: str = "") -> FakeWorker:
+    def launch(
+        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
+    ) -> FakeWorker:
         self.workers.append(Signalled(name))
         return self.workers[-1]
 

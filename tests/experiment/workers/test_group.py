@@ -17,7 +17,7 @@ from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.experiment.workers.rank_failures import cause_of
 from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import Launcher, Listener
+from holdfast.runtime.launcher import NOTHING_SAID, Grant, Launcher, Listener
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
@@ -113,7 +113,9 @@ class Desk:
     def refusal(self, node: str) -> str:
         return f"node {node} cannot store" if node == self.blind else ""
 
-    def launch(self, name: str, listener: Listener, node: str = "") -> Rank:
+    def launch(
+        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
+    ) -> Rank:
         self.ranks.append(Rank(name, listener))
         return self.ranks[-1]
 

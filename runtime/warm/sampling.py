@@ -1,0 +1,138 @@
+"""The launcher's side of the sampler: asks it about the workers, and adds up what it says.
+
+The sampler is started once a worker has run for `PERIOD_S`, so short runs do without it. If it
+ends or hangs, workers have no further samples, and nothing waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+from holdfast.runtime.errors import WireError
+from holdfast.runtime.service import Service
+from holdfast.runtime.stopped import Watched
+from holdfast.runtime.usage.used import Account, Spent, Used, read_sample
+from holdfast.runtime.wire import Message
+
+PERIOD_S = 5.0
+_ENTRY = "holdfast.runtime.usage.sampler:serve"
+
+
+class Sampled:
+    """One worker: its samples, and since when it runs."""
+
+    def __init__(self, now: float, gpus: Sequence[str]) -> None:
+        self.began = now
+        self.gpus = gpus
+        self.account = Account()
+
+
+class Sampling:
+    """The samples of all workers of a launcher."""
+
+    def __init__(
+        self,
+        pids: Callable[[], Mapping[str, int]],
+        tell: Callable[[str, Used], None],
+        environ: Mapping[str, str],
+    ) -> None:
+        """`pids` returns those of the workers that run, by name. `tell` is called with what a
+        worker has used so far, after each sample."""
+        self._loop = asyncio.get_running_loop()
+        self._pids = pids
+        self._tell = tell
+        self._environ = environ
+        self._workers: dict[str, Sampled] = {}
+        self._service: Service | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_asked = False
+        self._is_over = sys.platform != "linux"
+
+    def began(self, name: str, gpus: Sequence[str]) -> None:
+        """A worker is launched that may use these GPUs."""
+        self._workers[name] = Sampled(self._loop.time(), gpus)
+        self._arm()
+
+    def ended(self, name: str, spent: Spent | None = None) -> Used | None:
+        """What the worker has used; None if nobody knows."""
+        known = self._workers.pop(name, None)
+        if known is None:
+            return None
+        if spent is None:
+            return known.account.so_far(self._loop.time() - known.began)
+        return known.account.at_exit(spent)
+
+    def processes(self) -> list[Watched]:
+        service = self._service
+        if service is None or service.is_gone:
+            return []
+        return [Watched(service.pid, "the process that measures workers", service.kill)]
+
+    def kill(self) -> None:
+        self._end()
+        if self._service is not None:
+            self._service.kill()
+
+    async def close(self) -> str:
+        """End the sampler. Returns a warning if it survives SIGKILL, or ""."""
+        self._end()
+        warning = "" if self._service is None else await self._service.close()
+        return warning and f"the process that measures workers {warning}"
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        """Ask about the workers that have run for a while. The next question follows the
+        answer."""
+        self._timer = None
+        now, pids = self._loop.time(), self._pids()
+        asked = {
+            name: [pids[name], list(known.gpus)]
+            for name, known in self._workers.items()
+            if pids.get(name) and now - known.began >= PERIOD_S * 0.9
+        }
+        if asked and self._has_service():
+            assert self._service is not None
+            self._is_asked = True
+            self._service.send(["look", asked])
+        else:
+            self._arm()
+
+    def _arm(self) -> None:
+        is_due = self._timer is None and not self._is_asked
+        if is_due and self._workers and not self._is_over:
+            self._timer = self._loop.call_later(PERIOD_S, self._look)
+
+    def _has_service(self) -> bool:
+        """Start it if it has not been started. If that fails, or it has ended, none will be."""
+        if self._service is None and not self._is_over:
+            try:
+                self._service = Service(_ENTRY, self._on_message, environ=self._environ)
+                self._service.ended.add_done_callback(lambda _: self._end())
+            except OSError:
+                self._is_over = True
+        return not self._is_over
+
+    def _on_message(self, message: Message) -> None:
+        match message:
+            case ["seen", dict(samples)]:
+                for name, plain in samples.items():
+                    self._add(name, plain)
+            case _:
+                raise WireError(f"not a message of the sampler: {message!r:.100}")
+        self._is_asked = False
+        self._arm()
+
+    def _add(self, name: str, plain: object) -> None:
+        sample = read_sample(plain)
+        known = self._workers.get(name)
+        if known is not None:  # otherwise it has ended meanwhile
+            known.account.add(sample)
+            used = known.account.so_far(self._loop.time() - known.began)
+            if used is not None:
+                self._tell(name, used)
