@@ -270,8 +270,8 @@ class Usage:
 
 def usage_of_all(attempts: Sequence[Usage]) -> Usage | None:
     """What attempts that followed each other have used together; None if nothing is known."""
-    if not attempts:
-        return None
+    if len(attempts) < 2:  # nearly always
+        return attempts[0] if attempts else None
     rated = [one for one in attempts if one.gpu_utilisation is not None]
     rated_s = sum(one.wall_s for one in rated)
     return Usage(

@@ -20,6 +20,7 @@ from holdfast.experiment.results.trial_count import not_created
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.trial.errors import Failure, on_node
 from holdfast.trial.readable import readable
+from holdfast.trial.resources import Usage, usage_of_all
 from holdfast.trial.trial import Status, Trial
 
 
@@ -46,6 +47,7 @@ class Overview:
     stop_reasons: Mapping[str, int]
     not_created: int | None
     best: Mapping[str, Any] | None
+    usage: Usage | None
     notices: tuple[str, ...]
 
 
@@ -104,6 +106,7 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
         stop_reasons=stop_reasons(machine, is_live=is_live),
         not_created=not_created(machine),
         best=None if best is None else trial_as_json(experiment, best, is_live=is_live),
+        usage=usage_of_all([usage for trial in machine.trials.values() for usage in trial.usages]),
         notices=experiment.read.notices,
     )
 
@@ -136,6 +139,8 @@ def trial_as_json(experiment: LocatedExperiment, trial: Trial, *, is_live: bool)
         "nodes": list(trial.place.nodes),
         "failures": trial.setbacks,
         "time_total_s": trial.time_total_s,
+        "usage": None if trial.usage is None else asdict(trial.usage),
+        "usages": [asdict(usage) for usage in trial.usages],
         "reported_at": trial.reported_at or None,
         "value": value_of(trial, settings.metric),
         "params": params_of(trial),

@@ -269,6 +269,7 @@ def _row(
         nodes=_nodes_of(trial, held),
         stopped_by=stopped_by(trial, stop_reason(trial, spec, is_live=True)),
         has_begun=trial.attempt > 0,
+        usage=trial.usage,
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.trial.resources import Usage
 from holdfast.trial.trial import Status
 
 MAX_FAILURES = 20
@@ -70,7 +71,7 @@ class TrialRow:
     `last` is the iteration with which it is expected to end, None if not known. It has `workers`
     of `most_workers` if their number can change; otherwise both are 0. `nodes` are those that it
     runs or ran on, rank 0's first; none on this machine. `stopped_by` says who stopped it early,
-    empty if nobody did.
+    empty if nobody did. `usage` is what its attempts have used.
     """
 
     trial_id: str
@@ -87,6 +88,7 @@ class TrialRow:
     nodes: tuple[str, ...] = ()
     stopped_by: str = ""
     has_begun: bool = True
+    usage: Usage | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from holdfast.experiment.progress.summary import Summary, TrialRow
 from holdfast.experiment.progress.text_width import cut, short_headers, width_of
-from holdfast.experiment.progress.wording import duration, format_cell
+from holdfast.experiment.progress.wording import duration, format_cell, size
 from holdfast.names import printable
 from holdfast.trial.trial import Status
 
@@ -20,6 +20,8 @@ _FIRST = ("trial", "status")
 _NODE = "node"
 _PROGRESS = ("iter", "time")
 _WORKERS = "workers"
+# The place of the columns of what trials have used: behind the progress, or behind all others.
+Costs = Literal["none", "first", "last"]
 T = TypeVar("T")
 
 
@@ -43,11 +45,13 @@ def table_of(
     width: int = 0,
     rows: Sequence[TrialRow] | None = None,
     is_live: bool | None = None,
+    costs: Costs = "none",
 ) -> tuple[list[str], list[list[str]]]:
     """Headers and cells of the table; with a `width`, only as many columns as fit.
 
     `rows` are the summary's by default. Unless the run `is_live` (by default: it is not done), no
-    trial has a worker: one that had was running.
+    trial has a worker: one that had was running. `costs` says where the columns are of what trials
+    have used, as far as it is known.
     """
     is_live = not summary.done if is_live is None else is_live
     shown = summary.rows if rows is None else rows
@@ -57,9 +61,11 @@ def table_of(
     params = [f"config/{name}" for name in summary.params]
     elastic = [_WORKERS] if any(row.most_workers for row in shown) else []
     on_nodes = [_NODE] if summary.nodes is not None else []
-    first = (*_FIRST, *on_nodes, *_PROGRESS, *elastic)
+    used = {} if costs == "none" else _used(shown)
+    early, late = (used, {}) if costs == "first" else ({}, used)
+    first = (*_FIRST, *on_nodes, *_PROGRESS, *elastic, *early)
     names = [printable(name) for name in (*goal, *params, *others)]
-    headers = [*first, *short_headers(names, _CELL_WIDTH, first)]
+    headers = [*first, *short_headers(names, _CELL_WIDTH, (*first, *late)), *late]
     cells = [
         [
             printable(row.name if by_name else row.trial_id),
@@ -68,14 +74,34 @@ def table_of(
             _iteration(row),
             duration(row.time_total_s) if row.iteration else "",
             *(f"{row.workers}/{row.most_workers}" for _ in elastic),
+            *(cells[at] for cells in early.values()),
             *(format_cell(row.metrics.get(name), _CELL_WIDTH) for name in goal),
             *(format_cell(row.params.get(name), _CELL_WIDTH) for name in summary.params),
             *(format_cell(row.metrics.get(name), _CELL_WIDTH) for name in others),
+            *(cells[at] for cells in late.values()),
         ]
-        for row in shown
+        for at, row in enumerate(shown)
     ]
     fitting = _fitting(headers, cells, width) if width else len(headers)
     return headers[:fitting], [line[:fitting] for line in cells]
+
+
+def _used(rows: Sequence[TrialRow]) -> dict[str, list[str]]:
+    """The columns of what the trials have used, without those that would be empty."""
+    known = [row.usage for row in rows]
+    columns = {
+        "cpu": ["" if one is None else duration(one.cpu_s) for one in known],
+        "mem": ["" if one is None else size(one.memory_bytes) for one in known],
+        "gpu": [
+            "" if one is None or one.gpu_utilisation is None else f"{one.gpu_utilisation:.0%}"
+            for one in known
+        ],
+        "gpu mem": [
+            "" if one is None or one.gpu_memory_bytes is None else size(one.gpu_memory_bytes)
+            for one in known
+        ],
+    }
+    return {name: cells for name, cells in columns.items() if any(cells)}
 
 
 def left_columns(headers: Sequence[str]) -> int:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
+from types import MappingProxyType
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -28,6 +29,10 @@ _FREE_CELLS = 200_000
 _MOST_HELD_CELLS = 1_000_000
 
 
+_USAGE = "usage"
+_NOTHING: Mapping[str, float] = MappingProxyType({})
+
+
 class FileChanged(OSError):
     """Another process has written, cut or removed a file since the projector last wrote it."""
 
@@ -37,11 +42,13 @@ class FileChanged(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The values of a report, with its iteration and its time (seconds since the epoch)."""
+    """The values of a report, with its iteration and its time (seconds since the epoch). `usage`
+    is what its attempt had used by then, if that was measured since the row before."""
 
     values: dict[str, Any]
     iteration: int
     at: float
+    usage: Mapping[str, float] = _NOTHING
 
 
 class AppendFile:
@@ -209,7 +216,7 @@ class EventCurves(AppendFile):
         self._emptied = ""
 
     def add(self, config: Mapping[str, Any], rows: Sequence[Row], ending: bytes = b"") -> None:
-        parts = [tensorboard.scalars(row.values, row.iteration, row.at) for row in rows]
+        parts = [tensorboard.scalars(_charted(row), row.iteration, row.at) for row in rows]
         parts.append(ending)
         if not self.size and rows:
             began = rows[0].at
@@ -262,6 +269,11 @@ class EventCurves(AppendFile):
         self._named_at = max(int(now), self._named_at + 1)
         # No host in the name: rewritten on another machine, the file replaces the one in storage.
         return f"{self._folder}/{EVENTS_PREFIX}{self._named_at}{EVENTS_SUFFIX}"
+
+
+def _charted(row: Row) -> Mapping[str, Any]:
+    """The row, with `usage/cpu_s` and others; a metric of the user's of this name comes first."""
+    return {_USAGE: row.usage, **row.values} if row.usage else row.values
 
 
 def _moved(path: str, folder: str) -> str:

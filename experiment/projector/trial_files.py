@@ -12,7 +12,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import (
@@ -47,11 +47,11 @@ from holdfast.scheduler.events import CheckpointLost, Event, Suggested
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.files.durable import TEMPORARY, remove_file, replace_file
 from holdfast.trial.encoding import Config
-from holdfast.trial.events import Committed, Reported, Saved, Started
+from holdfast.trial.events import Committed, Measured, Reported, Saved, Started
 from holdfast.trial.trial import Status, Trial, TrialSpec
 
-# Events that do not change a trial's files.
-INVISIBLE = (Committed, CheckpointLost)
+# Events that do not change a trial's files. What an attempt has used is in its next row's curves.
+INVISIBLE = (Committed, CheckpointLost, Measured)
 
 
 class TrialFiles:
@@ -87,6 +87,9 @@ class TrialFiles:
             self._add_row(after, event)
         elif isinstance(event, Saved):
             self._mark(after, event.checkpoint.iteration)
+        elif isinstance(event, Measured):
+            if (record := self._records.get(after.trial_id)) is not None:
+                record.usage = event.usage.columns()
         elif isinstance(event, Started):
             self._with(after.trial_id, lambda record: record.roll_back(after, now))
         elif after.setbacks > before.setbacks or after.shrunk_until > before.shrunk_until:
@@ -219,6 +222,8 @@ class _TrialRecord:
         self._marks = {0: _Mark()}
         self._waiting: list[Row] = []
         self.has_ended = False
+        # What the attempt had used before its next row; empty if that is not known anew.
+        self.usage: Mapping[str, float] = {}
 
     def create(self, *, anew: bool) -> None:
         os.makedirs(self.folder, exist_ok=True)
@@ -280,7 +285,8 @@ class _TrialRecord:
 
     def add(self, trial: Trial, event: Reported) -> None:
         row = result_row(trial, with_config=False)
-        self._waiting.append(Row(row, event.iteration, event.timestamp))
+        self._waiting.append(Row(row, event.iteration, event.timestamp, self.usage))
+        self.usage = {}
 
     def mark(self, trial: Trial, iteration: int) -> None:
         """Remember the sizes, to which the trial may be rolled back."""
@@ -294,6 +300,7 @@ class _TrialRecord:
     def roll_back(self, trial: Trial, now: float) -> None:
         """An attempt has started: remove the rows after the iteration that it resumes from."""
         self.has_ended = False
+        self.usage = {}
         self.flush()
         self._marks = {at: m for at, m in self._marks.items() if at <= trial.resumed_from}
         mark = self._marks[max(self._marks)]

@@ -262,8 +262,9 @@ class Outcome:
         """A line for each trial: its last row or, with `metric`, its row with the best value.
 
         Columns: metrics with nested ones as `a/b`, `experiment_tag`, the run's tags as `tag/data`,
-        the config as `config/lr`, `stop_reason` and `logdir`. With a `metric`, trials without such
-        a row are left out. Raises InvalidConfig, NoBestResult.
+        the config as `config/lr`, `stop_reason`, `logdir`, and what the trial has used as
+        `usage/cpu_s`. With a `metric`, trials without such a row are left out. Raises
+        InvalidConfig, NoBestResult.
         """
         if metric is None and mode is not None:
             raise InvalidConfig(f"mode={mode!r} has no meaning without a metric: pass both")
@@ -272,7 +273,11 @@ class Outcome:
         else:
             found = self._best_rows(*self.goal(metric, mode))
         return [
-            {**self._flat(trial, row), "stop_reason": self.stop_reason(trial)}
+            {
+                **self._flat(trial, row),
+                "stop_reason": self.stop_reason(trial),
+                **_usage_columns(trial),
+            }
             for trial, row in found
         ]
 
@@ -301,6 +306,12 @@ class Outcome:
         logdir = self.location.child(trial.spec.dirname).path
         tags = {"experiment_tag": trial.spec.tag, **tag_columns(self.tags)}
         return {**columns_of(metrics), **tags, **config, "logdir": logdir}
+
+
+def _usage_columns(trial: Trial) -> Row:
+    usage = trial.usage
+    known = {} if usage is None else usage.columns()
+    return {f"usage/{name}": value for name, value in known.items()}
 
 
 def _numbers(rows: Sequence[Row], metric: str) -> list[float]:

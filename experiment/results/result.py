@@ -28,6 +28,7 @@ from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TrialError, TuneError
+from holdfast.trial.resources import Usage, usage_of_all
 from holdfast.trial.trial import Status, StopReason, Trial
 
 if TYPE_CHECKING:
@@ -188,6 +189,19 @@ class Result:
         if self._stored is None:
             return Location.resolve(self.path, None, {}).uri
         return self._stored.folder.location.uri
+
+    @property
+    def usage(self) -> Usage | None:
+        """What all attempts have used: CPU time, memory, GPUs. None if it is not known, as for a
+        result of `from_path`."""
+        return usage_of_all(self.usages)
+
+    @property
+    def usages(self) -> list[Usage]:
+        """What each attempt has used, the newest last; attempts of which nothing is known are
+        missing."""
+        trial = None if self._stored is None else self._stored.trial
+        return [] if trial is None else list(trial.usages)
 
     @cached_property
     def filesystem(self) -> pyarrow.fs.FileSystem:

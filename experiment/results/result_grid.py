@@ -109,7 +109,7 @@ class ResultGrid(Sequence[Result]):
         value.
 
         Columns: metrics with nested ones as `a/b`, `experiment_tag`, the run's tags as `tag/data`,
-        the config as `config/lr`, and `logdir`.
+        the config as `config/lr`, `logdir`, and what the trial has used as `usage/cpu_s`.
         `filter_mode` defaults to that of TuneConfig. Raises PandasMissing, NoBestResult.
         """
         return self._outcome.table(filter_metric, filter_mode)

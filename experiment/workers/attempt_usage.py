@@ -44,16 +44,17 @@ class AttemptUsage:
 
     def _measured(self, assignment: Assignment, used: Used) -> Measured:
         before = self._before
-        wall_s = used.wall_s - (before.wall_s if before else 0.0)
-        cpu_s = used.cpu_s - (before.cpu_s if before else 0.0)
+        wall_s = round(max(0.0, used.wall_s - (before.wall_s if before else 0.0)), 3)
+        cpu_s = round(max(0.0, used.cpu_s - (before.cpu_s if before else 0.0)), 3)
+        rate = used.gpu_utilisation
         usage = Usage(
             attempt=assignment.attempt,
-            wall_s=max(0.0, wall_s),
-            cpu_s=max(0.0, cpu_s),
+            wall_s=wall_s,
+            cpu_s=cpu_s,
             memory_bytes=used.memory_bytes,
-            gpu_s=max(0.0, wall_s) * amount_of(assignment, "GPU", is_rank=self._is_rank),
+            gpu_s=wall_s * amount_of(assignment, "GPU", is_rank=self._is_rank),
             gpu_memory_bytes=used.gpu_memory_bytes,
-            gpu_utilisation=used.gpu_utilisation,
+            gpu_utilisation=None if rate is None else round(rate, 4),
         )
         return Measured(trial_id=assignment.trial_id, usage=usage)
 

@@ -110,6 +110,7 @@ def _add_show(commands: Any) -> None:
     command.add_argument(
         "-n", "--rows", type=number, default=20, metavar="N", help="trials in the table (0: all)"
     )
+    add_flag(command, "--costs", "what trials have used, before their metrics")
 
 
 def _add_nodes(commands: Any) -> None:

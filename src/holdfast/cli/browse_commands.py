@@ -65,7 +65,13 @@ def _show(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     if given.json:
         say_json(experiment_as_json(experiment, now=now))
     else:
-        show_overview(overview(experiment, now=now), experiment, now=now, most=given.rows or None)
+        show_overview(
+            overview(experiment, now=now),
+            experiment,
+            now=now,
+            most=given.rows or None,
+            costs=given.costs,
+        )
     return SOUND
 
 

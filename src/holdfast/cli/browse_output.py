@@ -28,6 +28,7 @@ from holdfast.experiment.progress.wording import (
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
+from holdfast.trial.resources import Usage
 from holdfast.trial.trial import Status, StopReason
 
 STATE_STYLES = {
@@ -105,9 +106,15 @@ def _states(
 
 
 def show_overview(
-    overview: Overview, experiment: LocatedExperiment, *, now: float, most: int | None
+    overview: Overview,
+    experiment: LocatedExperiment,
+    *,
+    now: float,
+    most: int | None,
+    costs: bool = False,
 ) -> None:
-    """`holdfast show`; `most` trials in the table, None for all."""
+    """`holdfast show`; `most` trials in the table, None for all. `costs`: what trials have used
+    stands before their metrics, and not only where there is room."""
     state = overview.state
     say(f"{overview.name}: {state}{_because(overview, now)}", STATE_STYLES[state])
     states = _states(overview.counts, overview.stop_reasons, overview.not_created, state)
@@ -122,12 +129,16 @@ def show_overview(
     )
     if summary.best is not None:
         say(f"  best {best_text(summary)}")
+    if overview.usage is not None:
+        say(f"  {_used_text(overview.usage)}")
     if text := _other_runs(experiment):
         say(f"  {text}")
     for notice in overview.notices:
         say(f"  {notice}", "yellow")
     is_live = state is Condition.LIVE
-    headers, cells = table_of(summary, width=_terminal_width(), is_live=is_live)
+    headers, cells = table_of(
+        summary, width=_terminal_width(), is_live=is_live, costs="first" if costs else "last"
+    )
     styles = [_TRIAL_STYLES.get(trial.status.value, "") for trial in summary.rows]
     if summary.rows:
         say("")
@@ -137,6 +148,13 @@ def show_overview(
     _show_failures(experiment)
     if not experiment.read.is_followed:  # only the newest can be resumed
         _show_next(overview, experiment.machine)
+
+
+def _used_text(usage: Usage) -> str:
+    """`used 3h 05m of CPU time and 1h 30m of GPUs; at most 2.1 GB of memory in one attempt`."""
+    gpus = f" and {duration(usage.gpu_s)} of GPUs" if usage.gpu_s else ""
+    memory = size(usage.memory_bytes)
+    return f"used {duration(usage.cpu_s)} of CPU time{gpus}; at most {memory} in one attempt"
 
 
 def _other_runs(experiment: LocatedExperiment) -> str:
