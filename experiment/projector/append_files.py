@@ -13,7 +13,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from types import MappingProxyType
 from typing import Any
 
 from holdfast.dataclass import dataclass
@@ -30,7 +29,6 @@ _MOST_HELD_CELLS = 1_000_000
 
 
 _USAGE = "usage"
-_NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
 class FileChanged(OSError):
@@ -48,7 +46,7 @@ class Row:
     values: dict[str, Any]
     iteration: int
     at: float
-    usage: Mapping[str, float] = _NOTHING
+    usage: Mapping[str, float] | None = None
 
 
 class AppendFile:

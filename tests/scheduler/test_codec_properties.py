@@ -27,7 +27,7 @@ from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Started
-from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.resources import PlacementGroupFactory, Usage
 from holdfast.trial.trial import TrialSpec
 from holdfast.trial.values import Opaque, Ref
 
@@ -117,6 +117,8 @@ def any_event(kind: type) -> st.SearchStrategy[Any]:
         given_for["nodes"] = st.lists(PLAIN_NAMES, max_size=3).map(tuple)
     if kind in (CheckpointRecord, Failure):
         given_for["node"] = st.just("") | PLAIN_NAMES
+    if kind is Usage:
+        given_for["gpu_utilisation"] = st.none() | st.floats(0, 1)
     if kind is ExperimentSpec:
         given_for["space"] = st.lists(SPACE_PARTS, max_size=2).map(tuple)
         # Hypothesis also draws texts of our own code, and those are names of options with rules.

@@ -16,7 +16,7 @@ from holdfast.trial.trial import Status, StopReason, evolve
 
 DATA = Path(__file__).parents[1] / "data"
 FIRST, SECOND, THIRD = (DATA / f"format-{number}" for number in (1, 2, 3))
-SETTLED, EXPLAINED = DATA / "settled", DATA / "explained"
+SETTLED, EXPLAINED, MEASURED = (DATA / name for name in ("settled", "explained", "measured"))
 
 
 def folded(journal: Path) -> Machine:
@@ -33,7 +33,7 @@ def test_there_is_an_example_of_the_present_version() -> None:
 
 
 def test_the_newest_examples_tell_every_kind_of_event_and_of_decision() -> None:
-    newest = [one / "journal" for one in (THIRD, SETTLED, EXPLAINED)]
+    newest = [one / "journal" for one in (THIRD, SETTLED, EXPLAINED, MEASURED)]
     records = [record for journal in newest for record, _ in read_events(journal)]
     assert {type(record.event).__name__ for record in records} == set(EVENTS) - {"Recalled"}
     decisions = [one for record in records for decided in record.answers for one in decided]
@@ -90,6 +90,14 @@ def test_the_orders_of_earlier_journals_have_no_reason_and_the_machine_says_who_
     stop = folded(THIRD / "journal").trials["t2"].stop
     assert stop is not None
     assert (stop.reason, stop.by, stop.why) == (StopReason.STOPPED, "Told", "")
+
+
+def test_a_journal_that_says_what_attempts_have_used_loads() -> None:
+    machine = folded(MEASURED / "journal")
+    (usage,) = machine.trials["t0"].usages
+    assert (usage.cpu_s, usage.gpu_memory_bytes, usage.gpu_utilisation) == (4.5, 7 << 30, 0.75)
+    plain: dict[str, Any] = json.loads((MEASURED / "snapshot.json").read_text())
+    assert as_bytes(from_snapshot(plain)) == as_bytes(machine)
 
 
 def test_a_journal_of_version_2_loads_without_the_scheduler_and_is_what_it_was() -> None:

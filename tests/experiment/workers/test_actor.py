@@ -493,7 +493,7 @@ async def test_another_worker_that_cannot_be_started_fails_the_trial(
     actor.assign(assignment("t1"))
     hosts(actor, ["unfit", 1])
 
-    def refuses(name: str, listener: Listener, node: str = "") -> FakeWorker:
+    def refuses(name: str, listener: Listener, node: str = "", **_: Grant) -> FakeWorker:
         raise OverflowError("too large a number")
 
     monkeypatch.setattr(host, "launch", refuses)

@@ -544,7 +544,7 @@ async def test_ranks_of_a_group_that_cannot_be_begun_are_ended_and_say_nothing(
 ) -> None:
     launch = host.launch
 
-    def fails_later(name: str, listener: Listener, node: str = "") -> Rank:
+    def fails_later(name: str, listener: Listener, node: str = "", **_: Grant) -> Rank:
         if host.ranks:
             raise ZeroDivisionError
         return launch(name, listener)

@@ -41,7 +41,7 @@ class Stage:
 
     async def worker(self, agent: PlayedAgent, name: str = "w") -> tuple[Any, Heard]:
         worker, heard = start(self.fleet, name)
-        assert await agent.message() == ["launch", name]
+        assert await agent.message() == ["launch", name, [], 0]
         return worker, heard
 
 
@@ -282,7 +282,7 @@ async def test_a_worker_is_launched_on_the_node_that_is_named() -> None:
         agents = [await on.joined(number) for number in range(2)]
         for name, agent in zip(["played-2", "played"], agents[::-1], strict=True):
             on.fleet.launch(f"on {name}", Heard(), name)
-            assert await agent.message() == ["launch", f"on {name}"]
+            assert await agent.message() == ["launch", f"on {name}", [], 0]
 
 
 async def test_what_a_worker_has_imported_is_sent_to_all_nodes() -> None:
