@@ -75,7 +75,7 @@ def ending_of(
         return ExitCause(cause=f"was killed by holdfast: {ours}", signum=signum)
     if is_killed and exceeded_bytes:
         kills.take()  # the counter of the group above may count it, too
-        cause = f"used more than its memory request of {_gigabytes(exceeded_bytes)}"
+        cause = f"used more than its memory request of {_size(exceeded_bytes)} and was killed"
         return ExitCause(cause=cause, signum=signum, is_out_of_memory=True)
     if is_killed and kills.take():
         cause = f"was killed by the kernel: out of memory (oom_kill in {kills.where})"
@@ -83,9 +83,9 @@ def ending_of(
     return ExitCause(cause=describe_code(code), signum=signum)
 
 
-def _gigabytes(count: int) -> str:
+def _size(count: int) -> str:
     """As the terminal shows sizes: powers of 1,000."""
-    return f"{count / 1e9:.1f} GB" if count >= 1e8 else f"{count / 1e6:.1f} MB"
+    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
 
 
 def describe_code(code: int) -> str:

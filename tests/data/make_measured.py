@@ -1,4 +1,4 @@
-"""Writes tests/data/measured: a journal of format version 3 that says what attempts have used, with
+"""Writes tests/data/measured: a journal of format 3 that says what attempts have used, with
 the event that was added for it, and the state that it was folded to then.
 
     python tests/data/make_measured.py

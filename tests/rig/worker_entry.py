@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,23 @@ def facts() -> dict[str, Any]:
         "frozen": gc.get_freeze_count(),
         "collects": gc.isenabled(),
     }
+
+
+_kept: list[bytes] = []
+
+
+def keep_bytes(count: int) -> int:
+    """Allocate this memory, write to it, and keep it."""
+    _kept.append(b"x" * count)
+    return count
+
+
+def burn_s(seconds: float) -> float:
+    """Use this CPU time."""
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        sum(range(1000))
+    return seconds
 
 
 def _end(message: Message) -> None:
