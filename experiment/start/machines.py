@@ -54,7 +54,7 @@ def check_resources(
         f"{misnamed(wanted, total)} "
         f"Ask for less in {where}, or declare what the machine has in holdfast.init()",
         wanted,
-        total,
+        has,
     )
 
 

@@ -6,7 +6,15 @@ from typing import Any
 import pytest
 
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory, request, validated
+from holdfast.trial.resources import (
+    ONE_CPU,
+    PlacementGroupFactory,
+    Usage,
+    request,
+    usage_of_all,
+    usage_of_ranks,
+    validated,
+)
 
 
 def test_cpu_and_gpu_may_be_written_small() -> None:
@@ -95,3 +103,38 @@ def test_a_request_may_be_a_mapping_or_bundles() -> None:
 def test_anything_else_is_refused(resources: Any) -> None:
     with pytest.raises(InvalidConfig, match="resources must be a dict or PlacementGroupFactory"):
         request(resources)
+
+
+def test_attempts_that_follow_each_other_add_up_and_the_largest_memory_counts() -> None:
+    first = Usage(attempt=1, wall_s=3, cpu_s=4, memory_bytes=7, gpu_utilisation=1.0)
+    second = Usage(attempt=2, wall_s=1, cpu_s=1, memory_bytes=9, gpu_s=2, gpu_memory_bytes=5)
+    third = Usage(attempt=3, wall_s=1, cpu_s=1, memory_bytes=1, gpu_utilisation=0.0)
+    assert usage_of_all([]) is None
+    assert usage_of_all([first]) is first
+    assert usage_of_all([first, second, third]) == Usage(
+        wall_s=5,
+        cpu_s=6,
+        memory_bytes=9,
+        gpu_s=2,
+        gpu_memory_bytes=5,
+        gpu_utilisation=0.75,  # of the four seconds for which it is known
+    )
+
+
+def test_workers_that_run_together_need_the_memory_of_all() -> None:
+    first = Usage(attempt=2, wall_s=3, cpu_s=4, memory_bytes=7, gpu_s=3, gpu_utilisation=1.0)
+    second = Usage(attempt=2, wall_s=2, cpu_s=1, memory_bytes=9, gpu_s=2, gpu_memory_bytes=5)
+    assert usage_of_ranks([first, second]) == Usage(
+        attempt=2,
+        wall_s=3,
+        cpu_s=5,
+        memory_bytes=16,
+        gpu_s=5,
+        gpu_memory_bytes=5,
+        gpu_utilisation=1.0,
+    )
+
+
+def test_only_what_is_known_of_a_usage_is_a_column() -> None:
+    usage = Usage(wall_s=3, cpu_s=4, memory_bytes=7)
+    assert usage.columns() == {"wall_s": 3, "cpu_s": 4, "memory_bytes": 7}

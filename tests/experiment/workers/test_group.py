@@ -19,11 +19,12 @@ from holdfast.runtime import process_control
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.launcher import NOTHING_SAID, Grant, Launcher, Listener
 from holdfast.runtime.stopped import Watched
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.errors import Failure
-from holdfast.trial.events import Reported, Returned, Started
+from holdfast.trial.events import Measured, Reported, Returned, Started
 
 pytestmark = pytest.mark.anyio
 
@@ -72,8 +73,12 @@ class Rank:
     def says(self, message: list[Any]) -> None:
         self._listener.on_message(message)
 
-    def ends(self, signum: int = 0) -> None:
-        self._listener.on_exit(ExitCause(cause=f"was ended by {signum}", signum=signum))
+    def ends(self, signum: int = 0, used: Used | None = None) -> None:
+        cause = f"was ended by {signum}"
+        self._listener.on_exit(ExitCause(cause=cause, signum=signum, used=used))
+
+    def uses(self, used: Used) -> None:
+        self._listener.on_used(used)
 
     @property
     def orders(self) -> list[Any]:
@@ -678,3 +683,18 @@ async def test_a_share_that_no_worker_sends_fails_the_trial(
         rank.reports(1, files=True)
     host.ranks[0].says(["merged", WHOLE, {}, files])
     assert signal.SIGKILL in host.ranks[0].signals
+
+
+async def test_a_group_has_used_what_its_ranks_have_together(
+    host: Desk, group: WorkerGroup
+) -> None:
+    first, second = host.ranks
+    second.uses(Used(wall_s=5.0, cpu_s=2.0, memory_bytes=100))
+    first.uses(Used(wall_s=5.0, cpu_s=1.0, memory_bytes=10))
+    for rank in host.ranks:
+        rank.says(["returned", 1])
+        rank.ends(used=Used(wall_s=6.0, cpu_s=3.0, memory_bytes=200))
+    so_far, *_, in_total = (e.usage for e in host.events if isinstance(e, Measured))
+    assert (so_far.cpu_s, so_far.memory_bytes) == (3.0, 110)
+    assert (in_total.cpu_s, in_total.wall_s, in_total.memory_bytes) == (6.0, 6.0, 400)
+    assert host.kinds[-2:] == [Measured, Exited]
