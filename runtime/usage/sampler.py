@@ -10,6 +10,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from holdfast.runtime.priority import give_way
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.usage import processes
 from holdfast.runtime.usage.nvml import Gpu, Nvml
@@ -17,12 +18,14 @@ from holdfast.runtime.usage.processes import Stat
 from holdfast.runtime.usage.shares import share_of
 from holdfast.runtime.usage.used import Sample
 
+_NICE = 10
 # The namespace of the machine's own pids, PROC_PID_INIT_INO in the kernel's sources.
 _MACHINES_PIDS = 0xEFFFFFFC
 
 
 def serve(channel: Channel) -> None:
     """Answer until the connection ends."""
+    give_way(_NICE)
     sampler = Sampler(_open_nvml(), knows_pids=_has_machines_pids())
     while (message := channel.receive()) is not None:
         match message:

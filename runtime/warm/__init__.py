@@ -2,5 +2,6 @@
 
 Start reading at `parent.py`, with `children.py`; `client.py` and `local_worker.py` are the
 controller's side. `succession.py` has successors, which also import the modules that the first
-trials imported (`preloading.py`).
+trials imported (`preloading.py`). `sampling.py` asks what workers use, and `memory_groups.py`
+limits their memory.
 """
