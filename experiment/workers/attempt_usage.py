@@ -40,7 +40,11 @@ class AttemptUsage:
         """The event at the attempt's end, from the last sample unless `used` is known. None if
         nothing is known."""
         used = used or (None if self._last is self._before else self._last)
-        return None if used is None else self._measured(assignment, used)
+        if used is None:
+            return None
+        measured = self._measured(assignment, used)
+        self._before = self._last = used  # it is not told again
+        return measured
 
     def _measured(self, assignment: Assignment, used: Used) -> Measured:
         before = self._before

@@ -44,6 +44,14 @@ def test_an_attempt_in_a_reused_process_has_used_the_part_since_it_began() -> No
     assert (measured.trial_id, measured.usage.wall_s, measured.usage.cpu_s) == ("second", 10, 5)
 
 
+def test_what_is_known_at_the_exit_is_not_replaced_by_an_earlier_sample() -> None:
+    usage = AttemptUsage(is_rank=False)
+    usage.begin(is_reused=False)
+    usage.so_far(assignment(), used(5.0))
+    assert usage.at_end(assignment(), used(6.0)) is not None
+    assert usage.at_end(assignment()) is None
+
+
 def test_a_rank_has_its_own_bundle_and_a_single_worker_all() -> None:
     assert amount_of(assignment(bundles=BUNDLES), "memory", is_rank=False) == 12
     assert amount_of(assignment(bundles=BUNDLES), "memory", is_rank=True) == 7
