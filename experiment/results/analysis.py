@@ -296,7 +296,9 @@ def _outcome(
         metric=metric or spec.metric,
         mode=mode and check_mode(mode),
         resolve_config=resolve_config,
-        is_over=machine.finished or (layout is not None and not current_holder(layout.lock)),
+        is_over=machine.finished
+        or experiment.is_followed
+        or (layout is not None and not current_holder(layout.lock)),
     )
 
 

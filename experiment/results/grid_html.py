@@ -33,7 +33,7 @@ def grid_html(outcome: Outcome) -> str:
     )
     parts = [
         html_heading(summary.name, counts_text(summary)),
-        html_table(*table_of(summary)) if summary.rows else "",
+        html_table(*table_of(summary, is_live=not outcome.is_over)) if summary.rows else "",
         html_line(hidden_text(summary)),
         html_line(f"best {best_text(summary)}" if summary.best else ""),
         *(html_line(line, RED) for line in failure_lines(summary)),

@@ -378,6 +378,7 @@ class Result:
             (self.config or {}) if trial is None else trial.config,
             checkpoint=self.checkpoint,
             error=self.error,
+            stop_reason=self.stop_reason,
         )
 
     def __repr__(self) -> str:

@@ -30,14 +30,14 @@ def result_html(
     *,
     checkpoint: Checkpoint | None,
     error: TrialError | None,
+    stop_reason: str = "",
 ) -> str:
-    """A trial: its metrics, config, checkpoint, error and path."""
+    """A trial: why it stopped, its metrics, config, checkpoint, error and path."""
     metrics = {name: value for name, value in row.items() if name not in AUTOMATIC}
-    iteration = row.get("training_iteration")
     parts = [
         html_heading(
             str(row.get("trial_id") or path.rstrip("/").rpartition("/")[2]),
-            f"iteration {iteration}" if iteration else "no reports",
+            ", ".join(filter(None, [_iteration(row), stop_reason])),
         ),
         html_line("" if error is None else f"failed: {error.failure.headline}", RED),
         _values("metric", metrics),
@@ -50,6 +50,11 @@ def result_html(
         ),
     ]
     return "\n".join(filter(None, parts))
+
+
+def _iteration(row: Mapping[str, Any]) -> str:
+    iteration = row.get("training_iteration")
+    return f"iteration {iteration}" if iteration else "no reports"
 
 
 def _values(kind: str, values: Mapping[str, Any]) -> str:

@@ -123,6 +123,23 @@ def test_a_copy_is_read_by_each_form_of_its_address(
     assert grid.experiment_path == (copy.name if form == "below" else str(copy))
 
 
+def test_a_trial_that_runs_is_interrupted_once_no_process_runs_it(
+    run: RecordedExperiment,
+) -> None:
+    lock = ExperimentLock(run.layout.lock)
+    try:
+        live = tune.load(run.layout.root)
+        analysis = ExperimentAnalysis(run.layout.root)
+    finally:
+        lock.release()
+    assert live[3].stop_reason == tune.ResultGrid(analysis)[3].stop_reason == ""
+    assert "<td>RUNNING</td>" in live._repr_html_()
+    cut = tune.load(run.layout.root)
+    assert cut[3].stop_reason == "interrupted"
+    assert cut.get_dataframe()["stop_reason"].tolist()[3] == "interrupted"
+    assert "<td>was RUNNING</td>" in cut._repr_html_()
+
+
 def test_an_address_without_an_experiment_says_what_to_pass(
     run: RecordedExperiment, tmp_path: Path
 ) -> None:

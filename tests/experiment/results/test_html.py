@@ -100,7 +100,7 @@ def test_a_result_shows_its_config_metrics_checkpoint_and_error(
     (known,) = tune.load(run.layout.root)
     for result in (known, Result.from_path(run.folder(trial_id))):
         page = Page(result._repr_html_())
-        assert page.lines[0] == "d2a66_00000 iteration 1"
+        assert page.lines[0] == "d2a66_00000 iteration 1, failed"
         assert page.lines[1].startswith("failed: ")
         assert {"loss", "0.5", "by/class", "net/width", "8", "Model"} <= set(page.cells)
         assert page.cells[-3:] == [f"{result.path}/checkpoint_000000", "path", result.path]
