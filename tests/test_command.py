@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -21,6 +22,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import main
+from holdfast.experiment.folder.listed_place import note_listed
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.scheduler.events import EndOrdered, Exited, NodeLeaving, NodeLeft, Resumed
 from holdfast.syncer.journal.journal import MAGIC
@@ -43,7 +45,7 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def store(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Every command leaves it unchanged, byte by byte."""
-    for name in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR"):
+    for name in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR", "HOLDFAST_ROOT", "XDG_STATE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     place = Path(shutil.copytree(template, tmp_path / "store"))
@@ -621,7 +623,7 @@ def _read(descriptor: int) -> bytes:
 
 def test_a_narrow_terminal_gets_as_many_columns_as_fit(store: Path) -> None:
     out = re.sub(r"\x1b\[[0-9;]*m", "", in_terminal(["ls", str(store)], 50))
-    header, *lines = out.splitlines()
+    header, *lines = out.splitlines()[:3]  # a command to paste is not cut
     assert header.split() == ["NAME", "STATE"]
     assert all(len(line) <= 50 for line in lines)
 
@@ -669,6 +671,21 @@ def test_commands_experiments_and_trials_are_completed(store: Path) -> None:
     ]
 
 
+def test_names_from_elsewhere_are_completed(store: Path, tmp_path: Path) -> None:
+    def words(line: str) -> list[str]:
+        return [word.strip() for word in completed(line, tmp_path / "elsewhere") if word]
+
+    (tmp_path / "elsewhere").mkdir()
+    assert words("holdfast show en") == []
+    note_listed(os.environ, str(store), ["cut", "ended"])
+    assert words("holdfast show en") == ["ended"]
+    assert words("holdfast compare cut en") == ["ended"]
+    assert words("holdfast logs ended d2a66_00001") == ["d2a66_00001"]
+    note_listed(os.environ, "s3://bucket/results", ["far"])
+    assert words("holdfast rm f") == ["far"]
+    assert words(f"holdfast best --root {store} c") == ["cut"]
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """2,000 trials, as a run leaves them."""
@@ -709,3 +726,174 @@ def test_a_trial_that_has_not_failed_has_no_error_to_show(
 ) -> None:
     assert main(["logs", "--error", str(store / "ended"), "0"]) == 2
     assert "has not failed: it has no error.txt" in capsys.readouterr().err
+
+
+# -- names ------------------------------------------------------------------------------------
+
+
+def test_a_name_that_ls_printed_is_taken_by_every_command_from_anywhere(
+    store: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert main(["show", "ended"]) == 2
+    assert "there is no experiment 'ended' in the current directory" in capsys.readouterr().err
+    told(capsys, "ls", store)
+    path = str(store / "ended")
+    assert parsed(capsys, "show", "ended")["path"] == path
+    assert parsed(capsys, "best", "ended")["trial_id"] == "d2a66_00000"
+    assert parsed(capsys, "doctor", "verify", "ended")["path"] == path
+    assert parsed(capsys, "export", "ended", "-o", "x.csv")["path"] == path
+    assert parsed(capsys, "nodes", "ended")["path"] == path
+    assert parsed(capsys, "replay", "ended")["path"] == path
+    assert [s["path"] for s in parsed(capsys, "compare", "ended:0", "cut")["sides"]] == [
+        path,
+        str(store / "cut"),
+    ]
+    assert main(["resume", "ended", "--trainable", "nowhere:train"]) == 2
+    assert "No module named 'nowhere'" in capsys.readouterr().err
+    assert parsed(capsys, "logs", "ended", "2", "--error")["trial_id"] == "d2a66_00002"
+    assert main(["show", "endet"]) == 2
+    assert "Similar names: ended" in capsys.readouterr().err
+    monkeypatch.setenv("HOLDFAST_ROOT", str(tmp_path))
+    assert main(["show", "ended"]) == 2
+    assert parsed(capsys, "show", "ended", "--root", store)["path"] == path
+    assert [e["name"] for e in parsed(capsys, "ls", store)["experiments"]] == ["cut", "ended"]
+    monkeypatch.setenv("HOLDFAST_ROOT", str(store))
+    assert [e["name"] for e in parsed(capsys, "ls")["experiments"]] == ["cut", "ended"]
+    monkeypatch.delenv("HOLDFAST_ROOT")
+    parsed(capsys, "ls", store / "cut")  # of one experiment: its neighbours have names, too
+    assert parsed(capsys, "show", "ended")["path"] == path
+
+
+# -- rm ---------------------------------------------------------------------------------------
+
+
+def test_rm_shows_what_goes_and_asks_first(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = store / "ended"
+    assert main(["rm", str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert re.search(rf"ended:\n  remove [0-9.]+ kB in {path}\n", out)
+    assert "loss=0.1 (d2a66_00000)" in out
+    assert err == "holdfast: nothing is removed: without a terminal to ask, pass --yes\n"
+    for answer, code in (("\n", 1), ("no\n", 1), ("", 1), ("y\n", 0)):
+        assert path.is_dir()
+        terminal = io.StringIO(answer)
+        terminal.isatty = lambda: True  # type: ignore[method-assign]
+        monkeypatch.setattr(sys, "stdin", terminal)
+        assert main(["rm", str(path)]) == code
+        out, err = capsys.readouterr()
+        assert err.startswith("Remove this for good? [y/N] ")
+    assert out.splitlines()[-1].startswith("ended is removed (")
+    assert sorted(os.listdir(store)) == ["cut"]
+
+
+def test_rm_of_several_removes_all_or_refuses_all(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = ExperimentLock(store / "cut" / ".lock")
+    try:
+        assert main(["rm", "--yes", str(store / "ended"), str(store / "cut")]) == 1
+        assert f"process {os.getpid()}" in capsys.readouterr().err
+    finally:
+        lock.release()
+    assert sorted(os.listdir(store)) == ["cut", "ended"]
+    done = parsed(capsys, "rm", "--yes", store / "ended", store / "cut")["removed"]
+    assert [(one["name"], one["local"]) for one in done] == [
+        ("ended", str(store / "ended")), ("cut", str(store / "cut")),
+    ]  # fmt: skip
+    assert os.listdir(store) == []
+    assert main(["rm", "--yes", str(store / "ended")]) == 2
+
+
+# -- compare, plot, and the best trial's files ------------------------------------------------
+
+
+def test_compare_puts_the_sides_next_to_each_other_and_draws_their_curves(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = told(capsys, "compare", f"{store}/ended:0", f"{store}/ended:1", store / "cut")
+    lines = out.splitlines()
+    assert lines[0].split() == ["ended:0", "ended:1", "cut"]
+    facts = {line.split("  ")[0]: line.split() for line in lines[1:]}
+    assert facts["best"] == ["best", "0.1", "(best)", "0.2", "0.1"]
+    assert facts["lr"] == ["lr", "0.1", "0.2", "0.1"]
+    assert facts["iteration"] == ["iteration", "5", "5", "5"]
+    assert "alike: kind=a" in lines
+    assert lines[-3:] == ["  a ended:0", "  b ended:1", "  c cut"]
+    assert max(map(len, lines)) <= 80
+    assert main(["compare", str(store / "ended"), str(store / "nowhere")]) == 2
+    assert "there is no experiment at" in capsys.readouterr().err
+
+
+def test_more_sides_than_fit_are_shown_in_blocks(store: Path) -> None:
+    out = in_terminal(["compare", *(f"{store}/ended:{n}" for n in range(3))], 45)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", out).splitlines()
+    assert [line.split() for line in lines if line.strip()[:1] in ("0", "1", "2")][:2] == [
+        ["0", "1"], ["2"],
+    ]  # fmt: skip
+    assert max(map(len, lines)) <= 45
+
+
+def test_a_picture_needs_a_known_kind_a_known_ending_and_matplotlib(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(store / "ended")
+    assert main(["plot", path, "--kind", "pie"]) == 2
+    assert "the kinds are learning_curves, parallel_coordinates" in capsys.readouterr().err
+    assert main(["plot", path, "-o", "x.gif"]) == 2
+    assert "x.gif does not end with .png, .svg or .pdf" in capsys.readouterr().err
+    assert main(["compare", path, "-o", str(tmp_path / "no" / "x.png")]) == 2
+    assert f"there is no directory {tmp_path}/no" in capsys.readouterr().err
+
+
+def test_the_best_trials_checkpoint_is_fetched_and_a_model_explains_itself(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, target = store / "ended", tmp_path / "weights"
+    out = told(capsys, "best", path, "--checkpoint", target)
+    assert out == f"{target}: the checkpoint of trial d2a66_00000 at iteration 4 (1 file, 20 B)\n"
+    assert os.listdir(target) == ["model.txt"]
+    assert main(["best", str(path), "--checkpoint", str(target)]) == 2
+    assert "is not empty: name a new directory" in capsys.readouterr().err
+    done = parsed(capsys, "best", path, "--checkpoint", tmp_path / "second")
+    assert (done["directory"], done["checkpoint_iteration"]) == (str(tmp_path / "second"), 4)
+    assert done["config"] == {"lr": 0.1, "kind": "a"}
+    model = tmp_path / "model"
+    done = parsed(capsys, "export", path, "--model", model, "--trial", "1")
+    assert (done["trial_id"], done["files"]) == ("d2a66_00001", 1)
+    assert sorted(os.listdir(model)) == ["metrics.json", "model.txt", "params.json"]
+    assert json.loads((model / "params.json").read_text()) == {"lr": 0.2, "kind": "a"}
+    assert json.loads((model / "metrics.json").read_text())["loss"] == 0.2
+    assert main(["export", str(path), "--model", str(tmp_path / "third"), "--trial", "2"]) == 1
+    assert "trial d2a66_00002 has no checkpoint" in capsys.readouterr().err
+    assert not (tmp_path / "third").exists()
+
+
+def test_show_watch_prints_what_has_ended_once(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = told(capsys, "show", "--watch", store / "ended")
+    assert out.startswith("ended: interrupted\n")
+    assert out.count("d2a66_00000") >= 1
+    lines = told(capsys, "show", "--watch", "--json", store / "ended").splitlines()
+    assert [json.loads(line)["name"] for line in lines] == ["ended"]
+
+
+def test_an_error_of_the_system_is_a_sentence(
+    store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(store / "ended" / ".lock"))
+
+    monkeypatch.setattr("holdfast.experiment.doctor.repair.locked", refuses)
+    assert main(["doctor", "repair", str(store / "ended")]) == 1
+    assert capsys.readouterr().err == (
+        f"holdfast: cannot use {store}/ended/.lock: Read-only file system. To change something, "
+        "copy the experiment to a disk that can be written\n"
+    )

@@ -41,8 +41,8 @@ def absent_from_first_report(
         f"{' and '.join(settings)}: the first report has no such value{'' if one else 's'}."
         f"{near_text(settings.values(), row)} Correct the name{'' if one else 's'} and call fit() "
         "again: the name of the run is free for it. If only later reports have the metric, set "
-        "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 and call fit(), or Tuner.restore() to resume this "
-        f"run. Reported: {names_text(metrics)}"
+        "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 and call fit(), or Tuner.restore() or "
+        f"`holdfast resume` to resume this run. Reported: {names_text(metrics)}"
     )
 
 

@@ -9,6 +9,8 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 from holdfast.experiment.api.tuner import Tuner
+from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.user_objects.tuner_file import NotTrusted
@@ -124,10 +126,14 @@ class DataParallelTrainer:
             results = tuner.fit(resume=resume, resume_config=resume_errored, trusted=trusted)
         (result,) = results
         if result.error is not None:
+            uri = results.uri or results.experiment_path
+            call = f"{type(self).__name__}.restore({uri!r}).fit()"
+            if results.uri is not None and not in_notebook():
+                call = f"{resume_command(uri, '--resume-errored')} (in Python: {call})"
             raise TrainingFailedError(
                 f"the training failed: {result.error}\n"
                 f"What it kept is in {result.path}. To resume from its newest checkpoint: "
-                f"{type(self).__name__}.restore({results.experiment_path!r}).fit(). To retry "
+                f"{call}. To retry "
                 f"automatically: RunConfig(failure_config=FailureConfig(max_failures=...))"
             ) from result.error
         return result

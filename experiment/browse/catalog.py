@@ -151,7 +151,7 @@ def _entry(
     name = location.path.rstrip("/").rpartition("/")[2]
     try:
         experiment = find(path, settings, environ)
-        return _described(experiment, name, now, size_of(experiment) if sizes else None)
+        return described(experiment, name, now, size_of(experiment) if sizes else None)
     except NeverBegun as error:
         local = location.local_path
         if local is not None and current_holder(Layout(Path(local)).lock):
@@ -166,9 +166,10 @@ def _entry(
     return CatalogEntry(name=name, path=location.public, state=state, problem=problem)
 
 
-def _described(
+def described(
     experiment: LocatedExperiment, name: str, now: float, size_bytes: int | None
 ) -> CatalogEntry:
+    """The entry of an experiment that has been read."""
     machine, spec = experiment.machine, experiment.machine.spec
     best = best_of(machine, spec.metric, spec.mode)
     value = None if best is None else value_of(best, spec.metric)

@@ -25,7 +25,7 @@ INTERVAL_STORAGE_S = 5.0
 _ARRIVES_S = 3.0
 # Reading the records of 10,000 trials takes a second of CPU time: use at most a twentieth of a
 # core.
-_PAUSE_PER_CPU_S = 20
+PAUSE_PER_CPU_S = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +172,7 @@ class Follower:
                     used_s = self._cpu()
                     state = self._source.read_state()
                     has_ended, waited_for = state.has_ended, _waited_for(state)
-                    next_state_at = self._clock() + _PAUSE_PER_CPU_S * (self._cpu() - used_s)
+                    next_state_at = self._clock() + PAUSE_PER_CPU_S * (self._cpu() - used_s)
                 yield from self.news()
             except (StorageError, OSError) as error:
                 has_ended = False

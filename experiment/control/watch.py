@@ -15,6 +15,7 @@ from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import workers_lines
 from holdfast.experiment.records.place import restore_call
 from holdfast.forked import children_end_here
+from holdfast.trial.trial import Status
 
 REFRESH_S = 0.25
 # A summary of 1,000 trials takes one or two milliseconds: use at most this part of a core.
@@ -59,6 +60,8 @@ def watch(
     if watcher.has_ordered_end or signals.take():
         _show_rest(run, view, facts)
         deliver(signals.last or signal.SIGINT)
+    elif run.fault is None:
+        _show_retry(run, view, facts)
 
 
 class Watcher:
@@ -224,8 +227,22 @@ def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:
     is_unfinished = _is_unfinished(run, facts)
     if is_unfinished and (repeated := repeated_text(run.machine.trials.values())):
         view.message(repeated, "info")
-    text = f"To resume: {again}" if is_unfinished else "The run had finished. Its results: "
-    view.message(f"{text}{call}", "info")
+    if not is_unfinished:
+        view.message(f"The run had finished. Its results: {call}", "info")
+    elif facts.command:
+        view.message(f"To resume: {again}{facts.command}", "info")
+        view.message(f"  or in Python: {call}", "info")
+    else:
+        view.message(f"To resume: {again}{call}", "info")
+
+
+def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
+    """Show how to run the failed trials again. The error of a trainer says it itself."""
+    machine = run.machine
+    failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
+    if failed and facts.command and not machine.spec.options.get("trainer"):
+        how = "resume" if any(trial.checkpoints for trial in failed) else "restart"
+        view.message(f"To retry the failed trials: {facts.command} --{how}-errored", "info")
 
 
 def _is_unfinished(run: Run, facts: RunFacts) -> bool:

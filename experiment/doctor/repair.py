@@ -23,6 +23,7 @@ from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.layout import JOURNAL, Layout
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.projector import tensorboard
 from holdfast.experiment.projector.projector import Projector, ProjectorSettings
 from holdfast.experiment.records.event_codec import pack
@@ -54,7 +55,7 @@ class NothingHere(TuneError):
         super().__init__(
             f"{command} needs the directory in which the experiment ran, and this machine has "
             f"none for {target.shown} (RAY_AIR_LOCAL_CACHE_DIR names the folder of these "
-            f"directories). A restore creates one: Tuner.restore({target.shown!r}, trainable=...)"
+            f"directories). A restore creates one: {holdfast_command('resume', target.shown)}"
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import HEAD, Layout
+from holdfast.syncer.files.durable import REMOVED, is_leftover
 
 
 def is_experiment(folder: str) -> bool:
@@ -18,4 +20,15 @@ def is_experiment(folder: str) -> bool:
 def experiments_in(place: str) -> Iterator[str]:
     """The names of the experiments in a folder, in no order. Raises OSError."""
     with os.scandir(place) as found:
-        yield from (entry.name for entry in found if entry.is_dir() and is_experiment(entry.path))
+        yield from (
+            entry.name
+            for entry in found
+            if not is_leftover(entry.name) and entry.is_dir() and is_experiment(entry.path)
+        )
+
+
+def aside_of(folder: Path) -> Path:
+    """The hidden name that an experiment's folder gets before it is deleted. It is the same at
+    each attempt, so the next removal finds what an interrupted one has left."""
+    digits = hashlib.sha256(os.fsencode(folder.name)).hexdigest()[:16]
+    return folder.with_name(f"{REMOVED}{digits}")

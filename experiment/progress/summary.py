@@ -193,7 +193,8 @@ class RunFacts:
     `path` is the experiment's folder in storage, `local_path` the one on this machine. `total` is
     the number of trials that the search will suggest, None if not known. `resumes`: starting the
     script again resumes the run. `failed_before` are the trials, each with its last attempt, that
-    had failed before this restore; None if the run is new.
+    had failed before this restore; None if the run is new. `command` resumes it in a shell, "" if
+    none can.
     """
 
     name: str
@@ -202,3 +203,4 @@ class RunFacts:
     total: int | None = None
     resumes: bool = False
     failed_before: frozenset[tuple[str, int]] | None = None
+    command: str = ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from holdfast.experiment.folder.layout import RESULTS, Layout
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
@@ -22,7 +23,8 @@ def lacking(layout: Layout, trials: Iterable[Trial]) -> str:
     return (
         f"{RESULTS} and the other files of {_count(len(folders))} are missing or incomplete: "
         f"{listed(folders, _SHOWN)}. The journal has every row. To write the files from "
-        f"it, restore the experiment or run `holdfast doctor repair {layout.root}`"
+        f"it, restore the experiment or run "
+        f"{holdfast_command('doctor', 'repair', str(layout.root))}"
     )
 
 

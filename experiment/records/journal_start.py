@@ -11,6 +11,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import PARAMS, SNAPSHOT_PREFIX
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.records.event_codec import unpack
 from holdfast.scheduler.codec import Record
 from holdfast.scheduler.events import Begun, ExperimentSpec, Recalled
@@ -52,7 +53,7 @@ class JournalUnreadable(TuneError):
     def __str__(self) -> str:
         return (
             f"the journal of the experiment in {self.where} cannot be read: {self.found}. Nothing "
-            f"was changed. Repair it with: holdfast doctor repair {self.where}"
+            f"was changed. Repair it with: {holdfast_command('doctor', 'repair', self.where)}"
         )
 
     def at(self, where: str) -> JournalUnreadable:

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar
 from holdfast.experiment.folder.containment import check_enclosed
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
 from holdfast.experiment.records.journal_start import (
     JournalStart,
     JournalUnreadable,
@@ -24,7 +25,7 @@ from holdfast.experiment.records.place import (
     ExperimentPlace,
     address_of,
     find_place,
-    restore_call,
+    resume_hint,
     split,
 )
 from holdfast.experiment.records.published import fetch_state, has_all, published, read_head
@@ -264,8 +265,10 @@ class OpenedExperiment:
         raise ExperimentExists(
             f"{self.path} holds an experiment that is not finished ({len(machine.trials)} trials "
             f"so far, {left} of them unfinished). Resume it: "
-            f"{restore_call(self.path, machine.spec)}, or fit(resume='auto') in this script; or "
-            f"start a new one under another RunConfig(name=...), or delete the folder",
+            f"{resume_hint(place.location, machine.spec)}, or fit(resume='auto') in this script; "
+            f"or "
+            f"start a new one under another RunConfig(name=...), or remove this one: "
+            f"{holdfast_command('rm', self.path)}",
             self.path,
         )
 
@@ -288,7 +291,8 @@ class OpenedExperiment:
         raise ExperimentExists(
             f"Another machine has begun or continued the experiment in {self.path}; the copy in "
             f"{self.place.layout.root} is older. Move that directory away; then resume the one in "
-            f"storage: tune.Tuner.restore({self.path!r}, trainable=...).fit(), "
+            f"storage: {resume_command(self.path)} "
+            f"(in Python: tune.Tuner.restore({self.path!r}, trainable=...).fit()), "
             f"or call fit() again, which starts a new one if that one is finished. Or start a new "
             f"one under another RunConfig(name=...)",
             self.path,

@@ -12,6 +12,7 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.records.published import is_mirror_of, mark, mirror_name
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.scheduler.events import ExperimentSpec
@@ -124,6 +125,14 @@ def claim(place: ExperimentPlace) -> None:
     """Record in the tree which storage it is uploaded to. The caller holds the lock."""
     if place.remote is not None:
         mark(place.layout, place.remote)
+
+
+def resume_hint(location: Location, spec: ExperimentSpec, *options: str) -> str:
+    """How to resume the experiment: in a shell, and in Python."""
+    call = restore_call(location.public, spec)
+    if location.kind == "given":
+        return call  # a shell cannot pass its storage_filesystem
+    return f"{resume_command(location.public, *options)} (in Python: {call})"
 
 
 def restore_call(path: str, spec: ExperimentSpec) -> str:

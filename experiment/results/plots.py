@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from holdfast.experiment.results.importance import (
 )
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:
@@ -160,6 +161,21 @@ class GridPlots:
     def _goal(self, metric: str | None, mode: str | None) -> tuple[str, str]:
         """The goal. The mode only decides what is highlighted; without one, smaller is better."""
         return self._outcome.goal(metric, mode or self._outcome.mode or "min")
+
+
+# The kinds of `holdfast plot`. Each draws with the metric and the mode, which may be None.
+KINDS: Mapping[str, Callable[[GridPlots, str | None, str | None], Axes]] = {
+    "learning_curves": lambda plots, metric, mode: plots.learning_curves(metric, mode),
+    "parallel_coordinates": lambda plots, metric, mode: plots.parallel_coordinates(metric, mode),
+    "importance": lambda plots, metric, mode: plots.importance(metric),
+}
+
+
+def draw(outcome: Outcome, kind: str, metric: str | None, mode: str | None) -> Axes:
+    """Draw a picture of one of the `KINDS`. Raises InvalidConfig, PlotsMissing."""
+    if kind not in KINDS:
+        raise InvalidConfig(f"there is no plot {kind!r}: the kinds are {', '.join(KINDS)}")
+    return KINDS[kind](GridPlots(outcome), metric, mode)
 
 
 def _label(trial: Trial, names: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import watch
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.reporter_view import ReporterView
 from holdfast.experiment.progress.reporters import ProgressReporter
@@ -118,6 +119,7 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         total=plan.proposer.total,
         resumes=request.resumes,
         failed_before=_failed(plan.machine.trials) if plan.machine.trials else None,
+        command=_command(plan),
     )
     run = Run(plan)
     if request.run.progress_reporter is not None:
@@ -139,6 +141,13 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
             ),
         )
     )
+
+
+def _command(plan: RunPlan) -> str:
+    """What resumes the run in a shell; "" in a notebook, and where a shell cannot pass what it
+    needs: a filesystem object, or a trainable that may not be in tuner.pkl."""
+    cannot = in_notebook() or plan.settings.debug or plan.location.kind == "given"
+    return "" if cannot else resume_command(plan.location.public)
 
 
 def _explained(fault: BaseException, plan: RunPlan) -> BaseException:
@@ -173,8 +182,15 @@ def _unsaved(run: Run, plan: RunPlan) -> TuneError:
         )
     return TuneError(
         f"the experiment has ended, but this is not in {plan.location.public}:\n  {listed}\n"
-        f"{kept} {restore_call(plan.location.public, plan.machine.spec)} uploads it"
+        f"{kept} {_upload_call(plan)} uploads it"
     )
+
+
+def _upload_call(plan: RunPlan) -> str:
+    call = restore_call(plan.location.public, plan.machine.spec)
+    if plan.location.kind == "given":
+        return call
+    return f"{holdfast_command('doctor', 'sync', plan.location.public)} (in Python: {call})"
 
 
 def _failed(trials: Mapping[str, Trial]) -> frozenset[tuple[str, int]]:

@@ -15,6 +15,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.projector.logger_callbacks import is_written_anyway
@@ -282,7 +283,8 @@ def _was_finished(request: Request, name: str, machine: Machine) -> str:
     failed = sum(trial.status is Status.ERROR for trial in machine.trials.values())
     if failed and not machine.spec.options.get("trainer"):
         trials = f"{failed} trial{'s' * (failed > 1)}"
-        why += f" ({trials} failed; {call.format(errored)} retries)"
+        shell = "" if in_notebook() else " or holdfast resume --resume-errored"
+        why += f" ({trials} failed; {call.format(errored)}{shell} retries)"
     return f"{name} was finished{why}: its results are returned as they are"
 
 

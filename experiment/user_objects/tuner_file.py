@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgpack
 
 from holdfast.experiment.folder.layout import TRAINER
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.user_objects.stored_objects import (
     NeedsTrust,
     PlainUnpickler,
@@ -190,7 +191,7 @@ class TunerFile:
         except Exception as error:  # the user's own classes may have moved or changed
             raise BrokenTunerFile(
                 f"{name} in {self._path} cannot be loaded here ({named(error)})",
-                _advice([name]),
+                _advice([name], self._path),
             ) from error
 
     def with_objects(self, passed: Mapping[str, Any]) -> TunerFile:
@@ -219,17 +220,17 @@ class TunerFile:
         """
         if "trainable" not in self._fields:
             fault = f"{self._path} has no trainable, and there is no trainer.pkl next to it"
-            raise BrokenTunerFile(fault, _advice(["trainable"]))
+            raise BrokenTunerFile(fault, _advice(["trainable"], self._path))
         return self.load("trainable")
 
     def require(self, names: Sequence[str]) -> None:
         """Raise BrokenTunerFile if the file is faulty and one of these objects is needed."""
         if self.fault and names:
-            raise BrokenTunerFile(self.fault, _advice(names))
+            raise BrokenTunerFile(self.fault, _advice(names, self._path))
 
 
-def _advice(names: Sequence[str]) -> str:
-    """What to do if `names` cannot be loaded."""
+def _advice(names: Sequence[str], path: Path) -> str:
+    """What to do if `names` in the file at `path` cannot be loaded."""
     names = [name.partition("-")[0] for name in names]
     given = [name for name in names if name in _GIVEN]
     if not given:
@@ -241,7 +242,8 @@ def _advice(names: Sequence[str]) -> str:
         )
     call = "Tuner.restore(path, trainable, param_space=...)"
     if given == ["trainable"]:
-        call = "Tuner.restore(path, trainable), or holdfast resume --trainable MODULE:NAME"
+        words = ("resume", "--trainable", "MODULE:NAME", str(path.parent))
+        call = f"Tuner.restore(path, trainable), or {holdfast_command(*words)}"
     wanted = " and ".join(_GIVEN[name] for name in given)
     return f"pass restore() {wanted} that the experiment was started with: {call}"
 

@@ -163,7 +163,7 @@ def resolved(
     else `~/ray_results`. Raises InvalidLocation."""
     if filesystem is not None:
         return _given(storage_path, filesystem)
-    path = storage_path if storage_path is not None else _default(environ)
+    path = storage_path if storage_path is not None else default_storage(environ)
     text = os.fspath(path)
     if not isinstance(text, str):
         raise InvalidLocation("resolve", repr(text), "storage_path must be text, not bytes")
@@ -173,7 +173,8 @@ def resolved(
     return _of_uri(text, scheme[1].lower()) if scheme else _local(text)
 
 
-def _default(environ: Mapping[str, str]) -> str:
+def default_storage(environ: Mapping[str, str]) -> str:
+    """The storage path of a run that names none."""
     for variable in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR"):
         if environ.get(variable):
             return environ[variable]

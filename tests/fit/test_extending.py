@@ -3,6 +3,7 @@ to their former state."""
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -346,10 +347,14 @@ def test_a_run_with_failed_trials_says_how_they_are_retried(
     tuner = tune.Tuner(train, run_config=tune.RunConfig(name="run", storage_path=str(tmp_path)))
     for resume in ("never", "auto"):
         assert tuner.fit(resume=resume).num_errors == 1
-    retry = "fit(resume='auto', resume_config=ResumeConfig(errored='resume')) retries"
-    assert f"run was finished (1 trial failed; {retry})" in capfd.readouterr().err
+    root, shell = tmp_path / "run", " or holdfast resume --resume-errored retries"
+    retry = f"fit(resume='auto', resume_config=ResumeConfig(errored='resume')){shell}"
+    told = capfd.readouterr().err
+    assert f"run was finished (1 trial failed; {retry})" in told
+    (command,) = set(re.findall(r"To retry the failed trials: (.+)", told))
+    assert command.endswith(f"holdfast resume {root} --restart-errored")
     assert tune.Tuner.restore(tmp_path / "run").fit().num_errors == 1
-    retry = "restore(..., resume_errored=True) retries"
+    retry = f"restore(..., resume_errored=True){shell}"
     assert f"run was finished (1 trial failed; {retry})" in capfd.readouterr().err
 
 

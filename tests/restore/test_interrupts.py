@@ -34,6 +34,58 @@ def test_ctrl_c_stops_the_trials_and_tells_how_to_continue(bench: Bench) -> None
     assert bench.problems(tensorboard=True) == []
 
 
+PASTED = "import os, sys\nos.execvp('sh', ['sh', '-c', sys.argv[1]])\n"
+
+
+def test_the_command_that_ctrl_c_prints_resumes_the_run_when_it_is_pasted(bench: Bench) -> None:
+    """Also from another directory, with the functions and the modules of the script."""
+    module = bench.write("EPOCHS = 3\n", "my_settings.py")
+    script = bench.write(
+        f"""
+from holdfast import tune
+from tests.rig.script import mark, wait_at
+import my_settings
+
+def train(config):
+    start = 1 if tune.get_checkpoint() is None else 2
+    for epoch in range(start, my_settings.EPOCHS + 1):
+        wait_at(f"any-{{epoch}}")
+        folder = tune.staging_directory()
+        open(f"{{folder}}/epoch", "w").close()
+        tune.report({{"epoch": epoch}}, checkpoint=tune.Checkpoint.from_directory(folder))
+        mark("at", epoch)
+
+if __name__ == "__main__":
+    run_config = tune.RunConfig(storage_path={str(bench.storage)!r}, name="run")
+    tune.Tuner(train, run_config=run_config).fit()
+""",
+        "script.py",
+    )
+    gate = bench.gate("any-2")
+    (elsewhere := bench.folder / "else where").mkdir()
+    held = bench.run(script, cwd=elsewhere)
+    held.wait_for("at 1")
+    held.signal(signal.SIGINT)
+    assert held.ends() == -signal.SIGINT
+    held.finish_reading()
+    (command,) = re.findall(r"^To resume: (.+)$", held.stderr, re.M)
+    assert command.startswith(f"PYTHONPATH={module.parent}")
+    assert command.endswith(f"holdfast resume {bench.root}")
+    gate.open()
+    failing = bench.run(bench.write(PASTED, "sh.py"), command.partition(" ")[2], cwd=elsewhere)
+    assert failing.ends() == 1
+    failing.finish_reading()
+    assert f"your modules are looked for in {elsewhere} and in PYTHONPATH" in failing.stderr
+    assert "PYTHONPATH to the folder of the module 'my_settings'" in failing.stderr
+    bench.run(bench.folder / "sh.py", command, cwd=elsewhere).succeeds()
+    assert epochs_of_root(bench) == [1, 2, 3]
+
+
+def epochs_of_root(bench: Bench) -> list[int]:
+    (rows,) = bench.root.glob("*/result.json")
+    return [json.loads(line)["epoch"] for line in rows.read_text().splitlines()]
+
+
 def test_a_second_ctrl_c_kills_without_waiting_for_the_grace(bench: Bench) -> None:
     gate = bench.gate("any-3")
     bench.environ["HOLDFAST_STOP_GRACE_S"] = "3600"

@@ -6,17 +6,20 @@ import argparse
 from typing import Any
 
 from holdfast.cli.common_arguments import (
+    EXPERIMENT,
     TRIAL,
     add_command,
     add_experiment,
+    add_experiments,
     add_flag,
     add_goal,
+    add_root,
     bound,
     number,
     seconds,
     tag,
 )
-from holdfast.cli.completing import complete_place, complete_trial
+from holdfast.cli.completing import complete_experiment, complete_place, complete_trial
 
 _LS = (
     "List the experiments in a directory or a bucket: state, trials, best trial, age and size. "
@@ -40,9 +43,10 @@ _BEST = (
     "experiment's."
 )
 _EXPORT = (
-    "Write a table: one line for each trial with its last values and its config, or with --rows "
-    "one for each report; or write the trials into an Optuna storage, for optuna-dashboard. Works "
-    "on a running experiment. A second export updates an Optuna storage."
+    "Write a table, or a model: one line for each trial with its last values and its config, or "
+    "with --rows one for each report; or with --optuna the trials into an Optuna storage, for "
+    "optuna-dashboard, which a second export updates; or with --model the checkpoint of the best "
+    "trial. Works on a running experiment."
 )
 _RESUME = (
     "Resume an experiment that was interrupted or killed, as Tuner.restore(PATH).fit() does. This "
@@ -56,6 +60,19 @@ _REPLAY = (
     "configs with their recorded curves, in virtual time. Changes nothing, and loads none of your "
     "code."
 )
+_COMPARE = (
+    "Compare experiments, or trials: their states, the best of each, the parameters that differ, "
+    "and the learning curves. Works on running experiments, and changes nothing."
+)
+_PLOT = (
+    "Draw a picture of an experiment, with matplotlib: learning_curves, parallel_coordinates, "
+    "importance and others. Works on a running experiment, and changes nothing there."
+)
+_RM = (
+    "Remove whole experiments, here and in storage: shows what it would free, and asks first. "
+    "Refuses one that runs here, or that another machine has published recently. An interrupted "
+    "removal can be repeated."
+)
 _SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
 
 
@@ -67,6 +84,9 @@ def add_browsing(commands: Any) -> None:
     _add_logs(commands)
     _add_best(commands)
     _add_export(commands)
+    _add_compare(commands)
+    _add_plot(commands)
+    _add_rm(commands)
     _add_resume(commands)
     _add_completion(commands)
     _add_replay(commands)
@@ -111,6 +131,17 @@ def _add_show(commands: Any) -> None:
         "-n", "--rows", type=number, default=20, metavar="N", help="trials in the table (0: all)"
     )
     add_flag(command, "--costs", "what trials have used, before their metrics")
+    add_flag(
+        command,
+        "-w --watch",
+        "show it again until no process runs it; where the output is not a terminal, each change",
+    )
+    command.add_argument(
+        "--interval",
+        type=seconds,
+        metavar="S",
+        help="with --watch: look every S seconds (default: 1 on this machine, 5 in storage)",
+    )
 
 
 def _add_nodes(commands: Any) -> None:
@@ -155,11 +186,21 @@ def _add_best(commands: Any) -> None:
     )
     _add_run(command)
     add_goal(command)
+    _add_scope(command)
+    command.add_argument(
+        "--checkpoint",
+        metavar="DIR",
+        help="copy the trial's checkpoint to this new or empty directory",
+    )
+
+
+def _add_scope(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--scope",
         choices=_SCOPES,
         default="last",
-        help="which of a trial's values count (default: the last)",
+        help="which of a trial's values count (default: the last); all: also the best row's "
+        "checkpoint instead of the newest",
     )
 
 
@@ -181,7 +222,74 @@ def _add_export(commands: Any) -> None:
         "--optuna", metavar="URL", help="an Optuna storage instead, such as sqlite:///trials.db"
     )
     command.add_argument("--study", metavar="NAME", help="the study's name there")
+    command.add_argument(
+        "--model",
+        metavar="DIR",
+        help="the checkpoint of the best trial instead, in a new or empty directory, with "
+        "params.json and metrics.json",
+    )
+    trial = command.add_argument(
+        "--trial", metavar="TRIAL", help=f"with --model: not the best trial, but {TRIAL}"
+    )
+    trial.completer = complete_trial  # type: ignore[attr-defined]
     add_goal(command)
+    _add_scope(command)
+
+
+def _add_compare(commands: Any) -> None:
+    command = add_command(commands, "compare", _COMPARE)
+    sides = command.add_argument(
+        "sides",
+        metavar="EXPERIMENT[:TRIAL]",
+        nargs="+",
+        help=f"{EXPERIMENT}. With :TRIAL a trial of it: {TRIAL}. Without, its best trial",
+    )
+    sides.completer = complete_experiment  # type: ignore[attr-defined]
+    add_root(command)
+    add_goal(command)
+    command.add_argument(
+        "--x",
+        default="training_iteration",
+        metavar="METRIC",
+        help="the horizontal axis, such as time_total_s (default: training_iteration)",
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="draw the curves into this .png, .svg or .pdf file, with matplotlib",
+    )
+    command.set_defaults(path=None)
+
+
+def _add_plot(commands: Any) -> None:
+    command = add_command(
+        commands, "plot", _PLOT, json_help="one JSON object with the file's path"
+    )
+    _add_run(command)
+    command.add_argument(
+        "--kind",
+        default="learning_curves",
+        metavar="KIND",
+        help="learning_curves (the default), parallel_coordinates, importance, ...: an unknown "
+        "one prints all",
+    )
+    command.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="a .png, .svg or .pdf file, which is replaced (default: NAME-KIND.png here)",
+    )
+    add_goal(command)
+
+
+def _add_rm(commands: Any) -> None:
+    command = add_command(commands, "rm", _RM, json_help="one JSON object; needs --yes")
+    add_experiments(command, f"{EXPERIMENT}; of one in storage, the URI")
+    part = command.add_mutually_exclusive_group()
+    add_flag(part, "--local", "only the tree on this machine")
+    add_flag(part, "--storage", "only what is in storage")
+    add_flag(command, "-y --yes", "do not ask")
 
 
 def _add_resume(commands: Any) -> None:

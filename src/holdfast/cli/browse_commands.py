@@ -9,6 +9,7 @@ import time
 from typing import Any
 
 from holdfast.cli.browse_output import show_catalog, show_overview
+from holdfast.cli.models import best, export_model
 from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
 from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
 from holdfast.experiment.folder.settings import Settings
@@ -22,10 +23,20 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     TuneError, StorageError, OSError."""
     if given.command == "ls":
         return _ls(given, settings)
+    if given.command == "show" and given.watch:
+        from holdfast.cli.watching import watch
+
+        return watch(given, lambda: _find(given, settings))
     experiment = _find(given, settings)
     if given.command == "logs":
         return _logs(given, settings, experiment)
-    of_experiment = {"show": _show, "nodes": _nodes, "best": _best, "export": _export}
+    of_experiment = {
+        "show": _show,
+        "nodes": _nodes,
+        "best": best,
+        "export": _export,
+        "plot": _plot,
+    }
     return of_experiment[given.command](given, experiment)
 
 
@@ -40,16 +51,18 @@ def _find(given: argparse.Namespace, settings: Settings) -> LocatedExperiment:
 def _ls(given: argparse.Namespace, settings: Settings) -> int:
     from holdfast.experiment.browse.catalog import catalog
     from holdfast.experiment.browse.condition import Condition
+    from holdfast.experiment.browse.named_places import default_place
+    from holdfast.experiment.folder.listed_place import note_listed
+    from holdfast.experiment.records.place import split
 
     now = time.time()
+    path = given.path or default_place(os.environ)
     place, entries = catalog(
-        given.path,
-        settings,
-        os.environ,
-        now=now,
-        with_sizes=not given.quick,
-        tags=given.tag,
+        path, settings, os.environ, now=now, with_sizes=not given.quick, tags=given.tag
     )
+    alone = [entry.path for entry in entries] == [path]  # not a place, but an experiment
+    listed = split(place, None)[0] if alone else place
+    note_listed(os.environ, listed, [entry.name for entry in entries])
     if given.json:
         say_json({"path": place, "experiments": [entry.plain() for entry in entries]})
     else:
@@ -130,35 +143,13 @@ def _say_how_old(experiment: LocatedExperiment, trial: Trial, name: str, node: s
     complain(f"trial {trial.trial_id} {runs} on node {node}, which sent this output last{age}")
 
 
-def _best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
-    from holdfast.experiment.browse.condition import Condition
-    from holdfast.experiment.browse.overview import row_as_json, trial_as_json
-    from holdfast.experiment.records.rows import shown_config
-
-    outcome = experiment.outcome
-    metric, mode = outcome.goal(given.metric, given.mode)
-    best, value = outcome.best_scored(metric, mode, given.scope)
-    config = shown_config(best.config)
-    if not given.json:
-        say_json(config)
-        return SOUND
-    is_live = experiment.condition(time.time()) is Condition.LIVE
-    about = trial_as_json(experiment, best, is_live=is_live)
-    goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
-    result, row = outcome.result(best), {}
-    if given.scope == "all":
-        result = result.at_best(metric, mode)
-        row = row_as_json(best, result)
-    about["checkpoint_iteration"] = result.checkpoint_iteration
-    say_json({**about, **row, **goal, "config": config})
-    return SOUND
-
-
 def _export(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     from holdfast.experiment.results.exporting.tables import FORMATS, format_of, write_table
 
     if given.optuna:
         return _to_optuna(given, experiment)
+    if given.model:
+        return export_model(given, experiment)
     lines = experiment.outcome.report_lines() if given.rows else _lines(given, experiment)
     form = given.format or format_of(given.output)
     if form not in FORMATS:
@@ -176,6 +167,21 @@ def _export(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
         )
     else:
         say(f"{given.output}: {len(lines)} {'reports' if given.rows else 'trials'} as {form}")
+    return SOUND
+
+
+def _plot(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+    from holdfast.experiment.results.drawing.pictures import check_picture, save_picture
+    from holdfast.experiment.results.plots import draw
+
+    output = given.output or f"{experiment.name}-{given.kind}.png"
+    check_picture(output)
+    axes = draw(experiment.outcome, given.kind, given.metric, given.mode)
+    save_picture(axes, output)
+    if given.json:
+        say_json({"path": experiment.shown, "kind": given.kind, "output": output})
+    else:
+        say(output)
     return SOUND
 
 

@@ -42,6 +42,7 @@ STATE_STYLES = {
 _TRIAL_STYLES = {"TERMINATED": "green", "ERROR": "red", "RUNNING": "cyan", "PENDING": "dim"}
 _RESTORES = {0: "", 1: ", restored once"}
 _SHOWN_CAUSES = 3
+_SHOWN_RESUMES = 3
 _INFERRED = 3
 
 
@@ -50,11 +51,7 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
     if not entries:
         say(f"There is no experiment in {place}.")
         return
-    has_tags = any(entry.tags for entry in entries)
-    header = ["NAME", "STATE", "TRIALS", "BEST", "AGE", "SIZE", *["TAGS"] * has_tags]
-    cells = [[*_cells(entry, now), *[_tags(entry.tags)] * has_tags] for entry in entries]
-    styles = [STATE_STYLES[entry.state] for entry in entries]
-    print_table([header, *cells], styles)
+    show_entries(entries, now=now)
     for entry in entries:
         if entry.run != 1:
             say(f"{entry.name}: there are earlier runs of this name:")
@@ -65,6 +62,17 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
             say(f"{entry.name}: {entry.problem}")
         if entry.state is Condition.UNREADABLE:
             say(f"  holdfast doctor {quoted(entry.path)}   says more")
+    for entry in [one for one in entries if one.state is Condition.INTERRUPTED][-_SHOWN_RESUMES:]:
+        say(f"  holdfast resume {quoted(entry.path)}   finishes the rest of {entry.name}")
+
+
+def show_entries(entries: Sequence[CatalogEntry], *, now: float) -> None:
+    """The table of experiments."""
+    has_tags = any(entry.tags for entry in entries)
+    header = ["NAME", "STATE", "TRIALS", "BEST", "AGE", "SIZE", *["TAGS"] * has_tags]
+    cells = [[*_cells(entry, now), *[_tags(entry.tags)] * has_tags] for entry in entries]
+    styles = [STATE_STYLES[entry.state] for entry in entries]
+    print_table([header, *cells], styles)
 
 
 def _cells(entry: CatalogEntry, now: float) -> list[str]:
@@ -72,7 +80,7 @@ def _cells(entry: CatalogEntry, now: float) -> list[str]:
     return [
         printable(entry.name),
         entry.state.value,
-        _states(entry.trials, entry.stop_reasons, entry.not_created, entry.state),
+        states_text_of(entry.trials, entry.stop_reasons, entry.not_created, entry.state),
         "" if best is None else f"{best.metric}={format_value(best.value)} ({best.trial_id})",
         "" if entry.began_at is None else duration(max(0.0, now - entry.began_at)),
         "" if entry.size_bytes is None else size(entry.size_bytes),
@@ -83,7 +91,7 @@ def _tags(tags: Mapping[str, str]) -> str:
     return printable(" ".join(f"{name}={value}" for name, value in tags.items()))
 
 
-def _states(
+def states_text_of(
     counts: Mapping[str, int],
     reasons: Mapping[str, int],
     not_created: int | None,
@@ -117,7 +125,7 @@ def show_overview(
     stands before their metrics, and not only where there is room."""
     state = overview.state
     say(f"{overview.name}: {state}{_because(overview, now)}", STATE_STYLES[state])
-    states = _states(overview.counts, overview.stop_reasons, overview.not_created, state)
+    states = states_text_of(overview.counts, overview.stop_reasons, overview.not_created, state)
     say(f"  {states}; {overview.trainable}, began {_when(overview, now)}")
     if overview.tags:
         say(f"  tags {_tags(overview.tags)}")
@@ -137,7 +145,7 @@ def show_overview(
         say(f"  {notice}", "yellow")
     is_live = state is Condition.LIVE
     headers, cells = table_of(
-        summary, width=_terminal_width(), is_live=is_live, costs="first" if costs else "last"
+        summary, width=terminal_width(), is_live=is_live, costs="first" if costs else "last"
     )
     styles = [_TRIAL_STYLES.get(trial.status.value, "") for trial in summary.rows]
     if summary.rows:
@@ -231,10 +239,10 @@ def _show_next(overview: Overview, machine: Machine) -> None:
 
 def print_table(lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
     """`lines` are the header, and the rows with these `styles`."""
-    for line, style in zip(aligned(lines, _terminal_width()), ["bold", *styles], strict=True):
+    for line, style in zip(aligned(lines, terminal_width()), ["bold", *styles], strict=True):
         say(line, style)
 
 
-def _terminal_width() -> int:
+def terminal_width() -> int:
     """Columns of the terminal; 0 (no limit) if the output goes elsewhere."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0

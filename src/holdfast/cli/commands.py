@@ -7,6 +7,7 @@ import os
 import sys
 from functools import partial
 
+from holdfast.cli.naming import settle
 from holdfast.cli.printing import INTERRUPTED, MISUSED, NO_READER, WRONG, say_failure
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.recovery import NothingToRestore
@@ -41,7 +42,8 @@ def run(given: argparse.Namespace) -> int:
 
 def _in_lines(given: argparse.Namespace) -> bool:
     """Whether it prints one JSON object per line."""
-    return bool(given.command == "logs" and given.follow)
+    follows = {"logs": "follow", "show": "watch"}.get(given.command)
+    return follows is not None and bool(getattr(given, follows))
 
 
 def _perform(given: argparse.Namespace, settings: Settings) -> int:
@@ -50,14 +52,23 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
 
         print(shell_code(given.shell))
         return 0
-    if given.command == "doctor":
-        from holdfast.cli import doctor_commands
-
-        return doctor_commands.perform(given, settings)
     if given.command == "resume":
         from holdfast.cli.resuming import resume
 
         return resume(given, settings)
+    settle(given)
+    if given.command == "doctor":
+        from holdfast.cli import doctor_commands
+
+        return doctor_commands.perform(given, settings)
+    if given.command == "rm":
+        from holdfast.cli.removing import remove
+
+        return remove(given, settings)
+    if given.command == "compare":
+        from holdfast.cli.comparing import compare_sides
+
+        return compare_sides(given, settings)
     if given.command == "replay":
         from holdfast.cli.replaying import replay
 

@@ -6,11 +6,15 @@ import argparse
 import math
 from typing import Any
 
-from holdfast.cli.completing import complete_experiment
+from holdfast.cli.completing import complete_experiment, complete_place
 
 EXPERIMENT = (
-    "the experiment's directory <storage_path>/<name>, or its URI such as "
+    "the experiment's name as ls prints it, its directory <storage_path>/<name>, or its URI as in "
     "s3://bucket/results/digits?endpoint_override=http://127.0.0.1:9000; credentials as for fit()"
+)
+ROOT = (
+    "the directory or URI in which names are looked for (default: HOLDFAST_ROOT; else where fit() "
+    "keeps results, and what ls listed last)"
 )
 TRIAL = "a trial's id, the beginning or end of one, or its number: 0, 1, ..."
 _BOOLS = {"true": True, "false": False}
@@ -35,9 +39,24 @@ def add_flag(command: Any, names: str, text: str) -> None:
 
 
 def add_experiment(command: argparse.ArgumentParser) -> None:
-    """The experiment's directory or URI."""
+    """The experiment's name, directory or URI."""
     path = command.add_argument("path", metavar="EXPERIMENT", help=EXPERIMENT)
     path.completer = complete_experiment  # type: ignore[attr-defined]
+    add_root(command)
+
+
+def add_experiments(command: argparse.ArgumentParser, help_text: str) -> None:
+    """One or more experiments."""
+    paths = command.add_argument("paths", metavar="EXPERIMENT", nargs="+", help=help_text)
+    paths.completer = complete_experiment  # type: ignore[attr-defined]
+    add_root(command)
+    command.set_defaults(path=None)
+
+
+def add_root(command: argparse.ArgumentParser) -> None:
+    """--root."""
+    root = command.add_argument("--root", metavar="PLACE", help=ROOT)
+    root.completer = complete_place  # type: ignore[attr-defined]
 
 
 def add_goal(command: argparse.ArgumentParser) -> None:

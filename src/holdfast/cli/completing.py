@@ -27,24 +27,51 @@ def complete_place(prefix: str, **_: object) -> Iterator[str]:
     return _folders(prefix, only_experiments=False)
 
 
-def complete_experiment(prefix: str, **_: object) -> Iterator[str]:
-    """Experiments, and folders that may contain some.
+def complete_experiment(
+    prefix: str, parsed_args: argparse.Namespace, **_: object
+) -> Iterator[str]:
+    """Experiments, and folders that may contain some; and the names that `ls` has printed, or
+    would print."""
+    yield from _folders(prefix, only_experiments=not prefix)
+    if "/" not in prefix:
+        root = getattr(parsed_args, "root", None)
+        yield from (name for name in _known_names(root) if name.startswith(prefix))
 
-    If nothing is typed yet and there are none here: those in the directory where `fit()` keeps
-    them.
-    """
-    found = list(_folders(prefix, only_experiments=not prefix))
-    usual = os.environ.get("RAY_STORAGE") or os.environ.get("RAY_AIR_LOCAL_CACHE_DIR")
-    if not found and not prefix and "://" not in (usual or ""):
-        place = os.path.expanduser(usual or "~/ray_results")
-        found = list(_folders(f"{place.rstrip('/')}/", only_experiments=True))
-    return iter(found)
+
+def _known_names(root: str | None) -> Iterator[str]:
+    """The names in the places where names are looked for."""
+    from holdfast.experiment.folder.listed_place import read_listed
+
+    for place in _places(root):
+        found = _folders(f"{place}/", only_experiments=True)
+        yield from (path.removeprefix(f"{place}/") for path in found)
+    listed = read_listed(os.environ)
+    if listed is not None and "://" in listed.place and root is None:
+        yield from listed.names
+
+
+def _places(root: str | None) -> list[str]:
+    """The folders of this machine in which names are looked for."""
+    from holdfast.experiment.folder.listed_place import read_listed
+
+    environ = os.environ
+    only = root or environ.get("HOLDFAST_ROOT")
+    listed = read_listed(environ)
+    usual = environ.get("RAY_STORAGE") or environ.get("RAY_AIR_LOCAL_CACHE_DIR")
+    several = [usual or "~/ray_results", listed.place if listed is not None else ""]
+    places = [only] if only else [place for place in several if place]
+    found = (os.path.expanduser(place).rstrip("/") for place in places if "://" not in place)
+    return list(dict.fromkeys(found))
 
 
 def complete_trial(prefix: str, parsed_args: argparse.Namespace, **_: object) -> Iterator[str]:
     """The trial ids of the experiment that is named before; the folder of a trial whose folder the
     user's code has named."""
-    place = os.path.expanduser(getattr(parsed_args, "path", "") or "")
+    named = getattr(parsed_args, "path", "") or ""
+    place = os.path.expanduser(named)
+    if "/" not in named and not os.path.isdir(f"{named}/journal"):
+        found = (f"{one}/{named}" for one in _places(getattr(parsed_args, "root", None)))
+        place = next(filter(os.path.isdir, found), place)
     for name in _names(place):
         known = _TRIAL.search(name)
         trial = known[1] if known else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from holdfast.cli.common_arguments import CODES, EXPERIMENT, add_command, add_flag
+from holdfast.cli.common_arguments import CODES, add_command, add_experiment, add_flag
 
 COMMANDS = ("verify", "repair", "sync", "gc", "preflight")
 _VERIFY = (
@@ -68,7 +68,7 @@ def with_command(arguments: list[str]) -> list[str]:
 
 
 def _add_place(command: argparse.ArgumentParser) -> None:
-    command.add_argument("path", metavar="PATH", help=EXPERIMENT)
+    add_experiment(command)
     command.add_argument(
         "--storage",
         metavar="URI",

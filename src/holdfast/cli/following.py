@@ -37,7 +37,7 @@ def follow_log(
     follower = Follower(
         TrialLog(experiment, trial, name, find=find, now=time.time, rank=given.rank),
         given.interval or usual,
-        wait=_wait,
+        wait=wait_for_reader,
         tell=complain,
         clock=time.monotonic,
         cpu=time.process_time,
@@ -83,7 +83,7 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[bytes]:
         yield last
 
 
-def _wait(seconds: float) -> None:
+def wait_for_reader(seconds: float) -> None:
     """Raises BrokenPipeError if the reader of the output goes away meanwhile."""
     reader = select.poll()
     reader.register(sys.stdout.fileno(), 0)

@@ -2,20 +2,47 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from holdfast.errors import TuneError
 from holdfast.names import printable
 from holdfast.syncer.errors import redact
 from holdfast.trial.readable import finite
 
+_ADVICE = {
+    errno.EROFS: ". To change something, copy the experiment to a disk that can be written",
+    errno.EACCES: ". Check its permissions, and as which user you are here",
+    errno.EPERM: ". Check its permissions, and as which user you are here",
+    errno.ENOSPC: ". Free some space and try again",
+}
 SOUND, WRONG, MISUSED, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
+
+
+_collecting: list[list[tuple[str, str]]] = []
+
+
+@contextmanager
+def collected() -> Iterator[list[tuple[str, str]]]:
+    """The lines of `say` in this block with their styles, instead of printing them."""
+    lines: list[tuple[str, str]] = []
+    _collecting.append(lines)
+    try:
+        yield lines
+    finally:
+        _collecting.pop()
 
 
 def say(text: str, style: str = "") -> None:
     """One line to stdout; `style` is one of rich's, for a terminal."""
     text = printable(text)
+    if _collecting:
+        _collecting[-1].append((text, style))
+        return
     if not style or not sys.stdout.isatty():
         print(text)
         return
@@ -42,16 +69,25 @@ def complain(text: str) -> None:
 
 def say_failure(error: BaseException, *, as_json: bool, path: str, of_lines: bool = False) -> None:
     """Print the error that stopped the command; `of_lines`: JSON on one line."""
+    text = _in_words(error)
     if as_json:
         failure = {
             "path": redact(path),
             "sound": False,
-            "error": redact(str(error)),
+            "error": redact(text),
             "error_type": type(error).__name__,
         }
         print(json_text(failure, in_a_line=of_lines))
     else:
-        complain(str(error))
+        complain(text)
+
+
+def _in_words(error: BaseException) -> str:
+    """The message; of an error of the operating system a sentence, with what to do."""
+    if not isinstance(error, OSError) or isinstance(error, TuneError) or not error.filename:
+        return str(error)
+    advice = _ADVICE.get(error.errno or 0, "")
+    return f"cannot use {error.filename}: {error.strerror}{advice}"
 
 
 def quoted(text: str) -> str:

@@ -11,25 +11,30 @@ import time
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli.naming import settle
 from holdfast.cli.printing import SOUND, WRONG, say_json
 from holdfast.experiment.folder.layout import TUNER
 from holdfast.experiment.folder.settings import Settings
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
+
+
+class ModuleMissing(TuneError):
+    """The trainable needs a module that is not found from the current directory."""
 
 
 def resume(given: argparse.Namespace, settings: Settings) -> int:
     """Returns 0, or 1 if a trial failed. Raises the errors of Tuner.restore and fit."""
+    stop = stop_of(given)
+    settle(given)
     # As with `python script.py`: the user's modules are found from here.
     sys.path.insert(0, os.getcwd())
-    from holdfast.experiment.api.tuner import Tuner
-
-    tuner = Tuner.restore(
+    tuner = _restored(
         given.path,
         None if given.trainable is None else _named(given.trainable),
         resume_config=resume_config_of(given),
         num_samples=given.num_samples,
-        stop=stop_of(given),
+        stop=stop,
         time_budget_s=given.time_budget,
         max_concurrent_trials=given.max_concurrent_trials,
         extend=given.extend,
@@ -50,6 +55,25 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         experiment = find(given.path, settings, os.environ)
         say_json(experiment_as_json(experiment, now=time.time()))
     return WRONG if results.num_errors else SOUND
+
+
+def _restored(path: str, *arguments: Any, **settings: Any) -> Any:
+    """Tuner.restore. Raises ModuleMissing if the stored trainable needs a module that is not found
+    from here, and the errors of Tuner.restore."""
+    from holdfast.experiment.api.tuner import Tuner
+    from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile
+
+    try:
+        return Tuner.restore(path, *arguments, **settings)
+    except BrokenTunerFile as error:
+        missing = error.__cause__
+        if not isinstance(missing, ModuleNotFoundError):
+            raise
+        raise ModuleMissing(
+            f"{error.fault}: your modules are looked for in {os.getcwd()} and in PYTHONPATH. Run "
+            f"this command where the script is, or set PYTHONPATH to the folder of the module "
+            f"{missing.name!r}"
+        ) from error
 
 
 def _changed_script(trainable: Any, path: str) -> str:

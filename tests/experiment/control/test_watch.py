@@ -94,6 +94,15 @@ def test_a_script_that_resumes_itself_need_only_be_started_again() -> None:
     assert "To resume: start this script again, or tune.Tuner.restore('/results/exp'" in shown
 
 
+def test_a_command_for_the_shell_comes_first() -> None:
+    facts = replace(FACTS, command="holdfast resume /results/exp")
+    shown = ended(Status.PENDING, facts=facts)
+    assert "To resume: holdfast resume /results/exp\n" in shown
+    assert "  or in Python: tune.Tuner.restore('/results/exp', trainable=...).fit()\n" in shown
+    shown = ended(Status.PENDING, facts=replace(facts, resumes=True))
+    assert "To resume: start this script again, or holdfast resume /results/exp\n" in shown
+
+
 def test_a_run_that_finished_in_time_has_nothing_to_resume() -> None:
     shown = ended(Status.TERMINATED)
     assert "To go on" not in shown

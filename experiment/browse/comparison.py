@@ -1,0 +1,234 @@
+"""`holdfast compare`: what differs between experiments, or between trials."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.browse.condition import Condition, counts, stop_reasons
+from holdfast.experiment.browse.locate import LocatedExperiment
+from holdfast.experiment.browse.logs import trial_named
+from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.progress.stop_reasons import stop_reason
+from holdfast.experiment.results.drawing.curves import PlotCurve, points
+from holdfast.experiment.results.ranking import NoBestResult
+from holdfast.experiment.results.trial_count import not_created
+from holdfast.experiment.results.varied_parameters import params_of
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Status, Trial
+
+_ABSENT = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One experiment, with its best trial; or one trial of an experiment, if `is_trial`.
+
+    `value` is the trial's last value of `metric`; both, and `trial`, may be None: nothing was
+    reported, or the experiment has no goal. `rank` is 1 for the best of all sides with one goal.
+    """
+
+    label: str
+    path: str
+    is_trial: bool
+    state: Condition
+    counts: Mapping[str, int]
+    stop_reasons: Mapping[str, int]
+    not_created: int | None
+    active_s: float
+    metric: str | None
+    mode: str | None
+    trial: Trial | None
+    value: float | None
+    curve: PlotCurve
+    spec: ExperimentSpec
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the trial has stopped; "" for one that runs, and without a trial."""
+        is_live = self.state is Condition.LIVE
+        reason = self.trial and stop_reason(self.trial, self.spec, is_live=is_live)
+        return reason.value if reason else ""
+
+    @property
+    def params(self) -> dict[str, Any]:
+        """The trial's config, flat."""
+        return {} if self.trial is None else params_of(self.trial)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        trial = self.trial
+        return {
+            "label": self.label,
+            "path": self.path,
+            "state": self.state.value,
+            "trials": dict(self.counts),
+            "stop_reasons": dict(self.stop_reasons),
+            "not_created": self.not_created,
+            "active_s": self.active_s,
+            "metric": self.metric,
+            "mode": self.mode,
+            "value": self.value,
+            "trial_id": trial.trial_id if trial is not None else None,
+            "status": trial.status.value if trial is not None else None,
+            "stop_reason": self.stop_reason or None,
+            "iteration": trial.iteration if trial is not None else None,
+            "time_total_s": trial.time_total_s if trial is not None else None,
+            "params": self.params,
+            "curve": [list(point) for point in zip(self.curve.xs, self.curve.ys, strict=True)],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """The sides in the order in which they were named.
+
+    `differing` are the parameters in which their configs differ, `same` those that are alike.
+    `metric` and `mode` are None if the sides have different goals. `x` is the axis of the curves.
+    """
+
+    sides: tuple[Side, ...]
+    differing: tuple[str, ...]
+    same: Mapping[str, Any]
+    metric: str | None
+    mode: str | None
+    x: str
+
+    @property
+    def best(self) -> Side | None:
+        """The side with the best value; None if the goals differ, or no side has a value."""
+        found = [side for side in self.sides if side.value is not None]
+        if not found or self.mode is None:
+            return None
+        choose = max if self.mode == "max" else min
+        return choose(found, key=lambda side: side.value or 0.0)
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        best = self.best
+        return {
+            "metric": self.metric,
+            "mode": self.mode,
+            "x": self.x,
+            "best": None if best is None else best.label,
+            "differing": list(self.differing),
+            "same": dict(self.same),
+            "sides": [side.plain() for side in self.sides],
+        }
+
+
+def compare(
+    found: Sequence[tuple[LocatedExperiment, str | None]],
+    *,
+    now: float,
+    metric: str | None = None,
+    mode: str | None = None,
+    x: str = "training_iteration",
+) -> Comparison:
+    """Compare experiments, or trials of them: each with the name of a trial, or None for its best.
+
+    `metric` and `mode` default to the experiments' own. Raises NoSuchTrial, InvalidConfig,
+    StorageError, OSError.
+    """
+    labels = _labels(found)
+    make = [
+        _side(label, *one, now=now, metric=metric, mode=mode, x=x)
+        for label, one in zip(labels, found, strict=True)
+    ]
+    goals = {(side.metric, side.mode) for side in make}
+    goal = goals.pop() if len(goals) == 1 else (None, None)
+    names = list(dict.fromkeys(name for side in make for name in side.params))
+    differing = tuple(name for name in names if _differs(make, name))
+    return Comparison(
+        sides=tuple(make),
+        differing=differing,
+        same={name: make[0].params[name] for name in names if name not in differing},
+        metric=goal[0],
+        mode=goal[1],
+        x=x,
+    )
+
+
+def split_trial(text: str, is_experiment: Callable[[str], bool]) -> tuple[str, str | None]:
+    """An experiment and a trial of `EXPERIMENT:TRIAL`; the whole text is tried first."""
+    head, mark, tail = text.rpartition(":")
+    if not mark or not head or "/" in tail or is_experiment(text):
+        return text, None
+    return head, tail
+
+
+def _side(
+    label: str,
+    experiment: LocatedExperiment,
+    name: str | None,
+    *,
+    now: float,
+    metric: str | None,
+    mode: str | None,
+    x: str,
+) -> Side:
+    machine, outcome = experiment.machine, experiment.outcome
+    metric, mode = metric or machine.spec.metric, mode or machine.spec.mode
+    state = experiment.condition(now)
+    trial = _best(experiment, metric, mode) if name is None else trial_named(experiment, name)
+    xs: list[float] = []
+    ys: list[float] = []
+    if trial is not None and metric is not None:
+        ((_, rows),) = outcome.rows([trial])
+        xs, ys = points(rows, metric, x)
+    return Side(
+        label=label,
+        path=experiment.shown,
+        is_trial=name is not None,
+        state=state,
+        counts=counts(machine),
+        stop_reasons=stop_reasons(machine, is_live=state is Condition.LIVE),
+        not_created=not_created(machine),
+        active_s=machine.active_s,
+        metric=metric,
+        mode=mode,
+        spec=machine.spec,
+        trial=trial,
+        value=None if trial is None else value_of(trial, metric),
+        curve=PlotCurve(
+            label=label,
+            xs=xs,
+            ys=ys,
+            has_failed=trial is not None and trial.status is Status.ERROR,
+        ),
+    )
+
+
+def _best(experiment: LocatedExperiment, metric: str | None, mode: str | None) -> Trial | None:
+    """The best trial; the only one, if there is no goal; None if no trial can be best."""
+    trials = list(experiment.machine.trials.values())
+    if metric is None or mode is None:
+        return trials[0] if len(trials) == 1 else None
+    try:
+        return experiment.outcome.best_scored(metric, mode).trial
+    except NoBestResult:
+        return None
+
+
+def _labels(found: Sequence[tuple[LocatedExperiment, str | None]]) -> list[str]:
+    """Short and distinct: names of experiments, or their paths if two have the same name."""
+    names = [experiment.name for experiment, _ in found]
+    heads = names
+    if len(set(names)) < len({experiment.shown for experiment, _ in found}):
+        heads = [experiment.shown for experiment, _ in found]
+    if len(set(names)) == 1 and all(trial is not None for _, trial in found):
+        heads = [""] * len(found)  # trials of one experiment
+    labels = [
+        head if trial is None else f"{head}:{trial}".lstrip(":")
+        for head, (_, trial) in zip(heads, found, strict=True)
+    ]
+    if len(set(labels)) < len(labels):
+        raise InvalidConfig("compare: name each experiment or trial once")
+    return labels
+
+
+def _differs(sides: Sequence[Side], name: str) -> bool:
+    first = sides[0].params.get(name, _ABSENT)
+    return any(side.params.get(name, _ABSENT) != first for side in sides)

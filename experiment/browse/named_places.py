@@ -1,0 +1,149 @@
+"""Finds an experiment by the name that `holdfast ls` prints, whatever the current directory is."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import quote
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.folder.experiment_folders import aside_of, experiments_in, is_experiment
+from holdfast.experiment.folder.listed_place import read_listed
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.trial_folder import list_folder
+from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.records.opened import OpenedExperiment
+from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.syncer.errors import StorageError
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.place import default_storage
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.readable import listed as listing
+
+_SIMILAR = 3
+
+
+class AmbiguousName(InvalidConfig):
+    """Two places have an experiment of this name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Place:
+    """A directory or URI with experiments; `why` says why a name is looked for there. `known`:
+    names that it had when it was listed last."""
+
+    text: str
+    why: str
+    known: tuple[str, ...] = ()
+
+    @property
+    def location(self) -> Location:
+        return Location.resolve(self.text, None, {})
+
+    def path_of(self, name: str) -> str:
+        return _below(self.text, name)
+
+    def has(self, name: str, environ: Mapping[str, str]) -> bool:
+        """Raises StorageError."""
+        if (local := self.location.local_path) is not None:
+            return _is_here(os.path.join(local, name))
+        settings = Settings.read(environ)
+        try:
+            return OpenedExperiment.at(self.path_of(name), None, settings, environ).exists()
+        except JournalUnreadable:
+            return True
+
+    def has_listed(self, name: str, environ: Mapping[str, str]) -> bool:
+        """The same, without asking a storage: it had the name when it was listed."""
+        if self.location.local_path is not None:
+            return self.has(name, environ)
+        return name in self.known
+
+    def names(self) -> Iterable[str]:
+        with suppress(StorageError, OSError):
+            location = self.location
+            if location.local_path is not None:
+                return list(experiments_in(location.local_path))
+            return list_folder(location)
+        return self.known
+
+    def __str__(self) -> str:
+        return f"{self.location.public} ({self.why})"
+
+
+def path_of(text: str, root: str | None, environ: Mapping[str, str]) -> str:
+    """The path or URI of the experiment that the user named.
+
+    A path or URI is returned as it is. A name is looked for in `root` if that is given; else in
+    the current directory; else in HOLDFAST_ROOT if that is set; else where `fit()` keeps results,
+    and in the place that was listed last. Raises ExperimentNotFound, AmbiguousName,
+    InvalidLocation, StorageError.
+    """
+    name = text.rstrip("/")
+    if "://" in text or name in ("", ".", "..") or text.startswith(("/", "~", "./", "../")):
+        return text
+    if root is not None:
+        return _only(name, [_Place(text=root, why="--root")], environ, here="")
+    if _is_here(name) or "/" in name:
+        return text
+    try:
+        return _only(name, _places(environ), environ, here="in the current directory, ")
+    except ExperimentNotFound:
+        if os.path.exists(name):
+            return text  # the command says what it is
+        raise
+
+
+def _is_here(folder: str) -> bool:
+    """Whether there is an experiment, or the rest of one whose removal was interrupted."""
+    return is_experiment(folder) or os.path.lexists(aside_of(Path(folder)))
+
+
+def default_place(environ: Mapping[str, str]) -> str:
+    """The place that `holdfast ls` lists by default: HOLDFAST_ROOT, or where `fit()` keeps
+    results."""
+    return environ.get("HOLDFAST_ROOT") or default_storage(environ)
+
+
+def _places(environ: Mapping[str, str]) -> list[_Place]:
+    if root := environ.get("HOLDFAST_ROOT"):
+        return [_Place(text=root, why="HOLDFAST_ROOT")]
+    usual = _Place(text=default_storage(environ), why="where fit() keeps results")
+    if (last := read_listed(environ)) is None:
+        return [usual]
+    if last.place == usual.location.public:  # which may have credentials
+        return [replace(usual, known=last.names)]
+    return [usual, _Place(text=last.place, why="holdfast ls listed it last", known=last.names)]
+
+
+def _only(name: str, places: Sequence[_Place], environ: Mapping[str, str], *, here: str) -> str:
+    found = [place for place in places if place.has_listed(name, environ)]
+    found = found or [place for place in places if place.has(name, environ)]
+    if len(found) > 1:
+        paths = " and ".join(f"{place.path_of(name)} ({place.why})" for place in found)
+        raise AmbiguousName(f"two experiments are named {name!r}: {paths}. Pass the path of one")
+    if found:
+        return found[0].path_of(name)
+    known = sorted({known for place in places for known in place.names()})
+    similar = difflib.get_close_matches(name, known, _SIMILAR)
+    hint = f"Similar names: {', '.join(similar)}" if similar else _what_is_there(known)
+    where = " or in ".join(map(str, places))
+    raise ExperimentNotFound(
+        f"there is no experiment {name!r} {here}{'nor ' * bool(here)}in {where}. {hint}. Or pass "
+        f"a path, a URI, or --root",
+        name,
+    )
+
+
+def _what_is_there(names: Sequence[str]) -> str:
+    return f"Experiments there: {listing(names, 10)}" if names else "There are none there"
+
+
+def _below(place: str, name: str) -> str:
+    base, mark, query = place.partition("?") if "://" in place else (place, "", "")
+    below = "/".join(map(quote, name.split("/"))) if "://" in place else name
+    return f"{base.rstrip('/')}/{below}{mark}{query}"

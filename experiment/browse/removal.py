@@ -1,0 +1,237 @@
+"""`holdfast rm`: what a removal of an experiment would free, and whether it may happen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.browse.catalog import CatalogEntry, described
+from holdfast.experiment.browse.condition import Condition, longest_silence_s
+from holdfast.experiment.browse.locate import LocatedExperiment, find, published_as
+from holdfast.experiment.folder.experiment_folders import aside_of, is_experiment
+from holdfast.experiment.folder.layout import (
+    HEAD,
+    JOURNAL,
+    LOCK,
+    MIRROR_OF,
+    Layout,
+    is_the_experiments,
+)
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.progress.wording import duration
+from holdfast.experiment.records.journal_start import traces_in
+from holdfast.experiment.records.opened import OpenedExperiment
+from holdfast.experiment.results.read_experiment import ExperimentNotFound, not_found
+from holdfast.syncer.artifacts.plan import INDEX_NAME
+from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.errors import redact
+from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.files.tree import CLAIMS, bytes_below
+from holdfast.syncer.journal.head import is_segment
+from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.stores.claim import Claim
+from holdfast.syncer.stores.location import Location
+from holdfast.syncer.stores.plain_files import read_note
+from holdfast.syncer.stores.store import ObjectInfo
+from holdfast.syncer.uploader.lock import Locked
+from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+Part = Literal["both", "local", "storage"]
+# A run publishes at least so often with the usual sync_period.
+_USUAL_SILENCE_S = 660.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """What would be removed: the tree on this machine, the storage, or both; None for a part that
+    is not there or not wanted.
+
+    `entry` describes the experiment as in a listing. `others` are files in its folder that
+    holdfast has not written. `keeps` is the place that is not removed, "" for none.
+    """
+
+    path: str
+    entry: CatalogEntry
+    layout: Layout | None
+    remote: Location | None
+    bytes_here: int = 0
+    bytes_stored: int = 0
+    objects: int = 0
+    others: tuple[str, ...] = ()
+    keeps: str = ""
+    experiment_id: str = ""
+    claim: Claim | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """As JSON values."""
+        return {
+            **self.entry.plain(),
+            "path": self.path,
+            "local": None if self.layout is None else str(self.layout.root),
+            "local_bytes": self.bytes_here,
+            "storage": None if self.remote is None else self.remote.public,
+            "storage_bytes": self.bytes_stored,
+            "storage_objects": self.objects,
+        }
+
+
+def removal(
+    path: str, part: Part, settings: Settings, environ: Mapping[str, str], *, now: float
+) -> Removal:
+    """What `holdfast rm` would remove. Changes nothing.
+
+    Raises ExperimentNotFound for what is not an experiment, Locked for one that runs here or
+    elsewhere, InvalidConfig if `part` does not exist or is not clear, StorageError, OSError.
+    """
+    location = Location.resolve(path, None, {})
+    layout, remote = _places(path, location, settings, environ)
+    if layout is not None and (holder := current_holder(layout.lock)):
+        raise Locked("remove", str(layout.root), f"{holder} is using it", "Stop it first")
+    stored = [] if remote is None else with_store(remote, _list)
+    if remote is not None and not _is_stored_experiment(stored):
+        if layout is None:
+            raise ExperimentNotFound(not_found(location), location.public)
+        remote = None  # nothing is published yet
+    experiment, problem = _read(path, settings, environ)
+    if remote is not None:
+        _check_silent(remote, experiment, now)
+    kept = {"both": None, "local": remote, "storage": layout and layout.root}[part]
+    layout, remote = _wanted(part, layout, remote, location)
+    entry = CatalogEntry(
+        name=location.path.rstrip("/").rpartition("/")[2],
+        path=location.public,
+        state=Condition.UNREADABLE,
+        problem=problem,
+    )
+    here, there = _bytes_of(layout), sum(one.size for one in stored) if remote is not None else 0
+    if experiment is not None:
+        entry = described(experiment, entry.name, now, None)
+    return Removal(
+        path=location.public,
+        entry=replace(entry, size_bytes=here + there),
+        layout=layout,
+        remote=remote,
+        bytes_here=here,
+        bytes_stored=there,
+        objects=len(stored) if remote is not None else 0,
+        others=_others(layout, experiment),
+        keeps="" if kept is None else str(kept),
+        experiment_id="" if experiment is None else experiment.machine.spec.experiment_id,
+        claim=Claim.newest(one.key for one in stored),
+    )
+
+
+def _places(
+    path: str, location: Location, settings: Settings, environ: Mapping[str, str]
+) -> tuple[Layout | None, Location | None]:
+    """The tree on this machine, and the storage elsewhere."""
+    here = location.local_path
+    if here is not None and os.path.islink(here):
+        raise InvalidConfig(
+            f"{here} is a link to {os.path.realpath(here)}: pass that path. rm follows no link"
+        )
+    if here is None or os.path.lexists(os.path.join(here, HEAD)):
+        place = OpenedExperiment.at(path, None, settings, environ).place
+        if place.remote is not None:
+            return place.layout if _is_tree(place.layout) else None, location
+    layout = Layout(Path(str(here)))
+    if not _is_tree(layout):
+        raise ExperimentNotFound(not_found(location), path)
+    return layout, None
+
+
+def _is_tree(layout: Layout) -> bool:
+    """Whether holdfast has made this folder, also if it is damaged or was removed in part."""
+    has_locks = all(os.path.lexists(lock) for lock in layout.locks)
+    is_one = is_experiment(str(layout.root)) and (
+        has_locks or segments(layout.journal) or traces_in(layout.root)
+    )
+    return bool(is_one) or os.path.lexists(aside_of(layout.root))
+
+
+async def _list(store: Any) -> list[ObjectInfo]:
+    found: list[ObjectInfo] = await store.list("", leftovers=True)
+    return found
+
+
+def _is_stored_experiment(stored: list[ObjectInfo]) -> bool:
+    """Whether holdfast has written there, also if most was removed: the claims go last."""
+    names = (one.key.removeprefix(f"{JOURNAL}/") for one in stored if one.key != one.name)
+    return Claim.newest(one.key for one in stored) is not None or any(map(is_segment, names))
+
+
+def _read(
+    path: str, settings: Settings, environ: Mapping[str, str]
+) -> tuple[LocatedExperiment | None, str]:
+    """The experiment, or why it cannot be read."""
+    try:
+        return find(path, settings, environ), ""
+    except (TuneError, OSError, ValueError) as error:
+        return None, redact(str(error))
+
+
+def _check_silent(remote: Location, experiment: LocatedExperiment | None, now: float) -> None:
+    """Raise Locked if the experiment may run on another machine."""
+    if experiment is None:
+        head = published_as(remote)
+        heard_at, silence_s = None if head is None else head.modified, _USUAL_SILENCE_S
+    elif experiment.condition(now) is Condition.LIVE:
+        heard_at, silence_s = experiment.heard_at, longest_silence_s(experiment.machine)
+    else:
+        return
+    if heard_at is not None and now - heard_at <= silence_s:
+        ago, left = duration(max(0.0, now - heard_at)), duration(heard_at + silence_s - now)
+        raise Locked(
+            "remove",
+            remote.public,
+            f"it was published {ago} ago, perhaps by a run on another machine",
+            f"Stop that run there. If it was killed, remove it in {left}",
+        )
+
+
+def _wanted(
+    part: Part, layout: Layout | None, remote: Location | None, location: Location
+) -> tuple[Layout | None, Location | None]:
+    mirror_of = layout.mirror_of if layout is not None and location.local_path else None
+    if part == "both" and remote is None and mirror_of is not None and mirror_of.exists():
+        raise InvalidConfig(
+            f"{mirror_of.parent} is this machine's tree of the experiment in "
+            f"{read_note(mirror_of)}: pass the URI of the experiment there to remove both, "
+            f"or --local to remove only this tree"
+        )
+    if part == "local" and layout is None:
+        raise InvalidConfig(f"this machine has no tree of {location.public}: leave --local out")
+    if part == "storage" and remote is None:
+        raise InvalidConfig(
+            f"{location.public} has no storage elsewhere that this path names: leave --storage "
+            f"out, or pass the URI of the experiment in storage"
+        )
+    return (None if part == "storage" else layout), (None if part == "local" else remote)
+
+
+def _bytes_of(layout: Layout | None) -> int:
+    if layout is None:
+        return 0
+    return bytes_below(str(layout.root)) + bytes_below(str(aside_of(layout.root)))
+
+
+def _others(layout: Layout | None, experiment: LocatedExperiment | None) -> tuple[str, ...]:
+    """Names in the experiment's folder that are the user's own."""
+    if layout is None or experiment is None or experiment.read.runs_before != 0:
+        return ()  # the trials of earlier runs are not known
+    known = {trial.spec.dirname.rstrip("/") for trial in experiment.machine.trials.values()}
+    known |= {JOURNAL, MIRROR_OF, INDEX_NAME, HEAD, CLAIMS}
+    names = sorted(os.listdir(layout.root)) if layout.root.is_dir() else []
+    return tuple(
+        name
+        for name in names
+        if name not in known
+        and not name.startswith(LOCK)
+        and not is_the_experiments(name)
+        and not is_leftover(name)
+    )

@@ -1,0 +1,165 @@
+"""`holdfast compare`: a column for each side, and the learning curves."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from holdfast.cli.browse_output import states_text_of, terminal_width
+from holdfast.cli.naming import named_path
+from holdfast.cli.printing import SOUND, say, say_json
+from holdfast.experiment.browse.comparison import Comparison, Side, compare, split_trial
+from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.progress.text_width import aligned, width_of
+from holdfast.experiment.progress.wording import duration, format_cell
+from holdfast.experiment.results.drawing.curves import draw_curves
+from holdfast.experiment.results.drawing.pictures import check_picture, save_picture
+from holdfast.experiment.results.drawing.text_curves import (
+    MOST_CURVES,
+    letters_of,
+    text_curves,
+)
+from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.trial.errors import InvalidConfig
+
+_SHOWN_SAME = 12
+_NARROW = 80
+
+
+def compare_sides(given: argparse.Namespace, settings: Settings) -> int:
+    """Returns the exit code. Raises the errors of `find` and `compare`."""
+    if len(given.sides) > MOST_CURVES:
+        raise InvalidConfig(f"compare takes at most {MOST_CURVES} experiments or trials")
+    if given.output is not None:
+        check_picture(given.output)
+    found = list(_found(given, settings))
+    made = compare(found, now=time.time(), metric=given.metric, mode=given.mode, x=given.x)
+    if given.output is not None:
+        curves = [side.curve for side in made.sides]
+        axes = draw_curves(curves, metric=_metric(made), x=made.x)
+        save_picture(axes, given.output)
+    if given.json:
+        say_json({**made.plain(), "output": given.output})
+        return SOUND
+    _show(made)
+    if given.output is None:
+        _plot(made)
+    else:
+        say(f"curves: {given.output}")
+    return SOUND
+
+
+def _found(
+    given: argparse.Namespace, settings: Settings
+) -> Iterator[tuple[LocatedExperiment, str | None]]:
+    known: dict[str, LocatedExperiment] = {}
+
+    def read(path: str) -> LocatedExperiment:
+        if path not in known:
+            known[path] = find_enclosing(named_path(path, given), settings, os.environ)
+        return known[path]
+
+    for text in given.sides:
+        head, trial = split_trial(text, lambda path: _is_there(read, path))
+        experiment = read(head)
+        yield experiment, trial or experiment.only or None
+
+
+def _is_there(read: Callable[[str], LocatedExperiment], path: str) -> bool:
+    try:
+        read(path)
+    except ExperimentNotFound:
+        return False
+    return True
+
+
+def _show(made: Comparison) -> None:
+    columns = [[side.label, *_facts(side, made), *_params(side, made)] for side in made.sides]
+    names = ["", *_FACTS, *made.differing]
+    for block in _blocks(names, columns):
+        lines = list(zip(names, *block, strict=True))
+        head, *rest = aligned(lines)
+        say(head, "bold")
+        for line, row in zip(rest, lines[1:], strict=True):
+            if any(row[1:]):
+                say(line)
+        say("")
+    if made.same:
+        shown = [f"{name}={format_cell(made.same[name])}" for name in made.same][:_SHOWN_SAME]
+        more = len(made.same) - len(shown)
+        say(f"alike: {' '.join(shown)}{f' and {more} more' if more else ''}")
+        say("")
+    if made.metric is None:
+        say("their metrics differ: pass --metric and --mode to compare one of them")
+        say("")
+
+
+_FACTS = ("state", "trials", "ran", "metric", "best", "trial", "stopped", "iteration", "time")
+
+
+def _facts(side: Side, made: Comparison) -> list[str]:
+    trial = side.trial
+    best = " (best)" if side is made.best and len(made.sides) > 1 else ""
+    goal = f"{side.metric} ({side.mode})" if side.metric and side.mode else side.metric or ""
+    value = "" if side.value is None else f"{format_cell(side.value)}{best}"
+    about = [
+        side.state.value,
+        _states(side),
+        duration(side.active_s),
+    ]
+    if side.is_trial:
+        about = [side.state.value, "", ""]
+    if trial is None:
+        return [*about, goal, value, "", "", "", ""]
+    return [
+        *about,
+        goal,
+        value,
+        trial.trial_id,
+        side.stop_reason or trial.status.value.lower(),
+        str(trial.iteration),
+        duration(trial.time_total_s),
+    ]
+
+
+def _states(side: Side) -> str:
+    return states_text_of(side.counts, side.stop_reasons, side.not_created, side.state)
+
+
+def _params(side: Side, made: Comparison) -> list[str]:
+    return [format_cell(side.params.get(name)) for name in made.differing]
+
+
+def _blocks(names: Sequence[str], columns: list[list[str]]) -> Iterator[list[list[str]]]:
+    """As many columns next to each other as the terminal has room for."""
+    limit = terminal_width()
+    while columns:
+        used, count = max(map(width_of, names)), 0
+        for column in columns:
+            used += 2 + max(map(width_of, column))
+            if count and limit and used > limit:
+                break
+            count += 1
+        yield columns[:count]
+        columns = columns[count:]
+
+
+def _plot(made: Comparison) -> None:
+    curves = [side.curve for side in made.sides]
+    width = (terminal_width() or _NARROW) - 1
+    lines = text_curves(curves, metric=_metric(made), x=made.x, width=width)
+    if not lines:
+        say("there are no learning curves: no side has reported a value")
+        return
+    for line in lines:
+        say(line)
+    for letter, side in zip(letters_of(curves), made.sides, strict=True):
+        say(f"  {letter or '-'} {side.label}{'' if letter else ': no values'}")
+
+
+def _metric(made: Comparison) -> str:
+    names = dict.fromkeys(side.metric for side in made.sides if side.metric)
+    return ", ".join(names) or "no metric"

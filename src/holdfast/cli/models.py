@@ -1,0 +1,103 @@
+"""`holdfast best`, and `holdfast export --model`: the best trial, and its files."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from holdfast.cli.printing import SOUND, say, say_json
+from holdfast.experiment.browse.locate import LocatedExperiment
+from holdfast.experiment.progress.wording import counted, size
+from holdfast.experiment.results.ranking import NoBestResult
+from holdfast.experiment.results.result import Result
+from holdfast.trial.trial import Trial
+
+
+def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+    """Returns the exit code. Raises NoBestResult, InvalidConfig, StorageError."""
+    from holdfast.experiment.browse.condition import Condition
+    from holdfast.experiment.browse.overview import row_as_json, trial_as_json
+    from holdfast.experiment.records.rows import shown_config
+
+    outcome = experiment.outcome
+    metric, mode = outcome.goal(given.metric, given.mode)
+    trial, value = outcome.best_scored(metric, mode, given.scope)
+    config = shown_config(trial.config)
+    result, row = outcome.result(trial), {}
+    if given.scope == "all":
+        result = result.at_best(metric, mode)
+        row = row_as_json(trial, result)
+    copied = {}
+    if given.checkpoint is not None:
+        copied = _copy(experiment, trial, result, given.checkpoint, says=not given.json)
+    elif not given.json:
+        say_json(config)
+    if given.json:
+        is_live = experiment.condition(time.time()) is Condition.LIVE
+        about = trial_as_json(experiment, trial, is_live=is_live)
+        about["checkpoint_iteration"] = result.checkpoint_iteration
+        goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
+        say_json({**about, **row, **goal, "config": config, **copied})
+    return SOUND
+
+
+def export_model(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
+    """The files of the best trial, or of the one that is named, with its config and its metrics.
+
+    Returns the exit code. Raises NoSuchTrial, NoBestResult, InvalidConfig, StorageError.
+    """
+    from holdfast.experiment.browse.logs import trial_named
+    from holdfast.experiment.records.rows import shown_config
+    from holdfast.experiment.results.exporting.model_files import about_trial
+
+    outcome, scope = experiment.outcome, given.scope
+    goal = None
+    if given.trial is None or scope == "all":
+        goal = outcome.goal(given.metric, given.mode)
+    if given.trial is not None:
+        trial = trial_named(experiment, given.trial)
+    else:
+        assert goal is not None
+        trial = outcome.best_scored(*goal, scope).trial
+    result = outcome.result(trial)
+    if scope == "all" and goal is not None:
+        result = result.at_best(*goal)
+    metrics = {name: value for name, value in (result.metrics or {}).items() if name != "config"}
+    about = about_trial(shown_config(trial.config), metrics)
+    copied = _copy(experiment, trial, result, given.model, about=about, says=not given.json)
+    if given.json:
+        say_json({"path": experiment.shown, "trial_id": trial.trial_id, **copied})
+    return SOUND
+
+
+def _copy(
+    experiment: LocatedExperiment,
+    trial: Trial,
+    result: Result,
+    target: str,
+    *,
+    says: bool,
+    about: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Copy the checkpoint of the result; returns what JSON says about it."""
+    from holdfast.experiment.results.exporting.model_files import check_target, copy_checkpoint
+
+    check_target(target)
+    if result.checkpoint is None:
+        saved = "has no checkpoint that can be read here"
+        raise NoBestResult(f"trial {trial.trial_id} {saved}: {experiment.shown}", "")
+    copied = copy_checkpoint(result.checkpoint, target, about=about)
+    iteration = result.checkpoint_iteration
+    if says:
+        files = counted(copied.files, "file", "files")
+        say(
+            f"{copied.directory}: the checkpoint of trial {trial.trial_id} at iteration "
+            f"{iteration} ({files}, {size(copied.size_bytes)})"
+        )
+    return {
+        "directory": copied.directory,
+        "checkpoint_iteration": iteration,
+        "files": copied.files,
+        "size_bytes": copied.size_bytes,
+    }

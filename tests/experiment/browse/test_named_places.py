@@ -1,0 +1,134 @@
+"""Names of experiments: where they are looked for, in which order, and what is remembered."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from holdfast.experiment.browse.named_places import AmbiguousName, default_place, path_of
+from holdfast.experiment.folder.listed_place import (
+    ListedPlace,
+    listed_file,
+    note_listed,
+    read_listed,
+)
+from holdfast.experiment.results.read_experiment import ExperimentNotFound
+
+
+def experiment(folder: Path) -> Path:
+    (folder / "journal").mkdir(parents=True)
+    return folder
+
+
+@pytest.fixture
+def environ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """A user with an empty current directory."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return {
+        "XDG_STATE_HOME": str(tmp_path / "state"),
+        "RAY_AIR_LOCAL_CACHE_DIR": str(tmp_path / "usual"),
+    }
+
+
+def test_a_path_and_a_uri_stay_as_they_are(environ: dict[str, str]) -> None:
+    for text in ("/no/such", "./digits", "../digits", "~/digits", "a/b", "s3://bucket/x?a=b", "."):
+        assert path_of(text, None, environ) == text
+
+
+def test_each_place_comes_before_the_next(environ: dict[str, str], tmp_path: Path) -> None:
+    note_listed(environ, str(tmp_path / "listed"), ["digits"])
+    listed = experiment(tmp_path / "listed" / "digits")
+    assert path_of("digits", None, environ) == str(listed)
+    rooted = experiment(tmp_path / "rooted" / "digits")
+    with_root = {**environ, "HOLDFAST_ROOT": str(tmp_path / "rooted")}
+    assert default_place(with_root) == str(tmp_path / "rooted")
+    assert path_of("digits", None, with_root) == str(rooted)
+    experiment(tmp_path / "here" / "digits")
+    assert path_of("digits/", None, with_root) == "digits/"
+    explicit = experiment(tmp_path / "explicit" / "team" / "digits")
+    assert path_of("team/digits", str(tmp_path / "explicit"), with_root) == str(explicit)
+    with pytest.raises(ExperimentNotFound, match=r"\(--root\)"):
+        path_of("digits", str(tmp_path / "explicit"), with_root)
+
+
+def test_a_folder_of_that_name_that_is_not_an_experiment_is_not_in_the_way(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    usual = experiment(tmp_path / "usual" / "digits")
+    (tmp_path / "here" / "digits").mkdir()
+    (tmp_path / "here" / "data").mkdir()
+    assert path_of("digits", None, environ) == str(usual)
+    assert path_of("data", None, environ) == "data"  # the command says what it is
+
+
+def test_a_name_in_two_places_says_where(environ: dict[str, str], tmp_path: Path) -> None:
+    usual = experiment(tmp_path / "usual" / "digits")
+    listed = experiment(tmp_path / "listed" / "digits")
+    note_listed(environ, str(tmp_path / "listed"), ["digits"])
+    with pytest.raises(AmbiguousName) as caught:
+        path_of("digits", None, environ)
+    assert str(caught.value) == (
+        f"two experiments are named 'digits': {usual} (where fit() keeps results) and {listed} "
+        "(holdfast ls listed it last). Pass the path of one"
+    )
+    note_listed(environ, str(tmp_path / "usual"), ["digits"])
+    assert path_of("digits", None, environ) == str(usual)
+
+
+def test_a_name_that_is_nowhere_says_which_are_similar(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    with pytest.raises(ExperimentNotFound, match="There are none there"):
+        path_of("digits", None, environ)
+    experiment(tmp_path / "usual" / "digits-wide")
+    experiment(tmp_path / "usual" / "mnist")
+    with pytest.raises(ExperimentNotFound, match=r"Similar names: digits-wide\. Or pass"):
+        path_of("digit-wide", None, environ)
+    with pytest.raises(ExperimentNotFound, match="Experiments there: digits-wide, mnist"):
+        path_of("zebra", None, environ)
+
+
+def test_the_place_is_remembered_for_its_user_only_and_without_credentials(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    assert read_listed(environ) is None
+    note_listed(environ, "s3://bucket/results?region=eu", ["b", "a"])
+    file = listed_file(environ)
+    assert file == tmp_path / "state" / "holdfast" / "listed.json"
+    assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(file.parent).st_mode) == 0o700
+    assert read_listed(environ) == ListedPlace(
+        place="s3://bucket/results?region=eu", names=("b", "a")
+    )
+    note_listed(environ, "/elsewhere", [])  # an empty place is not worth it
+    assert read_listed(environ) != ListedPlace(place="/elsewhere")
+    assert os.listdir(file.parent) == ["listed.json"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"\xff", b'{"place": 3, "names": []}', b'{"place": "/x"}', b"[" * 100_000],
+)
+def test_a_damaged_note_counts_as_none(
+    environ: dict[str, str], tmp_path: Path, content: bytes
+) -> None:
+    note_listed(environ, "/x", ["a"])
+    listed_file(environ).write_bytes(content)
+    assert read_listed(environ) is None
+    usual = experiment(tmp_path / "usual" / "digits")
+    assert path_of("digits", None, environ) == str(usual)
+    note_listed(environ, "/x", ["a"])
+    assert json.loads(listed_file(environ).read_text()) == {"place": "/x", "names": ["a"]}
+
+
+def test_a_home_that_cannot_be_written_does_not_matter(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "state").write_text("a file in the way")
+    note_listed(environ, "/x", ["a"])
+    assert read_listed(environ) is None

@@ -1,0 +1,129 @@
+"""`holdfast show --watch`: what is shown again, how often it looks, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.experiment.browse.condition import Condition
+from holdfast.experiment.browse.locate import LocatedExperiment
+from holdfast.experiment.browse.watching import View, Watcher
+from holdfast.experiment.results.read_experiment import NeverBegun, read_tree
+from holdfast.syncer.errors import StorageUnavailable
+from tests.rig.recorded import RecordedExperiment
+
+
+class World:
+    """A run that another process holds; a step of `story` happens in each wait."""
+
+    def __init__(self, root: Path, story: list[Callable[[World], None]]) -> None:
+        self.story = story
+        self.run = RecordedExperiment(root, metric="loss", mode="min")
+        self.trial = self.run.begin({"lr": 0.1})
+        self.holder = "process 7"
+        self.trouble: Exception | None = None
+        self.reads = 0
+        self.read_takes_s = 0.0
+        self.waited: list[float] = []
+        self.said: list[str] = []
+
+    def find(self) -> LocatedExperiment:
+        self.reads += 1
+        if self.trouble is not None:
+            raise self.trouble
+        read = read_tree(self.run.layout, self.run.location)
+        return LocatedExperiment(shown="run", read=read, holder=self.holder)
+
+    def wait(self, seconds: float) -> None:
+        self.waited.append(seconds)
+        self.story.pop(0)(self)
+
+    def watched(self, interval_s: float | None = None) -> list[View]:
+        watcher = Watcher(
+            self.find,
+            interval_s,
+            is_starting=lambda: bool(self.holder),
+            wait=self.wait,
+            tell=self.said.append,
+            cpu=lambda: self.reads * self.read_takes_s,
+            now=lambda: self.run.now,
+        )
+        return list(watcher.views())
+
+
+def nothing(world: World) -> None:
+    pass
+
+
+def reports(world: World) -> None:
+    world.run.report(world.trial, {"loss": 0.5})
+
+
+def ends(world: World) -> None:
+    world.run.finish(world.trial)
+    world.run.ends()
+    world.holder = ""
+
+
+def is_killed(world: World) -> None:
+    world.run.report(world.trial, {"loss": 0.4})
+    world.holder = ""
+
+
+def test_it_shows_each_change_and_ends_with_the_run(tmp_path: Path) -> None:
+    world = World(tmp_path / "run", [nothing, reports, nothing, ends])
+    seen = world.watched(3.0)
+    assert [view.is_new for view in seen] == [True, False, True, False, True]
+    assert [view.condition is Condition.LIVE for view in seen] == [True] * 4 + [False]
+    assert world.waited == [3.0] * 4
+    assert world.said == []
+
+
+def test_records_that_are_the_same_are_not_read_again(tmp_path: Path) -> None:
+    world = World(tmp_path / "run", [nothing, nothing, nothing, nothing, ends])
+    world.watched()
+    assert world.reads == 3  # at the start, once more in case it wrote meanwhile, at the end
+
+
+def test_a_large_experiment_is_read_less_often(tmp_path: Path) -> None:
+    world = World(tmp_path / "run", [reports, ends])
+    world.read_takes_s = 0.5
+    world.watched(1.0)
+    assert world.waited == [10.0, 10.0]  # a twentieth of a core
+
+
+def test_a_killed_run_ends_it_too(tmp_path: Path) -> None:
+    assert World(tmp_path / "run", [is_killed]).watched()[-1].condition is Condition.INTERRUPTED
+
+
+def test_storage_that_does_not_answer_is_asked_again_and_mentioned_once(tmp_path: Path) -> None:
+    def fails(world: World) -> None:
+        world.run.report(world.trial, {"loss": 0.3})
+        world.trouble = StorageUnavailable("read", "s3://bucket/run", "no answer")
+
+    def answers(world: World) -> None:
+        world.trouble = None
+
+    world = World(tmp_path / "run", [fails, nothing, answers, ends])
+    assert [view.is_new for view in world.watched()] == [True, True, True]
+    assert world.said == ["cannot read s3://bucket/run: no answer. Retrying"]
+    world = World(tmp_path / "other", [])
+    fails(world)
+    with pytest.raises(StorageUnavailable):  # at the first look it is an error
+        world.watched()
+
+
+def test_a_run_that_is_starting_is_waited_for(tmp_path: Path) -> None:
+    def begins(world: World) -> None:
+        world.trouble = None
+
+    world = World(tmp_path / "run", [nothing, begins, ends])
+    world.trouble = NeverBegun.at("run")
+    assert len(world.watched()) == 2
+    assert world.said == ["the run is starting: it has no record yet"]
+    world = World(tmp_path / "other", [])
+    world.trouble, world.holder = NeverBegun.at("run"), ""
+    with pytest.raises(NeverBegun):
+        world.watched()
