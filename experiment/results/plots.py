@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.progress.finished_stats import rank, value_of
+from holdfast.experiment.progress.scheduler_facts import (
+    RungCount,
+    TakeoverFact,
+    rung_counts,
+    takeover_facts,
+)
+from holdfast.experiment.progress.scheduler_news import changes_text
+from holdfast.experiment.progress.stop_reasons import short_name
 from holdfast.experiment.results.drawing.canvas import (
     COLOURS,
     QUIET,
@@ -17,6 +26,12 @@ from holdfast.experiment.results.drawing.canvas import (
 )
 from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
 from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
+from holdfast.experiment.results.drawing.scheduling import (
+    RungPoint,
+    draw_population,
+    draw_rungs,
+    handover_of,
+)
 from holdfast.experiment.results.importance import (
     FEWEST,
     Importances,
@@ -25,7 +40,9 @@ from holdfast.experiment.results.importance import (
     choose,
 )
 from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.ranking import numeric
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
 
 if TYPE_CHECKING:
@@ -129,6 +146,85 @@ class GridPlots:
         """
         return draw_importance(self.weighed(metric, params=params, algorithm=algorithm), ax)
 
+    def rungs(self, *, ax: Axes | None = None) -> Axes:
+        """The rungs of ASHA, PASHA, HyperBand, BOHB or multi-objective ASHA: each trial's value
+        where it was judged, whether it continued, and the cutoff that the newest one met.
+
+        Raises InvalidConfig if no trial has reached a rung.
+        """
+        found = self.rung_counts()
+        trials = self._trials
+        places = {(rung.bracket, rung.milestone): at for at, rung in enumerate(found)}
+        points = [
+            RungPoint(
+                place=places[visit.bracket, visit.milestone],
+                value=visit.value,
+                promoted=visit.promoted,
+                at=visit.at,
+            )
+            for trial in trials
+            for visit in trial.rungs
+            if visit.value is not None
+        ]
+        spec = self._outcome.spec
+        title = f"{short_name(spec.scheduler)} ({len(trials)} trials)"
+        return draw_rungs(found, points, metric=spec.metric or "value", title=title, ax=ax)
+
+    def population(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        *,
+        x: str = "training_iteration",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """`metric` over `x` for each member of a population, and who took over whom.
+
+        A dotted line leads from the source of each takeover to the trial that continues from it;
+        with up to 12 takeovers, each has the values that changed. A trial's own iterations after
+        the one that it continued from are gone, as in its result.json.
+
+        Raises InvalidConfig if no trial has taken over another.
+        """
+        metric, mode = self._goal(metric, mode)
+        facts = self.takeover_facts()
+        trials = self._trials
+        best = max(trials, key=lambda trial: rank(trial, metric, mode))
+        names = varied_names(self._outcome.spec, trials)
+        curves, rows_of = {}, {}
+        for trial, rows in self._outcome.rows(trials):
+            xs, ys = points(rows, metric, x)
+            rows_of[trial.trial_id] = rows
+            curves[trial.trial_id] = PlotCurve(
+                label=_label(trial, names),
+                xs=xs,
+                ys=ys,
+                has_failed=trial.status is Status.ERROR,
+                is_best=trial is best and value_of(best, metric) is not None,
+            )
+        handovers = []
+        for fact in _still_visible(facts):
+            at = _x_at(rows_of[fact.trial_id], fact.source_iteration, x)
+            made = handover_of(curves, fact.trial_id, fact.source, at, changes_text(fact.changes))
+            handovers += [] if made is None else [made]
+        return draw_population(list(curves.values()), handovers, metric=metric, x=x, ax=ax)
+
+    def rung_counts(self) -> list[RungCount]:
+        """The numbers of `rungs`. Raises InvalidConfig."""
+        if found := rung_counts(self._trials):
+            return found
+        raise InvalidConfig(self._no("reached a rung of a scheduler"))
+
+    def takeover_facts(self) -> list[TakeoverFact]:
+        """The takeovers of `population`, the oldest first. Raises InvalidConfig."""
+        if found := takeover_facts(self._trials):
+            return found
+        raise InvalidConfig(self._no("taken over another"))
+
+    def _no(self, what: str) -> str:
+        name = self._outcome.spec.scheduler or "FIFOScheduler"
+        return f"no trial of this run has {what}: its scheduler is {name}"
+
     def weighed(
         self, metric: str | None, *, params: Sequence[str] | None, algorithm: str
     ) -> Importances:
@@ -160,6 +256,21 @@ class GridPlots:
     def _goal(self, metric: str | None, mode: str | None) -> tuple[str, str]:
         """The goal. The mode only decides what is highlighted; without one, smaller is better."""
         return self._outcome.goal(metric, mode or self._outcome.mode or "min")
+
+
+def _still_visible(facts: Sequence[TakeoverFact]) -> Iterator[TakeoverFact]:
+    """The takeovers after which the trial has rows: a later one may have replaced them."""
+    for place, fact in enumerate(facts):
+        later = (one for one in facts[place + 1 :] if one.trial_id == fact.trial_id)
+        if all(one.source_iteration > fact.source_iteration for one in later):
+            yield fact
+
+
+def _x_at(rows: Sequence[Mapping[str, Any]], iteration: int, x: str) -> float:
+    """Where the last row up to `iteration` is on the axis."""
+    known = [row for row in rows if row["training_iteration"] <= iteration]
+    value = numeric(known[-1], x) if known else None
+    return -math.inf if value is None else value
 
 
 def _label(trial: Trial, names: Sequence[str]) -> str:

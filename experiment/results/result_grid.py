@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.fs
 
+    from holdfast.experiment.progress.scheduler_facts import RungCount, TakeoverFact
     from holdfast.experiment.results.analysis import ExperimentAnalysis
     from holdfast.experiment.results.exporting.optuna_study import Exported
     from holdfast.experiment.results.importance import Importances
@@ -152,7 +153,8 @@ class ResultGrid(Sequence[Result]):
     @property
     def plot(self) -> GridPlots:
         """Pictures, with matplotlib: `results.plot.learning_curves()`,
-        `.parallel_coordinates()`, `.importance()`. Each returns its Axes."""
+        `.parallel_coordinates()`, `.importance()`, `.rungs()`, `.population()`. Each returns its
+        Axes."""
         from holdfast.experiment.results.plots import GridPlots
 
         return GridPlots(self._outcome)
@@ -175,6 +177,20 @@ class ResultGrid(Sequence[Result]):
         Raises InvalidConfig, ImportanceMissing, OptunaMissing.
         """
         return self.plot.weighed(metric, params=params, algorithm=algorithm)
+
+    def rungs(self) -> list[RungCount]:
+        """How many trials reached each rung of the scheduler, were promoted, and were stopped.
+
+        Raises InvalidConfig if none did, as with a scheduler without rungs.
+        """
+        return self.plot.rung_counts()
+
+    def takeovers(self) -> list[TakeoverFact]:
+        """Which trial of a population continued from which, and what changed; the oldest first.
+
+        Raises InvalidConfig if none did.
+        """
+        return self.plot.takeover_facts()
 
     @property
     def errors(self) -> list[TrialError]:
