@@ -52,9 +52,11 @@ def takeover_text(machine: Machine, before: Trial, after: Trial) -> str:
         value = value_of(trial, metric)
         return number(trial.trial_id) + (f" ({metric}={value:.4g})" if value is not None else "")
 
+    # The newest row of its own; it has none any more if it was launched at once.
+    own = after if after.row is not None else before
     changes = changes_text(fact.changes)
     return (
-        f"{short_name(machine.spec.scheduler)}: at iteration {fact.iteration}, {shown(before)} "
+        f"{short_name(machine.spec.scheduler)}: at iteration {fact.iteration}, {shown(own)} "
         f"continues from {shown(machine.trials[fact.source])} at iteration "
         f"{fact.source_iteration}" + (f": {changes}" if changes else "")
     )

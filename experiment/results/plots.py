@@ -16,6 +16,7 @@ from holdfast.experiment.progress.scheduler_facts import (
 )
 from holdfast.experiment.progress.scheduler_news import changes_text
 from holdfast.experiment.progress.stop_reasons import short_name
+from holdfast.experiment.results.chance import too_few, within_chance
 from holdfast.experiment.results.drawing.canvas import (
     COLOURS,
     QUIET,
@@ -33,10 +34,10 @@ from holdfast.experiment.results.drawing.scheduling import (
     handover_of,
 )
 from holdfast.experiment.results.importance import (
-    FEWEST,
     Importances,
     by_forest,
     by_rank,
+    chance_by_rank,
     choose,
 )
 from holdfast.experiment.results.outcome import Outcome
@@ -207,7 +208,7 @@ class GridPlots:
             at = _x_at(rows_of[fact.trial_id], fact.source_iteration, x)
             made = handover_of(curves, fact.trial_id, fact.source, at, changes_text(fact.changes))
             handovers += [] if made is None else [made]
-        return draw_population(list(curves.values()), handovers, metric=metric, x=x, ax=ax)
+        return draw_population(curves, handovers, metric=metric, x=x, ax=ax)
 
     def rung_counts(self) -> list[RungCount]:
         """The numbers of `rungs`. Raises InvalidConfig."""
@@ -228,14 +229,13 @@ class GridPlots:
     def weighed(
         self, metric: str | None, *, params: Sequence[str] | None, algorithm: str
     ) -> Importances:
-        """The numbers of `importance`, from trials with a finite last `metric`. No scores for
-        fewer than 3 trials.
+        """The numbers of `importance`, from trials with a finite last `metric`.
 
         Raises InvalidConfig, also for an unknown algorithm, ImportanceMissing, OptunaMissing.
         """
         metric, _ = self._goal(metric, "max")
-        found = [(trial, value_of(trial, metric)) for trial in self._trials]
-        reported = [(trial, value) for trial, value in found if value is not None]
+        last = [(trial, value_of(trial, metric)) for trial in self._trials]
+        reported = [(trial, value) for trial, value in last if value is not None]
         trials, values = [trial for trial, _ in reported], [value for _, value in reported]
         made = Importances(
             algorithm=choose(algorithm, len(trials)), metric=metric, trials=len(trials)
@@ -243,11 +243,12 @@ class GridPlots:
         configs = [params_of(trial) for trial in trials]
         names = varied_names(self._outcome.spec, trials) if params is None else list(params)
         columns = {name: [config.get(name) for config in configs] for name in names}
-        if len(trials) < FEWEST or not columns:
-            return made
-        scores, spread = _weighed(self._outcome, made, columns, values)
-        ordered = sorted(scores, key=lambda name: -scores[name])
-        return replace(made, scores={name: scores[name] for name in ordered}, spread=spread)
+        varying = sum(len(set(map(str, column))) > 1 for column in columns.values())
+        if note := too_few(metric, len(trials), varying):
+            return replace(made, note=note)
+        found = _weighed(self._outcome, made, columns, values)
+        scores = {n: found.scores[n] for n in sorted(found.scores, key=lambda n: -found.scores[n])}
+        return replace(found, scores=scores, note=within_chance(scores, found.chance, len(trials)))
 
     @property
     def _trials(self) -> list[Trial]:
@@ -288,18 +289,22 @@ def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:
     names = list(found.scores)[:_MOST_BARS]
     made = axes(ax, height=max(2.2, 0.34 * len(names) + 1.1))
     if not names:
-        few = f"importance needs {FEWEST} trials that reported {found.metric}, and parameters that"
-        return say_instead(made, f"{few} vary:\nthere are {found.trials} such trials")
+        return say_instead(made, found.note)
     scores = [found.scores[name] for name in names]
     spread = [found.spread[name] for name in names] if found.spread else None
-    made.barh(names, scores, xerr=spread, color=COLOURS[0], height=0.62, ecolor=QUIET, capsize=2.5)
+    sure = [not found.chance or found.scores[name] > found.chance[name] for name in names]
+    colours = [COLOURS[0] if is_sure else QUIET for is_sure in sure]
+    made.barh(names, scores, xerr=spread, color=colours, height=0.62, ecolor=QUIET, capsize=2.5)
     made.invert_yaxis()
     quiet_frame(made)
     made.grid(visible=False, axis="y")
     made.set_xlim(left=0)
     made.set_xlabel(_TITLES[found.algorithm])
+    doubt = "" if all(sure) else "; grey: no more than chance"
     made.set_title(
-        f"importance for {found.metric} ({found.trials} trials)", loc="left", fontsize="medium"
+        f"importance for {found.metric} ({found.trials} trials{doubt})",
+        loc="left",
+        fontsize="medium",
     )
     return made
 
@@ -309,11 +314,13 @@ def _weighed(
     made: Importances,
     columns: Mapping[str, Sequence[Any]],
     values: Sequence[float],
-) -> tuple[dict[str, float], dict[str, float]]:
+) -> Importances:
     if made.algorithm == "rank":
-        return by_rank(columns, values), {}
+        chance = chance_by_rank(columns, values)
+        return replace(made, scores=by_rank(columns, values), chance=chance)
     if made.algorithm == "forest":
-        return by_forest(columns, values)
+        scores, spread, chance = by_forest(columns, values)
+        return replace(made, scores=scores, spread=spread, chance=chance)
     from holdfast.experiment.results.exporting.optuna_study import fanova
 
-    return fanova(outcome, made.metric, list(columns)), {}
+    return replace(made, scores=fanova(outcome, made.metric, list(columns)))

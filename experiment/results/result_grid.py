@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from holdfast.experiment.results.importance import Importances
     from holdfast.experiment.results.plots import GridPlots
 
+_log = logging.getLogger(__name__)
 _TABLE_ROWS = 20
 _TABLE_METRICS = 4
 
@@ -171,12 +173,19 @@ class ResultGrid(Sequence[Result]):
         `algorithm`: "rank" (the share of the variance of the metric's ranks, needs no library),
         "forest" (permutation importance of a random forest, needs scikit-learn), "fanova"
         (computed by Optuna), or "auto": "forest" if scikit-learn is installed and ten trials have
-        the metric, otherwise "rank". Failed trials count with their last finite value. With fewer
-        than three such trials there are no scores.
+        the metric, otherwise "rank". Failed trials count with their last finite value.
+
+        If there are too few trials to say anything about that many parameters, there are no
+        scores; if no score is above what chance alone gives (`chance`), the result says so. In
+        both cases `note` says how many trials there are and would be needed, and a warning is
+        logged.
 
         Raises InvalidConfig, ImportanceMissing, OptunaMissing.
         """
-        return self.plot.weighed(metric, params=params, algorithm=algorithm)
+        found = self.plot.weighed(metric, params=params, algorithm=algorithm)
+        if found.note:
+            _log.warning("%s", found.note)
+        return found
 
     def rungs(self) -> list[RungCount]:
         """How many trials reached each rung of the scheduler, were promoted, and were stopped.

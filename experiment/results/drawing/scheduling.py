@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
@@ -43,9 +44,10 @@ class RungPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """A takeover in a picture: from a point of the source to the first point of the trial after
-    it; with a text of what changed."""
+    """A takeover of trial `trial_id` in a picture: from a point of the source to the first point
+    of the trial after it; with a text of what changed."""
 
+    trial_id: str
     from_point: tuple[float, float] | None
     to_point: tuple[float, float]
     text: str
@@ -91,7 +93,9 @@ def draw_rungs(
 
 def _name(rung: RungCount, *, with_bracket: bool) -> str:
     bracket = f"\nbracket {rung.bracket}" if with_bracket else ""
-    return f"{rung.milestone:g}\n{rung.promoted} of {rung.reached}{bracket}"
+    decides = rung.promoted or rung.stopped
+    count = f"{rung.promoted} of {rung.reached}" if decides else f"{rung.reached} reached it"
+    return f"{rung.milestone:g}\n{count}{bracket}"
 
 
 def _draw_points(ax: Axes, points: Sequence[RungPoint]) -> None:
@@ -120,16 +124,20 @@ def _draw_points(ax: Axes, points: Sequence[RungPoint]) -> None:
 
 
 def draw_population(
-    curves: Sequence[PlotCurve],
+    curves: Mapping[str, PlotCurve],
     handovers: Sequence[Handover],
     *,
     metric: str,
     x: str,
     ax: Axes | None,
 ) -> Axes:
-    """The curve of each member; a dotted line leads from the source of each takeover to where the
+    """The curve of each member, broken where it took over another; a dotted line leads from the source of each takeover to where the
     member continues, with what changed in its config if there are only a few."""
-    made = draw_curves(curves, metric=metric, x=x, ax=ax)
+    shown = [
+        broken(curve, [one.to_point[0] for one in handovers if one.trial_id == trial_id])
+        for trial_id, curve in curves.items()
+    ]
+    made = draw_curves(shown, metric=metric, x=x, ax=ax)
     for one in handovers:
         if one.from_point is not None:
             made.plot(
@@ -187,4 +195,16 @@ def handover_of(
     if to_point is None:
         return None
     from_point = at_or_before(curves[source], iteration) if source in curves else None
-    return Handover(from_point=from_point, to_point=to_point, text=text)
+    return Handover(trial_id=trial_id, from_point=from_point, to_point=to_point, text=text)
+
+
+def broken(curve: PlotCurve, before: Sequence[float]) -> PlotCurve:
+    """The curve with a gap before each of these places."""
+    xs, ys = list[float](), list[float]()
+    for at, value in zip(curve.xs, curve.ys, strict=True):
+        if at in before:
+            xs.append(at)
+            ys.append(math.nan)
+        xs.append(at)
+        ys.append(value)
+    return replace(curve, xs=xs, ys=ys)
