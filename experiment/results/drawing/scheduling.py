@@ -131,8 +131,11 @@ def draw_population(
     x: str,
     ax: Axes | None,
 ) -> Axes:
-    """The curve of each member, broken where it took over another; a dotted line leads from the source of each takeover to where the
-    member continues, with what changed in its config if there are only a few."""
+    """The curve of each member, broken where it took over another.
+
+    A dotted line leads from the source of each takeover to where the member continues, with what
+    changed in its config if there are only a few.
+    """
     shown = [
         broken(curve, [one.to_point[0] for one in handovers if one.trial_id == trial_id])
         for trial_id, curve in curves.items()

@@ -170,7 +170,7 @@ def test_a_population_shows_who_took_over_whom_and_what_changed(tmp_path: Path) 
 
 def test_a_picture_of_another_scheduler_is_refused(tmp_path: Path) -> None:
     results = run_of(tmp_path / "run", 2)
-    with pytest.raises(InvalidConfig, match="has reached a rung .* scheduler is FIFOScheduler"):
+    with pytest.raises(InvalidConfig, match=r"has reached a rung .* scheduler is FIFOScheduler"):
         results.plot.rungs()
     with pytest.raises(InvalidConfig, match="taken over another: its scheduler is FIFOScheduler"):
         results.plot.population()
