@@ -13,6 +13,7 @@ from holdfast.experiment.browse.logs import log_names, place_of
 from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.progress.failure_text import cause, user_frame
 from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
 from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
 from holdfast.experiment.results.ranking import AUTOMATIC
 from holdfast.experiment.results.result import Result
@@ -117,6 +118,9 @@ def experiment_as_json(experiment: LocatedExperiment, *, now: float) -> dict[str
     is_live = experiment.condition(now) is Condition.LIVE
     return {
         **asdict(overview(experiment, now=now)),
+        "scheduler": experiment.machine.spec.scheduler,
+        "rungs": [asdict(rung) for rung in rung_counts(trials)],
+        "takeovers": [asdict(takeover) for takeover in takeover_facts(trials)],
         "varied": varied_names(experiment.machine.spec, trials),
         "trials": [trial_as_json(experiment, trial, is_live=is_live) for trial in trials],
     }

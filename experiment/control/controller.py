@@ -21,6 +21,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import Change, history, others_moved
 from holdfast.experiment.control.user_code import UserCode
 from holdfast.experiment.progress.retry_messages import Retry, retry_of
+from holdfast.experiment.progress.scheduler_news import SchedulerNews
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice
@@ -96,6 +97,7 @@ class Controller:
         self.machine = plan.machine
         self.launcher = parts.launcher
         self.show_line = parts.show_line
+        self._news = SchedulerNews()
         self.uploads: Uploads | None = None
         self.journal_writer = parts.journal_writer
         self._plan, self._parts = plan, parts
@@ -199,11 +201,13 @@ class Controller:
         effects: list[Effect] = []
         changes: list[Change] = []
         records: list[bytes] = []
+        news: list[str] = []
         for event, now in batch:
             trial_id = getattr(event, "trial_id", "")
             before = machine.trials.get(trial_id)
             effects += machine.handle(event, now=now)
             records.append(pack(event, now, machine.answers))
+            news += self._news.after(machine)
             after = machine.trials.get(trial_id)
             if isinstance(event, Reported) and after is before:
                 # Its attempt is over, but its worker does not know yet and waits for an answer.
@@ -211,6 +215,8 @@ class Controller:
             changes.append((event, before, after))
             changes += others_moved(machine, trial_id)
         self.journal_writer.append(records)
+        for text in news:
+            self._parts.tell(text, "info")
         for event_or_none, before, after in changes:
             if event_or_none is not None or (after and after.status.is_final):
                 self._parts.callbacks.observe(event_or_none, before, after)

@@ -10,6 +10,7 @@ from typing import Any
 
 from holdfast.experiment.progress.eta import Past
 from holdfast.experiment.progress.failure_text import cause, user_frame
+from holdfast.experiment.progress.scheduler_facts import Tally
 from holdfast.experiment.progress.stop_reasons import stop_reason
 from holdfast.experiment.progress.summary import MAX_FAILURES
 from holdfast.scheduler.events import ExperimentSpec
@@ -38,6 +39,7 @@ class FinishedStats:
         self._kept = self._broken = 0
         self._spec, self._keep = spec, max(1, keep)
         self.early = 0
+        self.decided = Tally()
         self._ranked: dict[Status, list[tuple[_Rank, Trial]]] = {
             Status.TERMINATED: [],
             Status.ERROR: [],
@@ -47,6 +49,7 @@ class FinishedStats:
         """Add a trial that has ended; `expected` is the iteration with which it should have
         ended."""
         self.counts[trial.status] += 1
+        self.decided.add(trial)
         self.time_s += trial.time_total_s
         if trial.status is Status.TERMINATED:
             self.silent += trial.row is None

@@ -134,6 +134,7 @@ def _line(summary: Summary) -> str:
         f"{share}{counts_text(summary)}",
         f"best {best_text(summary)}" if summary.best else _metrics(summary),
         *wait_lines(summary),
+        summary.scheduler,
         storage_text(summary),
         *node_lines(summary),
         f"stopping: {summary.ending}" if summary.ending else "",

@@ -105,7 +105,12 @@ class Retries:
         key = cause(retry.headline, retry.where)
         self._counts[key] += 1
         number = self._counts[key]
-        return number, number <= _TOLD_EACH or (number >= 10 and _is_round(number))
+        return number, is_shown(number)
+
+
+def is_shown(number: int) -> bool:
+    """Whether the message is one of the first, or the 10th, 100th, 1,000th and so on."""
+    return number <= _TOLD_EACH or (number >= 10 and _is_round(number))
 
 
 def _is_round(number: int) -> bool:

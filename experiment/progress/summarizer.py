@@ -102,6 +102,7 @@ class Summarizer:
             left_s=_within_budget(left_s, elapsed_s, machine.spec.budget_s),
             share=share,
             early=ended.early,
+            scheduler=ended.decided.and_of(alive).line(machine.spec),
             interrupted=_interrupted(alive) if machine.finished else 0,
             silent=0 if machine.ending else ended.silent,
             storage=storage,

@@ -24,7 +24,8 @@ class Summary:
     retry. Times are in seconds; `left_s` is an estimate, None if there is none; `share` is the
     fraction of the work that is done, from 0 to 1, None if the number of trials is not known.
     `early` counts the trials that were stopped before they had finished, `interrupted` those that
-    had begun and did not end, once the run has ended. `retried` counts retries in this process,
+    had begun and did not end, once the run has ended. `scheduler` is a line about what
+    the scheduler has decided. `retried` counts retries in this process,
     `silent` trials that finished without a report.
 
     `ending` says why the run is being stopped, `phase` what it waits for before the first trial
@@ -47,6 +48,7 @@ class Summary:
     share: float | None = None
     early: int = 0
     interrupted: int = 0
+    scheduler: str = ""
     retried: int = 0
     silent: int = 0
     waits: tuple[RankWait, ...] = ()

@@ -286,6 +286,7 @@ def closing_lines(summary: Summary) -> list[str]:
         hidden_text(summary),
         *failure_lines(summary),
         f"best {best_text(summary)}" if summary.best else "",
+        summary.scheduler,
         silent_text(summary.silent),
         storage_text(summary) if _has_unsaved(summary) else "",
         f"{closing_text(summary)}. Results: {summary.path}",

@@ -19,16 +19,22 @@ from __future__ import annotations
 
 import importlib.util
 import math
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
+from operator import mul
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.results.chance import (
+    chance_of_folds,
+    chance_of_ranks,
+    largest_by_chance,
+)
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.plain import is_number
 
 ALGORITHMS = ("auto", "rank", "forest", "fanova")
-FEWEST = 3
 _FOLDS = 5
 _FEWEST_FOREST = 10
 _MOST_FOREST = 2_000
@@ -44,7 +50,10 @@ class Importances:
     """`scores` by parameter, the most important first.
 
     `spread` is a standard error, if the algorithm computes one. `trials` is the number of trials
-    with the metric. There are no scores if they were too few.
+    with the metric. There are no scores if they were too few. A score above `chance` is one that
+    chance alone gives in less than 1 of 20 cases (`holdfast.experiment.results.chance`); it is
+    empty if the algorithm has no such test. `note` says why there are no scores, or that none is
+    above chance.
     """
 
     algorithm: str
@@ -52,6 +61,8 @@ class Importances:
     trials: int
     scores: Mapping[str, float] = field(default_factory=dict)
     spread: Mapping[str, float] = field(default_factory=dict)
+    chance: Mapping[str, float] = field(default_factory=dict)
+    note: str = ""
 
 
 def choose(algorithm: str, trials: int) -> str:
@@ -70,19 +81,51 @@ def choose(algorithm: str, trials: int) -> str:
 
 def by_rank(columns: Mapping[str, Sequence[Any]], values: Sequence[float]) -> dict[str, float]:
     """Each parameter's adjusted share, from 0 to 1. A missing value counts as another value."""
-    ranks = _ranks(values)
-    return {name: _share(column, ranks) for name, column in columns.items()}
+    ranks = _unit(_ranks(values))
+    return {name: _explainer(column)(ranks) for name, column in columns.items()}
 
 
-def _share(column: Sequence[Any], ranks: Sequence[float]) -> float:
+def chance_by_rank(
+    columns: Mapping[str, Sequence[Any]], values: Sequence[float]
+) -> dict[str, float]:
+    """For each parameter, the score of `by_rank` that chance alone exceeds in 1 of 20 cases."""
+    draw = random.Random(0)
+    explainers = [_explainer(column) for column in columns.values()]
+
+    def shuffled(ranks: Sequence[float]) -> Sequence[float]:
+        return draw.sample(ranks, len(ranks))
+
+    level = chance_of_ranks(largest_by_chance(explainers, _unit(_ranks(values)), shuffled))
+    return dict.fromkeys(columns, level)
+
+
+def _explainer(column: Sequence[Any]) -> Callable[[Sequence[float]], float]:
+    """The adjusted share of the variance of ranks, as `_unit` gives them, that the column
+    explains."""
     if all(_is_finite(value) for value in column):
-        explained = _squared_correlation(_ranks([float(value) for value in column]), ranks)
-        groups = 2
+        across, groups = _unit(_ranks([float(value) for value in column])), 2
+
+        def explained(ranks: Sequence[float]) -> float:
+            return math.fsum(map(mul, across, ranks)) ** 2
+
     else:
-        texts = [str(value) for value in column]
-        explained, groups = _between(texts, ranks), len(set(texts))
-    spare = len(ranks) - groups
-    return max(0.0, 1 - (1 - explained) * (len(ranks) - 1) / spare) if spare > 0 else 0.0
+        members: dict[str, list[int]] = {}
+        for at, value in enumerate(column):
+            members.setdefault(str(value), []).append(at)
+        groups = len(members)
+
+        def explained(ranks: Sequence[float]) -> float:
+            sums = ((math.fsum(ranks[at] for at in g), len(g)) for g in members.values())
+            return math.fsum(total * total / count for total, count in sums)
+
+    spare = len(column) - groups
+
+    def share(ranks: Sequence[float]) -> float:
+        if spare <= 0:
+            return 0.0
+        return max(0.0, 1 - (1 - explained(ranks)) * (len(ranks) - 1) / spare)
+
+    return share
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
@@ -100,26 +143,13 @@ def _ranks(values: Sequence[float]) -> list[float]:
     return ranks
 
 
-def _squared_correlation(xs: Sequence[float], ys: Sequence[float]) -> float:
-    across, down = _deviations(xs), _deviations(ys)
-    both = math.fsum(x * x for x in across) * math.fsum(y * y for y in down)
-    return math.fsum(x * y for x, y in zip(across, down, strict=True)) ** 2 / both if both else 0.0
-
-
-def _between(texts: Sequence[str], ranks: Sequence[float]) -> float:
-    """The share of the sum of squares that is between the groups."""
-    mean = math.fsum(ranks) / len(ranks)
-    total = math.fsum((rank - mean) ** 2 for rank in ranks)
-    groups: dict[str, list[float]] = {}
-    for text, rank in zip(texts, ranks, strict=True):
-        groups.setdefault(text, []).append(rank)
-    squares = (len(g) * (math.fsum(g) / len(g) - mean) ** 2 for g in groups.values())
-    return math.fsum(squares) / total if total else 0.0
-
-
-def _deviations(values: Sequence[float]) -> list[float]:
+def _unit(values: Sequence[float]) -> list[float]:
+    """The deviations from the mean, divided so that their squares sum to 1; zeros for equal
+    values."""
     mean = math.fsum(values) / len(values)
-    return [value - mean for value in values]
+    apart = [value - mean for value in values]
+    length = math.sqrt(math.fsum(map(mul, apart, apart)))
+    return [one / length for one in apart] if length else apart
 
 
 def _is_finite(value: object) -> bool:
@@ -128,13 +158,15 @@ def _is_finite(value: object) -> bool:
 
 def by_forest(
     columns: Mapping[str, Sequence[Any]], values: Sequence[float]
-) -> tuple[dict[str, float], dict[str, float]]:
-    """Each parameter's mean loss of R squared over the folds, and its standard error.
+) -> tuple[dict[str, float], dict[str, float], dict[str, float]]:
+    """Each parameter's mean loss of R squared over the folds, its standard error, and the loss
+    that chance alone exceeds in 1 of 20 cases.
 
     Of more than 2,000 trials, a random 2,000 are used. Raises ImportanceMissing.
     """
     try:
         import numpy
+        from scipy.stats import t as student
         from sklearn.ensemble import RandomForestRegressor
         from sklearn.inspection import permutation_importance
         from sklearn.model_selection import KFold
@@ -160,11 +192,9 @@ def by_forest(
     every = numpy.array(losses)
     means = every.mean(axis=0).clip(min=0)
     spreads = every.std(axis=0, ddof=1) / math.sqrt(len(every))
-    names = list(columns)
-    return (
-        dict(zip(names, map(float, means), strict=True)),
-        dict(zip(names, map(float, spreads), strict=True)),
-    )
+    spread = dict(zip(columns, map(float, spreads), strict=True))
+    chance = chance_of_folds(spread, len(losses), lambda p, df: float(student.ppf(p, df)))
+    return dict(zip(columns, map(float, means), strict=True)), spread, chance
 
 
 def _encoded(column: Sequence[Any]) -> list[float]:

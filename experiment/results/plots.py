@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.experiment.progress.finished_stats import rank, value_of
+from holdfast.experiment.progress.scheduler_facts import (
+    RungCount,
+    TakeoverFact,
+    rung_counts,
+    takeover_facts,
+)
+from holdfast.experiment.progress.scheduler_news import changes_text
+from holdfast.experiment.progress.stop_reasons import short_name
+from holdfast.experiment.results.chance import too_few, within_chance
 from holdfast.experiment.results.drawing.canvas import (
     COLOURS,
     QUIET,
@@ -17,14 +27,21 @@ from holdfast.experiment.results.drawing.canvas import (
 )
 from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
 from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
+from holdfast.experiment.results.drawing.scheduling import (
+    RungPoint,
+    draw_population,
+    draw_rungs,
+    handover_of,
+)
 from holdfast.experiment.results.importance import (
-    FEWEST,
     Importances,
     by_forest,
     by_rank,
+    chance_by_rank,
     choose,
 )
 from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.ranking import numeric
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
@@ -130,17 +147,95 @@ class GridPlots:
         """
         return draw_importance(self.weighed(metric, params=params, algorithm=algorithm), ax)
 
+    def rungs(self, *, ax: Axes | None = None) -> Axes:
+        """The rungs of ASHA, PASHA, HyperBand, BOHB or multi-objective ASHA: each trial's value
+        where it was judged, whether it continued, and the cutoff that the newest one met.
+
+        Raises InvalidConfig if no trial has reached a rung.
+        """
+        found = self.rung_counts()
+        trials = self._trials
+        places = {(rung.bracket, rung.milestone): at for at, rung in enumerate(found)}
+        points = [
+            RungPoint(
+                place=places[visit.bracket, visit.milestone],
+                value=visit.value,
+                promoted=visit.promoted,
+                at=visit.at,
+            )
+            for trial in trials
+            for visit in trial.rungs
+            if visit.value is not None
+        ]
+        spec = self._outcome.spec
+        title = f"{short_name(spec.scheduler)} ({len(trials)} trials)"
+        return draw_rungs(found, points, metric=spec.metric or "value", title=title, ax=ax)
+
+    def population(
+        self,
+        metric: str | None = None,
+        mode: str | None = None,
+        *,
+        x: str = "training_iteration",
+        ax: Axes | None = None,
+    ) -> Axes:
+        """`metric` over `x` for each member of a population, and who took over whom.
+
+        A dotted line leads from the source of each takeover to the trial that continues from it;
+        with up to 12 takeovers, each has the values that changed. A trial's own iterations after
+        the one that it continued from are gone, as in its result.json.
+
+        Raises InvalidConfig if no trial has taken over another.
+        """
+        metric, mode = self._goal(metric, mode)
+        facts = self.takeover_facts()
+        trials = self._trials
+        best = max(trials, key=lambda trial: rank(trial, metric, mode))
+        names = varied_names(self._outcome.spec, trials)
+        curves, rows_of = {}, {}
+        for trial, rows in self._outcome.rows(trials):
+            xs, ys = points(rows, metric, x)
+            rows_of[trial.trial_id] = rows
+            curves[trial.trial_id] = PlotCurve(
+                label=_label(trial, names),
+                xs=xs,
+                ys=ys,
+                has_failed=trial.status is Status.ERROR,
+                is_best=trial is best and value_of(best, metric) is not None,
+            )
+        handovers = []
+        for fact in _still_visible(facts):
+            at = _x_at(rows_of[fact.trial_id], fact.source_iteration, x)
+            made = handover_of(curves, fact.trial_id, fact.source, at, changes_text(fact.changes))
+            handovers += [] if made is None else [made]
+        return draw_population(curves, handovers, metric=metric, x=x, ax=ax)
+
+    def rung_counts(self) -> list[RungCount]:
+        """The numbers of `rungs`. Raises InvalidConfig."""
+        if found := rung_counts(self._trials):
+            return found
+        raise InvalidConfig(self._no("reached a rung of a scheduler"))
+
+    def takeover_facts(self) -> list[TakeoverFact]:
+        """The takeovers of `population`, the oldest first. Raises InvalidConfig."""
+        if found := takeover_facts(self._trials):
+            return found
+        raise InvalidConfig(self._no("taken over another"))
+
+    def _no(self, what: str) -> str:
+        name = self._outcome.spec.scheduler or "FIFOScheduler"
+        return f"no trial of this run has {what}: its scheduler is {name}"
+
     def weighed(
         self, metric: str | None, *, params: Sequence[str] | None, algorithm: str
     ) -> Importances:
-        """The numbers of `importance`, from trials with a finite last `metric`. No scores for
-        fewer than 3 trials.
+        """The numbers of `importance`, from trials with a finite last `metric`.
 
         Raises InvalidConfig, also for an unknown algorithm, ImportanceMissing, OptunaMissing.
         """
         metric, _ = self._goal(metric, "max")
-        found = [(trial, value_of(trial, metric)) for trial in self._trials]
-        reported = [(trial, value) for trial, value in found if value is not None]
+        last = [(trial, value_of(trial, metric)) for trial in self._trials]
+        reported = [(trial, value) for trial, value in last if value is not None]
         trials, values = [trial for trial, _ in reported], [value for _, value in reported]
         made = Importances(
             algorithm=choose(algorithm, len(trials)), metric=metric, trials=len(trials)
@@ -148,11 +243,12 @@ class GridPlots:
         configs = [params_of(trial) for trial in trials]
         names = varied_names(self._outcome.spec, trials) if params is None else list(params)
         columns = {name: [config.get(name) for config in configs] for name in names}
-        if len(trials) < FEWEST or not columns:
-            return made
-        scores, spread = _weighed(self._outcome, made, columns, values)
-        ordered = sorted(scores, key=lambda name: -scores[name])
-        return replace(made, scores={name: scores[name] for name in ordered}, spread=spread)
+        varying = sum(len(set(map(str, column))) > 1 for column in columns.values())
+        if note := too_few(metric, len(trials), varying):
+            return replace(made, note=note)
+        found = _weighed(self._outcome, made, columns, values)
+        scores = {n: found.scores[n] for n in sorted(found.scores, key=lambda n: -found.scores[n])}
+        return replace(found, scores=scores, note=within_chance(scores, found.chance, len(trials)))
 
     @property
     def _trials(self) -> list[Trial]:
@@ -168,6 +264,8 @@ KINDS: Mapping[str, Callable[[GridPlots, str | None, str | None], Axes]] = {
     "learning_curves": lambda plots, metric, mode: plots.learning_curves(metric, mode),
     "parallel_coordinates": lambda plots, metric, mode: plots.parallel_coordinates(metric, mode),
     "importance": lambda plots, metric, mode: plots.importance(metric),
+    "population": lambda plots, metric, mode: plots.population(metric, mode),
+    "rungs": lambda plots, metric, mode: plots.rungs(),
 }
 
 
@@ -176,6 +274,21 @@ def draw(outcome: Outcome, kind: str, metric: str | None, mode: str | None) -> A
     if kind not in KINDS:
         raise InvalidConfig(f"there is no plot {kind!r}: the kinds are {', '.join(KINDS)}")
     return KINDS[kind](GridPlots(outcome), metric, mode)
+
+
+def _still_visible(facts: Sequence[TakeoverFact]) -> Iterator[TakeoverFact]:
+    """The takeovers after which the trial has rows: a later one may have replaced them."""
+    for place, fact in enumerate(facts):
+        later = (one for one in facts[place + 1 :] if one.trial_id == fact.trial_id)
+        if all(one.source_iteration > fact.source_iteration for one in later):
+            yield fact
+
+
+def _x_at(rows: Sequence[Mapping[str, Any]], iteration: int, x: str) -> float:
+    """Where the last row up to `iteration` is on the axis."""
+    known = [row for row in rows if row["training_iteration"] <= iteration]
+    value = numeric(known[-1], x) if known else None
+    return -math.inf if value is None else value
 
 
 def _label(trial: Trial, names: Sequence[str]) -> str:
@@ -193,18 +306,22 @@ def draw_importance(found: Importances, ax: Axes | None = None) -> Axes:
     names = list(found.scores)[:_MOST_BARS]
     made = axes(ax, height=max(2.2, 0.34 * len(names) + 1.1))
     if not names:
-        few = f"importance needs {FEWEST} trials that reported {found.metric}, and parameters that"
-        return say_instead(made, f"{few} vary:\nthere are {found.trials} such trials")
+        return say_instead(made, found.note)
     scores = [found.scores[name] for name in names]
     spread = [found.spread[name] for name in names] if found.spread else None
-    made.barh(names, scores, xerr=spread, color=COLOURS[0], height=0.62, ecolor=QUIET, capsize=2.5)
+    sure = [not found.chance or found.scores[name] > found.chance[name] for name in names]
+    colours = [COLOURS[0] if is_sure else QUIET for is_sure in sure]
+    made.barh(names, scores, xerr=spread, color=colours, height=0.62, ecolor=QUIET, capsize=2.5)
     made.invert_yaxis()
     quiet_frame(made)
     made.grid(visible=False, axis="y")
     made.set_xlim(left=0)
     made.set_xlabel(_TITLES[found.algorithm])
+    doubt = "" if all(sure) else "; grey: no more than chance"
     made.set_title(
-        f"importance for {found.metric} ({found.trials} trials)", loc="left", fontsize="medium"
+        f"importance for {found.metric} ({found.trials} trials{doubt})",
+        loc="left",
+        fontsize="medium",
     )
     return made
 
@@ -214,11 +331,13 @@ def _weighed(
     made: Importances,
     columns: Mapping[str, Sequence[Any]],
     values: Sequence[float],
-) -> tuple[dict[str, float], dict[str, float]]:
+) -> Importances:
     if made.algorithm == "rank":
-        return by_rank(columns, values), {}
+        chance = chance_by_rank(columns, values)
+        return replace(made, scores=by_rank(columns, values), chance=chance)
     if made.algorithm == "forest":
-        return by_forest(columns, values)
+        scores, spread, chance = by_forest(columns, values)
+        return replace(made, scores=scores, spread=spread, chance=chance)
     from holdfast.experiment.results.exporting.optuna_study import fanova
 
-    return fanova(outcome, made.metric, list(columns)), {}
+    return replace(made, scores=fanova(outcome, made.metric, list(columns)))

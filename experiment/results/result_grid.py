@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
@@ -21,11 +22,13 @@ if TYPE_CHECKING:
     import pyarrow
     import pyarrow.fs
 
+    from holdfast.experiment.progress.scheduler_facts import RungCount, TakeoverFact
     from holdfast.experiment.results.analysis import ExperimentAnalysis
     from holdfast.experiment.results.exporting.optuna_study import Exported
     from holdfast.experiment.results.importance import Importances
     from holdfast.experiment.results.plots import GridPlots
 
+_log = logging.getLogger(__name__)
 _TABLE_ROWS = 20
 _TABLE_METRICS = 4
 
@@ -152,7 +155,8 @@ class ResultGrid(Sequence[Result]):
     @property
     def plot(self) -> GridPlots:
         """Pictures, with matplotlib: `results.plot.learning_curves()`,
-        `.parallel_coordinates()`, `.importance()`. Each returns its Axes."""
+        `.parallel_coordinates()`, `.importance()`, `.rungs()`, `.population()`. Each returns its
+        Axes."""
         from holdfast.experiment.results.plots import GridPlots
 
         return GridPlots(self._outcome)
@@ -169,12 +173,33 @@ class ResultGrid(Sequence[Result]):
         `algorithm`: "rank" (the share of the variance of the metric's ranks, needs no library),
         "forest" (permutation importance of a random forest, needs scikit-learn), "fanova"
         (computed by Optuna), or "auto": "forest" if scikit-learn is installed and ten trials have
-        the metric, otherwise "rank". Failed trials count with their last finite value. With fewer
-        than three such trials there are no scores.
+        the metric, otherwise "rank". Failed trials count with their last finite value.
+
+        If there are too few trials to say anything about that many parameters, there are no
+        scores; if no score is above what chance alone gives (`chance`), the result says so. In
+        both cases `note` says how many trials there are and would be needed, and a warning is
+        logged.
 
         Raises InvalidConfig, ImportanceMissing, OptunaMissing.
         """
-        return self.plot.weighed(metric, params=params, algorithm=algorithm)
+        found = self.plot.weighed(metric, params=params, algorithm=algorithm)
+        if found.note:
+            _log.warning("%s", found.note)
+        return found
+
+    def rungs(self) -> list[RungCount]:
+        """How many trials reached each rung of the scheduler, were promoted, and were stopped.
+
+        Raises InvalidConfig if none did, as with a scheduler without rungs.
+        """
+        return self.plot.rung_counts()
+
+    def takeovers(self) -> list[TakeoverFact]:
+        """Which trial of a population continued from which, and what changed; the oldest first.
+
+        Raises InvalidConfig if none did.
+        """
+        return self.plot.takeover_facts()
 
     @property
     def errors(self) -> list[TrialError]:

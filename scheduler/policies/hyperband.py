@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Self
 
 from holdfast.dataclass import dataclass
+from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.policies.asha import check_halving
 from holdfast.scheduler.policies.goal import Judging
 from holdfast.scheduler.policy import (
@@ -194,6 +196,8 @@ class HyperBandScheduler(Judging):
     """
 
     needs_checkpoints = True
+    # The number of each trial's bracket. Pickles of earlier versions lack it.
+    _numbers: dict[str, int]
 
     def __init__(
         self,
@@ -214,12 +218,18 @@ class HyperBandScheduler(Judging):
         self._brackets: dict[str, HyperBandBracket] = {}
         self._expects_more = True
 
+    def begun(self, spec: ExperimentSpec) -> Self:
+        fresh = super().begun(spec)
+        fresh._numbers = {}
+        return fresh
+
     def judge(
         self, view: View, event: TrialReported, time: float, value: float
     ) -> Sequence[Decision]:
         trial_id = event.trial_id
         if self._stops_last and time >= self._max_t:
-            return [self._note(trial_id, self._max_t, value), self.at_most(trial_id, self._max_t)]
+            note = self._note(trial_id, self._max_t, value, bracket=self._numbers.get(trial_id, 0))
+            return [note, self.at_most(trial_id, self._max_t)]
         bracket = self._brackets.get(trial_id)
         if bracket is None:
             return ()
@@ -253,6 +263,7 @@ class HyperBandScheduler(Judging):
             self._newest = HyperBandBracket(shape, self._opened)
             self._opened += 1
         self._newest.add(trial_id)
+        self._numbers[trial_id] = self._newest.number
         if not self._newest.is_over:
             self._brackets[trial_id] = self._newest
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from holdfast.cli.printing import quoted, say
+from holdfast.cli.scheduler_output import show_scheduler
 from holdfast.experiment.browse.catalog import CatalogEntry
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
@@ -153,6 +154,8 @@ def show_overview(
         print_table([headers, *cells], styles)
     if hidden := hidden_text(summary):
         say(f"... {hidden} (-n 0 shows all)")
+    machine = experiment.machine
+    show_scheduler(machine.trials.values(), machine.spec, terminal_width())
     _show_failures(experiment)
     if not experiment.read.is_followed:  # only the newest can be resumed
         _show_next(overview, experiment.machine)

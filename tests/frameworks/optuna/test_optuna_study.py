@@ -133,8 +133,8 @@ def test_a_trial_that_a_scheduler_stopped_early_is_pruned_and_keeps_its_last_val
         policy=ASHAScheduler(max_t=2, grace_period=1, reduction_factor=2),
         scheduler="ASHAScheduler",
     )
-    reported(run, 0.1, 0.05)  # max_t
-    reported(run, 0.5)  # worse than the first
+    run.finish(reported(run, 0.1, 0.05))  # to max_t
+    run.finish(reported(run, 0.5))  # worse than the first
     run.ends()
     grid(tmp_path / "run").to_optuna(url)
     study = loaded(url)

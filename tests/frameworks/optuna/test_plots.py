@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 from matplotlib import pyplot
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 
+from holdfast.experiment.progress.scheduler_facts import RungCount
 from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.drawing.canvas import COLOURS, QUIET
+from holdfast.experiment.results.drawing.scheduling import draw_rungs
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.trial.errors import InvalidConfig
+from tests.rig.deciding import asha, hyperband, population
 from tests.rig.recorded import RecordedExperiment
 
 KINDS = ("learning_curves", "parallel_coordinates", "importance")
@@ -108,3 +113,85 @@ def test_a_metric_is_needed(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match="no metric is given"):
         results.plot.learning_curves()
     assert results.plot.learning_curves("acc").get_ylabel() == "acc"
+
+
+def test_rungs_are_drawn_with_each_trial_where_it_was_judged(tmp_path: Path) -> None:
+    run = asha(tmp_path / "run")
+    run.ends()
+    ax = ResultGrid(ExperimentAnalysis(tmp_path / "run")).plot.rungs()
+    ax.figure.savefig(io.BytesIO(), format="pdf")
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert labels == ["1\n2 of 4", "2\n2 of 2", "4\n2 reached it"]
+    assert set(texts(ax).split("\n")) == {
+        "continued",
+        "stopped",
+        "waits, or ended there",
+        "newest cutoff",
+    }
+    points = {
+        kind.get_label(): [float(y) for _, y in kind.get_offsets()] for kind in ax.collections
+    }
+    assert points["stopped"] == [0.75, 1.0]
+    assert points["continued"] == [0.5, 0.25, 0.25, 0.125]
+    assert (ax.get_ylabel(), ax.get_title(loc="left")) == ("loss", "ASHA (4 trials)")
+
+
+def test_brackets_are_told_apart_and_without_values_the_trials_are_counted(tmp_path: Path) -> None:
+    hyperband(tmp_path / "run").ends()
+    ax = ResultGrid(ExperimentAnalysis(tmp_path / "run")).plot.rungs()
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert labels == [
+        "1\n1 of 2\nbracket 0",
+        "2\n1 reached it\nbracket 0",
+        "2\n1 reached it\nbracket 1",
+    ]
+    rungs = [
+        RungCount(bracket=0, milestone=1, reached=4, promoted=1, stopped=3, waiting=0, cutoff=None)
+    ]
+    ax = draw_rungs(rungs, [], metric="value", title="MO-ASHA", ax=None)
+    assert [bar.get_height() for bar in ax.patches] == [1, 3]
+    assert ax.get_ylabel() == "trials"
+
+
+def test_a_population_shows_who_took_over_whom_and_what_changed(tmp_path: Path) -> None:
+    run = population(tmp_path / "run")
+    run.ends()
+    now = run.trial("d2a66_00001").config["lr"]
+    ax = ResultGrid(ExperimentAnalysis(tmp_path / "run")).plot.population()
+    ax.figure.savefig(io.BytesIO(), format="pdf")
+    assert f"lr 0.75 → {now}" in texts(ax)
+    assert "takeovers (1)" in texts(ax)
+    (dotted,) = [line for line in ax.lines if line.get_linestyle() == ":"]
+    assert list(dotted.get_xdata()) == [2, 3]  # from the source's second to its own third
+    assert list(dotted.get_ydata()) == [0.125, 0.25]
+    (clone,) = [line for line in ax.lines if str(line.get_label()).startswith("1: ")]
+    assert [math.isnan(y) for y in clone.get_ydata()] == [False, False, True, False, False]
+
+
+def test_a_picture_of_another_scheduler_is_refused(tmp_path: Path) -> None:
+    results = run_of(tmp_path / "run", 2)
+    with pytest.raises(InvalidConfig, match=r"has reached a rung .* scheduler is FIFOScheduler"):
+        results.plot.rungs()
+    with pytest.raises(InvalidConfig, match="taken over another: its scheduler is FIFOScheduler"):
+        results.plot.population()
+
+
+def test_bars_within_chance_are_grey_and_the_note_says_so(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "run", metric="loss", mode="min")
+    for at in range(12):
+        trial = run.begin({"lr": 0.1 * at, "noise": (7 * at) % 12})
+        run.report(trial, {"loss": 0.1 * at})
+        run.finish(trial)
+    run.ends()
+    results = ResultGrid(ExperimentAnalysis(tmp_path / "run"))
+    found = results.importances(algorithm="rank")
+    assert (found.note, found.scores["lr"]) == ("", 1.0)
+    assert found.scores["noise"] < found.chance["noise"] < 1
+    ax = results.plot.importance(algorithm="rank")
+    assert "grey: no more than chance" in ax.get_title(loc="left")
+    assert [to_hex(bar.get_facecolor()) for bar in ax.patches] == [
+        COLOURS[0].lower(),
+        QUIET.lower(),
+    ]
+    forest = results.importances(algorithm="forest")
+    assert forest.chance["lr"] > 0

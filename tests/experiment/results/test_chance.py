@@ -1,0 +1,102 @@
+"""Whether importance says more than chance: the least number of trials, and the tests."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+import pytest
+
+from holdfast.experiment.results.chance import (
+    chance_of_folds,
+    fewest,
+    needed,
+    permutations,
+    too_few,
+    within_chance,
+)
+from holdfast.experiment.results.importance import by_rank, chance_by_rank
+
+
+def test_the_least_number_of_trials_is_where_a_perfect_order_is_no_accident() -> None:
+    assert [fewest(count) for count in (1, 3, 4, 18, 19)] == [5, 5, 6, 6, 7]
+    for parameters in (1, 3, 4, 18, 19):
+        least = fewest(parameters)
+        assert 2 * parameters / math.factorial(least) <= 0.05
+        assert 2 * parameters / math.factorial(least - 1) > 0.05
+
+
+def test_too_few_trials_are_refused_with_the_numbers() -> None:
+    assert too_few("loss", 4, 3) == (
+        "importance of 3 parameters needs 5 trials that reported loss, and there are 4: with "
+        "fewer, chance alone ranks the trials perfectly in more than 1 of 20 cases"
+    )
+    assert too_few("loss", 5, 3) == ""
+    assert too_few("loss", 0, 0) == "no trial has reported loss"
+    assert too_few("loss", 9, 0) == "the 9 trials that reported loss have no parameter that varies"
+
+
+def noise(trials: int, parameters: int, seed: int) -> tuple[dict[str, list[float]], list[float]]:
+    draw = random.Random(seed)
+    columns = {f"p{i}": [draw.random() for _ in range(trials)] for i in range(parameters)}
+    return columns, [draw.random() for _ in range(trials)]
+
+
+@pytest.mark.parametrize(("trials", "parameters"), [(6, 4), (20, 3)])
+def test_of_noise_about_one_run_in_twenty_has_a_score_above_chance(
+    trials: int, parameters: int
+) -> None:
+    above = 0
+    for seed in range(60):
+        columns, values = noise(trials, parameters, seed)
+        level = chance_by_rank(columns, values)["p0"]
+        above += max(by_rank(columns, values).values()) > level
+    assert above <= 9  # 3 are expected; 10 or more of 60 in 1 of 1,000 cases
+
+
+def test_a_parameter_that_decides_is_above_chance_with_few_trials() -> None:
+    columns, _ = noise(8, 3, 1)
+    values = [10 * value for value in columns["p1"]]
+    chance = chance_by_rank(columns, values)
+    scores = by_rank(columns, values)
+    assert scores["p1"] == pytest.approx(1)
+    assert 0.4 < chance["p1"] < 0.9
+    assert within_chance(scores, chance, 8) == ""
+
+
+def test_a_word_and_a_number_are_tested_alike() -> None:
+    draw = random.Random(3)
+    kind = [draw.choice("ab") for _ in range(40)]
+    values = [draw.random() + 3 * (word == "a") for word in kind]
+    columns: dict[str, list[Any]] = {"kind": kind, "noise": [draw.random() for _ in range(40)]}
+    scores, chance = by_rank(columns, values), chance_by_rank(columns, values)
+    assert scores["kind"] > chance["kind"] > scores["noise"]
+
+
+def test_scores_within_chance_are_named_with_the_number_of_trials_that_would_say_more() -> None:
+    text = within_chance({"lr": 0.25, "width": 0.0}, {"lr": 0.5, "width": 0.5}, 11)
+    assert text == (
+        "importance: no parameter stands out from chance. lr has the highest score, 0.25, and "
+        "with 11 trials chance alone reaches 0.50 in 1 of 20 cases. About 21 trials would tell a "
+        "score as high from it"
+    )
+    assert within_chance({"lr": 0.0}, {"lr": 0.5}, 11).endswith("in 1 of 20 cases")
+    assert within_chance({"lr": 0.1}, {}, 11) == ""  # an algorithm without a test
+    assert needed(0.5, 0.5, 20) == 20
+
+
+def test_of_many_trials_fewer_permutations_are_tried_but_never_too_few() -> None:
+    assert [permutations(n, 10) for n in (10, 1_000, 4_000, 1_000_000)] == [399, 399, 100, 19]
+
+
+def test_the_test_over_folds_widens_the_errors_for_what_the_folds_share() -> None:
+    asked = []
+
+    def quantile(probability: float, degrees: int) -> float:
+        asked.append((probability, degrees))
+        return 2.0
+
+    found = chance_of_folds({"a": 0.1, "b": 0.0}, 5, quantile)
+    assert asked == [(0.975, 4)]
+    assert found == {"a": pytest.approx(0.1 * 2.0 * 1.5), "b": 0.0}
