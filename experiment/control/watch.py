@@ -7,9 +7,9 @@ import signal
 import time
 
 from holdfast.experiment.control.debug_mode import InlineLauncher
+from holdfast.experiment.control.repeating import repeated_text
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.signals import StopSignals, deliver
-from holdfast.experiment.progress.repeating import repeated_text
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import workers_lines

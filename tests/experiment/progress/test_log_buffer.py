@@ -10,6 +10,7 @@ from holdfast.experiment.control.watch import watch
 from holdfast.experiment.progress.log_buffer import LogBuffer
 from holdfast.experiment.progress.log_view import LogView
 from holdfast.experiment.progress.summary import RunFacts, Summary
+from holdfast.scheduler.machine import Machine
 
 
 def test_lines_are_taken_once_in_their_order() -> None:
@@ -37,6 +38,7 @@ class Busy:
     """A run that ends while it is watched, with more lines than the buffer holds."""
 
     fault = None
+    machine = Machine()
 
     def __init__(self) -> None:
         self.lines = LogBuffer(2)
