@@ -1,0 +1,172 @@
+"""The words of a trial's command: placeholders for its parameters and facts. Pure.
+
+`${...}` has the names of W&B's macros, `{lr}` is a parameter. Values are put in after the command
+was split into words, so a value never becomes several words, and no shell reads it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.dataclass import dataclass
+from holdfast.trial.absent import near_text
+from holdfast.trial.errors import InvalidConfig
+
+_MACRO = re.compile(r"\$\{([^{}]*)\}")
+# `{{lr}}` is the text {lr}.
+_PARAMETER = re.compile(r"\{\{([A-Za-z_][\w./-]*)\}\}|\{([A-Za-z_][\w./-]*)\}")
+_ENVVAR = "envvar:"
+INTERPRETER: Final = "python"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the macros stand for, beside the parameters."""
+
+    program: str | None
+    here: str
+    config_file: str
+    environ: Mapping[str, str]
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The parameters by their names, nested ones as `optimizer.lr`."""
+    found: dict[str, Any] = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{name}.")
+        else:
+            found[f"{prefix}{name}"] = value
+    return found
+
+
+def text_of(value: Any) -> str:
+    """A value in an argument: text as it is, `True`, `null`, numbers, and JSON for the rest."""
+    if isinstance(value, str):
+        return value
+    if value is None or isinstance(value, (list, tuple, dict)):
+        return json.dumps(value, default=str)
+    return str(value)
+
+
+def words_of(template: Sequence[str], config: Mapping[str, Any], facts: Facts) -> list[str]:
+    """The words of the command for one config. Raises InvalidConfig."""
+    values = flat(config)
+    return [word for part in template for word in _words(part, config, values, facts)]
+
+
+def check_words(template: Sequence[str], program: str | None) -> None:
+    """Raises InvalidConfig for an unknown macro, or one in the wrong place."""
+    for part in template:
+        for macro in _MACRO.findall(part):
+            if macro in _LISTS:
+                _check_alone(part, macro)
+            elif macro == "program" and not program:
+                raise InvalidConfig("the command has ${program}, and no program is named")
+            elif macro not in _TEXTS and not macro.startswith(_ENVVAR):
+                _refuse_macro(macro)
+
+
+def placeholders(template: Sequence[str]) -> tuple[set[str], set[str]]:
+    """The macros and the parameters that a command names."""
+    macros = {macro for part in template for macro in _MACRO.findall(part)}
+    bare = [_MACRO.sub("", part) for part in template]
+    names = {found[1] for part in bare for found in _PARAMETER.findall(part) if found[1]}
+    return macros, names
+
+
+def _words(
+    part: str, config: Mapping[str, Any], values: Mapping[str, Any], facts: Facts
+) -> Iterator[str]:
+    alone = _MACRO.fullmatch(part)
+    if alone is not None and alone[1] in _LISTS:
+        yield from _LISTS[alone[1]](values)
+        return
+    pieces, at = [], 0
+    for found in _MACRO.finditer(part):
+        pieces += [_filled(part[at : found.start()], values), _text(found[1], config, facts)]
+        at = found.end()
+    yield "".join([*pieces, _filled(part[at:], values)])
+
+
+def _filled(text: str, values: Mapping[str, Any]) -> str:
+    """The text with the values of its parameters."""
+
+    def value_of(found: re.Match[str]) -> str:
+        if found[1] is not None:
+            return f"{{{found[1]}}}"
+        name = found[2].replace("/", ".")
+        if name not in values:
+            raise InvalidConfig(
+                f"the command has {{{found[2]}}}, which is not a parameter."
+                f"{near_text([name], values)} Parameters: {', '.join(values) or 'none'}. Write "
+                f"{{{{{found[2]}}}}} for the text itself"
+            )
+        return text_of(values[name])
+
+    return _PARAMETER.sub(value_of, text)
+
+
+def _text(macro: str, config: Mapping[str, Any], facts: Facts) -> str:
+    if macro.startswith(_ENVVAR):
+        name = macro.removeprefix(_ENVVAR)
+        if name not in facts.environ:
+            raise InvalidConfig(f"the command has ${{{macro}}}, and {name} is not set here")
+        return facts.environ[name]
+    if macro not in _TEXTS:
+        if macro in _LISTS:
+            _check_alone("", macro)
+        _refuse_macro(macro)
+    return _TEXTS[macro](config, facts)
+
+
+def _check_alone(part: str, macro: str) -> None:
+    if part != f"${{{macro}}}":
+        raise InvalidConfig(
+            f"${{{macro}}} becomes several words, so it must be a word of its own. To put one "
+            f"value into a word, write {{name}}"
+        )
+
+
+def _refuse_macro(macro: str) -> None:
+    known = [*_LISTS, *_TEXTS, "envvar:NAME"]
+    raise InvalidConfig(
+        f"the command has ${{{macro}}}, which is unknown."
+        f"{near_text([macro], dict.fromkeys(known))} Known: "
+        + ", ".join(f"${{{name}}}" for name in known)
+    )
+
+
+def _hyphens(values: Mapping[str, Any]) -> list[str]:
+    return [f"--{name}={text_of(value)}" for name, value in values.items()]
+
+
+def _no_hyphens(values: Mapping[str, Any]) -> list[str]:
+    return [f"{name}={text_of(value)}" for name, value in values.items()]
+
+
+def _no_boolean_flags(values: Mapping[str, Any]) -> list[str]:
+    return [
+        f"--{name}" if value is True else f"--{name}={text_of(value)}"
+        for name, value in values.items()
+        if value is not False
+    ]
+
+
+_LISTS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "args": _hyphens,
+    "args_no_hyphens": _no_hyphens,
+    "args_no_boolean_flags": _no_boolean_flags,
+}
+_TEXTS: Mapping[str, Callable[[Mapping[str, Any], Facts], str]] = {
+    "args_json": lambda config, facts: json.dumps(config, default=str),
+    "args_json_file": lambda config, facts: facts.config_file,
+    "env": lambda config, facts: "/usr/bin/env",
+    "here": lambda config, facts: facts.here,
+    "interpreter": lambda config, facts: INTERPRETER,
+    "program": lambda config, facts: facts.program or "",
+}
+PASSES_PARAMETERS: Final = frozenset({*_LISTS, "args_json", "args_json_file"})
