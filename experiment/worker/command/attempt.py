@@ -74,7 +74,9 @@ def run_command(settings: CommandSettings, config: Mapping[str, Any], session: S
         ),
     )
     (folder / _CHECKPOINTS).mkdir()
-    with ExitStack() as resumed:
+    with ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        resumed = stack.enter_context(ExitStack())
         start = session.checkpoint()
         # An open checkpoint is not removed: the command may read it until its own first one.
         source = "" if start is None else resumed.enter_context(start.as_directory())
@@ -119,8 +121,12 @@ class _Attempt:
         # The part of the incomplete line of stdout that is not written yet.
         self._held = b""
         self._errors: deque[str] = deque(maxlen=_LAST_LINES)
+        # Checkpoints that were reported without waiting: the command may have begun the next one
+        # while this one was read.
+        self._named: set[str] = set()
         self._rows = 0
-        self._is_warned = self._is_ending = False
+        self._malformed = ""
+        self._is_ending = False
 
     def run(self) -> None:
         process, grace_s = self._process, self._settings.grace_s
@@ -188,14 +194,14 @@ class _Attempt:
                 raise CommandFailed(f"a malformed report: {error}") from None
             if asks_for_answer(line):
                 self._process.answer("refused")
-            if not self._is_warned:
-                self._is_warned = True
+            if not self._malformed:
+                self._malformed = str(error)
                 print(f"holdfast: not reported: {error}", file=sys.stderr)
 
     def _report(self, report: Report) -> None:
         if self._is_ending:
             return
-        checkpoint = report.checkpoint and self._checkpoint(report.checkpoint)
+        checkpoint = report.checkpoint and self._checkpoint(report)
         if not checkpoint:
             self._session.report(report.metrics)
         else:
@@ -206,15 +212,24 @@ class _Attempt:
         if report.wants_answer:
             self._process.answer("ok")
 
-    def _checkpoint(self, named: str) -> str:
+    def _checkpoint(self, report: Report) -> str:
         """The folder to report; a file gets one of its own. Raises CommandFailed."""
+        named = os.path.normpath(report.checkpoint or "")
         path = self._checkpoints / named
+        if named in self._named:
+            raise CommandFailed(
+                f"the checkpoint {named!r:.300} was reported twice, and the command may have "
+                f"changed it before it was stored. Give each checkpoint a new name, or add ack to "
+                f"the report and wait for the answer in $HOLDFAST_ACK"
+            )
+        if not report.wants_answer:
+            self._named.add(named)
         if path.is_dir():
             return str(path)
         if not path.is_file():
             raise CommandFailed(
-                f"the command reported the checkpoint {named!r:.300}, and {path} does not exist. "
-                f"A relative path is below $HOLDFAST_CHECKPOINT_DIR"
+                f"the checkpoint {named!r:.300} does not exist. Its path is relative to "
+                f"$HOLDFAST_CHECKPOINT_DIR"
             )
         folder = self._session.staging_directory()
         is_its_own = self._checkpoints in path.parents
@@ -235,10 +250,12 @@ class _Attempt:
             return
         missing = self._extractor.missing
         found_none = f" Not found in its stdout: {', '.join(missing)}." if missing else ""
-        silence = (
-            f"the command ended and reported nothing: {self._command}.{found_none} A line such as "
-            f"holdfast: loss=0.3 on its stdout is a report"
+        hint = (
+            f"It has printed {self._malformed}"
+            if self._malformed
+            else "A line such as holdfast: loss=0.3 on its stdout is a report"
         )
+        silence = f"the command ended and reported nothing: {self._command}.{found_none} {hint}"
         if self._settings.must_report:
             raise CommandFailed(silence)
         print(f"holdfast: {silence}", file=sys.stderr)

@@ -21,6 +21,7 @@ LONGEST_LINE: Final = 1 << 20
 _KEPT_OF_LONG = 1 << 10
 _SHOWN = 160
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+_CHECKPOINT, _ACK = "checkpoint", "ack"
 _NAME = re.compile(r"[^\s=]+")
 _WORDS: Mapping[str, Any] = {"true": True, "false": False, "null": None}
 
@@ -103,7 +104,9 @@ def report_of(line: Line) -> Report:
     if line.is_cut:
         raise Malformed(f"a report of more than {LONGEST_LINE:,} bytes: {text[:_SHOWN]}...")
     values = _object(text) if text.startswith("{") else _pairs(text)
-    checkpoint, wants_answer = values.pop("checkpoint", None), values.pop("ack", False)
+    checkpoint, wants_answer = values.pop(_CHECKPOINT, None), values.pop(_ACK, False)
+    if type(checkpoint) is int:  # a folder for each epoch
+        checkpoint = str(checkpoint)
     if checkpoint is not None and (not isinstance(checkpoint, str) or not checkpoint):
         raise _malformed(text, "checkpoint must be the path of a file or a folder")
     if not values:
@@ -113,7 +116,7 @@ def report_of(line: Line) -> Report:
 
 def asks_for_answer(line: Line) -> bool:
     """Whether a malformed line seems to wait for an answer."""
-    return b"ack" in line.text
+    return _ACK.encode() in line.text
 
 
 def _object(text: str) -> dict[str, Any]:
@@ -129,7 +132,7 @@ def _pairs(text: str) -> dict[str, Any]:
         name, mark, value = word.partition("=")
         if not mark or not _NAME.fullmatch(name):
             raise _malformed(text, f"{word[:40]!r} is not name=value, and there is no JSON object")
-        values[name] = _value(value)
+        values[name] = value if name == _CHECKPOINT else _value(value)
     return values
 
 
@@ -172,7 +175,8 @@ class Extractor:
                     self._found[name] = value
         if len(self._found) < len(self._patterns):
             return None
-        row, self._found = self._found, {}
+        row = {name: self._found[name] for name in self._patterns}
+        self._found = {}
         return row
 
     @property

@@ -14,6 +14,7 @@ from holdfast.experiment.worker.command.words import (
     INTERPRETER,
     PASSES_PARAMETERS,
     check_words,
+    misspelled,
     placeholders,
 )
 from holdfast.experiment.worker.session import current
@@ -86,16 +87,16 @@ class CommandTrainable(Described):
     def __call__(self, config: dict[str, Any]) -> None:
         run_command(self, config, current("a command"))
 
-    @property
-    def parameters(self) -> frozenset[str]:
-        """The parameters that the command names, as `{lr}`."""
-        return frozenset(placeholders(self.words)[1])
-
-    @property
-    def passes_parameters(self) -> bool:
-        """Whether the command has the config, or parts of it, among its words."""
-        macros, names = placeholders(self.words)
-        return bool(names or macros & PASSES_PARAMETERS)
+    def notes(self, names: Sequence[str]) -> list[str]:
+        """What may be a mistake in a command for parameters of these names."""
+        macros, written = placeholders(self.words)
+        notes = list(misspelled(self.words, names))
+        if not (written.intersection(names) or macros & PASSES_PARAMETERS):
+            notes.append(
+                "the command has no placeholder such as ${args} or {lr}: it must read its "
+                "parameters from the file $HOLDFAST_CONFIG"
+            )
+        return notes
 
 
 def _split(command: object, program: str | None) -> list[str]:

@@ -1,14 +1,15 @@
 """The words of a trial's command: placeholders for its parameters and facts. Pure.
 
-`${...}` has the names of W&B's macros, `{lr}` is a parameter. Values are put in after the command
-was split into words, so a value never becomes several words, and no shell reads it.
+`${...}` has the names of W&B's macros, `{lr}` is a parameter, `{{lr}}` the text {lr}. All else in
+braces stays as it is: shell variables, formats, JSON. Values are put in after the command was
+split into words, so a value never becomes several words, and no shell reads it.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
@@ -16,7 +17,6 @@ from holdfast.trial.absent import near_text
 from holdfast.trial.errors import InvalidConfig
 
 _MACRO = re.compile(r"\$\{([^{}]*)\}")
-# `{{lr}}` is the text {lr}.
 _PARAMETER = re.compile(r"\{\{([A-Za-z_][\w./-]*)\}\}|\{([A-Za-z_][\w./-]*)\}")
 _ENVVAR = "envvar:"
 INTERPRETER: Final = "python"
@@ -59,15 +59,29 @@ def words_of(template: Sequence[str], config: Mapping[str, Any], facts: Facts) -
 
 
 def check_words(template: Sequence[str], program: str | None) -> None:
-    """Raises InvalidConfig for an unknown macro, or one in the wrong place."""
+    """Raises InvalidConfig for a macro in the wrong place."""
     for part in template:
         for macro in _MACRO.findall(part):
-            if macro in _LISTS:
-                _check_alone(part, macro)
-            elif macro == "program" and not program:
+            if macro in _LISTS and part != f"${{{macro}}}":
+                raise InvalidConfig(
+                    f"${{{macro}}} becomes several words, so it must be a word of its own. To put "
+                    f"one value into a word, write {{name}}"
+                )
+            if macro == "program" and not program:
                 raise InvalidConfig("the command has ${program}, and no program is named")
-            elif macro not in _TEXTS and not macro.startswith(_ENVVAR):
-                _refuse_macro(macro)
+
+
+def misspelled(template: Sequence[str], names: Iterable[str]) -> Iterator[str]:
+    """What stays as it is and resembles a macro or a parameter, with what it resembles."""
+    macros, written = placeholders(template)
+    known = [*_LISTS, *_TEXTS]
+    for macro in sorted(macros.difference(known)):
+        if near := near_text([macro], dict.fromkeys(known)):
+            yield f"${{{macro}}} in the command stays as it is.{near}"
+    parameters = list(names)
+    for name in sorted(written.difference(parameters)):
+        if near := near_text([name], dict.fromkeys(parameters)):
+            yield f"{{{name}}} in the command is not a parameter and stays as it is.{near}"
 
 
 def placeholders(template: Sequence[str]) -> tuple[set[str], set[str]]:
@@ -75,7 +89,7 @@ def placeholders(template: Sequence[str]) -> tuple[set[str], set[str]]:
     macros = {macro for part in template for macro in _MACRO.findall(part)}
     bare = [_MACRO.sub("", part) for part in template]
     names = {found[1] for part in bare for found in _PARAMETER.findall(part) if found[1]}
-    return macros, names
+    return macros, {name.replace("/", ".") for name in names}
 
 
 def _words(
@@ -96,16 +110,10 @@ def _filled(text: str, values: Mapping[str, Any]) -> str:
     """The text with the values of its parameters."""
 
     def value_of(found: re.Match[str]) -> str:
-        if found[1] is not None:
-            return f"{{{found[1]}}}"
-        name = found[2].replace("/", ".")
+        name = (found[1] or found[2]).replace("/", ".")
         if name not in values:
-            raise InvalidConfig(
-                f"the command has {{{found[2]}}}, which is not a parameter."
-                f"{near_text([name], values)} Parameters: {', '.join(values) or 'none'}. Write "
-                f"{{{{{found[2]}}}}} for the text itself"
-            )
-        return text_of(values[name])
+            return found[0]
+        return text_of(values[name]) if found[2] else f"{{{found[1]}}}"
 
     return _PARAMETER.sub(value_of, text)
 
@@ -116,28 +124,8 @@ def _text(macro: str, config: Mapping[str, Any], facts: Facts) -> str:
         if name not in facts.environ:
             raise InvalidConfig(f"the command has ${{{macro}}}, and {name} is not set here")
         return facts.environ[name]
-    if macro not in _TEXTS:
-        if macro in _LISTS:
-            _check_alone("", macro)
-        _refuse_macro(macro)
-    return _TEXTS[macro](config, facts)
-
-
-def _check_alone(part: str, macro: str) -> None:
-    if part != f"${{{macro}}}":
-        raise InvalidConfig(
-            f"${{{macro}}} becomes several words, so it must be a word of its own. To put one "
-            f"value into a word, write {{name}}"
-        )
-
-
-def _refuse_macro(macro: str) -> None:
-    known = [*_LISTS, *_TEXTS, "envvar:NAME"]
-    raise InvalidConfig(
-        f"the command has ${{{macro}}}, which is unknown."
-        f"{near_text([macro], dict.fromkeys(known))} Known: "
-        + ", ".join(f"${{{name}}}" for name in known)
-    )
+    made = _TEXTS.get(macro)
+    return f"${{{macro}}}" if made is None else made(config, facts)
 
 
 def _hyphens(values: Mapping[str, Any]) -> list[str]:

@@ -60,7 +60,7 @@ def _ended(opened: OpenedSweep, settings: Settings) -> LocatedExperiment | None:
 
 def _say_ended(found: LocatedExperiment, file: str) -> int:
     path = quoted(found.shown)
-    count, failed = len(found.machine.trials), len(found.machine.errored)
+    count, failed = len(found.machine.trials), found.machine.errored
     complain(
         f"{found.name} has ended: {count} trial{'s' * (count != 1)}"
         f"{f', {failed} failed' if failed else ''}\n"

@@ -85,7 +85,7 @@ def setting(text: str) -> tuple[list[str], Node]:
         value = json.loads(said)
     except (ValueError, RecursionError):
         value = scalar(said)
-    return names, _Builder(f"--set {name}").of_plain(value, "", 0)
+    return names, _Builder("--set").of_plain(value, "", 0)
 
 
 # -- formats without lines ------------------------------------------------------------------------
@@ -128,7 +128,7 @@ def _yaml(text: str, file: str) -> Node:
         raise InvalidConfig(f"{file}: nested too deeply") from error
     if len(documents) != 1:
         raise InvalidConfig(f"{file}: has {len(documents)} documents (separated by ---), not one")
-    return _Builder(file).of_yaml(documents[0], "", 1, 0)
+    return _Builder(file).of_yaml(documents[0], "", 0, 0)
 
 
 def _mark(error: Any) -> str:

@@ -75,11 +75,13 @@ def open_sweep(
         node = with_setting(node, names, value)
     for name, value in given.items():
         if value is not None:
+            if name == "num_samples" and "run_cap" in node.table():
+                name = "run_cap"  # the word of the file
             node = with_setting(node, [name], Node(value=value, file="command line"))
     sweep = sweep_of(node, path.absolute().parent)
     storage = sweep.run.storage_path
     if storage is not None and "://" not in storage:
-        below = path.absolute().parent if "storage_path" not in given else Path.cwd()
+        below = path.absolute().parent if given.get("storage_path") is None else Path.cwd()
         storage = os.path.normpath(below / os.path.expanduser(storage))
         sweep = replace(sweep, run=replace(sweep.run, storage_path=storage))
     suffix = ".yaml" if path.suffix.lower() == ".yml" else path.suffix.lower()

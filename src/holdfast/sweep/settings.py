@@ -17,6 +17,7 @@ from holdfast.sweep.node import Node
 from holdfast.sweep.parameters import domain_of, space_of
 from holdfast.trial.absent import near_text
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
+from holdfast.trial.space import grid_values
 from holdfast.trial.tuning import TuneConfig
 
 # Of W&B, and without a meaning here.
@@ -57,17 +58,15 @@ def sweep_of(file: Node, here: Path) -> Sweep:
         file.fail("parameters is missing: the values that the trials differ in")
     space = space_of(table["parameters"], is_grid=is_grid)
     trainable = _trainable(file, table, here)
-    with table["parameters"].blamed():
-        _check_names(trainable, space)
     tune = _tune(file, table, is_grid=is_grid)
     with file.blamed():
         run = RunConfig(
-            name=_optional(table, "name", Node.text) or _name_of(file, here),
+            name=_field(table, "name", Node.text, RunConfig) or _name_of(file, here),
             storage_path=_optional(table, "storage_path", Node.text),
             failure_config=_options(table, "failure", FailureConfig),
             checkpoint_config=_options(table, "checkpoint", CheckpointConfig),
             stop=_bounds(table),
-            verbose=_optional(table, "verbose", Node.whole),
+            verbose=_field(table, "verbose", Node.whole, RunConfig),
         )
     return Sweep(
         trainable=trainable,
@@ -75,7 +74,7 @@ def sweep_of(file: Node, here: Path) -> Sweep:
         tune=tune,
         run=run,
         cluster=_optional(table, "cluster", Node.text),
-        notes=_notes(table, trainable),
+        notes=_notes(table, trainable, space),
     )
 
 
@@ -91,13 +90,22 @@ def _optional(table: Mapping[str, Node], name: str, read: Any) -> Any:
     return None if node is None or node.value is None else read(node)
 
 
-def _notes(table: Mapping[str, Node], trainable: CommandTrainable) -> tuple[str, ...]:
+def _field(
+    table: Mapping[str, Node], name: str, read: Any, kind: type[Any], field: str | None = None
+) -> Any:
+    """A value for a field of a settings class, which checks it; None if it is absent."""
+    value = _optional(table, name, read)
+    if value is not None:
+        with table[name].blamed():
+            kind(**{field or name: value})
+    return value
+
+
+def _notes(
+    table: Mapping[str, Node], trainable: CommandTrainable, space: Mapping[str, Any]
+) -> tuple[str, ...]:
     notes = [f"{table[name].where} has no effect here" for name in _IGNORED if name in table]
-    if not trainable.passes_parameters:
-        notes.append(
-            "the command has no placeholder such as ${args} or {lr}: it must read its parameters "
-            "from the file $HOLDFAST_CONFIG"
-        )
+    notes += trainable.notes(list(flat(_without_grids(space))))
     return tuple(notes)
 
 
@@ -167,16 +175,14 @@ def _bytes(node: Node) -> float:
     return math.floor(float(found[1]) * _UNITS[found[2].lower()])
 
 
-def _check_names(trainable: CommandTrainable, space: Mapping[str, Any]) -> None:
-    """Raises ValueError if the command names a parameter that the space does not have."""
-    known = flat(space)
-    for name in sorted(trainable.parameters):
-        if name.replace("/", ".") not in known:
-            near = near_text([name], known)
-            raise ValueError(
-                f"the command has {{{name}}}, which is not a parameter.{near} Write "
-                f"{{{{{name}}}}} for the text itself"
-            )
+def _without_grids(space: Mapping[str, Any]) -> dict[str, Any]:
+    """The space, with the names of its parameters only."""
+    return {
+        name: _without_grids(value)
+        if isinstance(value, Mapping) and grid_values(value) is None
+        else None
+        for name, value in space.items()
+    }
 
 
 # -- the search -----------------------------------------------------------------------------------
@@ -184,8 +190,9 @@ def _check_names(trainable: CommandTrainable, space: Mapping[str, Any]) -> None:
 
 def _tune(file: Node, table: Mapping[str, Node], *, is_grid: bool) -> TuneConfig:
     metric, mode = _goal(table)
-    budget = _optional(table, "time_budget_s", Node.number)
+    budget = _field(table, "time_budget_s", Node.number, TuneConfig)
     samples = _samples(file, table, is_grid=is_grid, is_bounded=budget is not None)
+    concurrent = _field(table, "max_concurrent", Node.whole, TuneConfig, "max_concurrent_trials")
     search, scheduler = _search(table), _scheduler(table)
     if (search or scheduler) and metric is None:
         file.fail("metric is missing: a search or a scheduler needs {name: ..., goal: minimize}")
@@ -196,7 +203,7 @@ def _tune(file: Node, table: Mapping[str, Node], *, is_grid: bool) -> TuneConfig
             num_samples=samples,
             search_alg=search,
             scheduler=scheduler,
-            max_concurrent_trials=_optional(table, "max_concurrent", Node.whole),
+            max_concurrent_trials=concurrent,
             time_budget_s=budget,
         )
 
@@ -220,7 +227,8 @@ def _samples(file: Node, table: Mapping[str, Node], *, is_grid: bool, is_bounded
     if is_grid and "run_cap" in table:
         given[0].fail("with method grid, every combination runs once: remove run_cap")
     if given:
-        return given[0].whole()
+        with given[0].blamed():
+            return TuneConfig(num_samples=given[0].whole()).num_samples
     if is_grid:
         return 1
     if not is_bounded:
