@@ -1,4 +1,4 @@
-"""A training script that knows nothing of holdfast but two lines: where it resumes, and its report.
+"""A training script without a line of holdfast: it prints its reports, and resumes from a folder.
 
 `holdfast run examples/sweep/sweep.yaml` runs it; `python train.py --lr 0.1` works without.
 """
@@ -17,7 +17,7 @@ def main() -> None:
     parser.add_argument("--momentum", type=float, default=0.0)
     parser.add_argument("--epochs", type=int, default=30)
     given = parser.parse_args()
-    checkpoints = Path(os.environ.get("HOLDFAST_CHECKPOINT_DIR", "."))
+    checkpoints = os.environ.get("HOLDFAST_CHECKPOINT_DIR")
     epoch, weight, speed = 0, 5.0, 0.0
     if resumed := os.environ.get("HOLDFAST_RESUME_DIR"):
         epoch, weight, speed = json.loads((Path(resumed) / "state.json").read_text())
@@ -25,10 +25,12 @@ def main() -> None:
         epoch += 1
         speed = given.momentum * speed - given.lr * 2 * (weight - 1)
         weight += speed
-        folder = checkpoints / f"epoch-{epoch}"
-        folder.mkdir(exist_ok=True)
-        (folder / "state.json").write_text(json.dumps([epoch, weight, speed]))
-        row = {"loss": (weight - 1) ** 2, "epoch": epoch, "checkpoint": folder.name}
+        row: dict[str, object] = {"loss": (weight - 1) ** 2, "epoch": epoch}
+        if checkpoints:
+            folder = Path(checkpoints) / f"epoch-{epoch}"
+            folder.mkdir()
+            (folder / "state.json").write_text(json.dumps([epoch, weight, speed]))
+            row["checkpoint"] = folder.name
         print("holdfast:", json.dumps(row), flush=True)
 
 

@@ -70,6 +70,7 @@ def run_command(settings: CommandSettings, config: Mapping[str, Any], session: S
             program=settings.program,
             here=settings.here,
             config_file=str(config_file),
+            interpreter=python_of(environ),
             environ=environ,
         ),
     )
@@ -84,6 +85,11 @@ def run_command(settings: CommandSettings, config: Mapping[str, Any], session: S
         with CommandProcess(words, cwd=settings.cwd or os.getcwd(), environ=environ) as process:
             attempt = _Attempt(settings, session, process, folder, resumed)
             attempt.run()
+
+
+def python_of(environ: Mapping[str, str]) -> str:
+    """The Python of scripts: the first on the PATH, else this one."""
+    return "python" if shutil.which("python", path=environ.get("PATH")) else sys.executable
 
 
 def _variables(session: Session, folder: Path, source: str) -> dict[str, str]:

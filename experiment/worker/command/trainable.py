@@ -11,7 +11,6 @@ from holdfast.described import Construction, Described
 from holdfast.experiment.worker.command.attempt import run_command
 from holdfast.experiment.worker.command.protocol import Extractor
 from holdfast.experiment.worker.command.words import (
-    INTERPRETER,
     PASSES_PARAMETERS,
     check_words,
     misspelled,
@@ -164,4 +163,4 @@ def _name_of(program: str | None, words: Sequence[str]) -> str:
     paths = [program, *(word for word in words[1:] if os.path.isabs(word)), words[0]]
     first = next(path for path in paths if path)
     stem = os.path.splitext(os.path.basename(first))[0]
-    return "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in stem) or INTERPRETER
+    return "".join(sign if sign.isalnum() or sign in "-_" else "_" for sign in stem) or "command"

@@ -19,16 +19,16 @@ from holdfast.trial.errors import InvalidConfig
 _MACRO = re.compile(r"\$\{([^{}]*)\}")
 _PARAMETER = re.compile(r"\{\{([A-Za-z_][\w./-]*)\}\}|\{([A-Za-z_][\w./-]*)\}")
 _ENVVAR = "envvar:"
-INTERPRETER: Final = "python"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What the macros stand for, beside the parameters."""
+    """What the macros stand for, besides the parameters."""
 
     program: str | None
     here: str
     config_file: str
+    interpreter: str
     environ: Mapping[str, str]
 
 
@@ -154,7 +154,7 @@ _TEXTS: Mapping[str, Callable[[Mapping[str, Any], Facts], str]] = {
     "args_json_file": lambda config, facts: facts.config_file,
     "env": lambda config, facts: "/usr/bin/env",
     "here": lambda config, facts: facts.here,
-    "interpreter": lambda config, facts: INTERPRETER,
+    "interpreter": lambda config, facts: facts.interpreter,
     "program": lambda config, facts: facts.program or "",
 }
 PASSES_PARAMETERS: Final = frozenset({*_LISTS, "args_json", "args_json_file"})

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import address_of
+from holdfast.experiment.worker.command.attempt import python_of
 from holdfast.experiment.worker.command.words import Facts, words_of
 from holdfast.sweep.node import Node, with_setting
 from holdfast.sweep.reading import read_file, setting
@@ -51,11 +52,13 @@ class OpenedSweep:
     def examples(self, count: int) -> list[str]:
         """The commands of some random configs, as in a shell."""
         trainable = self.sweep.trainable
+        environ = {**os.environ, **trainable.env}
         facts = Facts(
             program=trainable.program,
             here=trainable.here,
             config_file="$HOLDFAST_CONFIG",
-            environ={**os.environ, **trainable.env},
+            interpreter=python_of(environ),
+            environ=environ,
         )
         configs = [_drawn(self.sweep.space) for _ in range(count)]
         words = [words_of(trainable.words, config, facts) for config in configs]

@@ -17,6 +17,7 @@ FACTS = Facts(
     program="/code/train.py",
     here="/code",
     config_file="/run/config.json",
+    interpreter="python",
     environ={"HOME": "/home/me"},
 )
 CONFIG = {
