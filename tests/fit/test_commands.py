@@ -123,6 +123,19 @@ def test_a_failure_says_what_the_command_did(fit: Fit) -> None:
         assert 'File "' not in result.error.failure.traceback
 
 
+def test_a_retry_that_resumes_after_the_last_row_has_nothing_to_report(fit: Fit) -> None:
+    source = """
+mkdir "$HOLDFAST_CHECKPOINT_DIR/1"
+[ -n "$HOLDFAST_RESUME_DIR" ] && exit
+echo "holdfast: loss=1 checkpoint=1"
+exit 1
+"""
+    trainable = tune.CommandTrainable(["sh", "-c", source], name="train", must_report=True)
+    (result,) = fit(trainable, failure_config=tune.FailureConfig(max_failures=1))
+    assert result.error is None
+    assert losses(result) == [1]
+
+
 def test_a_command_that_is_not_there_says_so(fit: Fit) -> None:
     (result,) = fit(tune.CommandTrainable("no-such-program --x", name="train"))
     assert isinstance(result.error, tune.TrialError)

@@ -153,6 +153,11 @@ def test_an_interrupted_sweep_says_how_it_resumes(bench: Bench) -> None:
     script.finish_reading()
     assert "resume" in script.stderr
     assert script.left() == []
+    for words, hint in (("--new",), "without --new"), (("--samples", "2"), "--extend applies"):
+        refused = run(bench, *words)
+        assert refused.ends() == 2
+        refused.finish_reading()
+        assert hint in refused.stderr
     gate.open()
     again = run(bench)
     assert begun(again)[0] == 2

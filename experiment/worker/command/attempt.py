@@ -252,8 +252,8 @@ class _Attempt:
             self._session.stop()
         if status:
             raise CommandFailed(self._failure(status))
-        if self._rows:
-            return
+        if self._rows or self._session.iteration:
+            return  # it may have resumed after its last row
         missing = self._extractor.missing
         found_none = f" Not found in its stdout: {', '.join(missing)}." if missing else ""
         hint = (

@@ -6,6 +6,7 @@ import argparse
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holdfast.cli.printing import SOUND, WRONG, complain, quoted, say, say_json
 from holdfast.experiment.browse.condition import Condition
@@ -15,6 +16,10 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.names import printable
 from holdfast.sweep.running import OpenedSweep, open_sweep
+from holdfast.trial.errors import ExperimentExists, InvalidConfig
+
+if TYPE_CHECKING:
+    from holdfast.experiment.results.result_grid import ResultGrid
 
 _EXAMPLES = 3
 
@@ -38,7 +43,7 @@ def run_sweep(given: argparse.Namespace, settings: Settings) -> int:
         return SOUND
     ended = None if given.new or given.extend else _ended(opened, settings)
     if ended is None:
-        results = opened.fit(resume="never" if given.new else "auto", extend=given.extend)
+        results = _fit(opened, given)
         code = WRONG if results.num_errors else SOUND
     else:
         code = _say_ended(ended, given.path)
@@ -46,6 +51,21 @@ def run_sweep(given: argparse.Namespace, settings: Settings) -> int:
         found = find(opened.path, settings, os.environ)
         say_json(experiment_as_json(found, now=time.time()))
     return code
+
+
+def _fit(opened: OpenedSweep, given: argparse.Namespace) -> ResultGrid:
+    """Run or resume it. The errors of fit() also say what to do in a shell."""
+    again = f"holdfast run {quoted(given.path)}"
+    try:
+        return opened.fit(resume="never" if given.new else "auto", extend=given.extend)
+    except ExperimentExists as error:
+        hint = f"In a shell: {again} without --new resumes it; --name N starts another"
+        raise InvalidConfig(f"{error}\n{hint}") from error
+    except InvalidConfig as error:
+        if given.extend or "extend=True" not in str(error):
+            raise
+        hint = f"In a shell: {again} --extend applies this; --name N starts another experiment"
+        raise InvalidConfig(f"{error}\n{hint}") from error
 
 
 def _ended(opened: OpenedSweep, settings: Settings) -> LocatedExperiment | None:
