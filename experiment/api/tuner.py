@@ -169,6 +169,11 @@ class Tuner:
         """The run that this tuner only reads, since a later run followed it under its name."""
         return self._earlier
 
+    def with_record(self, name: str, content: bytes) -> Self:
+        """This tuner; `fit()` also writes a file that describes the experiment to its folder."""
+        self._request = replace(self._request, record=(name, content))
+        return self
+
     def with_trainable(
         self, trainable: Any, resources: PlacementGroupFactory | None = None
     ) -> Self:

@@ -25,6 +25,8 @@ STAGING = ".staging"
 ON_NODE = "experiment"
 HEAD = "head.json"
 NODES = "nodes.json"
+# A copy of the file that `holdfast run` has read.
+SWEEPS = ("sweep.yaml", "sweep.json", "sweep.toml")
 SNAPSHOT_PREFIX = "experiment_state-"
 VARIANTS_PREFIX = "basic-variant-state-"
 PARAMS = "params.json"
@@ -69,7 +71,7 @@ def of_rank_0(name: str) -> str:
 
 def is_the_experiments(name: str) -> bool:
     """Whether a file in the experiment's own folder is one that holdfast writes."""
-    if name in (TUNER, TRAINER, CALLBACKS, NODES) or is_policy_log(name):
+    if name in (TUNER, TRAINER, CALLBACKS, NODES, *SWEEPS) or is_policy_log(name):
         return True
     return name.startswith((SNAPSHOT_PREFIX, VARIANTS_PREFIX, CURSOR_PREFIX, UNDELIVERED_PREFIX))
 

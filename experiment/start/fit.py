@@ -47,6 +47,7 @@ from holdfast.forked import children_end_here
 from holdfast.runtime.errors import LaunchFailed, NoNodes
 from holdfast.scheduler.effects import Finish
 from holdfast.syncer.files.disk_deadline import waiting_at_most
+from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.uploader.lock import Locked
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TrialError, TuneError
 from holdfast.trial.trial import Status, Trial
@@ -107,6 +108,9 @@ def _fit(
             tell=lambda text: view.message(text, "warning"),
         )
         claim(place)
+        if request.record is not None:
+            name, content = request.record
+            write_atomic(place.layout.root / name, content)
         plan = plan_run(request, settings, host_resources, opened, lock, view)
         return _run(request, plan, view, place.name)
 

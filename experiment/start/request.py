@@ -45,7 +45,8 @@ class Request:
     `resources`: the resources of unfinished trials of a resumed experiment from now on. `spaces`:
     the search spaces before `param_space`, by number. `resumes`: the same call, made again,
     resumes the experiment. Unless `trusted`, nothing in the experiment's files is unpickled.
-    `opened` is the experiment, None if `run` says where to find it.
+    `opened` is the experiment, None if `run` says where to find it. `record`: the name and content
+    of a file that describes the experiment, for its folder.
     """
 
     trainable: Any
@@ -60,6 +61,7 @@ class Request:
     resumes: bool = False
     trusted: bool = True
     opened: OpenedExperiment | None = None
+    record: tuple[str, bytes] | None = None
 
     @property
     def search(self) -> Any:
@@ -90,9 +92,9 @@ class Request:
         return "" if is_memoryless(scheduler) else type(scheduler).__name__
 
     def with_run_settings_of(self, script: Request) -> Request:
-        """A copy with the script's callbacks, output, sync settings and resources."""
+        """A copy with the script's callbacks, output, sync settings, resources and record."""
         shown = self._shown_by({name: getattr(script.run, name) for name in _RUN_SETTINGS})
-        return replace(shown, resources=script.resources)
+        return replace(shown, resources=script.resources, record=script.record)
 
     def with_run_settings_in(self, run: RunConfig) -> Request:
         """A copy with the callbacks, output and sync settings that `run` sets."""

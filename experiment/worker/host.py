@@ -18,6 +18,7 @@ from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
 from holdfast.experiment.worker.advice import advice_for
 from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
+from holdfast.experiment.worker.command.errors import CommandError
 from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.main_module import adopt
 from holdfast.experiment.worker.metrics import sendable
@@ -198,6 +199,8 @@ def describe(error: BaseException, session: Session) -> Failure:
     # The first frames are holdfast's: the user needs only their own.
     while shown and shown.tb_next and shown.tb_frame.f_code.co_filename.startswith(_HERE):
         shown = shown.tb_next
+    if isinstance(error, CommandError):
+        shown = None  # all frames are holdfast's: the message says what the command did
     failure = failure_of(error.with_traceback(shown), "user")
     started_in = session.job.working_dir if session.job.chdir else ""
     advice = advice_for(error, started_in=started_in, config=session.assignment.config)

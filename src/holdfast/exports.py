@@ -88,6 +88,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.experiment.results.result": "Result",
         "holdfast.experiment.results.result_grid": "ResultGrid",
         "holdfast.experiment.start.short_names": "create_scheduler create_searcher",
+        "holdfast.experiment.worker.command.trainable": "CommandTrainable",
         "holdfast.experiment.worker.context": "TuneContext get_checkpoint get_context report staging_directory",
         "holdfast.experiment.worker.trainable": "Trainable",
         "holdfast.experiment.worker.wrap": "register_trainable with_parameters with_resources",

@@ -10,6 +10,7 @@ from holdfast import __version__
 from holdfast.cli.browse_arguments import add_browsing
 from holdfast.cli.common_arguments import CODES
 from holdfast.cli.doctor_arguments import add_doctor, with_command
+from holdfast.cli.run_arguments import add_run
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -25,11 +26,12 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="holdfast",
-        description="List, show, resume and repair experiments of holdfast.",
+        description="Run, list, show, resume and repair experiments of holdfast.",
         epilog=CODES,
     )
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_browsing(commands)
+    add_run(commands)
     add_doctor(commands)
     return parser

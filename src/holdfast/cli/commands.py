@@ -52,6 +52,10 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
 
         print(shell_code(given.shell))
         return 0
+    if given.command == "run":
+        from holdfast.cli.sweeping import run_sweep
+
+        return run_sweep(given, settings)
     if given.command == "resume":
         from holdfast.cli.resuming import resume
 

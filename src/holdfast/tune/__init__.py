@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from holdfast.experiment.results.result_grid import ResultGrid as ResultGrid
     from holdfast.experiment.start.short_names import create_scheduler as create_scheduler
     from holdfast.experiment.start.short_names import create_searcher as create_searcher
+    from holdfast.experiment.worker.command.trainable import CommandTrainable as CommandTrainable
     from holdfast.experiment.worker.context import TuneContext as TuneContext
     from holdfast.experiment.worker.context import get_checkpoint as get_checkpoint
     from holdfast.experiment.worker.context import get_context as get_context

@@ -1,0 +1,1 @@
+"""Trials that run a command of any language: its words, its line protocol, its process."""

@@ -1,0 +1,119 @@
+"""`holdfast run`: runs or resumes what a sweep file describes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holdfast.cli.printing import SOUND, WRONG, complain, quoted, say, say_json
+from holdfast.experiment.browse.condition import Condition
+from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.overview import experiment_as_json
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.names import printable
+from holdfast.sweep.running import OpenedSweep, open_sweep
+from holdfast.trial.errors import ExperimentExists, InvalidConfig
+
+if TYPE_CHECKING:
+    from holdfast.experiment.results.result_grid import ResultGrid
+
+_EXAMPLES = 3
+
+
+def run_sweep(given: argparse.Namespace, settings: Settings) -> int:
+    """Returns 0, or 1 if a trial failed. Raises the errors of Tuner and fit."""
+    opened = open_sweep(
+        Path(given.path),
+        settings,
+        sets=given.set,
+        given={
+            "name": given.name,
+            "storage_path": given.storage,
+            "num_samples": given.samples,
+        },
+    )
+    for note in opened.sweep.notes:
+        complain(f"note: {note}")
+    if given.dry_run:
+        _show(opened, as_json=given.json)
+        return SOUND
+    ended = None if given.new or given.extend else _ended(opened, settings)
+    if ended is None:
+        results = _fit(opened, given)
+        code = WRONG if results.num_errors else SOUND
+    else:
+        code = _say_ended(ended, given.path)
+    if given.json:
+        found = find(opened.path, settings, os.environ)
+        say_json(experiment_as_json(found, now=time.time()))
+    return code
+
+
+def _fit(opened: OpenedSweep, given: argparse.Namespace) -> ResultGrid:
+    """Run or resume it. The errors of fit() also say what to do in a shell."""
+    again = f"holdfast run {quoted(given.path)}"
+    try:
+        return opened.fit(resume="never" if given.new else "auto", extend=given.extend)
+    except ExperimentExists as error:
+        hint = f"In a shell: {again} without --new resumes it; --name N starts another"
+        raise InvalidConfig(f"{error}\n{hint}") from error
+    except InvalidConfig as error:
+        if given.extend or "extend=True" not in str(error):
+            raise
+        hint = f"In a shell: {again} --extend applies this; --name N starts another experiment"
+        raise InvalidConfig(f"{error}\n{hint}") from error
+
+
+def _ended(opened: OpenedSweep, settings: Settings) -> LocatedExperiment | None:
+    """The experiment of this name, if all its trials have ended."""
+    try:
+        found = find(opened.path, settings, os.environ)
+    except ExperimentNotFound:
+        return None
+    over = (Condition.FINISHED, Condition.ERRORED)
+    return found if found.condition(time.time()) in over else None
+
+
+def _say_ended(found: LocatedExperiment, file: str) -> int:
+    path = quoted(found.shown)
+    count, failed = len(found.machine.trials), found.machine.errored
+    complain(
+        f"{found.name} has ended: {count} trial{'s' * (count != 1)}"
+        f"{f', {failed} failed' if failed else ''}\n"
+        f"  holdfast show {path}   shows them\n"
+        + (
+            f"  holdfast resume --restart-errored {path}   restarts the failed trials\n"
+            * bool(failed)
+        )
+        + f"  holdfast run {quoted(file)} --new   starts a new run under this name\n"
+        f"  holdfast run {quoted(file)} --extend --samples N   has N trials in total"
+    )
+    return WRONG if failed else SOUND
+
+
+def _show(opened: OpenedSweep, *, as_json: bool) -> None:
+    tune, trainable = opened.sweep.tune, opened.sweep.trainable
+    search = type(tune.search_alg).__name__ if tune.search_alg else "random or grid search"
+    examples = opened.examples(_EXAMPLES)
+    if as_json:
+        say_json(
+            {
+                "path": quoted(opened.path),
+                "command": list(trainable.words),
+                "examples": examples,
+                "num_samples": tune.num_samples,
+                "search": search,
+                "scheduler": type(tune.scheduler).__name__ if tune.scheduler else None,
+            }
+        )
+        return
+    say(f"results: {quoted(opened.path)}")
+    trials = "no limit on trials" if tune.num_samples < 0 else f"num_samples={tune.num_samples}"
+    scheduler = f", {type(tune.scheduler).__name__}" if tune.scheduler else ""
+    say(f"trials:  {trials}, {search}{scheduler}")
+    for number, example in enumerate(examples):
+        say(f"{'command: ' if number == 0 else 'or:      '}{printable(example)}")

@@ -1,0 +1,1 @@
+"""Sweep files: what `holdfast run` reads, checks and runs (docs/sweep.md)."""

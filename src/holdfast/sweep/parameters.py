@@ -1,0 +1,155 @@
+"""The parameters of a sweep as a search space: W&B's words, and those of `tune`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from holdfast.sweep.node import Node
+from holdfast.trial import space
+
+_WANDB = ("value", "values", "distribution", "min", "max", "q", "mu", "sigma", "probabilities")
+_OURS: Mapping[str, Callable[..., Any]] = {
+    "uniform": space.uniform,
+    "quniform": space.quniform,
+    "loguniform": space.loguniform,
+    "qloguniform": space.qloguniform,
+    "randint": space.randint,
+    "qrandint": space.qrandint,
+    "lograndint": space.lograndint,
+    "qlograndint": space.qlograndint,
+    "randn": space.randn,
+    "qrandn": space.qrandn,
+}
+_OF_LISTS: Mapping[str, Callable[..., Any]] = {
+    "choice": space.choice,
+    "grid_search": space.grid_search,
+}
+_WORDS = (*_WANDB, *_OURS, *_OF_LISTS, "parameters")
+
+
+def space_of(parameters: Node, *, is_grid: bool) -> dict[str, Any]:
+    """The search space. With `is_grid` each list of values is a grid. Raises InvalidConfig."""
+    return {name: _parameter(node, is_grid=is_grid) for name, node in parameters.table().items()}
+
+
+def domain_of(node: Node) -> Any:
+    """One domain, or a value. Raises InvalidConfig."""
+    return _parameter(node, is_grid=False)
+
+
+def _parameter(node: Node, *, is_grid: bool) -> Any:
+    if not node.is_table:
+        if isinstance(node.value, list):
+            node.fail(
+                "is a list: write {values: [...]} to vary it, or {value: [...]} for the list"
+            )
+        return node.value
+    table = node.table(_WORDS)
+    ours = [name for name in table if name in _OURS or name in _OF_LISTS]
+    if "parameters" in table:
+        _alone(node, table, "parameters")
+        return space_of(table["parameters"], is_grid=is_grid)
+    if not ours:
+        return _wandb(node, table, is_grid=is_grid)
+    _alone(node, table, ours[0])
+    if is_grid and ours[0] != "grid_search":
+        node.fail(f"{ours[0]} has no grid: with method grid, every parameter has values")
+    return _our_domain(ours[0], table[ours[0]])
+
+
+def _alone(node: Node, table: Mapping[str, Node], name: str) -> None:
+    if len(table) > 1:
+        others = ", ".join(other for other in table if other != name)
+        node.fail(f"{name} says everything: remove {others}")
+
+
+def _our_domain(name: str, node: Node) -> Any:
+    with node.blamed():
+        if name in _OF_LISTS:
+            node.items()
+            return _OF_LISTS[name](node.plain())
+        if node.is_table:
+            return _OURS[name](**node.plain())
+        return _OURS[name](*(item.number() for item in node.items()))
+
+
+def _wandb(node: Node, table: Mapping[str, Node], *, is_grid: bool) -> Any:
+    if not table:
+        node.fail("is empty: write value, values, or min and max")
+    kind = _distribution(node, table)
+    if is_grid and kind not in ("constant", "categorical"):
+        node.fail(f"{kind} has no grid: with method grid, every parameter has values")
+    needed, optional = _NEEDS[kind]
+    for name, given in table.items():
+        if name != "distribution" and name not in (*needed, *optional):
+            given.fail(f"does not belong to {kind}, which has {', '.join((*needed, *optional))}")
+    if missing := [name for name in needed if name not in table]:
+        node.fail(f"{kind} needs {' and '.join(missing)}")
+    with node.blamed():
+        if kind == "constant":
+            return table["value"].plain()
+        if kind == "categorical":
+            table["values"].items()
+            values = table["values"].plain()
+            return space.grid_search(values) if is_grid else space.choice(values)
+        numbers = {n: g.number() for n, g in table.items() if n != "distribution"}
+        return _MAKE[kind](**{_ARGUMENTS.get(name, name): n for name, n in numbers.items()})
+
+
+def _distribution(node: Node, table: Mapping[str, Node]) -> str:
+    """The distribution that is named, else the one that W&B infers."""
+    if (given := table.get("distribution")) is not None:
+        if given.value in _MISSING:
+            given.fail(f"{given.value} is not supported. {_MISSING[given.value]}")
+        return given.choice(*_NEEDS)
+    if "value" in table:
+        return "constant"
+    if "values" in table:
+        return "categorical"
+    if "min" not in table and "max" not in table:
+        node.fail("says neither value, values, nor min and max")
+    bounds = [table[name].number() for name in ("min", "max") if name in table]
+    are_whole = all(isinstance(bound, int) for bound in bounds)
+    return "int_uniform" if are_whole else "uniform"
+
+
+_BOUNDS = ("min", "max")
+_NEEDS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "constant": (("value",), ()),
+    "categorical": (("values",), ()),
+    "uniform": (_BOUNDS, ()),
+    "q_uniform": (_BOUNDS, ("q",)),
+    "int_uniform": (_BOUNDS, ()),
+    "log_uniform": (_BOUNDS, ()),
+    "log_uniform_values": (_BOUNDS, ()),
+    "q_log_uniform": (_BOUNDS, ("q",)),
+    "q_log_uniform_values": (_BOUNDS, ("q",)),
+    "normal": ((), ("mu", "sigma")),
+    "q_normal": ((), ("mu", "sigma", "q")),
+}
+_ARGUMENTS = {"min": "low", "max": "high"}
+# Bounds of log_uniform and q_log_uniform are exponents of e, as in W&B.
+_MAKE: Mapping[str, Callable[..., Any]] = {
+    "uniform": lambda low, high: space.uniform(low, high),
+    "q_uniform": lambda low, high, q=1: space.quniform(low, high, q),
+    "int_uniform": lambda low, high: space.randint(low, high + 1),
+    "log_uniform": lambda low, high: space.loguniform(math.exp(low), math.exp(high)),
+    "log_uniform_values": lambda low, high: space.loguniform(low, high),
+    "q_log_uniform": lambda low, high, q=1: space.qloguniform(math.exp(low), math.exp(high), q),
+    "q_log_uniform_values": lambda low, high, q=1: space.qloguniform(low, high, q),
+    "normal": lambda mu=0.0, sigma=1.0: space.randn(mu, sigma),
+    "q_normal": lambda mu=0.0, sigma=1.0, q=1: space.qrandn(mu, sigma, q),
+}
+_MISSING: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("inv_log_uniform", "inv_log_uniform_values"),
+        "Use log_uniform_values for the inverse, and compute 1/x in the script",
+    ),
+    **dict.fromkeys(
+        ("log_normal", "q_log_normal"), "Use normal, and compute exp(x) in the script"
+    ),
+    **dict.fromkeys(("beta", "q_beta"), "Use uniform"),
+    "categorical_w_probabilities": "Repeat a value in values to make it more likely",
+}

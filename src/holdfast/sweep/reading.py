@@ -1,0 +1,206 @@
+"""Reads YAML, JSON and TOML as data, with the line of each value where the format gives it.
+
+Scalars of YAML are read by the core schema of YAML 1.2: `1e-4` is a number, and `no`, `on` and
+`2024-01-01` are text. Tags are refused, and size, depth and aliases are limited.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.sweep.node import Node
+from holdfast.trial.errors import InvalidConfig
+
+MOST_BYTES: Final = 1 << 20
+MOST_VALUES: Final = 20_000
+DEEPEST: Final = 32
+_TAGS = tuple(f"tag:yaml.org,2002:{kind}" for kind in ("str", "seq", "map"))
+_INT = re.compile(r"[-+]?[0-9]{1,400}|0o[0-7]{1,400}|0x[0-9a-fA-F]{1,400}")
+_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+_WORDS: Mapping[str, Any] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL"), None),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+    **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf", "+.Inf", "+.INF"), math.inf),
+    **dict.fromkeys(("-.inf", "-.Inf", "-.INF"), -math.inf),
+    **dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan),
+}
+FORMATS: Final = (".yaml", ".yml", ".json", ".toml")
+
+
+def read_file(path: Path) -> tuple[Node, bytes]:
+    """The file as a Node, and its bytes. Raises InvalidConfig."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise InvalidConfig(f"cannot read {path}: {error.strerror}") from error
+    if len(data) > MOST_BYTES:
+        raise InvalidConfig(f"{path} has more than {MOST_BYTES:,} bytes: it is no sweep file")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidConfig(f"{path} is not UTF-8 text: {error}") from error
+    return read(text, path.name, path.suffix.lower()), data
+
+
+def read(text: str, file: str, suffix: str) -> Node:
+    """The text of a `file` in the format of its suffix. Raises InvalidConfig."""
+    match suffix:
+        case ".yaml" | ".yml":
+            node = _yaml(text, file)
+        case ".json":
+            node = _structured(text, file, lambda: json.loads(text, object_pairs_hook=_unique))
+        case ".toml":
+            node = _structured(text, file, lambda: tomllib.loads(text))
+        case _:
+            raise InvalidConfig(f"{file}: a sweep file ends with {', '.join(FORMATS)}")
+    if not node.is_table:
+        node.fail(f"the file must be a table of names and values, not {node.shown}")
+    return node
+
+
+def scalar(text: str) -> Any:
+    """A plain scalar by YAML's core schema."""
+    if text in _WORDS:
+        return _WORDS[text]
+    if _INT.fullmatch(text):
+        return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
+    return float(text) if _FLOAT.fullmatch(text) else text
+
+
+def setting(text: str) -> tuple[list[str], Node]:
+    """The path and the value of `--set key=value`. Raises InvalidConfig."""
+    name, mark, said = text.partition("=")
+    names = name.split(".")
+    if not mark or not all(names):
+        raise InvalidConfig(f"--set takes KEY=VALUE, as in parameters.lr.max=0.1, not {text!r}")
+    try:
+        value = json.loads(said)
+    except (ValueError, RecursionError):
+        value = scalar(said)
+    return names, _Builder("--set").of_plain(value, "", 0)
+
+
+# -- formats without lines ------------------------------------------------------------------------
+
+
+def _structured(text: str, file: str, parse: Any) -> Node:
+    try:
+        return _Builder(file).of_plain(parse(), "", 0)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InvalidConfig):
+            raise
+        raise InvalidConfig(f"{file}: {error}") from error
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise ValueError(f"{', '.join(twice)} is there twice")
+    return found
+
+
+# -- YAML -----------------------------------------------------------------------------------------
+
+
+def _yaml(text: str, file: str) -> Node:
+    try:
+        import yaml
+    except ImportError as error:
+        raise InvalidConfig(
+            f"{file}: YAML needs PyYAML: pip install 'holdfast[yaml]'. JSON and TOML need nothing"
+        ) from error
+    try:
+        # The base loader makes only text, lists and tables of it; nothing is constructed.
+        documents = list(yaml.compose_all(text, Loader=yaml.BaseLoader))
+    except yaml.YAMLError as error:
+        raise InvalidConfig(f"{file}{_mark(error)}: {_problem(error)}") from error
+    except RecursionError as error:
+        raise InvalidConfig(f"{file}: nested too deeply") from error
+    if len(documents) != 1:
+        raise InvalidConfig(f"{file}: has {len(documents)} documents (separated by ---), not one")
+    return _Builder(file).of_yaml(documents[0], "", 0, 0)
+
+
+def _mark(error: Any) -> str:
+    mark = getattr(error, "problem_mark", None)
+    return f":{mark.line + 1}" if mark is not None else ""
+
+
+def _problem(error: Any) -> str:
+    hint = ". Indent with spaces" if "'\\t'" in str(error) else ""
+    return f"not YAML: {getattr(error, 'problem', None) or error}{hint}"
+
+
+class _Builder:
+    """Makes nodes of one file, with a limit on how many, and how deep."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._left = MOST_VALUES
+
+    def of_plain(self, value: Any, path: str, depth: int) -> Node:
+        made = self._checked(Node(value=value, file=self._file, path=path), depth)
+        if isinstance(value, dict):
+            inner = {
+                name: self.of_plain(item, _below(path, name), depth + 1)
+                for name, item in value.items()
+            }
+            return Node(value=inner, file=self._file, path=path)
+        if isinstance(value, list):
+            items = [
+                self.of_plain(item, f"{path}[{at}]", depth + 1) for at, item in enumerate(value)
+            ]
+            return Node(value=items, file=self._file, path=path)
+        if not isinstance(value, (str, int, float, bool, type(None))):
+            made.fail(f"a {type(value).__name__} is not a value of a sweep: put it in quotes")
+        return made
+
+    def of_yaml(self, found: Any, path: str, line: int, depth: int) -> Node:
+        made = self._checked(Node(value=None, file=self._file, line=line, path=path), depth)
+        if found.tag not in _TAGS:
+            made.fail(f"the tag {found.tag!r:.60} is not supported: a sweep file is plain data")
+        if found.id == "scalar":
+            value = scalar(found.value) if found.style is None else found.value
+            return Node(value=value, file=self._file, line=line, path=path)
+        if found.id == "sequence":
+            items = [
+                self.of_yaml(item, f"{path}[{at}]", item.start_mark.line + 1, depth + 1)
+                for at, item in enumerate(found.value)
+            ]
+            return Node(value=items, file=self._file, line=line, path=path)
+        return Node(value=self._table(found, path, depth), file=self._file, line=line, path=path)
+
+    def _table(self, found: Any, path: str, depth: int) -> dict[str, Node]:
+        table: dict[str, Node] = {}
+        for key, item in found.value:
+            line = key.start_mark.line + 1
+            place = Node(value=None, file=self._file, line=line, path=path)
+            if key.id != "scalar" or key.tag not in _TAGS:
+                place.fail("a name must be text")
+            if key.value in table:
+                first = table[key.value].line
+                place.fail(f"{key.value!r:.60} is there twice, also in line {first}")
+            table[key.value] = self.of_yaml(item, _below(path, key.value), line, depth + 1)
+        return table
+
+    def _checked(self, node: Node, depth: int) -> Node:
+        self._left -= 1
+        if self._left < 0:
+            node.fail(f"more than {MOST_VALUES:,} values, counting what aliases repeat")
+        if depth > DEEPEST:
+            node.fail(f"nested more than {DEEPEST} levels deep")
+        return node
+
+
+def _below(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name

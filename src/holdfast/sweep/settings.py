@@ -1,0 +1,347 @@
+"""A checked sweep file: the trainable, the space and the settings that it describes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.worker.command.trainable import CommandTrainable
+from holdfast.experiment.worker.command.words import flat
+from holdfast.sweep.node import Node
+from holdfast.sweep.parameters import domain_of, space_of
+from holdfast.trial.absent import near_text
+from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
+from holdfast.trial.space import grid_values
+from holdfast.trial.tuning import TuneConfig
+
+# Of W&B, and without a meaning here.
+_IGNORED = ("project", "entity")
+KNOWN = (
+    *("name", "description", "command", "program", "cwd", "env", "parameters", "metric"),
+    *("method", "search", "scheduler", "early_terminate", "num_samples", "run_cap"),
+    *("max_concurrent", "resources", "stop", "time_budget_s", "failure", "checkpoint"),
+    *("metrics", "strict", "grace_s", "storage_path", "cluster", "verbose", *_IGNORED),
+)
+_METHODS = ("random", "grid", "bayes")
+_MODES = {"minimize": "min", "maximize": "max", "min": "min", "max": "max"}
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+_UNITS |= {f"{unit}i": 2 ** (10 * power) for power, unit in enumerate("kmgt", 1)}
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?|)b?", re.I)
+# Above every iteration: a rule of W&B that only has a least iteration stops no trial at the end.
+_NO_LIMIT = 10**12
+_BANDIT = ("type", "min_iter", "max_iter", "s", "eta")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """What a sweep file describes. `notes` are for the user, before the run."""
+
+    trainable: CommandTrainable
+    space: Mapping[str, Any]
+    tune: TuneConfig
+    run: RunConfig
+    cluster: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+def sweep_of(file: Node, here: Path) -> Sweep:
+    """Check a file that lies in the folder `here`. Raises InvalidConfig, naming the line."""
+    table = file.table(KNOWN)
+    is_grid = "method" in table and table["method"].choice(*_METHODS) == "grid"
+    if "parameters" not in table:
+        file.fail("parameters is missing: the values that the trials differ in")
+    space = space_of(table["parameters"], is_grid=is_grid)
+    trainable = _trainable(file, table, here)
+    tune = _tune(file, table, is_grid=is_grid)
+    with file.blamed():
+        run = RunConfig(
+            name=_field(table, "name", Node.text, RunConfig) or _name_of(file, here),
+            storage_path=_optional(table, "storage_path", Node.text),
+            failure_config=_options(table, "failure", FailureConfig),
+            checkpoint_config=_options(table, "checkpoint", CheckpointConfig),
+            stop=_bounds(table),
+            verbose=_field(table, "verbose", Node.whole, RunConfig),
+        )
+    return Sweep(
+        trainable=trainable,
+        space=space,
+        tune=tune,
+        run=run,
+        cluster=_optional(table, "cluster", Node.text),
+        notes=_notes(table, trainable, space),
+    )
+
+
+def _name_of(file: Node, here: Path) -> str:
+    """Of the file without its ending; of its folder, if it is called sweep."""
+    stem = Path(file.file).stem
+    return here.name if stem == "sweep" and here.name else stem
+
+
+def _optional(table: Mapping[str, Node], name: str, read: Any) -> Any:
+    """The value, or None if it is absent or empty."""
+    node = table.get(name)
+    return None if node is None or node.value is None else read(node)
+
+
+def _field(
+    table: Mapping[str, Node], name: str, read: Any, kind: type[Any], field: str | None = None
+) -> Any:
+    """A value for a field of a settings class, which checks it; None if it is absent."""
+    value = _optional(table, name, read)
+    if value is not None:
+        with table[name].blamed():
+            kind(**{field or name: value})
+    return value
+
+
+def _notes(
+    table: Mapping[str, Node], trainable: CommandTrainable, space: Mapping[str, Any]
+) -> tuple[str, ...]:
+    notes = [f"{table[name].where} has no effect here" for name in _IGNORED if name in table]
+    notes += trainable.notes(list(flat(_without_grids(space))))
+    return tuple(notes)
+
+
+# -- the command ----------------------------------------------------------------------------------
+
+
+def _trainable(file: Node, table: Mapping[str, Node], here: Path) -> CommandTrainable:
+    command, program = table.get("command"), _optional(table, "program", Node.text)
+    if command is None and program is None:
+        file.fail("command is missing: what a trial runs, such as: python train.py ${args}")
+    place = command or table["program"]
+    with place.blamed():
+        return CommandTrainable(
+            _words(command),
+            program=program,
+            here=str(here),
+            cwd=_optional(table, "cwd", Node.text),
+            env=_texts(table, "env"),
+            metrics=_texts(table, "metrics"),
+            strict=bool(_optional(table, "strict", Node.flag)),
+            must_report="metric" in table,
+            grace_s=5.0 if "grace_s" not in table else table["grace_s"].number(),
+            resources=_resources(table),
+        )
+
+
+def _words(command: Node | None) -> str | list[str] | None:
+    if command is None:
+        return None
+    if not isinstance(command.value, list):
+        return command.text()
+    words = [word.plain() for word in command.items()]
+    for word, node in zip(words, command.items(), strict=True):
+        if isinstance(word, (dict, list)) or word is None or isinstance(word, bool):
+            node.fail(f"must be a word, not {node.shown}. Put it in quotes")
+    return [str(word) for word in words]
+
+
+def _texts(table: Mapping[str, Node], name: str) -> dict[str, str]:
+    """A table of texts; numbers are texts, too."""
+    node = table.get(name)
+    if node is None or node.value is None:
+        return {}
+    found = {}
+    for key, item in node.table().items():
+        is_number = isinstance(item.value, (int, float)) and not isinstance(item.value, bool)
+        found[key] = str(item.value) if is_number or item.value == "" else item.text()
+    return found
+
+
+def _resources(table: Mapping[str, Node]) -> dict[str, float] | None:
+    if "resources" not in table:
+        return None
+    return {
+        name: _bytes(node) if name == "memory" else node.number()
+        for name, node in table["resources"].table().items()
+    }
+
+
+def _bytes(node: Node) -> float:
+    """Bytes, as a number or as text with a unit: 8GB, 512MiB."""
+    if not isinstance(node.value, str):
+        return node.number()
+    found = _SIZE.fullmatch(node.value.strip())
+    if found is None:
+        node.fail(f"must be a size such as 8GB or 512MiB, not {node.shown}")
+    return math.floor(float(found[1]) * _UNITS[found[2].lower()])
+
+
+def _without_grids(space: Mapping[str, Any]) -> dict[str, Any]:
+    """The space, with the names of its parameters only."""
+    return {
+        name: _without_grids(value)
+        if isinstance(value, Mapping) and grid_values(value) is None
+        else None
+        for name, value in space.items()
+    }
+
+
+# -- the search -----------------------------------------------------------------------------------
+
+
+def _tune(file: Node, table: Mapping[str, Node], *, is_grid: bool) -> TuneConfig:
+    metric, mode = _goal(table)
+    budget = _field(table, "time_budget_s", Node.number, TuneConfig)
+    samples = _samples(file, table, is_grid=is_grid, is_bounded=budget is not None)
+    concurrent = _field(table, "max_concurrent", Node.whole, TuneConfig, "max_concurrent_trials")
+    search, scheduler = _search(table), _scheduler(table)
+    if (search or scheduler) and metric is None:
+        file.fail("metric is missing: a search or a scheduler needs {name: ..., goal: minimize}")
+    with file.blamed():
+        return TuneConfig(
+            metric=metric,
+            mode=mode,
+            num_samples=samples,
+            search_alg=search,
+            scheduler=scheduler,
+            max_concurrent_trials=concurrent,
+            time_budget_s=budget,
+        )
+
+
+def _goal(table: Mapping[str, Node]) -> tuple[str | None, Any]:
+    node = table.get("metric")
+    if node is None:
+        return None, None
+    goal = node.table(("name", "goal", "mode"))
+    for name in ("name", "goal"):
+        if name not in goal and not (name == "goal" and "mode" in goal):
+            node.fail(f"{name} is missing: {{name: loss, goal: minimize}}")
+    said = goal.get("goal") or goal["mode"]
+    return goal["name"].text(), _MODES[said.choice(*_MODES)]
+
+
+def _samples(file: Node, table: Mapping[str, Node], *, is_grid: bool, is_bounded: bool) -> int:
+    given = [table[name] for name in ("num_samples", "run_cap") if name in table]
+    if len(given) == 2:
+        given[1].fail("num_samples says the same: remove one of them")
+    if is_grid and "run_cap" in table:
+        given[0].fail("with method grid, every combination runs once: remove run_cap")
+    if given:
+        with given[0].blamed():
+            return TuneConfig(num_samples=given[0].whole()).num_samples
+    if is_grid:
+        return 1
+    if not is_bounded:
+        file.fail("num_samples (or run_cap) is missing: how many trials to run")
+    return -1
+
+
+def _search(table: Mapping[str, Node]) -> Any:
+    """The search algorithm; None for random and grid search."""
+    from holdfast.experiment.start.short_names import searcher_class
+
+    method, search = table.get("method"), table.get("search")
+    if search is not None:
+        if method is not None:
+            method.fail("search says the same: remove one of them")
+        return _made(search, searcher_class)
+    if method is None or method.value != "bayes":
+        return None
+    with method.blamed():
+        return searcher_class("optuna")()
+
+
+def _scheduler(table: Mapping[str, Node]) -> Any:
+    from holdfast.experiment.start.short_names import scheduler_class
+
+    scheduler, early = table.get("scheduler"), table.get("early_terminate")
+    if early is None:
+        return None if scheduler is None else _made(scheduler, scheduler_class)
+    if scheduler is not None:
+        early.fail("scheduler says the same: remove one of them")
+    return _bandit(early)
+
+
+def _bandit(early: Node) -> Any:
+    """W&B's early_terminate: hyperband, which stops as ASHA does."""
+    from holdfast.experiment.start.short_names import create_scheduler
+
+    rule = early.table(_BANDIT)
+    if "type" not in rule:
+        early.fail("type is missing: hyperband")
+    rule["type"].choice("hyperband")
+    eta = rule["eta"].number() if "eta" in rule else 3
+    most = rule["max_iter"].whole() if "max_iter" in rule else _NO_LIMIT
+    if "min_iter" in rule:
+        least = rule["min_iter"].whole()
+    elif "max_iter" in rule and "s" in rule:
+        least = max(1, math.floor(most / eta ** rule["s"].whole()))
+    else:
+        early.fail("needs min_iter, or max_iter and s")
+    with early.blamed():
+        return create_scheduler("asha", grace_period=least, max_t=most, reduction_factor=eta)
+
+
+def _made(node: Node, class_named: Any) -> Any:
+    """`asha`, or `{name: asha, max_t: 81}`; `type` is another word for `name`."""
+    options: Mapping[str, Node] = {}
+    named = node
+    if node.is_table:
+        options = {name: item for name, item in node.table().items() if name not in _NAMES}
+        words = [item for name, item in node.table().items() if name in _NAMES]
+        if len(words) != 1:
+            node.fail("name is missing" if not words else "name and type say the same")
+        named = words[0]
+    with named.blamed():
+        kind = class_named(named.text())
+    known = [name for name in inspect.signature(kind).parameters if name not in _SET_ELSEWHERE]
+    takes_any = "kwargs" in known
+    arguments = {}
+    for name, item in options.items():
+        if name not in known and not takes_any:
+            item.fail(
+                f"is not an option of {kind.__name__}.{near_text([name], dict.fromkeys(known))} "
+                f"It has: {', '.join(known)}"
+            )
+        arguments[name] = _argument(name, item)
+    with node.blamed():
+        return kind(**arguments)
+
+
+_NAMES = ("name", "type")
+_SET_ELSEWHERE = ("metric", "mode", "space", "points_to_evaluate", "evaluated_rewards")
+
+
+def _argument(name: str, node: Node) -> Any:
+    """An option of a scheduler or a search. Mutations of a population are parameters."""
+    if name == "hyperparam_mutations":
+        return {key: _mutation(item) for key, item in node.table().items()}
+    return node.plain()
+
+
+def _mutation(node: Node) -> Any:
+    return node.plain() if isinstance(node.value, list) else domain_of(node)
+
+
+# -- the run --------------------------------------------------------------------------------------
+
+
+def _options(table: Mapping[str, Node], name: str, kind: type[Any]) -> Any:
+    """A settings object from a table of its fields."""
+    node = table.get(name)
+    if node is None or node.value is None:
+        return kind()
+    known: Sequence[str] = [field.name for field in dataclasses.fields(kind)]
+    given = node.table([one for one in known if not one.startswith("_")])
+    with node.blamed():
+        return kind(**{key: item.plain() for key, item in given.items()})
+
+
+def _bounds(table: Mapping[str, Node]) -> dict[str, float] | None:
+    node = table.get("stop")
+    if node is None or node.value is None:
+        return None
+    return {
+        name: item.value if isinstance(item.value, bool) else item.number()
+        for name, item in node.table().items()
+    }

@@ -1,0 +1,267 @@
+"""Trials that run commands, in several languages: reports, checkpoints, failures, stops."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tune
+from tests.fit.conftest import Fit
+
+pytestmark = pytest.mark.process
+
+RESULT = "result.json"
+
+
+def rows(result: tune.Result) -> list[dict[str, Any]]:
+    text = (Path(result.path) / RESULT).read_text()
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def losses(result: tune.Result) -> list[Any]:
+    return [row["loss"] for row in rows(result)]
+
+
+def output(result: tune.Result, name: str = "stdout") -> str:
+    return (Path(result.path) / name).read_text(errors="replace")
+
+
+def python(source: str, **given: Any) -> tune.CommandTrainable:
+    return tune.CommandTrainable([sys.executable, "-c", source], name="train", **given)
+
+
+LANGUAGES = {
+    "sh": 'for i in 1 2 3; do echo "holdfast: loss=$((10 - i)) i=$i"; done',
+    "awk": """awk 'BEGIN {for (i = 1; i <= 3; i++) print "holdfast: loss=" 10 - i}'""",
+    "perl": """perl -e 'for $i (1..3) {print "holdfast: loss=", 10 - $i, "\\n"}'""",
+    "node": """node -e '
+        for (let i = 1; i <= 3; i++) console.log("holdfast:", JSON.stringify({loss: 10 - i}))'""",
+    "file": 'for i in 1 2 3; do echo "loss=$((10 - i))" >> "$HOLDFAST_REPORT_FILE"; done',
+}
+
+
+def test_scripts_of_any_language_report_by_lines(fit: Fit) -> None:
+    here = [line for name, line in LANGUAGES.items() if name == "file" or shutil.which(name)]
+    trainable = tune.CommandTrainable(["sh", "-c", "{line}"], name="train")
+    results = fit(trainable, {"line": tune.grid_search(here)})
+    assert [result.error for result in results] == [None] * len(here)
+    assert [losses(result) for result in results] == [[9, 8, 7]] * len(here)
+
+
+ACKNOWLEDGED = """
+import json, os
+config = json.load(open(os.environ["HOLDFAST_CONFIG"]))
+answers = open(os.environ["HOLDFAST_ACK"])
+folder = os.environ["HOLDFAST_CHECKPOINT_DIR"]
+for i in range(1, 4):
+    with open(os.path.join(folder, "state"), "w") as file:
+        file.write(f"{config['net']['x']} {i}")
+    print("holdfast:", json.dumps({"loss": i, "checkpoint": ".", "ack": True}))
+    print("answer", answers.readline().strip(), os.path.exists(os.path.join(folder, "state")))
+print("resumes", repr(os.environ["HOLDFAST_RESUME_DIR"]), os.environ["HOLDFAST_ATTEMPT"])
+print(os.getcwd() == os.environ["HOLDFAST_TRIAL_DIR"], os.environ["MINE"])
+"""
+
+
+def test_an_answer_says_that_the_row_and_its_checkpoint_are_stored(fit: Fit) -> None:
+    (result,) = fit(python(ACKNOWLEDGED, env={"MINE": "mine"}), {"net": {"x": 7}})
+    assert result.error is None
+    said = [line for line in output(result).splitlines() if not line.startswith("holdfast:")]
+    # It has the folder for itself again, empty, so it may use the same name.
+    assert said == [*["answer ok False"] * 3, "resumes '' 1", "True mine"]
+    checkpoints = [Path(one.path, "state").read_text() for one, _ in result.best_checkpoints]
+    assert sorted(checkpoints) == ["7 1", "7 2", "7 3"]
+
+
+def test_checkpoints_are_folders_or_files_and_a_retry_resumes_from_one(fit: Fit) -> None:
+    source = """
+import os, pathlib, sys
+new, old = pathlib.Path(os.environ["HOLDFAST_CHECKPOINT_DIR"]), os.environ["HOLDFAST_RESUME_DIR"]
+begin = int(next(pathlib.Path(old).iterdir()).read_text()) if old else 0
+print("begins at", begin, os.environ["HOLDFAST_ITERATION"], os.environ["HOLDFAST_ATTEMPT"])
+for i in range(begin + 1, 6):
+    if i == 3 and begin == 0:
+        sys.exit("out of luck")
+    (new / f"{i}.txt").write_text(str(i))
+    print(f"holdfast: loss={i} checkpoint={i}.txt")
+"""
+    failures = tune.FailureConfig(max_failures=1)
+    (result,) = fit(python(source), failure_config=failures)
+    assert result.error is None
+    assert losses(result) == [1, 2, 3, 4, 5]
+    assert "begins at 0 0 1\n" in output(result)
+    assert "begins at 2 2 2\n" in output(result)
+
+
+FAILURES = {
+    "import sys; print('no luck', file=sys.stderr); sys.exit(3)": "exit code 3: .*\nno luck",
+    "import os, signal; os.kill(os.getpid(), signal.SIGABRT)": "SIGABRT: ",
+    "print('holdfast: loss=1 checkpoint=gone')": "checkpoint 'gone' does not exist",
+    """
+import os
+for _ in 1, 2:
+    os.makedirs(os.environ["HOLDFAST_CHECKPOINT_DIR"] + "/x", exist_ok=True)
+    print("holdfast: loss=1 checkpoint=x")
+""": "checkpoint 'x' was reported twice",
+    "print('hello')": "reported nothing: .* A line such as holdfast: loss=0.3",
+    "print('holdfast: loss')": "reported nothing: .* It has printed holdfast: 'loss'",
+}
+
+
+def test_a_failure_says_what_the_command_did(fit: Fit) -> None:
+    results = fit(python("{source}", must_report=True), {"source": tune.grid_search([*FAILURES])})
+    for result, fault in zip(results, FAILURES.values(), strict=True):
+        assert isinstance(result.error, tune.TrialError)
+        assert result.error.failure.type_name == "CommandFailed"
+        assert re.search(fault, result.error.failure.message)
+        assert 'File "' not in result.error.failure.traceback
+
+
+def test_a_retry_that_resumes_after_the_last_row_has_nothing_to_report(fit: Fit) -> None:
+    source = """
+mkdir "$HOLDFAST_CHECKPOINT_DIR/1"
+[ -n "$HOLDFAST_RESUME_DIR" ] && exit
+echo "holdfast: loss=1 checkpoint=1"
+exit 1
+"""
+    trainable = tune.CommandTrainable(["sh", "-c", source], name="train", must_report=True)
+    (result,) = fit(trainable, failure_config=tune.FailureConfig(max_failures=1))
+    assert result.error is None
+    assert losses(result) == [1]
+
+
+def test_a_command_that_is_not_there_says_so(fit: Fit) -> None:
+    (result,) = fit(tune.CommandTrainable("no-such-program --x", name="train"))
+    assert isinstance(result.error, tune.TrialError)
+    assert result.error.failure.headline == (
+        "CommandNotStarted: [Errno 2] No such file or directory: 'no-such-program': "
+        "no-such-program --x"
+    )
+
+
+NOISE = r"""
+import os, sys
+def put(data):
+    os.write(1, data)
+put(b"plain\n\x1b[32mholdfast:\x1b[0m lo")
+put(b"ss=1\r\n 10%|#  |\r 20%|## |\rholdfast: loss=2\n")
+put(b"\xff\xfe not UTF-8\nholdfast: {broken\nholdfast: {also broken\n")
+put(b"x" * 3_000_000 + b"\n" + b"holdfast: x=" + b"9" * 2_000_000 + b"\n")
+put(b'holdfast: {"loss": NaN}\nholdfast: loss=3')
+"""
+
+
+def test_noise_is_passed_on_and_one_warning_shows_the_first_malformed_line(fit: Fit) -> None:
+    (result,) = fit(python(NOISE))
+    assert result.error is None
+    assert [repr(loss) for loss in losses(result)] == ["1", "2", "nan", "3"]
+    written = Path(result.path, "stdout").read_bytes()
+    assert len(written) > 5_000_000
+    assert b"\xff\xfe not UTF-8\n" in written
+    assert output(result, "stderr").splitlines() == [
+        "holdfast: not reported: holdfast: '{broken': not JSON (Expecting property name enclosed "
+        "in double quotes: line 1 column 2 (char 1))"
+    ]
+
+
+def test_a_strict_command_fails_at_a_malformed_report(fit: Fit) -> None:
+    (result,) = fit(python("print('holdfast: loss')", strict=True))
+    assert isinstance(result.error, tune.TrialError)
+    assert "a malformed report: holdfast: 'loss'" in result.error.failure.message
+
+
+def test_metrics_that_were_never_found_are_named(fit: Fit) -> None:
+    (result,) = fit(python("print('a=1')", must_report=True, metrics={"b": "b=(.)"}))
+    assert isinstance(result.error, tune.TrialError)
+    assert "Not found in its stdout: b" in result.error.failure.message
+
+
+def test_metrics_are_found_in_the_output_of_a_script_that_cannot_report(fit: Fit) -> None:
+    source = "for i in 1, 2:\n  print(f'epoch {i}: loss {1 / i}')\n  print(f'accuracy: {i}%')"
+    patterns = {"loss": r"loss ([\d.]+)", "accuracy": r"accuracy: (\d+)%"}
+    (result,) = fit(python(source, metrics=patterns))
+    assert [(row["loss"], row["accuracy"]) for row in rows(result)] == [(1.0, 1), (0.5, 2)]
+
+
+def test_a_scheduler_stops_commands_and_what_they_say_at_the_end_is_kept(fit: Fit) -> None:
+    source = """
+import os, signal, sys
+def end(*_):
+    print("stopped, and saves itself", flush=True)
+    print("holdfast: loss=0", flush=True)
+    sys.exit(5)
+signal.signal(signal.SIGTERM, end)
+answers = open(os.environ["HOLDFAST_ACK"])
+for i in range(1, 1000):
+    print(f"holdfast: loss={i} ack=1", flush=True)
+    answers.readline()
+"""
+    (result,) = fit(python(source), stop={"training_iteration": 3})
+    assert result.error is None
+    assert losses(result) == [1, 2, 3]
+    assert "stopped, and saves itself\n" in output(result)
+
+
+def test_asha_stops_the_worse_half_of_commands(fit: Fit) -> None:
+    source = """
+import json, os
+x = json.load(open(os.environ["HOLDFAST_CONFIG"]))["x"]
+answers = open(os.environ["HOLDFAST_ACK"])
+for i in range(1, 9):
+    print(f"holdfast: loss={x / i} ack=1")
+    answers.readline()
+"""
+    results = fit(
+        python(source),
+        {"x": tune.grid_search([1, 2, 3, 4])},
+        tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            max_concurrent_trials=1,
+            scheduler=tune.create_scheduler("asha", max_t=8, grace_period=2, reduction_factor=2),
+        ),
+    )
+    assert results.num_errors == 0
+    assert [len(rows(result)) for result in results] == [8, 2, 2, 2]
+
+
+STUBBORN = """
+trap '' TERM INT HUP
+mkfifo ready
+sh -c 'echo $$ > kept; echo > ready; exec sleep 1000' &
+read -r _ < ready
+setsid sh -c 'echo $$ > left; echo > ready; exec sleep 1000' &
+read -r _ < ready
+echo 'holdfast: loss=1'
+wait
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="macOS lists no children")
+@pytest.mark.skipif(shutil.which("setsid") is None, reason="there is no setsid")
+def test_what_ignores_sigterm_is_killed_with_all_that_it_started(fit: Fit) -> None:
+    trainable = tune.CommandTrainable(["sh", "-c", STUBBORN], name="train", grace_s=0.2)
+    (result,) = fit(trainable, stop={"loss": 1})
+    assert result.error is None
+    for name in ("kept", "left"):
+        pid = int((Path(result.path) / name).read_text())
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def test_what_a_command_leaves_in_the_background_ends_with_it(fit: Fit) -> None:
+    source = """
+mkfifo ready
+(trap 'echo later; echo "holdfast: loss=2"; exit' TERM; echo > ready; sleep 1000 & wait) &
+read -r _ < ready
+echo 'holdfast: loss=1'
+"""
+    (result,) = fit(tune.CommandTrainable(["sh", "-c", source], name="train"))
+    assert result.error is None
+    assert losses(result) == [1, 2]
+    assert "later\n" in output(result)

@@ -1,0 +1,117 @@
+"""`holdfast run`: what it prints for a sweep file, and what its options change."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.cli import main
+from tests.rig.isolation import in_own_environment as in_own_environment
+from tests.rig.isolation import leaves_nothing as leaves_nothing
+
+SWEEP = """
+command: [{python}, -c, "print('holdfast: loss={{x}}')"]
+parameters: {{x: {{values: [3]}}}}
+metric: {{name: loss, goal: minimize}}
+run_cap: 2
+"""
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
+    """`holdfast run digits.yaml` there, with further words; its code, stdout and stderr."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "digits.yaml").write_text(SWEEP.format(python=sys.executable))
+
+    def command(*words: str) -> tuple[int, str, str]:
+        code = main(["run", "digits.yaml", "--storage", "out", *words])
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return command
+
+
+def test_a_dry_run_shows_commands_and_runs_nothing(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("--dry-run")
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        f"results: {tmp_path}/out/digits",
+        "trials:  num_samples=2, random or grid search",
+        f"command: {sys.executable} -c 'print('\"'\"'holdfast: loss=3'\"'\"')'",
+    ]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        (("--samples", "7"), {"num_samples": 7}),
+        (("--set", "run_cap=5"), {"num_samples": 5}),
+        (("--set", "scheduler=asha"), {"scheduler": "ASHAScheduler"}),
+        (
+            ("--set", "parameters.x.values=[4]", "--set", "command=echo {x}"),
+            {"examples": ["echo 4"]},
+        ),
+    ],
+)
+def test_options_change_the_file(run: Run, words: tuple[str, ...], changed: Any) -> None:
+    before = json.loads(run("--dry-run", "--json")[1])
+    after = json.loads(run("--dry-run", "--json", *words)[1])
+    assert {name: after[name] for name in changed} == changed
+    same = set(before) - set(changed) - {"command"}
+    assert {name: before[name] for name in same} == {name: after[name] for name in same}
+
+
+def test_a_name_on_the_command_line_is_the_experiments(run: Run, tmp_path: Path) -> None:
+    assert json.loads(run("--dry-run", "--json", "--name", "x")[1])["path"] == f"{tmp_path}/out/x"
+
+
+@pytest.mark.parametrize(
+    ("words", "fault"),
+    [
+        (
+            ("--set", "run_capp=5"),
+            "holdfast: --set: run_capp: is unknown here. Did you mean 'run_cap'?",
+        ),
+        (("--set", "run_cap"), "holdfast: --set takes KEY=VALUE"),
+        (("--samples", "0"), "holdfast: command line: run_cap: num_samples must be 1 or more"),
+    ],
+)
+def test_a_mistake_is_one_line_and_code_2(run: Run, words: tuple[str, ...], fault: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith(fault)
+    assert len(err.splitlines()) == 1
+
+
+def test_a_missing_file_is_named(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "gone.yaml"]) == 2
+    assert capfd.readouterr().err == "holdfast: cannot read gone.yaml: No such file or directory\n"
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("in_own_environment", "leaves_nothing")
+def test_a_sweep_runs_once_then_anew_or_longer(run: Run) -> None:
+    code, out, err = run("--json")
+    shown = json.loads(out)
+    assert (code, shown["state"], shown["run"]) == (0, "finished", 1)
+    assert [trial["metrics"]["loss"] for trial in shown["trials"]] == [3, 3]
+    code, out, err = run()
+    assert (code, out) == (0, "")
+    assert "holdfast: digits has ended: 2 trials\n" in err
+    code, out, err = run("--json", "--extend", "--samples", "3")
+    shown = json.loads(out)
+    assert (code, shown["counts"], shown["run"]) == (0, {"TERMINATED": 3}, 1)
+    code, out, err = run("--json", "--new", "--set", "command=sh -c false")
+    shown = json.loads(out)
+    assert (code, shown["state"], shown["run"]) == (1, "errored", 2)
+    assert "restart-errored" in run()[2]
+    holdfast.shutdown()
