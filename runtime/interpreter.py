@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 def start_child(
     entry: str,
-    argument: str,
+    first: Sequence[str],
     *,
     environ: Mapping[str, str],
     inherited_fds: Sequence[int],
@@ -19,13 +19,13 @@ def start_child(
 ) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start `entry` in a session of its own. Returns its process and this end of a connection.
 
-    Its arguments are `argument`, the descriptor of its end, this process's pid and
+    Its arguments are `first`, the descriptor of its end, this process's pid and
     `inherited_fds`. It starts in `directory`, and imports from there first. Raises OSError.
     """
     ours, theirs = socket.socketpair()
     with theirs:
         fds = (theirs.fileno(), *inherited_fds)
-        arguments = [argument, *map(str, (theirs.fileno(), os.getpid(), *inherited_fds))]
+        arguments = [*first, *map(str, (theirs.fileno(), os.getpid(), *inherited_fds))]
         try:
             process = subprocess.Popen(
                 python_command(entry, arguments, directory),

@@ -19,9 +19,12 @@ from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.interpreter import start_child
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, on_end, reaped
+from holdfast.runtime.process_title import Title
 from holdfast.runtime.safe_text import message_of, type_name
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message
+
+_TITLE = Title("service")
 
 
 class BackgroundService(Protocol):
@@ -61,11 +64,16 @@ class Service:
         *,
         environ: Mapping[str, str],
         inherited_fds: Sequence[int] = (),
+        title: Title = _TITLE,
     ) -> None:
-        """Start `entry`, a `module:function` that takes a `Channel`. Raises OSError."""
+        """Start `entry`, a `module:function` that takes a `Channel`. `ps` and `top` show `title`.
+        Raises OSError."""
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._process, ours = start_child(
-            "holdfast.runtime.service:main", entry, environ=environ, inherited_fds=inherited_fds
+            "holdfast.runtime.service:main",
+            [entry, *title],
+            environ=environ,
+            inherited_fds=inherited_fds,
         )
         self._connection = Connection(ours, on_message, self._on_closed)
         self._killed = ""
@@ -189,9 +197,10 @@ class Inherited:
 
 def main() -> None:
     """Main function of a service process."""
-    entry = sys.argv[1]
-    fd, parent, *inherited = map(int, sys.argv[2:])
+    entry, title = sys.argv[1], Title(*sys.argv[2:5])
+    fd, parent, *inherited = map(int, sys.argv[5:])
     process_control.die_with_parent(parent)
+    title.show()
     ours = Inherited(inherited)
     # SIGTERM may go to all processes of a job. This process ends with its connection instead.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

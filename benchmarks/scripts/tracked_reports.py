@@ -52,7 +52,7 @@ def tracker_processes(script: int) -> list[int]:
     found = []
     for one in psutil.Process(script).children(recursive=True):
         with suppress(psutil.Error):  # others come and go
-            if "trackers.process:main" in " ".join(one.cmdline()):
+            if " ".join(one.cmdline()).startswith("holdfast: tracker"):
                 found.append(one.pid)
     return found
 

@@ -23,6 +23,7 @@ from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.node_keepers import NodeTransport
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
+from holdfast.runtime.process_title import Title
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.tasks import TaskScope
@@ -61,7 +62,7 @@ def open_journal_writer(
     ]
     projector = RestartingService(
         "projector (it writes result.json and similar files)",
-        lambda: _start(plan, PROJECTOR, on_projector),
+        lambda: _start(plan, PROJECTOR, on_projector, "projector", "files"),
         tasks=tasks,
         first=[opening],
         again=lambda: journal_writer.resend_state(),
@@ -190,7 +191,7 @@ def tracker_processes_of(
 
     tracker_processes = TrackerProcesses(
         plan.tracker_jobs,
-        lambda on_message: _start(plan, TRACKER_PROCESS, on_message),
+        lambda on_message: _start(plan, TRACKER_PROCESS, on_message, "tracker", "track"),
         tell,
         controller.end_with,
         tasks,
@@ -213,8 +214,16 @@ def _kept_states(plan: RunPlan, tell: Tell) -> dict[str, bytes]:
         return {}
 
 
-def _start(plan: RunPlan, entry: str, on_message: Callable[[list[Any]], None]) -> Service:
-    return Service(entry, on_message, environ=plan.environ, inherited_fds=[plan.lock.fileno()])
+def _start(
+    plan: RunPlan, entry: str, on_message: Callable[[list[Any]], None], kind: str, short: str = ""
+) -> Service:
+    return Service(
+        entry,
+        on_message,
+        environ=plan.environ,
+        inherited_fds=[plan.lock.fileno()],
+        title=Title(kind, plan.layout.root.name, short),
+    )
 
 
 def _start_uploader(
@@ -226,6 +235,6 @@ def _start_uploader(
         return ThreadService(
             partial(keep, settings=settings), on_message, name="holdfast-uploader"
         )
-    uploader = _start(plan, UPLOADER, on_message)
+    uploader = _start(plan, UPLOADER, on_message, "uploader", "upload")
     uploader.send(["open", dumps(settings, "the storage_filesystem")])
     return uploader

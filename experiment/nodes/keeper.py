@@ -16,6 +16,7 @@ from pathlib import Path
 from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.runtime.fleet.scratch import keep
+from holdfast.runtime.process_title import Title
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import Service
 from holdfast.runtime.stopped import Watched
@@ -52,7 +53,12 @@ class KeeperService:
         opening = ["open", pickled, str(self._root), socket.gethostname()]
         self._service = RestartingService(
             "keeper (it brings checkpoints to storage)",
-            lambda: Service(KEEPER, self._hear, environ={**os.environ, **environ}),
+            lambda: Service(
+                KEEPER,
+                self._hear,
+                environ={**os.environ, **environ},
+                title=Title("uploader", short="upload"),
+            ),
             tasks=self._tasks,
             first=[opening],
             again=lambda: self._answer(["replaced"]),

@@ -33,6 +33,7 @@ from holdfast.forked import children_end_here
 from holdfast.runtime import threads
 from holdfast.runtime.fleet.delivery import OBJECTS
 from holdfast.runtime.fleet.settings import NODE_DIR
+from holdfast.runtime.process_title import Title
 from holdfast.runtime.safe_text import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
 from holdfast.trial.encoding import from_plain
@@ -45,6 +46,8 @@ class TrialHost:
     def __init__(self) -> None:
         self._job: Job | None = None
         self._place = ("", "")
+        # The experiment's name in titles; empty in the script's own process, which keeps its name.
+        self._titled = ""
 
     def prepare(self, payload: bytes) -> None:
         import cloudpickle
@@ -58,6 +61,8 @@ class TrialHost:
             job.trainable.import_modules()
         import_packages(references)
         self.take(job)
+        self._titled = os.path.basename(job.experiment_dir)
+        Title("warm parent", self._titled, "warm").show()
         # Nearly every trial has one CPU, so the limits are usually set already. Saves 0.2 ms of
         # its start.
         _release_limits(1)
@@ -76,7 +81,10 @@ class TrialHost:
         trainable: Trainable | None = None
         continues = True
         while continues and (message := channel.receive()) is not None and message[0] == "run":
-            trainable, ended_well = self.host(channel, Assignment(*message[1]), trainable)
+            assignment = Assignment(*message[1])
+            if self._titled:
+                _title_of(assignment, self._titled).show()
+            trainable, ended_well = self.host(channel, assignment, trainable)
             continues = ended_well and self._job.reuse_actors
         if trainable is not None:
             with children_end_here():
@@ -126,6 +134,13 @@ class TrialHost:
             channel.send([session.ending, attempt])
         # A worker that is being preempted gets no other trial.
         return kept, not session.is_preempted
+
+
+def _title_of(assignment: Assignment, experiment: str) -> Title:
+    """The part of a trial's ID that tells it from others of its run fits into a short name."""
+    trial_id, rank = assignment.trial_id, assignment.rank
+    of_rank = f" rank {rank}" if assignment.world_size > 1 else ""
+    return Title(f"trial {trial_id}{of_rank}", experiment, trial_id.rpartition("_")[2])
 
 
 def _at_home(job: Job, environ: Mapping[str, str]) -> Job:

@@ -12,6 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from holdfast.runtime.process_title import Title
 from holdfast.runtime.safe_text import shortened
 from holdfast.runtime.service import Service
 from holdfast.runtime.wire import Message
@@ -47,7 +48,11 @@ class ClientProcess:
         self._lines = _LastLines()
         try:
             self._service = Service(
-                entry, self._receive, environ=environ, inherited_fds=[self._lines.writes]
+                entry,
+                self._receive,
+                environ=environ,
+                inherited_fds=[self._lines.writes],
+                title=Title("cluster client", short="client"),
             )
         except OSError:
             self._lines.close()

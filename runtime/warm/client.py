@@ -42,7 +42,7 @@ class WarmClient:
         self.loaded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._process, ours = start_child(
             "holdfast.runtime.warm.parent:main",
-            held,
+            [held],
             environ=environ,
             inherited_fds=inherited_fds,
             directory=directory,

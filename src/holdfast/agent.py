@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from typing import NoReturn
 
 
@@ -14,9 +15,12 @@ def main() -> NoReturn:
     """Run the agent, and end this process without waiting for threads."""
     from holdfast.experiment.nodes.agent_main import serve
     from holdfast.experiment.nodes.keeper import KeeperService
+    from holdfast.runtime.process_title import name_process
 
     if len(sys.argv) != 2:
         sys.exit("usage: python -m holdfast.agent - | FILE")
+    with suppress(OSError):
+        name_process("agent")  # its command line stays, by which users find it
     status = serve(sys.argv[1], KeeperService)
     sys.stderr.flush()
     os._exit(status)

@@ -53,7 +53,7 @@ def missing(root: Path) -> list[dict[str, Any]]:
 
 def tracker_process_of(script: UserScript) -> psutil.Process:
     for process in psutil.Process(script.process.pid).children(recursive=True):
-        if "trackers.process:main" in " ".join(process.cmdline()):
+        if " ".join(process.cmdline()).startswith("holdfast: tracker"):
             return process
     raise AssertionError("no tracker process runs")
 

@@ -30,6 +30,7 @@ MARKS = "HOLDFAST_TEST_MARKS"
 LONGEST_S = 200.0
 _NOTES = "notes"
 _END = "script-ended"
+_WARM = ("holdfast: warm parent", "holdfast: trial")
 # PF_EXITING, from the kernel's include/linux/sched.h.
 _EXITING = 0x4
 
@@ -304,15 +305,15 @@ class UserScript:
             return None
         if pid == self.process.pid:
             return "script"
-        if "projector.process:main" in command:
+        if "projector.process:main" in command or "holdfast: projector" in command:
             return "projector"
-        if "uploader.process:main" in command:
+        if "uploader.process:main" in command or "holdfast: uploader" in command:
             return "uploader"
-        if "trackers.process:main" in command:
+        if "trackers.process:main" in command or "holdfast: tracker" in command:
             return "tracker_process"
         if "holdfast.agent" in command:
             return "agent"
-        if "runtime.warm" in command:
+        if "runtime.warm" in command or command.startswith(_WARM):
             if int(stat[1]) == self.process.pid or _is_agent(int(stat[1])):
                 return "warm"
             # A worker writes into its trial's folder, a successor of the warm parent as that does.

@@ -1,0 +1,24 @@
+"""Checks that the packages of the extra `s3` are installed."""
+
+from __future__ import annotations
+
+from holdfast.lazy import Framework
+from holdfast.syncer.errors import StorageRefused
+
+_PACKAGES = [
+    Framework(title=module, module=module, extra="s3") for module in ("aiobotocore", "httptools")
+]
+
+
+def check_extra(where: str) -> None:
+    """Raise StorageRefused, naming the extra and its packages, if one is missing.
+
+    pyarrow's own S3 filesystem is not used in its place: it has no conditional puts, which keep an
+    older run out of the storage of a newer one. Users may pass it as `storage_filesystem`.
+    """
+    for package in _PACKAGES:
+        try:
+            package.check()
+        except ImportError as error:
+            cause = f"S3 needs the extra holdfast[s3], and {error}"
+            raise StorageRefused("open", where, cause) from None
