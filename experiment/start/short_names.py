@@ -52,9 +52,16 @@ def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
 
     Raises InvalidConfig for an unknown name, and the exceptions of the class for `kwargs`.
     """
-    kind = _named(scheduler, _SCHEDULERS, "holdfast.tune.schedulers", "scheduler")
-    made: TrialScheduler = kind(**kwargs)
+    made: TrialScheduler = scheduler_class(scheduler)(**kwargs)
     return made
+
+
+def scheduler_class(scheduler: str) -> type[TrialScheduler]:
+    """The class of the scheduler with this short name. Raises InvalidConfig."""
+    kind: type[TrialScheduler] = _named(
+        scheduler, _SCHEDULERS, "holdfast.tune.schedulers", "scheduler"
+    )
+    return kind
 
 
 def create_searcher(search_alg: str, **kwargs: Any) -> Searcher | BasicVariantGenerator:
@@ -62,9 +69,15 @@ def create_searcher(search_alg: str, **kwargs: Any) -> Searcher | BasicVariantGe
 
     Raises InvalidConfig for an unknown name, ImportError if its library is missing.
     """
-    kind = _named(search_alg, _SEARCHERS, "holdfast.tune.search", "search algorithm")
-    found: Searcher | BasicVariantGenerator = kind(**kwargs)
-    return found
+    return searcher_class(search_alg)(**kwargs)
+
+
+def searcher_class(search_alg: str) -> type[Searcher] | type[BasicVariantGenerator]:
+    """The class of the search algorithm with this short name. Raises InvalidConfig."""
+    kind: type[Searcher] | type[BasicVariantGenerator] = _named(
+        search_alg, _SEARCHERS, "holdfast.tune.search", "search algorithm"
+    )
+    return kind
 
 
 def with_algorithms(tune: TuneConfig) -> TuneConfig:

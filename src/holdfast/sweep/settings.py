@@ -11,6 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.start.short_names import (
+    create_scheduler,
+    scheduler_class,
+    searcher_class,
+)
 from holdfast.experiment.worker.command.trainable import CommandTrainable
 from holdfast.experiment.worker.command.words import flat
 from holdfast.sweep.node import Node
@@ -238,8 +243,6 @@ def _samples(file: Node, table: Mapping[str, Node], *, is_grid: bool, is_bounded
 
 def _search(table: Mapping[str, Node]) -> Any:
     """The search algorithm; None for random and grid search."""
-    from holdfast.experiment.start.short_names import searcher_class
-
     method, search = table.get("method"), table.get("search")
     if search is not None:
         if method is not None:
@@ -252,8 +255,6 @@ def _search(table: Mapping[str, Node]) -> Any:
 
 
 def _scheduler(table: Mapping[str, Node]) -> Any:
-    from holdfast.experiment.start.short_names import scheduler_class
-
     scheduler, early = table.get("scheduler"), table.get("early_terminate")
     if early is None:
         return None if scheduler is None else _made(scheduler, scheduler_class)
@@ -264,8 +265,6 @@ def _scheduler(table: Mapping[str, Node]) -> Any:
 
 def _bandit(early: Node) -> Any:
     """W&B's early_terminate: hyperband, which stops as ASHA does."""
-    from holdfast.experiment.start.short_names import create_scheduler
-
     rule = early.table(_BANDIT)
     if "type" not in rule:
         early.fail("type is missing: hyperband")
