@@ -19,9 +19,9 @@ from holdfast.experiment.callbacks.messages import Level, Tell
 from holdfast.experiment.callbacks.thread import CallbackThread
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import Change, history, others_moved
+from holdfast.experiment.control.scheduler_news import SchedulerNews
 from holdfast.experiment.control.user_code import UserCode
 from holdfast.experiment.progress.retry_messages import Retry, retry_of
-from holdfast.experiment.progress.scheduler_news import SchedulerNews
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_writer import JournalWriter
 from holdfast.experiment.records.recovery import lost_notice

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.stop_reasons import short_name
+from holdfast.experiment.progress.wording import format_value
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Status, Takeover, Trial
@@ -96,6 +97,13 @@ def takeover_fact(trial_id: str, takeover: Takeover, before: Mapping[str, Any]) 
             for name, now in takeover.changes.items()
         },
         at=takeover.at,
+    )
+
+
+def changes_text(changes: Mapping[str, tuple[Any, Any]]) -> str:
+    """`lr 0.1 → 0.02, net/width 16 → 32`."""
+    return ", ".join(
+        f"{name} {format_value(was)} → {format_value(now)}" for name, (was, now) in changes.items()
     )
 
 

@@ -11,10 +11,10 @@ from holdfast.experiment.progress.finished_stats import rank, value_of
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
     TakeoverFact,
+    changes_text,
     rung_counts,
     takeover_facts,
 )
-from holdfast.experiment.progress.scheduler_news import changes_text
 from holdfast.experiment.progress.stop_reasons import short_name
 from holdfast.experiment.results.chance import too_few, within_chance
 from holdfast.experiment.results.drawing.canvas import (

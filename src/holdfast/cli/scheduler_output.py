@@ -8,11 +8,11 @@ from holdfast.cli.printing import say
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
     TakeoverFact,
+    changes_text,
     number,
     rung_counts,
     takeover_facts,
 )
-from holdfast.experiment.progress.scheduler_news import changes_text
 from holdfast.experiment.progress.stop_reasons import short_name
 from holdfast.experiment.progress.text_width import aligned
 from holdfast.experiment.progress.wording import counted, format_cell

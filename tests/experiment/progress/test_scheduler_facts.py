@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.experiment.control.scheduler_news import SchedulerNews
 from holdfast.experiment.progress.scheduler_facts import (
     RungCount,
     TakeoverFact,
@@ -13,7 +14,6 @@ from holdfast.experiment.progress.scheduler_facts import (
     rung_counts,
     takeover_facts,
 )
-from holdfast.experiment.progress.scheduler_news import SchedulerNews
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.wording import closing_lines

@@ -4,14 +4,12 @@ counted. Pure: no I/O."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from holdfast.experiment.progress.finished_stats import value_of
 from holdfast.experiment.progress.retry_messages import is_shown
-from holdfast.experiment.progress.scheduler_facts import number, takeover_fact
+from holdfast.experiment.progress.scheduler_facts import changes_text, number, takeover_fact
 from holdfast.experiment.progress.stop_reasons import short_name
-from holdfast.experiment.progress.wording import format_value
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import Decision, NoteRung
 from holdfast.trial.trial import Trial
@@ -59,13 +57,6 @@ def takeover_text(machine: Machine, before: Trial, after: Trial) -> str:
         f"{short_name(machine.spec.scheduler)}: at iteration {fact.iteration}, {shown(own)} "
         f"continues from {shown(machine.trials[fact.source])} at iteration "
         f"{fact.source_iteration}" + (f": {changes}" if changes else "")
-    )
-
-
-def changes_text(changes: Mapping[str, tuple[Any, Any]]) -> str:
-    """`lr 0.1 → 0.02, net/width 16 → 32`."""
-    return ", ".join(
-        f"{name} {format_value(was)} → {format_value(now)}" for name, (was, now) in changes.items()
     )
 
 
