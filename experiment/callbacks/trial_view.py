@@ -18,7 +18,7 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.readable import readable
 from holdfast.trial.resources import PlacementGroupFactory
-from holdfast.trial.trial import Status, Trial, TrialSpec
+from holdfast.trial.trial import Status, Stop, Trial, TrialSpec
 from holdfast.trial.values import Opaque, Ref, named_in_tag, spread
 
 # Users compare with Ray's five states: holdfast's states in between are shown as a neighbouring
@@ -138,6 +138,11 @@ class TrialView:
         """PENDING, RUNNING, PAUSED, TERMINATED or ERROR."""
         status = self._trial.status
         return _SHOWN_STATUS.get(status, status).value
+
+    @property
+    def stop(self) -> Stop | None:
+        """Why it ends or has ended without an error; None before that."""
+        return self._trial.stop
 
     @property
     def last_result(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.experiment.progress.reporters import is_telling
+from holdfast.experiment.progress.stop_reasons import stop_text
 from holdfast.experiment.progress.wording import duration, format_value, values_text
 from holdfast.experiment.records.rows import CONFIG
 from holdfast.trial.values import flatten
@@ -63,7 +64,8 @@ class ResultLines(Callback):
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any
     ) -> None:
         self._told_at.pop(trial.trial_id, None)
-        self._tell(f"{trial} finished at {_brief(trial.last_result, trial.iteration)}", "info")
+        ended = stop_text(trial.stop)
+        self._tell(f"{trial} {ended} at {_brief(trial.last_result, trial.iteration)}", "info")
 
     def on_trial_error(
         self, iteration: int, trials: list[TrialView], trial: TrialView, **info: Any

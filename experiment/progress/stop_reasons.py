@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.state import row_of
 from holdfast.trial.stopper import reaches
-from holdfast.trial.trial import Status, StopReason, Trial
+from holdfast.trial.trial import Status, Stop, StopReason, Trial
 
 _STOPPER = "stopper"
 _SHORT = {
@@ -57,7 +57,8 @@ def stop_sentence(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> str:
         case StopReason.FINISHED:
             return f"it finished {at}{why}"
         case StopReason.PRUNED | StopReason.STOPPED:
-            return f"{_who(trial)} stopped it {at}{why}"
+            who = "the scheduler" if stop is None else _who(stop)
+            return f"{who} stopped it {at}{why}"
         case StopReason.STOPPER:
             return f"{spec.options.get(_STOPPER) or 'the stopper'} stopped it {at}{why}"
         case StopReason.BUDGET:
@@ -76,14 +77,19 @@ def stopped_by(trial: Trial, reason: StopReason | None) -> str:
     """Who stopped a trial early, for a narrow column: `ASHA`, `stopper`, `budget`."""
     if reason is None or not reason.is_early:
         return ""
-    if reason in (StopReason.PRUNED, StopReason.STOPPED):
-        return _who(trial)
-    return reason.value
+    return reason.value if trial.stop is None else _who(trial.stop)
 
 
-def _who(trial: Trial) -> str:
-    by = trial.stop.by if trial.stop is not None else ""
-    return short_name(by) or "the scheduler"
+def stop_text(stop: Stop | None) -> str:
+    """`finished`, or `stopped by ASHA`."""
+    is_early = stop is not None and stop.reason.is_early
+    return f"stopped by {_who(stop)}" if stop is not None and is_early else "finished"
+
+
+def _who(stop: Stop) -> str:
+    if stop.reason in (StopReason.PRUNED, StopReason.STOPPED):
+        return short_name(stop.by) or "the scheduler"
+    return stop.reason.value
 
 
 def count_reasons(

@@ -13,6 +13,7 @@ from holdfast.experiment.progress.stop_reasons import (
     short_name,
     stop_reason,
     stop_sentence,
+    stop_text,
     stopped_by,
 )
 from holdfast.experiment.progress.summarizer import Summarizer
@@ -40,7 +41,7 @@ from holdfast.scheduler.policy import (
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
-from holdfast.trial.trial import Status, StopReason, evolve
+from holdfast.trial.trial import Status, Stop, StopReason, evolve
 
 GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
 
@@ -254,11 +255,12 @@ def test_the_table_and_the_counts_say_what_was_stopped_early() -> None:
     assert closing_text(summary).endswith(": 1 finished, 1 stopped early")
     assert hidden_text(summary_of(run, 1)) == "1 more: 1 stopped early"
     trial = run.trial("t1")
-    assert [stopped_by(trial, one) for one in (None, StopReason.FINISHED, StopReason.BUDGET)] == [
-        "",
-        "",
-        "budget",
+    assert [stopped_by(trial, one) for one in (None, StopReason.FINISHED)] == ["", ""]
+    assert [stop_text(one.stop) for one in run.machine.trials.values()] == [
+        "finished",
+        "stopped by ASHA",
     ]
+    assert stop_text(Stop(reason=StopReason.BUDGET)) == "stopped by budget"
 
 
 def test_the_table_of_a_run_that_was_interrupted_says_which_trials_were() -> None:
