@@ -894,6 +894,6 @@ def test_an_error_of_the_system_is_a_sentence(
     monkeypatch.setattr("holdfast.experiment.doctor.repair.locked", refuses)
     assert main(["doctor", "repair", str(store / "ended")]) == 1
     assert capsys.readouterr().err == (
-        f"holdfast: cannot use {store}/ended/.lock: Read-only file system. To change something, "
-        "copy the experiment to a disk that can be written\n"
+        f"holdfast: cannot use {store}/ended/.lock: Read-only file system. That disk "
+        "cannot be written: use a path, or a copy of the experiment, on another one\n"
     )
