@@ -883,6 +883,8 @@ def test_show_watch_prints_what_has_ended_once(
     assert out.count("d2a66_00000") >= 1
     lines = told(capsys, "show", "--watch", "--json", store / "ended").splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["ended"]
+    drawn = in_terminal(["show", "-w", f"{store}/ended"], 40)
+    assert f"  holdfast resume --restart-errored {store}/ended   finishes the rest" in drawn
 
 
 def test_an_error_of_the_system_is_a_sentence(
@@ -894,6 +896,6 @@ def test_an_error_of_the_system_is_a_sentence(
     monkeypatch.setattr("holdfast.experiment.doctor.repair.locked", refuses)
     assert main(["doctor", "repair", str(store / "ended")]) == 1
     assert capsys.readouterr().err == (
-        f"holdfast: cannot use {store}/ended/.lock: Read-only file system. To change something, "
-        "copy the experiment to a disk that can be written\n"
+        f"holdfast: cannot use {store}/ended/.lock: Read-only file system. That disk "
+        "cannot be written: use another path, or a copy elsewhere\n"
     )

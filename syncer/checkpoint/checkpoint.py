@@ -135,7 +135,8 @@ class Checkpoint:
                 self._copy_to(partial)
                 _merge(partial, target)
         finally:
-            remove_tree(partial)
+            if partial.exists():  # on a read-only disk, to try would hide the error
+                remove_tree(partial)
         return str(target)
 
     @short

@@ -88,6 +88,26 @@ def test_a_run_that_was_stopped_says_how_to_continue_and_failures_are_reported(
     assert "RuntimeError: trial 1 cannot do epoch 2" in capsys.readouterr().out
 
 
+def test_a_live_run_is_watched_until_it_ends_and_cannot_be_removed(
+    bench: Bench, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script, gate = bench.held_in(3)
+    text = "from holdfast.cli import main\nimport sys\nsys.exit(main())\n"
+    command = bench.write(text, "cli.py")
+    reader = bench.run(command, "show", str(bench.root), "--watch", "--interval", "0.05")
+    reader.said("run: live, process", stream="stdout")
+    assert main(["rm", "--yes", str(bench.root)]) == 1
+    assert f"process {script.process.pid}" in capsys.readouterr().err
+    gate.open()
+    script.succeeds()
+    reader.succeeds()
+    reader.finish_reading()
+    assert reader.stdout.split("\n\n")[-2].startswith("run: finished\n  2 finished")
+    assert bench.problems() == []
+    assert main(["rm", "--yes", str(bench.root)]) == 0
+    assert list(bench.storage.iterdir()) == []
+
+
 def following(
     bench: Bench, place: str | Path, *words: str, interval_s: float = 0.05
 ) -> UserScript:

@@ -17,7 +17,7 @@ from holdfast.experiment.folder.layout import PARAMS
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.checkpoint.manifest import FileFact
-from holdfast.syncer.errors import ManifestMismatch, NotStored, os_errors
+from holdfast.syncer.errors import ManifestMismatch, NotStored, StorageError, os_errors
 from holdfast.syncer.files.durable import (
     TEMPORARY,
     fsync_dir,
@@ -66,7 +66,7 @@ def copy_checkpoint(
     target = check_target(path)
     partial = target.parent / f"{TEMPORARY}{unique()}"
     try:
-        checkpoint.to_directory(partial)
+        _bring(checkpoint, partial, target)
         copied = manifest.hash_directory(partial)
         _check(checkpoint, partial, copied)
         with os_errors("write", str(target)):
@@ -76,10 +76,20 @@ def copy_checkpoint(
             os.rename(partial, target)
             fsync_dir(target.parent)
     finally:
-        remove_tree(partial)
+        if partial.exists():  # on a read-only disk, to try would hide the error
+            remove_tree(partial)
     return CopiedCheckpoint(
         directory=str(target), files=len(copied.files), size_bytes=copied.total_bytes
     )
+
+
+def _bring(checkpoint: Checkpoint, partial: Path, target: Path) -> None:
+    try:
+        checkpoint.to_directory(partial)
+    except StorageError as error:
+        if error.where == str(partial):  # the user knows only the target
+            raise error.during("write a checkpoint to", str(target)) from error
+        raise
 
 
 def about_trial(config: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from holdfast.syncer.errors import redact
 from holdfast.trial.readable import finite
 
 _ADVICE = {
-    errno.EROFS: ". To change something, copy the experiment to a disk that can be written",
+    errno.EROFS: ". That disk cannot be written: use another path, or a copy elsewhere",
     errno.EACCES: ". Check its permissions, and as which user you are here",
     errno.EPERM: ". Check its permissions, and as which user you are here",
     errno.ENOSPC: ". Free some space and try again",

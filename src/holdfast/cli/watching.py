@@ -52,16 +52,21 @@ def _redraw(watcher: Watcher, given: argparse.Namespace) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    with Live(console=Console(highlight=False), auto_refresh=False) as live:
-        for view in watcher.views():
-            room = max(3, shutil.get_terminal_size().lines - _AROUND)
-            with collected() as lines:
-                _show(view, min(given.rows or room, room), costs=given.costs)
-            text = Text(no_wrap=True, overflow="ellipsis")
-            for line, style in lines:
-                text.append(f"{line}\n", style=style or None)
-            text.rstrip()
-            live.update(text, refresh=True)
+    view = None
+    try:
+        with Live(console=Console(highlight=False), auto_refresh=False, transient=True) as live:
+            for view in watcher.views():
+                room = max(3, shutil.get_terminal_size().lines - _AROUND)
+                with collected() as lines:
+                    _show(view, min(given.rows or room, room), costs=given.costs)
+                text = Text(no_wrap=True, overflow="ellipsis")
+                for line, style in lines:
+                    text.append(f"{line}\n", style=style or None)
+                text.rstrip()
+                live.update(text, refresh=True)
+    finally:
+        if view is not None:  # the last one stays, complete, with commands to paste
+            _show(view, given.rows or None, costs=given.costs)
 
 
 def _print_changes(watcher: Watcher, given: argparse.Namespace) -> None:

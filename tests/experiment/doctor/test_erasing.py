@@ -20,12 +20,14 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.published import mark
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, read_records
+from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.trial.errors import InvalidConfig, TuneError
 from tests.rig.patient import healthy
+from tests.rig.s3_server import S3Server
 from tests.rig.stores import Fault, FaultyStore, MemoryStore
 
 LATER = 4e9  # seconds since 1970: whatever was published has been silent for long
@@ -271,3 +273,28 @@ def test_a_run_that_begins_in_between_keeps_its_storage(folder: Path) -> None:
         asyncio.run(erase_objects(Late(memory), experiment_id="e", known=Claim(1)))
     assert ".epochs/000003" in memory.objects
     assert any(key.endswith("model.txt") for key in memory.objects)
+
+
+def test_a_bucket_is_left_empty_and_its_neighbours_are_left_alone(
+    folder: Path, moto: S3Server
+) -> None:
+    uri = moto.uri("bucket/erasing/run")
+    neighbour = Location.resolve(moto.uri("bucket/erasing/run-2"), None, {})
+    remote = Location.resolve(uri, None, {})
+    run = healthy(folder / "s3" / "run", metric="loss", mode="min")
+    mark(run.layout, remote)
+    sync(DoctorTarget(shown="run", layout=run.layout, remote=remote))
+    with_store(neighbour, lambda store: store.put("head.json", b"{}"))
+    settings = Settings(local_dir=folder / "s3", explicit_local_dir=True)
+    one = removal(uri, "both", settings, {}, now=LATER)
+    assert (one.layout, one.entry.trials) == (run.layout, {"TERMINATED": 2, "ERROR": 1})
+    assert one.objects > 20
+    assert "any" not in one.plain()["storage"]  # the secret key
+    perform(one)
+    assert with_store(remote, lambda store: store.list()) == []
+    assert with_store(neighbour, lambda store: store.list()) != []
+    assert not run.layout.root.exists()
+    with pytest.raises(ExperimentNotFound):
+        removal(uri, "both", settings, {}, now=LATER)
+    with pytest.raises(ExperimentNotFound):  # a head alone may be another program's
+        removal(moto.uri("bucket/erasing/run-2"), "both", settings, {}, now=LATER)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from holdfast.experiment.results.exporting.model_files import about_trial, copy_checkpoint
 from holdfast.syncer.checkpoint import manifest
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
-from holdfast.syncer.errors import DirectoryMissing, ManifestMismatch
+from holdfast.syncer.errors import DirectoryMissing, ManifestMismatch, StorageRefused
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -76,3 +77,20 @@ def test_changed_bytes_and_a_checkpoint_that_is_gone_leave_nothing(
 def test_one_that_was_never_committed_is_copied_as_it_is(source: Path, tmp_path: Path) -> None:
     (source / ".holdfast.json").unlink()
     assert copy_checkpoint(Checkpoint(source), str(tmp_path / "model")).files == 2
+
+
+def test_a_disk_that_cannot_be_written_is_named_by_the_path_that_the_user_gave(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the removal of what was never written fails there, and must not hide the reason."""
+
+    def refuses(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, "mkdir", refuses)
+    monkeypatch.setattr(os, "rename", refuses)
+    with pytest.raises(StorageRefused) as caught:
+        copy_checkpoint(Checkpoint(source), str(tmp_path / "model"))
+    assert str(caught.value).startswith(
+        f"cannot write a checkpoint to {tmp_path}/model: Read-only"
+    )

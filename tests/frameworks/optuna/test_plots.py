@@ -12,10 +12,12 @@ from matplotlib import pyplot
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 
+from holdfast.cli import main
 from holdfast.experiment.progress.scheduler_facts import RungCount
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.drawing.canvas import COLOURS, QUIET
 from holdfast.experiment.results.drawing.scheduling import draw_rungs
+from holdfast.experiment.results.plots import KINDS as COMMAND_KINDS
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.trial.errors import InvalidConfig
 from tests.rig.deciding import asha, hyperband, population
@@ -195,3 +197,24 @@ def test_bars_within_chance_are_grey_and_the_note_says_so(tmp_path: Path) -> Non
     ]
     forest = results.importances(algorithm="forest")
     assert forest.chance["lr"] > 0
+
+
+def test_the_command_draws_every_kind_and_compares_in_a_picture(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_of(tmp_path / "run", 12)
+    run_of(tmp_path / "other", 2)
+    for kind in KINDS:
+        assert main(["plot", "run", "--kind", kind]) == 0
+        assert capsys.readouterr().out == f"run-{kind}.png\n"
+        assert (tmp_path / f"run-{kind}.png").read_bytes().startswith(b"\x89PNG")
+    (tmp_path / "both.svg").write_text("an older picture")
+    assert main(["compare", "run", "other", "run:2", "-o", "both.svg"]) == 0
+    assert "<svg" in (tmp_path / "both.svg").read_text()
+    assert pyplot.get_fignums() == []
+    names = {path.name for path in tmp_path.iterdir() if path.is_file()}
+    assert names == {"both.svg", *(f"run-{kind}.png" for kind in KINDS)}
+    for kind in COMMAND_KINDS.keys() - set(KINDS):  # of another scheduler
+        assert main(["plot", "run", "--kind", kind]) == 2
+        assert "its scheduler is FIFOScheduler" in capsys.readouterr().err
