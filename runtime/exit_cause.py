@@ -75,7 +75,8 @@ def ending_of(
         return ExitCause(cause=f"was killed by holdfast: {ours}", signum=signum)
     if is_killed and exceeded_bytes:
         kills.take()  # the counter of the group above may count it, too
-        cause = f"used more than its memory request of {_size(exceeded_bytes)} and was killed"
+        limit = _size(exceeded_bytes)
+        cause = f"used more than its memory request of {limit} and was killed (request more of it)"
         return ExitCause(cause=cause, signum=signum, is_out_of_memory=True)
     if is_killed and kills.take():
         cause = f"was killed by the kernel: out of memory (oom_kill in {kills.where})"

@@ -14,7 +14,7 @@ from typing import Any
 import holdfast
 from holdfast import tune
 from holdfast.runtime.usage.nvml import Nvml
-from holdfast.runtime.usage.sampler import _has_machines_pids
+from holdfast.runtime.usage.sampler import has_machines_pids
 
 MB = 1 << 20
 SECONDS = 25.0
@@ -56,7 +56,7 @@ def measured(storage: str, name: str, gpu: float, space: dict[str, Any]) -> list
 
 def main() -> None:
     (storage,) = sys.argv[1:]
-    knows_pids = _has_machines_pids()
+    knows_pids = has_machines_pids()
     print(json.dumps({"gpus": [gpu.uuid for gpu in Nvml().gpus()], "knows_pids": knows_pids}))
     holdfast.init(num_gpus=1, num_cpus=2)
     alone = measured(storage, "alone", 1, {"mb": 4000, "busy": True})

@@ -26,7 +26,7 @@ _MACHINES_PIDS = 0xEFFFFFFC
 def serve(channel: Channel) -> None:
     """Answer until the connection ends."""
     give_way(_NICE)
-    sampler = Sampler(_open_nvml(), knows_pids=_has_machines_pids())
+    sampler = Sampler(_open_nvml(), knows_pids=has_machines_pids())
     while (message := channel.receive()) is not None:
         match message:
             case ["look", dict(workers)]:
@@ -89,7 +89,8 @@ def _open_nvml() -> Nvml | None:
         return None
 
 
-def _has_machines_pids() -> bool:
+def has_machines_pids() -> bool:
+    """Whether processes have the same pids here as for the driver: not in a container."""
     try:
         return os.stat("/proc/self/ns/pid").st_ino == _MACHINES_PIDS
     except OSError:

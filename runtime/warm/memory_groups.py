@@ -77,16 +77,16 @@ class MemoryGroups:
 
     def __init__(self, mounted: Path = _MOUNTED, own_group: Path = _OWN_GROUP) -> None:
         """Raises CannotEnforce if this system has no control groups for memory."""
-        self._below, self._files = _place(mounted, own_group)
-        if self._below.name == _MAIN:
-            self._below = self._below.parent
+        below, self._files = _place(mounted, own_group)
+        # The folder in which the groups are made.
+        self.below = below.parent if below.name == _MAIN else below
         self._made = 0
         self._remove_left()
 
     def make(self, limit_bytes: int) -> MemoryGroup:
         """A new group. Raises OSError if it cannot be made."""
         self._made += 1
-        path = self._below / f"holdfast-{os.getpid()}-{self._made}"
+        path = self.below / f"holdfast-{os.getpid()}-{self._made}"
         path.mkdir()
         try:
             (path / self._files.limit).write_text(str(limit_bytes))
@@ -100,7 +100,7 @@ class MemoryGroups:
 
     def _remove_left(self) -> None:
         """Remove the groups of processes that were killed. One with processes stays."""
-        for path in self._below.iterdir():
+        for path in self.below.iterdir():
             found = _OURS.fullmatch(path.name)
             if found and not os.path.exists(f"/proc/{found[1]}"):
                 with suppress(OSError):

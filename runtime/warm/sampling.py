@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.runtime.errors import WireError
+from holdfast.runtime.process_title import Title
 from holdfast.runtime.service import Service
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.usage.used import Account, Spent, Used, read_sample
@@ -18,6 +19,7 @@ from holdfast.runtime.wire import Message
 
 PERIOD_S = 5.0
 _ENTRY = "holdfast.runtime.usage.sampler:serve"
+_TITLE = Title("sampler")
 
 
 class Sampled:
@@ -112,7 +114,9 @@ class Sampling:
         """Start it if it has not been started. If that fails, or it has ended, none will be."""
         if self._service is None and not self._is_over:
             try:
-                self._service = Service(_ENTRY, self._on_message, environ=self._environ)
+                self._service = Service(
+                    _ENTRY, self._on_message, environ=self._environ, title=_TITLE
+                )
                 self._service.ended.add_done_callback(lambda _: self._end())
             except OSError:
                 self._is_over = True

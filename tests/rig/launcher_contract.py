@@ -58,6 +58,15 @@ class LauncherContract:
         assert await ask(worker, heard, "echo", {"a": [1, b"2"]}) == {"a": [1, b"2"]}
         assert await ends(worker, heard, "return") == "exited with status 0"
 
+    async def test_an_exit_says_what_the_worker_has_used(self, launcher: Launcher) -> None:
+        await launcher.open(OBEYING, b"")
+        worker, heard = start(launcher)
+        await ask(worker, heard, "call", f"{MODULE}:burn_s", 0.1)
+        await ends(worker, heard, "return")
+        assert heard.ending is not None
+        assert heard.ending.used is not None
+        assert heard.ending.used.cpu_s >= 0.1
+
     async def test_workers_live_side_by_side(self, launcher: Launcher) -> None:
         await launcher.open(OBEYING, b"")
         workers = [start(launcher, f"worker {number}") for number in range(10)]

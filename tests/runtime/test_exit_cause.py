@@ -72,3 +72,13 @@ def test_a_process_that_is_killed_here_is_not_taken_for_the_kernels() -> None:
     _, status = os.waitpid(process.pid, 0)
     process.returncode = -signal.SIGKILL
     assert not ending_of(status, kills).is_out_of_memory
+
+
+def test_a_worker_at_the_limit_of_its_memory_is_explained_and_counted_once(tmp_path: Path) -> None:
+    kills = KernelKills([counter(tmp_path, 0)])
+    counter(tmp_path, 1)
+    ending = ending_of(KILLED, kills, exceeded_bytes=2 << 30)
+    assert ending.is_out_of_memory
+    assert ending.cause.startswith("used more than its memory request of 2.1 GB and was killed")
+    assert not ending_of(KILLED, kills).is_out_of_memory
+    assert ending_of(3 << 8, kills, exceeded_bytes=2 << 30).cause == "exited with status 3"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.exit_cause import ExitCause
 from holdfast.runtime.fleet import claims
+from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Decoder, encode
 
 HELLO: dict[str, Any] = {
@@ -31,17 +32,27 @@ HELLO: dict[str, Any] = {
     "disk_free_bytes": 10,
 }
 
+ENDED = {"cause": "exited", "signum": 9, "is_out_of_memory": True}
+USED = Used(wall_s=2.0, cpu_s=1.0, memory_bytes=7, gpu_utilisation=0.5)
 GOOD: list[tuple[list[Any], claims.Claim]] = [
     (["loaded", "a notice"], claims.Loaded(notice="a notice")),
     (["beat", 5], claims.Beat(disk_free_bytes=5)),
     (["from", "w", ["report", 1]], claims.FromWorker(worker="w", message=["report", 1])),
     (["pid", "w", 4711], claims.WorkerPid(worker="w", pid=4711)),
     (
-        ["exit", "w", {"cause": "exited", "signum": 9, "is_out_of_memory": True}],
+        ["exit", "w", ENDED],
         claims.WorkerExit(
             worker="w", ending=ExitCause(cause="exited", signum=9, is_out_of_memory=True)
         ),
     ),
+    (
+        ["exit", "w", {**ENDED, "used": [2.0, 1, 7, None, 0.5]}],
+        claims.WorkerExit(
+            worker="w",
+            ending=ExitCause(cause="exited", signum=9, is_out_of_memory=True, used=USED),
+        ),
+    ),
+    (["used", "w", [2.0, 1, 7, None, 0.5]], claims.WorkerUsed(worker="w", used=USED)),
     (["kept", ["sealed", 1]], claims.Kept(message=["sealed", 1])),
     (["leaving", 30, "SIGTERM"], claims.Leaving(seconds=30.0, why="SIGTERM")),
     (["told", "two\nlines"], claims.Told(text="two\nlines")),
@@ -71,6 +82,9 @@ BAD: list[list[Any]] = [
     ["exit", "w", {"cause": "x", "signum": -1, "is_out_of_memory": False}],
     ["exit", "w", {"cause": 1, "signum": 0, "is_out_of_memory": False}],
     ["exit", "w", "exited"],
+    ["exit", "w", {**ENDED, "used": [2.0, 1, 7]}],
+    ["used", "w", [2.0, 1, -7, None, None]],
+    ["used", "w", [2.0, 1, 7, None, 2.5]],
     ["leaving", math.nan, "x"],
     ["leaving", math.inf, "x"],
     ["leaving", -1, "x"],

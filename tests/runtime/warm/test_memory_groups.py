@@ -30,8 +30,7 @@ def refusal() -> str:
 
 def left() -> set[str]:
     """The groups in the folder in which those of this process are made."""
-    below = MemoryGroups()._below
-    return {path.name for path in below.glob("holdfast-*-*")}
+    return {path.name for path in MemoryGroups().below.glob("holdfast-*-*")}
 
 
 @pytest.fixture
@@ -56,7 +55,7 @@ class TestKernel:
         await ask(beside, other, "call", KEEP, 100 * MB)
         assert len(left() - before) == 2
         cause = await ends(worker, heard, "call", KEEP, 100 * MB)
-        assert cause == "used more than its memory request of 67.1 MB and was killed"
+        assert cause.startswith("used more than its memory request of 67.1 MB and was killed")
         assert heard.ending is not None
         assert heard.ending.is_out_of_memory
         assert await ends(beside, other, "return") == "exited with status 0"
@@ -89,6 +88,40 @@ class TestKernel:
         for pid in pids:
             wait_for_end(pid)
         assert left() == before
+
+
+SCRIPT = """
+import os, signal, sys
+import holdfast
+from holdfast import tune
+
+def train(config):
+    with open(config["fifo"], "w") as fifo:
+        print(os.getppid(), file=fifo)
+    signal.pause()
+
+holdfast.init(enforce_memory=True)
+tune.Tuner(
+    tune.with_resources(train, {"memory": 64 << 20}),
+    param_space={"fifo": sys.argv[1]},
+    run_config=tune.RunConfig(storage_path=sys.argv[2], verbose=0),
+).fit()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("enforcing")
+def test_a_script_that_is_killed_leaves_no_group(tmp_path: Path) -> None:
+    before, fifo = left(), tmp_path / "fifo"
+    os.mkfifo(fifo)
+    environ = {**os.environ, "HOLDFAST_TENSORBOARD": "0"}
+    command = [sys.executable, "-c", SCRIPT, str(fifo), str(tmp_path)]
+    with subprocess.Popen(command, env=environ, cwd=tmp_path) as script:
+        warm_parent = int(fifo.read_text())  # the trial runs
+        assert len(left() - before) == 1
+        script.kill()
+    wait_for_end(warm_parent)
+    assert left() == before
 
 
 class Files:
