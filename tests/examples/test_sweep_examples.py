@@ -16,7 +16,7 @@ pytestmark = pytest.mark.process
 
 
 @pytest.mark.parametrize(
-    ("file", "samples", "epochs"), [("sweep.yaml", "4", 30), ("shell.yaml", "2", 8)]
+    ("file", "samples", "epochs"), [("sweep.yaml", "2", 30), ("shell.yaml", "2", 8)]
 )
 def test_a_sweep_of_the_examples_runs(
     tmp_path: Path, file: str, samples: str, epochs: int

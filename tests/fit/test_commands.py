@@ -115,12 +115,25 @@ for _ in 1, 2:
 
 
 def test_a_failure_says_what_the_command_did(fit: Fit) -> None:
-    results = fit(python("{source}", must_report=True), {"source": tune.grid_search([*FAILURES])})
-    for result, fault in zip(results, FAILURES.values(), strict=True):
+    programs = [*[sys.executable] * len(FAILURES), "no-such-program"]
+    cases = [
+        {"program": program, "source": source}
+        for program, source in zip(programs, [*FAILURES, "x"], strict=True)
+    ]
+    trainable = tune.CommandTrainable(
+        ["{case.program}", "-c", "{case.source}"], name="train", must_report=True
+    )
+    *failed, not_started = fit(trainable, {"case": tune.grid_search(cases)})
+    for result, fault in zip(failed, FAILURES.values(), strict=True):
         assert isinstance(result.error, tune.TrialError)
         assert result.error.failure.type_name == "CommandFailed"
         assert re.search(fault, result.error.failure.message)
         assert 'File "' not in result.error.failure.traceback
+    assert isinstance(not_started.error, tune.TrialError)
+    assert not_started.error.failure.headline == (
+        "CommandNotStarted: [Errno 2] No such file or directory: 'no-such-program': "
+        "no-such-program -c x"
+    )
 
 
 def test_a_retry_that_resumes_after_the_last_row_has_nothing_to_report(fit: Fit) -> None:
@@ -134,15 +147,6 @@ exit 1
     (result,) = fit(trainable, failure_config=tune.FailureConfig(max_failures=1))
     assert result.error is None
     assert losses(result) == [1]
-
-
-def test_a_command_that_is_not_there_says_so(fit: Fit) -> None:
-    (result,) = fit(tune.CommandTrainable("no-such-program --x", name="train"))
-    assert isinstance(result.error, tune.TrialError)
-    assert result.error.failure.headline == (
-        "CommandNotStarted: [Errno 2] No such file or directory: 'no-such-program': "
-        "no-such-program --x"
-    )
 
 
 NOISE = r"""
@@ -176,17 +180,17 @@ def test_a_strict_command_fails_at_a_malformed_report(fit: Fit) -> None:
     assert "a malformed report: holdfast: 'loss'" in result.error.failure.message
 
 
-def test_metrics_that_were_never_found_are_named(fit: Fit) -> None:
-    (result,) = fit(python("print('a=1')", must_report=True, metrics={"b": "b=(.)"}))
-    assert isinstance(result.error, tune.TrialError)
-    assert "Not found in its stdout: b" in result.error.failure.message
-
-
 def test_metrics_are_found_in_the_output_of_a_script_that_cannot_report(fit: Fit) -> None:
     source = "for i in 1, 2:\n  print(f'epoch {i}: loss {1 / i}')\n  print(f'accuracy: {i}%')"
-    patterns = {"loss": r"loss ([\d.]+)", "accuracy": r"accuracy: (\d+)%"}
-    (result,) = fit(python(source, metrics=patterns))
-    assert [(row["loss"], row["accuracy"]) for row in rows(result)] == [(1.0, 1), (0.5, 2)]
+    trainable = python(
+        "{source}",
+        metrics={"loss": r"loss ([\d.]+)", "accuracy": r"accuracy: (\d+)%"},
+        must_report=True,
+    )
+    found, failed = fit(trainable, {"source": tune.grid_search([source, "print('accuracy: 1%')"])})
+    assert [(row["loss"], row["accuracy"]) for row in rows(found)] == [(1.0, 1), (0.5, 2)]
+    assert isinstance(failed.error, tune.TrialError)
+    assert "Not found in its stdout: loss." in failed.error.failure.message
 
 
 def test_a_scheduler_stops_commands_and_what_they_say_at_the_end_is_kept(fit: Fit) -> None:

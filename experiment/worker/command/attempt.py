@@ -245,7 +245,7 @@ class _Attempt:
     def _on_signal(self) -> None:
         if self._session.is_preempted and not self._is_ending:
             # The command can save itself: its report with a checkpoint ends the attempt.
-            self._process.send(signal.SIGTERM)
+            self._process.terminate()
 
     def _conclude(self, status: int) -> None:
         if self._session.is_preempted:

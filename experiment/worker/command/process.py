@@ -39,6 +39,7 @@ class CommandProcess:
         self._fds: list[int] = []
         self._exited = threading.Event()
         self._signal_fd: int | None = None
+        self._is_terminated = False
         report, reports_to = self._pipe()
         acks_from, self._acks = self._pipe()
         woken, self._wakes = self._pipe()
@@ -98,15 +99,16 @@ class CommandProcess:
         yield from self._left()
 
     def end(self, grace_s: float) -> Iterator[tuple[str, bytes]]:
-        """Send SIGTERM, and SIGKILL after `grace_s`; pieces of its output meanwhile.
+        """Send SIGTERM, unless that was done, and SIGKILL after `grace_s`; pieces of its output
+        meanwhile.
 
         The grace ends early when the command has exited and nothing else holds its output.
         """
-        self.send(signal.SIGTERM)
+        self.terminate()
         until = time.monotonic() + grace_s
         while (self._open or not self._exited.is_set()) and (left := until - time.monotonic()) > 0:
             yield from self._pieces(left)
-        self.send(signal.SIGKILL)
+        process_control.kill_group(self._process.pid)
         self._exited.wait()
         yield from self._left()
 
@@ -115,9 +117,11 @@ class CommandProcess:
         """Whether something that the command started still has its stdout or stderr."""
         return bool(self._open)
 
-    def send(self, signum: int) -> None:
-        """Signal the command and what it started in its session."""
-        process_control.kill_group(self._process.pid, signum)
+    def terminate(self) -> None:
+        """Send SIGTERM to the command and what it started in its session, once."""
+        if not self._is_terminated:
+            self._is_terminated = True
+            process_control.kill_group(self._process.pid, signal.SIGTERM)
 
     def answer(self, text: str) -> None:
         """Write a line that the command reads from $HOLDFAST_ACK."""
