@@ -49,7 +49,9 @@ def run(
 def main(options: dict[str, Any]) -> None:
     holdfast.init(num_cpus=2, share=options.get("share", True))
     given: dict[str, Any] = {key: options[key] for key in ("name", "trials", "storage")}
-    behaviour: dict[str, Any] = {key: options[key] for key in ("nested", "reuse") if key in options}
+    behaviour: dict[str, Any] = {
+        key: options[key] for key in ("nested", "reuse") if key in options
+    }
     several = [
         threading.Thread(
             target=run, kwargs={**given, **behaviour, "label": f"{given['name']}-{n}"}
