@@ -69,7 +69,7 @@ class JobProcess:
         )
         self._guard, self._socket = start_child(
             _GUARD,
-            order.text(),
+            [order.text()],
             environ={**environ, **self._environ(environ)},
             inherited_fds=[self._lock],
         )

@@ -56,7 +56,6 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
         from holdfast.cli.sweeping import run_sweep
 
         return run_sweep(given, settings)
-        return doctor_commands.perform(given, settings)
     if given.command == "queue":
         from holdfast.cli import queue_commands
 
