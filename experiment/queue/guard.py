@@ -22,6 +22,7 @@ from holdfast.dataclass import dataclass
 from holdfast.runtime import process_control
 from holdfast.runtime.holding import hold
 from holdfast.runtime.orphans import Orphans, children
+from holdfast.runtime.process_title import Title
 from holdfast.trial.decoding import decode
 from holdfast.trial.fields import to_fields
 
@@ -35,8 +36,9 @@ _CANNOT_RUN = 127
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
     """What to run, in the guard's environment. `held` are files whose lock counts as long as
-    something runs."""
+    something runs. `title` is for `ps`."""
 
+    title: str
     command: Sequence[str]
     directory: str
     stdout: str
@@ -51,6 +53,7 @@ def main() -> None:
     """`argv` has the file of the order, the socket's descriptor, the runner's pid, and the
     descriptor of the job's lock, which only has to stay open."""
     order: Order = decode(Order, json.loads(sys.argv[1]))
+    Title("queue job", order.title, "queue").show()
     sock = socket.socket(fileno=int(sys.argv[2]))
     for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(signum, signal.SIG_IGN)  # the runner decides

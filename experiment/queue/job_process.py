@@ -61,6 +61,7 @@ class JobProcess:
         """Start the command under its guard. Raises OSError."""
         job, folder = self.job, self._folder
         order = Order(
+            title=f"{job.id} {job.name}",
             command=list(job.command),
             directory=job.directory,
             stdout=str(folder.file(job.id, STDOUT)),
@@ -99,7 +100,7 @@ class JobProcess:
             status = self._guard.wait(EXIT_DEADLINE_S)
         except subprocess.TimeoutExpired:
             self._guard.kill()
-            status = self._guard.wait()
+            status = 1
         return int(self._answer) if self._answer else (status or 1)
 
     def last_lines(self) -> LastLines:

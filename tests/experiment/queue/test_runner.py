@@ -23,7 +23,7 @@ from holdfast.experiment.queue.runner import Happened, QueueRunner
 from holdfast.trial.resources import Allocation
 from tests.rig.bench import Bench, workbench
 from tests.rig.processes import PATIENCE_S, count_fds, no_process_is_left, wait_for_end
-from tests.rig.script import UserScript
+from tests.rig.script import MARKS, UserScript
 
 pytestmark = pytest.mark.process
 
@@ -241,10 +241,11 @@ def test_ctrl_c_interrupts_jobs_and_a_stopped_one_waits_for_a_retry(
 
 
 def test_a_second_ctrl_c_kills(bench: Bench, folder: QueueFolder) -> None:
-    add(folder, "sh", "-c", "trap '' INT; echo $$; while :; do sleep 1000; done")
-    add(folder, "sh", "-c", "kill -0 $PPID; exec sleep 1000")
+    add(folder, "sh", "-c", f"trap '' INT; echo began >${MARKS}; while :; do sleep 1000; done")
+    add(folder, "sh", "-c", f"echo began >${MARKS}; exec sleep 1000")
     script = runner(bench, "--jobs", "2")
-    script.said("job 2: job2 starts", stream="stdout")
+    script.wait_for("began")
+    script.wait_for("began")
     script.signal(signal.SIGINT)
     script.said("job 2: job2 is interrupted", stream="stdout")
     script.signal(signal.SIGINT)
