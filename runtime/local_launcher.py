@@ -46,9 +46,9 @@ class LocalLauncher:
         directory: str | None = None,
         learns: bool = True,
         workers_move: bool = False,
-        held: str = "",
+        held: Sequence[str] = (),
     ) -> None:
-        """Every process of this launcher keeps `inherited_fds` open, and a shared lock on the file
+        """Every process of this launcher keeps `inherited_fds` open, and shared locks on the files
         `held`: a process that gets the exclusive lock knows that all of them have ended. Workers
         start in `directory` and import from there first. `learns`: modules that the first workers
         import are preloaded for later ones. `workers_move`: each worker changes its working

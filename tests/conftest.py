@@ -76,6 +76,17 @@ def _home_stays_as_it_is(tmp_path_factory: pytest.TempPathFactory) -> Iterator[N
     os.environ.pop("HOME") if before is None else os.environ.update(HOME=before)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _tests_do_not_hear_of_each_other() -> Iterator[None]:
+    """A run says so if another one of this user fills the machine, as those of other tests do."""
+    before = os.environ.get("HOLDFAST_SHARE")
+    os.environ["HOLDFAST_SHARE"] = "0"
+    yield
+    os.environ.pop("HOLDFAST_SHARE") if before is None else os.environ.update(
+        HOLDFAST_SHARE=before
+    )
+
+
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Bench]:
     """A user's script on its own machine, which a test kills and restores."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment.control.machine_resources import host_resources
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.queue.job_experiments import JobExperiments
 from holdfast.experiment.results.earlier_run import EarlierRun, earlier_run
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.start.extension import Wanted
@@ -100,12 +101,27 @@ class Tuner:
 
         if self._earlier is not None:
             return self._earlier.as_it_is()
+        request = self._request
         if check_resume(resume, extend=extend, resume_config=resume_config):
             self._resume_named(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
-            self._request = replace(self._request, resumes=True)
+            request = self._request = replace(self._request, resumes=True)
+        elif not self._is_restored and (job := JobExperiments.of(os.environ)) is not None:
+            request = self._of_job(job)
         settings = Settings.read(os.environ)
-        self._results = fit(self._request, settings, host_resources(settings.cluster))
+        self._results = fit(request, settings, host_resources(settings.cluster))
         return self._results
+
+    def _of_job(self, job: JobExperiments) -> Request:
+        """The request of a script that a job of the queue runs: if the script has made this call
+        before, it continues that experiment."""
+        from holdfast.experiment.start.job_call import called
+
+        call = called(job, self._request)
+        if not call.has_begun:
+            return call.request
+        self._request = call.request
+        self._resume_named("auto", extend=False, resume_config=call.resume_config, trusted=True)
+        return self._request
 
     def _resume_named(
         self, resume: str, extend: bool, resume_config: ResumeConfig, *, trusted: bool

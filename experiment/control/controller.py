@@ -21,6 +21,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import Change, history, others_moved
 from holdfast.experiment.control.scheduler_news import SchedulerNews
 from holdfast.experiment.control.user_code import UserCode
+from holdfast.experiment.machine.capacity_request import CapacityShare
 from holdfast.experiment.progress.retry_messages import Retry, retry_of
 from holdfast.experiment.records.event_codec import pack
 from holdfast.experiment.records.journal_writer import JournalWriter
@@ -29,7 +30,6 @@ from holdfast.experiment.records.wall_clock import wall_time
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.workers.pool import WorkerPool
 from holdfast.experiment.workers.run_resources import RunResources
-from holdfast.experiment.workers.shared_capacity import shared
 from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.tasks import RunTasks
@@ -76,6 +76,7 @@ class ControllerParts:
 
     tasks: RunTasks
     launcher: Launcher
+    capacity: CapacityShare
     journal_writer: JournalWriter
     callbacks: CallbackThread
     open_uploads: Callable[[Controller], Uploads]
@@ -111,7 +112,7 @@ class Controller:
             layout=plan.layout,
             settings=plan.settings,
             resources=RunResources(
-                shared(plan.host_resources.total),
+                parts.capacity,
                 shares_nodes=plan.engine is None or not plan.engine.queues,
             ),
             gpu_names=plan.host_resources.gpu_names,

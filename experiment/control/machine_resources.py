@@ -22,7 +22,8 @@ class MachineResources:
     """Totals by resource name, the names of the GPUs, and the environment of every worker.
 
     With a `cluster`, trials run on its nodes, and the totals are those of the controller's
-    machine. `enforces_memory`: no trial may use more memory than it requests.
+    machine. `enforces_memory`: no trial may use more memory than it requests. `share`: experiments
+    in other processes use this machine, too.
     """
 
     total: Mapping[str, float]
@@ -31,6 +32,7 @@ class MachineResources:
     debug: bool = False
     cluster: Cluster | None = None
     enforces_memory: bool = False
+    share: bool = False
 
 
 _given: list[MachineResources] = []
@@ -47,6 +49,7 @@ def init(
     ignore_reinit_error: bool = False,
     cluster: Cluster | str | None = None,
     enforce_memory: bool = False,
+    share: bool = False,
 ) -> None:
     """Set the resources of trials; without this call the machine's own CPUs, GPUs and memory are
     detected.
@@ -57,6 +60,8 @@ def init(
     time in the calling process, so that `breakpoint()` works. `cluster` names the machines that
     trials run on: an object of `holdfast.cluster`, or its URI (`"slurm://gpu?nodes=4"`). With
     `enforce_memory`, the kernel kills a trial that uses more than the `memory` that it requests.
+    With `share`, experiments of all your scripts on this machine that say so use its resources
+    together, and take turns; the environment variable HOLDFAST_SHARE (1 or 0) says it, too.
 
     Raises InvalidConfig for negative amounts, unknown keys, a missing directory, a cluster that
     does not exist in this form, and a second call without `shutdown()` unless
@@ -68,7 +73,7 @@ def init(
         raise InvalidConfig("holdfast.init() was called already: call holdfast.shutdown() first")
     known = _cluster_of(cluster)
     if known is not None:
-        _check_with_cluster(num_cpus, num_gpus, resources, local_mode=local_mode)
+        _check_with_cluster(num_cpus, num_gpus, resources, local_mode=local_mode, share=share)
     total = detect_total()
     for name, amount in (("CPU", num_cpus), ("GPU", num_gpus)):
         if amount is not None:
@@ -88,6 +93,7 @@ def init(
             debug=local_mode,
             cluster=known,
             enforces_memory=enforce_memory,
+            share=share,
         )
     )
 
@@ -105,12 +111,17 @@ def _cluster_of(given: object) -> Cluster | None:
 
 
 def _check_with_cluster(
-    num_cpus: object, num_gpus: object, resources: object, *, local_mode: bool
+    num_cpus: object, num_gpus: object, resources: object, *, local_mode: bool, share: bool
 ) -> None:
     """Refuse settings of this machine, on which no trial would run. Raises InvalidConfig."""
     if local_mode:
         raise InvalidConfig(
             "holdfast.init(local_mode=True) runs trials in this process: leave cluster out"
+        )
+    if share:
+        raise InvalidConfig(
+            "holdfast.init(cluster=...): trials run on the nodes of the cluster, not on this "
+            "machine, so there is nothing to share: leave share out"
         )
     if num_cpus is not None or num_gpus is not None or resources:
         raise InvalidConfig(

@@ -13,8 +13,9 @@ from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.settings import SHARE, Settings
 from holdfast.experiment.nodes.engines import PlannedEngine
+from holdfast.experiment.queue.job_experiments import JOB
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker.job import Job
@@ -95,8 +96,12 @@ class RunPlan:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The environment variables of every process."""
-        return {**os.environ, **self.environment.env_vars}
+        """The environment variables of every process.
+
+        A `fit()` in a trial uses what the trial holds: if it shared the machine, it could wait for
+        its own trial. Nor is it one that a job of the queue has begun.
+        """
+        return {**os.environ, SHARE: "0", JOB: "", **self.environment.env_vars}
 
     @property
     def surroundings(self) -> Surroundings:

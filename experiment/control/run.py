@@ -10,6 +10,7 @@ import asyncio
 import os
 import threading
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.control.controller import Controller, ControllerParts
 from holdfast.experiment.control.ending import Ending, Working
 from holdfast.experiment.control.first_events import first_events, overdue_answers
+from holdfast.experiment.control.machine_use import MachineUse, machine_use
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run_cluster import RunCluster
 from holdfast.experiment.control.services import (
@@ -40,6 +42,7 @@ from holdfast.runtime.local_launcher import LocalLauncher
 from holdfast.runtime.stopped import StoppedWatch
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.effects import Finish
+from holdfast.syncer.files import threads
 from holdfast.syncer.files.disk_deadline import wait_at_most
 from holdfast.syncer.journal.journal import Journal
 from holdfast.trial.errors import TuneError
@@ -67,6 +70,7 @@ class Run:
             else "waiting for the first node to import your code"
         )
         self._cluster: RunCluster | None = None
+        self._use: MachineUse | None = None
         # The objects of `put` that trials get.
         self._references: tuple[ObjectRef, ...] = ()
         self.outcome: Finish | None = None
@@ -223,6 +227,8 @@ class Run:
                 self.unsaved = await self._end(Ending(plan, working, self.tell, self._show_phase))
                 if self._cluster is not None:
                     self._cluster.close()
+                if self._use is not None:
+                    await threads.call(self._use.close)
         # A fault may also occur at the end, for example if another incarnation owns the
         # experiment.
         if tasks.fault is not None and self.fault is None:
@@ -236,10 +242,12 @@ class Run:
         except BaseException:
             callbacks.close(plan.settings.callback_deadline_s)
             raise
-        launcher = plan.launcher or self._launcher(tasks)
+        use = self._use = machine_use(plan, tasks, self.tell)
+        launcher = plan.launcher or self._launcher(tasks, use.workers)
         parts = ControllerParts(
             tasks=tasks,
             launcher=launcher,
+            capacity=use.capacity,
             journal_writer=journal_writer,
             callbacks=callbacks,
             open_uploads=partial(open_uploads, plan, tell=self.tell, tasks=tasks),
@@ -252,7 +260,7 @@ class Run:
         trackers = tracker_processes_of(plan, controller, self.tell, tasks)
         return Working(parts=parts, controller=controller, tracker_processes=trackers)
 
-    def _launcher(self, tasks: RunTasks) -> Launcher:
+    def _launcher(self, tasks: RunTasks, held: Sequence[str]) -> Launcher:
         plan = self.plan
         if plan.engine is not None:
             self._cluster = RunCluster(plan, plan.engine, self.tell, tasks)
@@ -260,7 +268,7 @@ class Run:
         return LocalLauncher(
             tasks=tasks,
             environ=plan.environ,
-            held=plan.lock.workers,
+            held=[plan.lock.workers, *held],
             directory=plan.environment.working_dir,
             learns=plan.settings.preload,
             workers_move=plan.job.chdir,

@@ -18,6 +18,7 @@ from holdfast.experiment.control.services import keeper_settings
 from holdfast.experiment.control.shared_files import PackedFolder, shared_files
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
+from holdfast.experiment.folder.settings import SHARE
 from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.nodes.storage_environ import of_storage
@@ -88,7 +89,7 @@ def _open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: Ta
         tasks=tasks,
         settings=FleetSettings(address=_address(plan), grace_s=plan.settings.stop_grace_s),
         shared=Shared(
-            env_vars={**of_storage(os.environ), **plan.environment.env_vars},
+            env_vars={**of_storage(os.environ), SHARE: "0", **plan.environment.env_vars},
             import_folders=[folder for folder in sys.path if folder and os.path.isdir(folder)],
             directory=plan.environment.working_dir,
             learns=plan.settings.preload,

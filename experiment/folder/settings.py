@@ -14,13 +14,17 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
+# Whether experiments share this machine.
+SHARE = "HOLDFAST_SHARE"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The values of environment variables; every field has a default.
 
     `local_dir` holds experiments before they are uploaded; `explicit_local_dir` is true if the
-    user set it. Times are in seconds.
+    user set it. `share` overrides the argument of `init`; None if the variable is not set. Times
+    are in seconds.
     """
 
     local_dir: Path
@@ -35,6 +39,7 @@ class Settings:
     preload: bool = True
     shared: bool = False
     enforce_memory: bool = False
+    share: bool | None = None
     fsync_period_s: float = 1.0
     snapshot_period_s: float = 10.0
     stop_grace_s: float = 10.0
@@ -61,6 +66,7 @@ class Settings:
             debug=_flag(environ, "HOLDFAST_DEBUG", default=False),
             shared=_flag(environ, "HOLDFAST_SHARED", default=False),
             enforce_memory=_flag(environ, "HOLDFAST_ENFORCE_MEMORY", default=False),
+            share=_choice(environ, SHARE),
             preload=_flag(environ, "HOLDFAST_PRELOAD", default=True),
             fsync_period_s=_seconds(environ, "HOLDFAST_FSYNC_PERIOD_S", 1.0),
             snapshot_period_s=_seconds(environ, "HOLDFAST_SNAPSHOT_PERIOD_S", 10.0),
@@ -72,6 +78,11 @@ class Settings:
             stopped_deadline_s=_seconds(environ, "HOLDFAST_STOPPED_DEADLINE_S", 60.0),
             disk_deadline_s=_seconds(environ, "HOLDFAST_DISK_DEADLINE_S", 300.0),
         )
+
+
+def _choice(environ: Mapping[str, str], name: str) -> bool | None:
+    """None if the variable is not set."""
+    return _flag(environ, name, default=False) if environ.get(name) else None
 
 
 def _flag(environ: Mapping[str, str], name: str, *, default: bool) -> bool:

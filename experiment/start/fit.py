@@ -76,7 +76,7 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
 def _named(request: Request, settings: Settings) -> OpenedExperiment:
     """The experiment with the name in the RunConfig, or with a new unique name."""
     run = request.run
-    name = run.name or _unique_name(request.trainable)
+    name = run.name or unique_name(request.trainable)
     place = find_place(run.storage_path, run.storage_filesystem, name, settings, os.environ)
     return OpenedExperiment(place)
 
@@ -223,7 +223,7 @@ def _reporter_view(request: Request, run: Run, lines: ProgressView) -> ProgressV
     return UnfailingView(view, sys.stderr)
 
 
-def _unique_name(trainable: Any) -> str:
+def unique_name(trainable: Any) -> str:
     """The trainable's name and the local time, as in Ray; a suffix distinguishes two of one
     second."""
     stamp = time.strftime("%Y-%m-%d_%H-%M-%S")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Protocol
 
@@ -29,6 +30,7 @@ from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.errors import LOST_TYPES, Failure
+from holdfast.trial.events import Returned
 from holdfast.trial.resources import Allocation
 from holdfast.trial.trial import Trial
 
@@ -76,6 +78,8 @@ class WorkerPool:
         self._waiting: dict[str, tuple[Launch, WaitingRequest]] = {}
         # Idle workers, by the trial whose attempt they will run.
         self._reused: dict[str, TrialActor] = {}
+        # Attempts that would have reused a worker, and take resources anew once it has ended.
+        self._exchanged: dict[str, Launch] = {}
         self._preparation = Preparation(
             host,
             StartCheckpoints(host, layout, has_ranks=group is not None),
@@ -99,7 +103,17 @@ class WorkerPool:
     def post(self, event: Event) -> None:
         if isinstance(event, Exited):
             self._give_back(event.trial_id)
+            if (effect := self._exchanged.pop(event.trial_id, None)) is not None:
+                self._take(replace(effect, reuse=None))
+                return
         self._host.post(event)
+        if isinstance(event, Returned):
+            self._end_idle(event.trial_id)
+
+    def _end_idle(self, trial_id: str) -> None:
+        """End a worker that waits for the next trial, if others may need what it holds."""
+        if trial_id in self._host.machine.placement.idle and not self._resources.here.keeps_idle:
+            self.release(trial_id)
 
     def hear(self, message: Message) -> None:
         raise ValueError("only a rank sends this")
@@ -149,13 +163,23 @@ class WorkerPool:
 
     def launch(self, effect: Launch) -> None:
         """Begin an attempt once no other experiment in this process holds its resources."""
-        if effect.reuse is not None:
-            self._held[effect.trial_id] = self._held.pop(effect.reuse)
-            reused = self._actors.pop(effect.reuse)
-            assert isinstance(reused, TrialActor)  # groups are not reused
+        if effect.reuse is None:
+            self._take(effect)
+            return
+        held = self._held[effect.trial_id] = self._held.pop(effect.reuse)
+        reused = self._actors.pop(effect.reuse)
+        assert isinstance(reused, TrialActor)  # groups are not reused
+        if self._resources.yields(held):
+            # The worker ends, so that another experiment gets its resources first.
+            self._actors[effect.trial_id] = reused
+            self._exchanged[effect.trial_id] = effect
+            reused.dismiss(effect.trial_id, effect.attempt)
+        else:
             self._reused[effect.trial_id] = reused
             self._preparation.begin(effect)
-            return
+
+    def _take(self, effect: Launch) -> None:
+        """Take the resources of an attempt, now or when they are free."""
 
         def granted(allocation: Allocation) -> None:
             try:
@@ -175,6 +199,8 @@ class WorkerPool:
         """End an attempt, also one that waits for resources or whose checkpoint is being read."""
         trial_id = effect.trial_id
         waiting = self._waiting.pop(trial_id, None)
+        if self._exchanged.pop(trial_id, None) is not None:
+            return  # the exit of the worker that it would have reused ends the attempt
         if waiting is not None:
             self._resources.cancel(waiting[1])
             self._give_up(trial_id, effect.attempt)
@@ -186,6 +212,8 @@ class WorkerPool:
     def preempt(self, effect: Preempt) -> None:
         """Let an attempt save a checkpoint, and end it. One whose checkpoint is still being read
         has nothing to save."""
+        if self._exchanged.pop(effect.trial_id, None) is not None:
+            return  # as in `halt`
         if self._preparation.cancel(effect.trial_id):
             message = "its machine will be taken away, and it had not started there yet"
             failure = Failure(kind="preempted", type_name=LOST_TYPES["preempted"], message=message)
@@ -228,13 +256,9 @@ class WorkerPool:
     # -- from the launch to the worker --------------------------------------------------------
 
     def _tell_that_it_waits(self, wanted: Allocation) -> None:
-        if not self._has_told:
+        if not self._has_told and (text := self._resources.waits_text(wanted)):
             self._has_told = True
-            where = f" on {', '.join(wanted.nodes)}" if wanted.places else ""
-            self._host.warn(
-                f"waiting for {dict(wanted.amounts)}{where}, which another fit() in this process "
-                f"holds"
-            )
+            self._host.warn(text)
 
     def _granted(self, effect: Launch, allocation: Allocation) -> None:
         if self._waiting.get(effect.trial_id, (None,))[0] is not effect:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity
+from holdfast.experiment.machine.capacity_request import CapacityRequest, CapacityShare
 from holdfast.experiment.workers.shared_nodes import PlacesRequest, RunNodeShares, of_process
 from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.trial.resources import Allocation
@@ -15,7 +15,7 @@ WaitingRequest = CapacityRequest | PlacesRequest
 class RunResources:
     """Those of this machine and, if the run has nodes, those of their machines."""
 
-    def __init__(self, capacity: SharedCapacity, *, shares_nodes: bool = True) -> None:
+    def __init__(self, capacity: CapacityShare, *, shares_nodes: bool = True) -> None:
         """`shares_nodes`: other runs of this process may use the same machines."""
         self.here = capacity
         self._shares = RunNodeShares(of_process) if shares_nodes else None
@@ -38,6 +38,19 @@ class RunResources:
         if not wanted.places:
             return self.here.take(wanted.amounts, granted)
         return wanted if self._shares is None else self._shares.take(wanted, granted)
+
+    def waits_text(self, wanted: Allocation) -> str:
+        """The message about a request that waits; "" for none."""
+        if not wanted.places:
+            return self.here.waits_text(wanted)
+        return (
+            f"waiting for {dict(wanted.amounts)} on {', '.join(wanted.nodes)}, which another "
+            f"fit() in this process holds"
+        )
+
+    def yields(self, held: Allocation) -> bool:
+        """Whether an idle worker with these resources should end, for another experiment."""
+        return not held.places and self.here.yields()
 
     def give_back(self, held: Allocation) -> None:
         if not held.places:

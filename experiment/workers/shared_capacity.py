@@ -12,17 +12,9 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from weakref import WeakValueDictionary
 
-from holdfast.dataclass import dataclass
+from holdfast.experiment.machine.capacity_request import CapacityRequest
 from holdfast.scheduler.capacity import Capacity
 from holdfast.trial.resources import Allocation
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CapacityRequest:
-    """A request that waits. `granted` is called with the resources, in any thread."""
-
-    amounts: Mapping[str, float]
-    granted: Callable[[Allocation], None]
 
 
 class SharedCapacity:
@@ -56,6 +48,18 @@ class SharedCapacity:
         """Whether these resources are free now."""
         with self._lock:
             return not self._queue and self._capacity.has_room(amounts)
+
+    @property
+    def keeps_idle(self) -> bool:
+        return True
+
+    def yields(self) -> bool:
+        """Never: a run gets what it returned again unless another one asked before."""
+        return False
+
+    def waits_text(self, wanted: Allocation) -> str:
+        """The message about a request that waits."""
+        return f"waiting for {dict(wanted.amounts)}, which another fit() in this process holds"
 
     def give_back(self, allocation: Allocation) -> None:
         self._serve(lambda: self._capacity.give_back(allocation))

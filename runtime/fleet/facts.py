@@ -13,6 +13,8 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 
 _LOOPBACK = "127.0.0.1"
+# How many CPUs this process may use, if whoever started it says so.
+CPUS = "HOLDFAST_CPUS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,13 +140,14 @@ def detect_total() -> dict[str, float]:
 def _cpus() -> int:
     """The CPUs that this process may use: in a container or a job, fewer than the machine has."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    limits = [limit for limit in (allowed, _cgroup_cpus(), _slurm_cpus()) if limit]
+    several = (allowed, _cgroup_cpus(), _number("SLURM_CPUS_ON_NODE"), _number(CPUS))
+    limits = [limit for limit in several if limit]
     return max(1, min(limits, default=1))
 
 
-def _slurm_cpus() -> int | None:
-    """What Slurm has given this job on this machine: not every cluster enforces it."""
-    given = os.environ.get("SLURM_CPUS_ON_NODE", "")
+def _number(variable: str) -> int | None:
+    """What Slurm, or the queue, has given this job on this machine: nothing may enforce it."""
+    given = os.environ.get(variable, "")
     return int(given) if given.isdecimal() else None
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import describe_code
+from holdfast.runtime.holding import words
 from holdfast.runtime.interpreter import start_child
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, abandon, happens, on_end
 from holdfast.runtime.wire import Message
@@ -29,7 +30,7 @@ class WarmClient:
         environ: Mapping[str, str],
         inherited_fds: Sequence[int],
         directory: str | None = None,
-        held: str = "",
+        held: Sequence[str] = (),
     ) -> None:
         """`on_lost` is called once, when the process is dead. Raises OSError."""
         self._on_message = on_message
@@ -42,7 +43,7 @@ class WarmClient:
         self.loaded: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._process, ours = start_child(
             "holdfast.runtime.warm.parent:main",
-            [held],
+            [words(held)],
             environ=environ,
             inherited_fds=inherited_fds,
             directory=directory,

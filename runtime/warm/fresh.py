@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from holdfast.forked import children_end_here
 from holdfast.runtime import process_control
-from holdfast.runtime.holding import hold
+from holdfast.runtime.holding import from_words, hold, words
 from holdfast.runtime.interpreter import python_command
 from holdfast.runtime.worker import be_worker, find_entry
 
@@ -19,7 +19,9 @@ from holdfast.runtime.worker import be_worker, find_entry
 class FreshInterpreters:
     """Starts workers of `entry` (`module:attribute`), which get `payload` through a file."""
 
-    def __init__(self, entry: str, payload: bytes, inherited: Sequence[int], held: str) -> None:
+    def __init__(
+        self, entry: str, payload: bytes, inherited: Sequence[int], held: Sequence[str]
+    ) -> None:
         self._entry = entry
         self._inherited = inherited
         self._held = held
@@ -35,7 +37,7 @@ class FreshInterpreters:
         payload = self._payload.fileno()
         command = python_command(
             "holdfast.runtime.warm.fresh:main",
-            [self._entry, str(fd), str(payload), str(os.getpid()), self._held],
+            [self._entry, str(fd), str(payload), str(os.getpid()), words(self._held)],
         )
         process = subprocess.Popen(
             command, pass_fds=(fd, payload, *self._inherited), process_group=0
@@ -48,7 +50,7 @@ def main() -> NoReturn:
     """Main function of a worker in a fresh interpreter."""
     name, fd, payload, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     process_control.die_with_parent(parent)
-    hold(sys.argv[5])
+    hold(from_words(sys.argv[5]))
     process_control.adopt_orphans()
     # The environment is the warm parent's, including its limits for threads.
     entry = find_entry(name)

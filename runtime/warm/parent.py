@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from holdfast.forked import children_end_here
 from holdfast.runtime import learning, process_control, threads
 from holdfast.runtime.errors import RuntimeFault
-from holdfast.runtime.holding import hold
+from holdfast.runtime.holding import from_words, hold
 from holdfast.runtime.orphans import Ended
 from holdfast.runtime.safe_text import message_of, traceback_of
 from holdfast.runtime.transport import CHUNK_BYTES
@@ -76,10 +76,14 @@ class WarmParent:
     """The warm parent, or a successor of it: performs the controller's orders one by one."""
 
     def __init__(
-        self, sock: socket.socket, controller: int, inherited: Sequence[int], held: str = ""
+        self,
+        sock: socket.socket,
+        controller: int,
+        inherited: Sequence[int],
+        held: Sequence[str] = (),
     ) -> None:
         """`controller` is the pid of the process that started this one. Every worker inherits the
-        descriptors `inherited` and holds the file `held` (`holdfast.runtime.holding`)."""
+        descriptors `inherited` and holds the files `held` (`holdfast.runtime.holding`)."""
         self._socket = sock
         self._controller = controller
         self._inherited = inherited
@@ -337,9 +341,9 @@ class WarmParent:
 
 
 def main() -> None:
-    """Main function of the warm parent. `argv` has the file that it and its workers hold, the
+    """Main function of the warm parent. `argv` has the files that it and its workers hold, the
     socket's descriptor, the parent's pid, and the inherited descriptors."""
-    held = sys.argv[1]
+    held = from_words(sys.argv[1])
     fd, parent, *inherited = map(int, sys.argv[2:])
     process_control.die_with_parent(parent)
     hold(held)

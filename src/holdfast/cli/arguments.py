@@ -10,6 +10,7 @@ from holdfast import __version__
 from holdfast.cli.browse_arguments import add_browsing
 from holdfast.cli.common_arguments import CODES
 from holdfast.cli.doctor_arguments import add_doctor, with_command
+from holdfast.cli.queue_arguments import add_queue
 from holdfast.cli.run_arguments import add_run
 
 
@@ -34,4 +35,5 @@ def _parser() -> argparse.ArgumentParser:
     add_browsing(commands)
     add_run(commands)
     add_doctor(commands)
+    add_queue(commands)
     return parser

@@ -17,6 +17,7 @@ from holdfast.experiment.control.run import Run
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.uploads.uploads import Uploads
+from holdfast.experiment.workers.shared_capacity import SharedCapacity
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.uploader.lock import ExperimentLock, LockLost
@@ -55,6 +56,7 @@ def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> C
         ControllerParts(
             tasks=RunTasks(),
             launcher=idle,
+            capacity=SharedCapacity({"CPU": 1}),
             journal_writer=idle,
             callbacks=idle,
             open_uploads=lambda controller: cast(Uploads, uploads),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from holdfast.experiment.workers.shared_capacity import CapacityRequest, SharedCapacity, shared
+from holdfast.experiment.machine.capacity_request import CapacityRequest
+from holdfast.experiment.workers.shared_capacity import SharedCapacity, shared
 from holdfast.trial.resources import Allocation
 
 

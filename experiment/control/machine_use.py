@@ -1,0 +1,88 @@
+"""How a run uses this machine: shared with experiments of other scripts, or not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.callbacks.messages import Tell
+from holdfast.experiment.control.plan import RunPlan
+from holdfast.experiment.folder.settings import SHARE
+from holdfast.experiment.machine.capacity_request import CapacityShare
+from holdfast.experiment.machine.crowding import crowding
+from holdfast.experiment.machine.machine_share import MachineShare
+from holdfast.experiment.machine.members import FOLDER, MachineFolder, Member, Membership
+from holdfast.experiment.workers.shared_capacity import shared
+from holdfast.runtime.tasks import TaskScope
+from holdfast.scheduler.capacity import Capacity
+from holdfast.scheduler.events import Resumed
+from holdfast.syncer.files import threads
+from holdfast.trial.errors import InvalidConfig, TuneError
+
+_MANY = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineUse:
+    """What trials take from, files that each process with trials holds, and how to leave."""
+
+    capacity: CapacityShare
+    workers: tuple[str, ...] = ()
+    close: Callable[[], None] = lambda: None
+
+
+def machine_use(plan: RunPlan, tasks: TaskScope, tell: Tell) -> MachineUse:
+    """Tell other experiments of this user about this one. Raises TuneError, InvalidConfig.
+
+    Nothing is registered where trials run on nodes or in this process, and inside a trial.
+    """
+    settings, host = plan.settings, plan.host_resources
+    shares = host.share if settings.share is None else settings.share
+    is_here = plan.engine is None and plan.launcher is None and plan.runs_trials
+    if not is_here or settings.share is False:
+        return MachineUse(capacity=shared(host.total))
+    member = _member(plan, shares=shares)
+    try:
+        folder = MachineFolder.of(os.environ)
+        if shares:
+            share = MachineShare(folder, member, lambda text: tell(text, "info"))
+            return MachineUse(capacity=share, workers=(share.workers,), close=share.close)
+        membership = Membership(folder, member)
+    except (OSError, InvalidConfig) as error:
+        if not shares:  # nobody asked for it
+            return MachineUse(capacity=shared(host.total))
+        raise TuneError(
+            f"this machine cannot be shared: {error}. Name a folder on a local disk in {FOLDER}, "
+            f"or set {SHARE}=0"
+        ) from error
+    tasks.start(threads.call(partial(_look_around, folder, member, tell)))
+    return MachineUse(capacity=shared(host.total), close=membership.close)
+
+
+def _look_around(folder: MachineFolder, member: Member, tell: Tell) -> None:
+    try:
+        with folder.changing():
+            seen = folder.seen()
+    except (OSError, InvalidConfig):
+        return
+    if text := crowding(member, [one.member for one in seen if one.member.pid != member.pid]):
+        tell(text, "warning")
+
+
+def _member(plan: RunPlan, *, shares: bool) -> Member:
+    spec, host = plan.spec, plan.host_resources
+    uses = dict(host.total)
+    if spec.resources is not None:
+        wanted = spec.resources.required_resources
+        done = sum(trial.status.is_final for trial in plan.machine.trials.values())
+        left = None if plan.proposer.total is None else max(1, plan.proposer.total - done)
+        if isinstance(plan.first, Resumed):
+            left = None  # finished ones may resume, too
+        most = min((limit for limit in (spec.max_concurrent, left) if limit), default=_MANY)
+        fit = Capacity(host.total).room(wanted, most)
+        uses = {key: min(amount * fit, host.total.get(key, 0)) for key, amount in wanted.items()}
+    return Member.here(
+        plan.layout.root.name, shares=shares, total=host.total, uses=uses, gpus=host.gpu_names
+    )

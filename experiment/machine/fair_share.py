@@ -1,0 +1,189 @@
+"""Decides which experiment takes what next of a machine that several share. Pure.
+
+Every experiment that shares the machine folds the same files to the same answer, and takes only
+what is its own in it. So no process decides for others.
+
+* The one that holds least comes first: its share is the largest part that it holds of any
+  resource (dominant resource fairness, Ghodsi et al. 2011). Of equals, the one that has waited
+  longest.
+* Who comes first and finds no room yet has its resources kept free: those behind it take only
+  what it does not need. So a large request is not starved by small ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Annotated
+
+from holdfast.dataclass import dataclass
+from holdfast.scheduler.capacity import units
+from holdfast.trial.bounds import Between, Count
+from holdfast.trial.resources import Amounts
+
+_WHOLE = units(1)
+Monotonic = Annotated[float, Between(0, 1e15)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """What one trial holds, with the names of its GPUs."""
+
+    amounts: Amounts
+    gpus: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A request that waits. `since` is a time of the machine's monotonic clock."""
+
+    number: Count
+    amounts: Amounts
+    since: Monotonic = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharer:
+    """One experiment: what it knows the machine to have, what it holds, and what it waits for,
+    the oldest first."""
+
+    name: str
+    total: Amounts
+    gpus: Sequence[str] = ()
+    holds: Sequence[Claim] = ()
+    waits: Sequence[Wish] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A request that may be taken now, and with which GPUs."""
+
+    name: str
+    number: int
+    claim: Claim
+
+
+def due(sharers: Sequence[Sharer]) -> list[Due]:
+    """All requests that may be taken now, in order."""
+    found: list[Due] = []
+    now = list(sharers)
+    while (one := _next(now)) is not None:
+        found.append(one)
+        now = [_granted(each, one) if each.name == one.name else each for each in now]
+    return found
+
+
+def yields(sharers: Sequence[Sharer], name: str) -> bool:
+    """Whether this experiment should give back what a trial of it held, although it could keep it
+    for its next trial: another one waits in vain that has nothing, or would still have less."""
+    total = total_of(sharers)
+    mine = next(share(one, total) for one in sharers if one.name == name)
+    taken = {one.name for one in due(sharers)}
+    for other in sharers:
+        if other.name == name or not other.waits or other.name in taken:
+            continue
+        theirs = share(other, total)
+        wish = Claim(amounts=other.waits[0].amounts)
+        if theirs == 0 or share(replace(other, holds=[*other.holds, wish]), total) < mine:
+            return True
+    return False
+
+
+def has_room(sharers: Sequence[Sharer], name: str, amounts: Mapping[str, float]) -> bool:
+    """Whether the experiment could take this now, and nobody waits."""
+    own = next(one for one in sharers if one.name == name)
+    nobody_waits = not any(one.waits for one in sharers)
+    return nobody_waits and _Free(sharers).claim(own, amounts) is not None
+
+
+def total_of(sharers: Sequence[Sharer]) -> dict[str, float]:
+    """What the machine has: the most that any of them knows."""
+    total: dict[str, float] = {}
+    for one in sharers:
+        for key, amount in one.total.items():
+            total[key] = max(amount, total.get(key, 0))
+    if gpus := {gpu for one in sharers for gpu in one.gpus}:
+        total["GPU"] = float(len(gpus))
+    return total
+
+
+def share(one: Sharer, total: Mapping[str, float]) -> float:
+    """The largest part of any resource that it holds."""
+    held: dict[str, int] = {}
+    for claim in one.holds:
+        for key, amount in claim.amounts.items():
+            held[key] = held.get(key, 0) + units(amount)
+    parts = (amount / units(total[key]) for key, amount in held.items() if total.get(key))
+    return max(parts, default=0.0)
+
+
+def _next(sharers: Sequence[Sharer]) -> Due | None:
+    total, free = total_of(sharers), _Free(sharers)
+    for one in sorted(sharers, key=lambda one: _turn(one, total)):
+        for wish in one.waits[:1]:
+            claim = free.claim(one, wish.amounts)
+            if claim is not None:
+                return Due(name=one.name, number=wish.number, claim=claim)
+            free.keep_for(one, wish.amounts)
+    return None
+
+
+def _turn(one: Sharer, total: Mapping[str, float]) -> tuple[float, float, str]:
+    return share(one, total), one.waits[0].since if one.waits else 0.0, one.name
+
+
+def _granted(one: Sharer, due: Due) -> Sharer:
+    waits = [wish for wish in one.waits if wish.number != due.number]
+    return replace(one, holds=[*one.holds, due.claim], waits=waits)
+
+
+class _Free:
+    """What nobody holds."""
+
+    def __init__(self, sharers: Sequence[Sharer]) -> None:
+        total = total_of(sharers)
+        self._amounts = {k: units(amount) for k, amount in total.items() if k != "GPU"}
+        self._gpus = {gpu: _WHOLE for one in sharers for gpu in one.gpus}
+        for one in sharers:
+            for claim in one.holds:
+                self._take(claim)
+
+    def claim(self, one: Sharer, amounts: Mapping[str, float]) -> Claim | None:
+        """The claim that serves this request; None if it does not fit."""
+        for key, amount in _others(amounts):
+            if amount > self._amounts.get(key, 0):
+                return None
+        gpus = self._pick(one.gpus, units(amounts.get("GPU", 0)))
+        return None if gpus is None else Claim(amounts=dict(amounts), gpus=gpus)
+
+    def keep_for(self, one: Sharer, amounts: Mapping[str, float]) -> None:
+        """Let nobody else have what this request will need."""
+        for key, amount in _others(amounts):
+            self._amounts[key] = max(0, self._amounts.get(key, 0) - amount)
+        if wanted := units(amounts.get("GPU", 0)):
+            gpus = self._pick(one.gpus, wanted)
+            for gpu in one.gpus if gpus is None else gpus:
+                self._gpus[gpu] = max(0, self._gpus[gpu] - wanted)
+
+    def _take(self, claim: Claim) -> None:
+        for key, amount in _others(claim.amounts):
+            self._amounts[key] = self._amounts.get(key, 0) - amount
+        part = min(units(claim.amounts.get("GPU", 0)), _WHOLE)
+        for gpu in claim.gpus:
+            self._gpus[gpu] = self._gpus.get(gpu, _WHOLE) - part
+
+    def _pick(self, own: Sequence[str], wanted: int) -> Sequence[str] | None:
+        """Whole GPUs or, for a fraction, the fullest one with room for it."""
+        if not wanted:
+            return ()
+        if wanted < _WHOLE:
+            fits = [gpu for gpu in own if self._gpus[gpu] >= wanted]
+            return (min(fits, key=lambda gpu: self._gpus[gpu]),) if fits else None
+        whole = [gpu for gpu in own if self._gpus[gpu] == _WHOLE]
+        count = wanted // _WHOLE
+        return whole[:count] if len(whole) >= count else None
+
+
+def _others(amounts: Mapping[str, float]) -> Iterator[tuple[str, int]]:
+    """All but the GPUs, in ten-thousandths."""
+    yield from ((k, units(amount)) for k, amount in amounts.items() if k != "GPU" and amount)

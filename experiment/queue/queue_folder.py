@@ -1,0 +1,210 @@
+"""The folder of a queue.
+
+    0001.json          the job, written atomically
+    0001.lock          locked while a runner has the job, and while processes of it are left
+    0001.stdout/.stderr  its output, of all starts
+    0001.experiments   the experiments that its script has begun, a line of JSON each
+    .changing          locked by who changes a job's file
+    .bell-...          a FIFO of a runner: it hears that something has changed
+
+The commands in it run as the user, so a folder that others can write to is refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.machine.members import is_locked
+from holdfast.experiment.queue.job import FORMAT, Job, State
+from holdfast.syncer.files.durable import write_atomic
+from holdfast.syncer.stores.plain_files import parse_table, read_small
+from holdfast.trial.decoding import decode
+from holdfast.trial.errors import InvalidConfig, UnreadableRecord
+from holdfast.trial.fields import to_fields
+
+FOLDER = "HOLDFAST_QUEUE"
+_MOST_BYTES = 16 << 20
+_BELL = ".bell-"
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+JSON, LOCK, STDOUT, STDERR, EXPERIMENTS = ".json", ".lock", ".stdout", ".stderr", ".experiments"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedJob:
+    """A job with its state."""
+
+    job: Job
+    state: State
+
+
+class QueueFolder:
+    """Raises InvalidConfig if others could write to it, and OSError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = os.stat(path)
+        if found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise InvalidConfig(
+                f"others can write to the queue in {path}, and its commands run as you: make it "
+                f"yours alone (chmod 700), or name another folder with --queue or {FOLDER}"
+            )
+
+    @classmethod
+    def of(cls, given: str | None, environ: Mapping[str, str]) -> Self:
+        """The folder that the user names, or the usual one."""
+        named = given or environ.get(FOLDER)
+        if named:
+            return cls(Path(named).expanduser().absolute())
+        data = environ.get("XDG_DATA_HOME") or "~/.local/share"
+        return cls(Path(data).expanduser().absolute() / "holdfast" / "queue")
+
+    def add(self, make: Callable[[int], Job]) -> Job:
+        """Add the job that `make` makes of its id."""
+        with self._changing():
+            number = max(self._ids(), default=0) + 1
+            job = make(number)
+            self._write(job)
+        self.ring()
+        return job
+
+    def jobs(self) -> list[ListedJob]:
+        """All jobs in the order of their ids. Raises InvalidConfig for an invalid file."""
+        with self._changing():  # a look at a lock would keep a runner from taking it
+            return [self._listed(number) for number in self._ids()]
+
+    def _listed(self, number: int) -> ListedJob:
+        job = self.read(number)
+        return ListedJob(job=job, state=job.state(is_held=is_locked(self.file(number, LOCK))))
+
+    def read(self, number: int) -> Job:
+        """Raises InvalidConfig, FileNotFoundError."""
+        path = self.file(number, JSON)
+        try:
+            found: Job = decode(Job, parse_table(read_small(path, _MOST_BYTES)))
+        except (ValueError, UnreadableRecord) as error:
+            raise InvalidConfig(
+                f"{path} is not a job of this version: {error}. Correct or remove the file"
+            ) from None
+        if found.version != FORMAT or found.id != number or not found.command:
+            raise InvalidConfig(
+                f"{path} is not a job of this version: it needs version {FORMAT}, the id {number} "
+                f"and a command. Correct or remove the file"
+            )
+        return found
+
+    def change(self, number: int, change: Callable[[Job], Job]) -> Job:
+        """Replace a job's file. Raises InvalidConfig if there is no such job."""
+        with self._changing():
+            job = change(self.known(number))
+            self._write(job)
+        self.ring()
+        return job
+
+    def remove(self, number: int) -> Job:
+        """Remove a job and its output. Raises InvalidConfig if it runs."""
+        with self._changing():
+            job = self.known(number)
+            lock = self._lock(number)
+            if lock is None:
+                raise InvalidConfig(f"job {number} runs: stop it first (holdfast queue stop)")
+            try:
+                for kind in (JSON, STDOUT, STDERR, EXPERIMENTS, LOCK):
+                    self.file(number, kind).unlink(missing_ok=True)
+            finally:
+                os.close(lock)
+        return job
+
+    def lock(self, number: int) -> int | None:
+        """The job's lock, whose descriptor its processes share; None if another one has it."""
+        with self._changing():
+            return self._lock(number)
+
+    def wait_for_end(self, number: int) -> None:
+        """Return when no process of the job is left. Blocks."""
+        descriptor = os.open(self.file(number, LOCK), _OPEN, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        finally:
+            os.close(descriptor)
+
+    def _lock(self, number: int) -> int | None:
+        descriptor = os.open(self.file(number, LOCK), _OPEN, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return descriptor
+
+    def file(self, number: int, kind: str) -> Path:
+        return self.path / f"{number:04d}{kind}"
+
+    def ring(self) -> None:
+        """Tell all runners that something has changed."""
+        for bell in self.path.glob(f"{_BELL}*"):
+            try:
+                descriptor = os.open(bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            except OSError:  # its runner is gone
+                bell.unlink(missing_ok=True)
+                continue
+            with suppress(BlockingIOError):  # it is rung already
+                os.write(descriptor, b"!")
+            os.close(descriptor)
+
+    def has_runner(self, bell: str) -> bool:
+        """Whether the runner with this bell lives."""
+        try:
+            os.close(os.open(self.path / bell, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+        except OSError:
+            return False
+        return True
+
+    @contextmanager
+    def bell(self) -> Iterator[tuple[str, int]]:
+        """The name of a bell, and a descriptor that becomes readable when something has
+        changed."""
+        path = self.path / f"{_BELL}{os.getpid()}-{secrets.token_hex(4)}"
+        os.mkfifo(path, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            yield path.name, descriptor
+        finally:
+            path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        descriptor = os.open(self.path / ".changing", _OPEN, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def known(self, number: int) -> Job:
+        """Raises InvalidConfig if there is no such job."""
+        try:
+            return self.read(number)
+        except FileNotFoundError:
+            raise InvalidConfig(
+                f"there is no job {number} in {self.path}: holdfast queue ls lists them"
+            ) from None
+
+    def _ids(self) -> Sequence[int]:
+        names = (path.name.removesuffix(JSON) for path in self.path.glob(f"*{JSON}"))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _write(self, job: Job) -> None:
+        job = replace(job, attempts=list(job.attempts))
+        text = json.dumps(to_fields(job), indent=1)
+        write_atomic(self.file(job.id, JSON), f"{text}\n".encode())

@@ -1,0 +1,217 @@
+"""`holdfast queue run`: starts the jobs that are due, and writes down how they end.
+
+Several runners of one queue are kept apart by the jobs' locks. Nothing polls: a runner waits for
+its guards, for its bell, which `queue add` and `queue stop` ring, and for signals.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.queue.job import Job
+from holdfast.experiment.queue.job_process import JobProcess
+from holdfast.experiment.queue.queue_folder import QueueFolder
+from holdfast.trial.errors import InvalidConfig
+
+# Also without news it looks so often: another runner may have been killed.
+_LOOK_S = 60.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened:
+    """Something that a runner says about a job: "started", "done", "failed", "interrupted" or
+    "cannot start", with the reason."""
+
+    what: str
+    job: Job
+    why: str = ""
+
+
+class QueueRunner:
+    """Runs up to `most` jobs at once. `tell` hears of each start and end."""
+
+    def __init__(
+        self,
+        folder: QueueFolder,
+        *,
+        most: int,
+        forever: bool,
+        environ: Mapping[str, str],
+        tell: Callable[[Happened], None],
+    ) -> None:
+        self._folder = folder
+        self._most = most
+        self._forever = forever
+        self._environ = environ
+        self._tell = tell
+        self._jobs: dict[int, JobProcess] = {}
+        self._caught: list[int] = []
+        self._answered = 0
+        self._woken, self._wake = os.pipe()
+        os.set_blocking(self._wake, False)
+        self._waking = threading.Lock()
+        # Jobs whose runner was killed, and whose last processes are just ending.
+        self._ending: set[int] = set()
+        self._bell = ""
+        # Those that cannot start are not tried again by this runner.
+        self._refused: set[int] = set()
+
+    def run(self) -> bool:
+        """Until nothing is due, or a signal came; returns whether one came."""
+        try:
+            with self._folder.bell() as (self._bell, bell), self._signals():
+                self._take()
+                while self._jobs or (not self._caught and (self._forever or self._ending)):
+                    self._wait(bell)
+                    self._obey()
+                    self._take()
+        finally:
+            for one in self._jobs.values():  # an error: the guards end with their sockets
+                one.close()
+            with self._waking:
+                os.close(self._woken)
+                os.close(self._wake)
+                self._wake = -1
+        return bool(self._caught)
+
+    def _take(self) -> None:
+        """Start what is due and fits."""
+        if self._caught:
+            return
+        for listed in self._folder.jobs():
+            if len(self._jobs) >= self._most:
+                break
+            number = listed.job.id
+            if not listed.job.due or number in self._jobs or number in self._refused:
+                continue
+            lock = self._folder.lock(number)
+            if lock is not None:
+                self._begin(number, lock)
+            else:
+                self._await(listed.job)
+        for one in self._jobs.values():
+            if one.may_start:
+                self._start(one)
+
+    def _begin(self, number: int, lock: int) -> None:
+        try:
+            job = self._folder.read(number)
+            if job.due:
+                self._jobs[number] = JobProcess(self._folder, job, lock, self._ring)
+                return
+        except FileNotFoundError:  # removed meanwhile
+            pass
+        except (OSError, InvalidConfig) as error:
+            self._refuse(number, str(error))
+        os.close(lock)
+
+    def _await(self, job: Job) -> None:
+        """Another runner has the job. If that was killed, wait until its job has ended, too."""
+        last = job.last
+        if job.id in self._ending or last is None or last.ended_at is not None:
+            return
+        if self._folder.has_runner(last.runner):
+            return
+        self._ending.add(job.id)
+
+        def wait() -> None:
+            self._folder.wait_for_end(job.id)
+            self._ending.discard(job.id)
+            self._ring()
+
+        threading.Thread(target=wait, name="holdfast-queue", daemon=True).start()
+
+    def _refuse(self, number: int, why: str) -> None:
+        self._refused.add(number)
+        self._tell(Happened(what="cannot start", job=self._folder.read(number), why=why))
+
+    def _start(self, one: JobProcess) -> None:
+        now = time.time()
+        one.job = self._folder.change(one.job.id, lambda job: job.begun(now, self._bell))
+        one.start(self._environ)
+        self._tell(Happened(what="started", job=one.job))
+
+    def _wait(self, bell: int) -> None:
+        sockets = {one.socket.fileno(): n for n, one in self._jobs.items() if one.socket}
+        poll = select.poll()
+        for descriptor in (bell, self._woken, *sockets):
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(_LOOK_S * 1000):
+            if descriptor in sockets:
+                self._hear(sockets[descriptor])
+            else:
+                os.read(descriptor, 1 << 12)
+
+    def _hear(self, number: int) -> None:
+        one = self._jobs[number]
+        code = one.ended()
+        if code is None:
+            return
+        interrupted, lines, now = bool(one.signums), one.last_lines(), time.time()
+
+        def change(job: Job) -> Job:
+            return job.ended(now, code, interrupted=interrupted, lines=lines)
+
+        job = self._folder.change(number, change)
+        del self._jobs[number]
+        one.close()
+        self._folder.ring()  # its lock is free
+        if code == 0:
+            self._tell(Happened(what="done", job=job))
+        elif interrupted:
+            self._tell(Happened(what="interrupted", job=job))
+        else:
+            self._tell(Happened(what="failed", job=job))
+
+    def _obey(self) -> None:
+        """Pass on new signals, and end jobs that the user has stopped."""
+        while self._answered < len(self._caught):
+            signum = signal.SIGKILL if self._answered else self._caught[0]
+            self._answered += 1
+            for one in list(self._jobs.values()):
+                self._end(one, signum)
+        for one in list(self._jobs.values()):
+            if one.signums:
+                continue
+            with suppress(FileNotFoundError):
+                if not self._folder.read(one.job.id).due:
+                    self._end(one, signal.SIGINT)
+
+    def _end(self, one: JobProcess, signum: int) -> None:
+        if one.is_started:
+            one.signal(signum)
+        else:  # it still waits for the CPUs that it asks for
+            del self._jobs[one.job.id]
+            one.close()
+
+    def _ring(self) -> None:
+        with self._waking, suppress(BlockingIOError):
+            if self._wake >= 0:
+                os.write(self._wake, b"!")
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """The first signal interrupts the jobs, the second one kills them."""
+
+        def catch(signum: int, _frame: FrameType | None) -> None:
+            self._caught.append(signum)
+
+        # The handler itself must not wait for a lock: the interpreter writes to the pipe.
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+
+        before = {signum: signal.signal(signum, catch) for signum in _SIGNALS}
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(-1)
+            for signum, handler in before.items():
+                signal.signal(signum, handler)
