@@ -1,4 +1,4 @@
-"""Signals, process groups, the end of child processes with their parent, and names of processes."""
+"""Signals, process groups, names of processes, and the end of children with their parent."""
 
 from __future__ import annotations
 
