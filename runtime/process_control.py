@@ -1,4 +1,4 @@
-"""Signals, process groups and the end of child processes with their parent."""
+"""Signals, process groups, names of processes, and the end of children with their parent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
+
+from holdfast.names import printable
+
+# What the kernel keeps of a process's name.
+_NAME_BYTES = 15
+# In /proc/self/stat after the name: the addresses where the arguments begin and end.
+_BEGIN, _END = 45, 46
+# The last byte of the arguments. If it is not NUL, the kernel shows the text before the first NUL.
+_MARK = b"."
 
 # From the kernel's include/uapi/linux/prctl.h.
 _PR_SET_PDEATHSIG = 1
@@ -150,3 +160,52 @@ def cpu_time_s(pid: int) -> float:
     except psutil.Error:
         return 0.0
     return float(times.user + times.system)
+
+
+class Title(NamedTuple):
+    """What Linux shows of a process: `ps aux` "holdfast: kind of", `top` "holdfast:short".
+
+    setproctitle would be another package for everybody, and has one text, of which `top` shows the
+    first 15 bytes: "holdfast: trial" for all trials.
+    """
+
+    kind: str
+    of: str = ""
+    short: str = ""
+
+    def show(self) -> None:
+        """Name this process, which must be one of holdfast's. Does nothing where it cannot."""
+        if sys.platform != "linux":
+            return
+        whole = printable(f"holdfast: {self.kind} {self.of}".rstrip())
+        with suppress(OSError):
+            name_process(self.short or self.kind)
+            begin, end = _arguments()
+            room = end - begin - len(_MARK)
+            if room > 1:  # a sandbox may hide the addresses
+                title = whole.encode(errors="replace")[: room - 1]
+                _write("/proc/self/mem", title.ljust(room, b"\0") + _MARK, begin)
+
+
+def name_process(short: str) -> None:
+    """Set what `top` shows, and leave the command line. Raises OSError."""
+    if sys.platform == "linux":
+        _write("/proc/self/comm", f"holdfast:{short}".encode(errors="replace")[:_NAME_BYTES])
+
+
+def _write(path: str, content: bytes, offset: int = 0) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        if offset:
+            os.lseek(fd, offset, os.SEEK_SET)
+        os.write(fd, content)
+    finally:
+        os.close(fd)
+
+
+@cache
+def _arguments() -> tuple[int, int]:
+    """The addresses where the arguments begin and end; forked children have the same."""
+    with open("/proc/self/stat", "rb") as file:
+        fields = file.read().rpartition(b") ")[2].split()
+    return int(fields[_BEGIN]), int(fields[_END])

@@ -18,8 +18,8 @@ from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
 from holdfast.runtime.exit_cause import describe_code
 from holdfast.runtime.interpreter import start_child
+from holdfast.runtime.process_control import Title
 from holdfast.runtime.process_exits import EXIT_DEADLINE_S, happens, on_end, reaped
-from holdfast.runtime.process_title import Title
 from holdfast.runtime.safe_text import message_of, type_name
 from holdfast.runtime.transport import Channel
 from holdfast.runtime.wire import Message

@@ -23,7 +23,7 @@ from holdfast.experiment.trackers.supervisor import TrackerProcesses
 from holdfast.experiment.uploads.node_keepers import NodeTransport
 from holdfast.experiment.uploads.uploads import Uploads
 from holdfast.experiment.user_objects.pickling import NotPicklable, dumps
-from holdfast.runtime.process_title import Title
+from holdfast.runtime.process_control import Title
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
 from holdfast.runtime.tasks import TaskScope

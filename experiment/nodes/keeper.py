@@ -16,7 +16,7 @@ from pathlib import Path
 from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.runtime.fleet.scratch import keep
-from holdfast.runtime.process_title import Title
+from holdfast.runtime.process_control import Title
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import Service
 from holdfast.runtime.stopped import Watched

@@ -33,7 +33,7 @@ from holdfast.forked import children_end_here
 from holdfast.runtime import threads
 from holdfast.runtime.fleet.delivery import OBJECTS
 from holdfast.runtime.fleet.settings import NODE_DIR
-from holdfast.runtime.process_title import Title
+from holdfast.runtime.process_control import Title
 from holdfast.runtime.safe_text import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
 from holdfast.trial.encoding import from_plain

@@ -12,7 +12,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from holdfast.runtime.process_title import Title
+from holdfast.runtime.process_control import Title
 from holdfast.runtime.safe_text import shortened
 from holdfast.runtime.service import Service
 from holdfast.runtime.wire import Message

@@ -15,7 +15,7 @@ def main() -> NoReturn:
     """Run the agent, and end this process without waiting for threads."""
     from holdfast.experiment.nodes.agent_main import serve
     from holdfast.experiment.nodes.keeper import KeeperService
-    from holdfast.runtime.process_title import name_process
+    from holdfast.runtime.process_control import name_process
 
     if len(sys.argv) != 2:
         sys.exit("usage: python -m holdfast.agent - | FILE")

@@ -253,7 +253,7 @@ async def test_a_host_that_is_cut_off_is_lost_and_used_again(rig: SSHRig, how: s
 def _another_python() -> str:
     """The path of a Python of another version, or ""."""
     besides = Path(sys.base_prefix).parent.glob("3.1[1-9]*/bin/python3")  # pyenv
-    for name in ("python3.11", "python3.12", "python3.13", *map(str, sorted(besides))):
+    for name in (*(f"python3.{minor}" for minor in range(11, 15)), *map(str, sorted(besides))):
         command = [name, "-c", "import sys; print(sys.executable, sys.version_info[1])"]
         with suppress(OSError, subprocess.CalledProcessError):
             path, minor = subprocess.check_output(

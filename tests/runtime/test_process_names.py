@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
 import pytest
 
-from holdfast.runtime import process_title
+from holdfast.runtime import process_control
 
 pytestmark = [
     pytest.mark.process,
@@ -17,7 +18,7 @@ pytestmark = [
 SCRIPT = """
 import os, sys
 from pathlib import Path
-from holdfast.runtime.process_title import Title
+from holdfast.runtime.process_control import Title
 Title(*sys.argv[1:]).show()
 pid = os.fork()
 if pid:
@@ -25,14 +26,15 @@ if pid:
 else:
     Title("child", "").show()  # which has the same addresses, and does not rename its parent
     os._exit(0)
-print(ascii([Path("/proc/self/comm").read_text(), Path("/proc/self/cmdline").read_text(), sys.argv[1]]))
+read = lambda name: Path("/proc/self", name).read_text()
+print(ascii([read("comm"), read("cmdline"), sys.argv[1]]))
 """
 
 
 def names(kind: str, of: str, short: str) -> list[str]:
     command = [sys.executable, "-c", SCRIPT, kind, of, short]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    found: list[str] = __import__("ast").literal_eval(told)
+    found: list[str] = ast.literal_eval(told)
     return found
 
 
@@ -52,9 +54,10 @@ def test_a_process_is_shown_by_its_title(
 
 def test_a_title_longer_than_the_command_line_is_cut_off_and_the_environment_stays() -> None:
     code = (
-        "from holdfast.runtime.process_title import Title; from pathlib import Path; "
+        "from holdfast.runtime.process_control import Title; from pathlib import Path; "
         "read = lambda name: Path('/proc/self', name).read_bytes(); "
-        "environ, room = read('environ'), len(read('cmdline')); Title('trial', 'y' * 5000).show(); "
+        "environ, room = read('environ'), len(read('cmdline')); "
+        "Title('trial', 'y' * 5000).show(); "
         "print(read('environ') == environ, len(read('cmdline')) == room - 1, read('cmdline')[:20])"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -65,5 +68,5 @@ def test_where_the_kernel_refuses_nothing_happens(monkeypatch: pytest.MonkeyPatc
     def refuse(*_: object) -> None:
         raise PermissionError
 
-    monkeypatch.setattr(process_title, "_write", refuse)
-    process_title.Title("trial", "digits").show()
+    monkeypatch.setattr(process_control, "_write", refuse)
+    process_control.Title("trial", "digits").show()
