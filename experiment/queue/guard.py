@@ -22,7 +22,7 @@ from holdfast.dataclass import dataclass
 from holdfast.runtime import process_control
 from holdfast.runtime.holding import hold
 from holdfast.runtime.orphans import Orphans, children
-from holdfast.runtime.process_title import Title
+from holdfast.runtime.process_control import Title
 from holdfast.trial.decoding import decode
 from holdfast.trial.fields import to_fields
 

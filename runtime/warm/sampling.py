@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 
 from holdfast.runtime.errors import WireError
-from holdfast.runtime.process_title import Title
+from holdfast.runtime.process_control import Title
 from holdfast.runtime.service import Service
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.usage.used import Account, Spent, Used, read_sample
