@@ -27,7 +27,6 @@ def environ(tmp_path: Path) -> dict[str, str]:
 def test_every_step_works_after_the_steps_before_it(
     tmp_path: Path, environ: dict[str, str]
 ) -> None:
-    pytest.importorskip("sklearn")
     for language, code in BLOCKS:
         named = NAME.match(code)
         if language == "sh":
