@@ -1,4 +1,4 @@
-"""The code in docs/recipes.md runs as it is, recipe by recipe."""
+"""The code in docs/recipes.md and docs/recipes-cluster.md runs as it is, recipe by recipe."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "recipes.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, OF_MACHINES = ((DOCS / name).read_text() for name in ("recipes.md", "recipes-cluster.md"))
 BLOCK = re.compile(r"(?:<!-- needs (\w+) -->\n)?^```(python|sh)\n(.*?)^```$", re.M | re.S)
 INTRODUCTION, *SECTIONS = re.split(r"^## ", PAGE, flags=re.M)
+SECTIONS += re.split(r"^## ", OF_MACHINES, flags=re.M)[1:]
 RECIPES = {each.partition("\n")[0]: BLOCK.findall(each) for each in SECTIONS}
 [(_, _, TRAIN)] = BLOCK.findall(INTRODUCTION)
 ASKS_A_BUCKET = "s3://bucket/"
