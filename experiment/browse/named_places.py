@@ -106,7 +106,8 @@ def _is_here(folder: str) -> bool:
 def default_place(environ: Mapping[str, str]) -> str:
     """The place that `holdfast ls` lists by default: HOLDFAST_ROOT, or where `fit()` keeps
     results."""
-    return environ.get("HOLDFAST_ROOT") or default_storage(environ)
+    place = environ.get("HOLDFAST_ROOT") or default_storage(environ)
+    return os.path.expanduser(place)  # so that the commands that ls prints need no quotes
 
 
 def _places(environ: Mapping[str, str]) -> list[_Place]:
