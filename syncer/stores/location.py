@@ -165,10 +165,8 @@ class Location:
 
 
 def _s3_store(path: str, options: Mapping[str, str], *, where: str) -> Store:
-    from holdfast.syncer.stores.s3.extra import check_extra
     from holdfast.syncer.stores.s3.store import S3Store
 
-    check_extra(where)
     bucket, _, prefix = path.strip("/").partition("/")
     return S3Store(bucket, prefix, options=options, where=where)
 

@@ -20,5 +20,6 @@ def check_extra(where: str) -> None:
         try:
             package.check()
         except ImportError as error:
-            cause = f"S3 needs the extra holdfast[s3], and {error}"
-            raise StorageRefused("open", where, cause) from None
+            fault, _, command = str(error).partition(": ")
+            cause = f"S3 needs the extra holdfast[s3], and {fault}"
+            raise StorageRefused("open", where, cause, f"Install it: {command}") from None

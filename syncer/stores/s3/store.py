@@ -21,6 +21,7 @@ from holdfast.syncer.stores.s3.body import Body, download, from_source, read_bod
 from holdfast.syncer.stores.s3.client import BufferBudget, make_bucket, open_direct
 from holdfast.syncer.stores.s3.delete import Deletion
 from holdfast.syncer.stores.s3.errors import cause_of, code_and_status, translated
+from holdfast.syncer.stores.s3.extra import check_extra
 from holdfast.syncer.stores.s3.multipart import (
     MULTIPART_FROM_BYTES,
     Multipart,
@@ -308,6 +309,7 @@ class S3Store:
     async def _open(self) -> Any:
         async with self._opening:
             if self._client is None:
+                check_extra(self.where)
                 client = await self._stack.enter_async_context(
                     open_direct(self._options, self._bucket)
                 )
