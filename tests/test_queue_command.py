@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
+from holdfast.cli.queue_commands import with_short_commands
 
 SCRIPT = "print('trained')\n"
 
@@ -41,6 +42,17 @@ def test_a_script_runs_with_this_python_and_its_own_options(
     shown = told(capsys, "ls")
     assert "python train.py --lr 1 --json" in shown
     assert "EXPERIMENT" in shown
+
+
+def test_long_commands_are_cut_before_other_columns_are_lost() -> None:
+    header = ["ID", "NAME", "COMMAND", "EXPERIMENT"]
+    lines = [header, ["1", "train", "python train.py --lr 0.1 --epochs 90 --seed 1", "digits"]]
+    (_, (*_, words, last)) = with_short_commands(lines, 60)
+    assert words.startswith("python train.py --lr")
+    assert (len(words), last) == (60 - 2 - 5 - 10 - 2 - 2 - 2, "digits")
+    (_, (*_, words, _)) = with_short_commands(lines, 40)
+    assert len(words) == 40 - 2 - 5 - 2 - 2
+    assert with_short_commands(lines, 120) == lines
 
 
 def test_what_cannot_run_is_refused_when_it_is_added(capsys: pytest.CaptureFixture[str]) -> None:
