@@ -31,9 +31,13 @@ def test_a_script_runs_with_this_python_and_its_own_options(
     capsys: pytest.CaptureFixture[str], place: Path
 ) -> None:
     assert "job 1: train is added" in told(capsys, "add", "train.py", "--lr", "1", "--json")
+    (place / "sweep.yaml").touch()
+    told(capsys, "add", "sweep.yaml", "--samples", "9")
     told(capsys, "add", "--name", "other", "--cpus", "2", "--", "sh", "-c", "echo '$HOME'")
     plain = json.loads(told(capsys, "ls", "--json"))
-    first, second = plain["jobs"]
+    first, sweep, second = plain["jobs"]
+    run = [sys.executable, "-m", "holdfast", "run"]
+    assert sweep["command"] == [*run, "sweep.yaml", "--samples", "9"]
     assert first["command"] == [sys.executable, "train.py", "--lr", "1", "--json"]
     assert first["directory"] == str(place)
     assert (second["name"], second["cpus"], second["gpus"]) == ("other", 2, None)
@@ -41,6 +45,7 @@ def test_a_script_runs_with_this_python_and_its_own_options(
     assert {one["state"] for one in plain["jobs"]} == {"waiting"}
     shown = told(capsys, "ls")
     assert "python train.py --lr 1 --json" in shown
+    assert "  holdfast run sweep.yaml --samples 9" in shown
     assert "EXPERIMENT" in shown
 
 
@@ -59,7 +64,7 @@ def test_what_cannot_run_is_refused_when_it_is_added(capsys: pytest.CaptureFixtu
     for words, text in [
         ([], "queue add needs a command"),
         (["--"], "queue add needs a command"),
-        (["absent.py"], "there is no script absent.py in"),
+        (["absent.py"], "there is no file absent.py in"),
         (["no-such-program"], "no-such-program cannot be run"),
         (["--dir", "absent", "train.py"], "there is no such directory"),
     ]:

@@ -30,6 +30,7 @@ from holdfast.names import printable
 from holdfast.trial.errors import InvalidConfig
 
 _HEADER = ["ID", "NAME", "STATE", "SINCE", "EXIT", "COMMAND", "EXPERIMENT"]
+_SWEEPS = (".yaml", ".yml", ".json", ".toml")
 # The columns of a command that is cut for the experiment's name next to it.
 _ENOUGH = 30
 _STYLES = {
@@ -95,17 +96,19 @@ def _add(given: argparse.Namespace, folder: QueueFolder) -> int:
 
 
 def command_of(given: list[str], directory: Path) -> list[str]:
-    """The words of a command, a script.py with this interpreter. Raises InvalidConfig."""
+    """The words of a command; a script.py runs with this interpreter, and the file of a sweep with
+    `holdfast run`. Raises InvalidConfig."""
     words = given[1:] if given[:1] == ["--"] else given
     if not words:
         raise InvalidConfig("queue add needs a command, such as train.py --lr 0.1")
     if not directory.is_dir():
         raise InvalidConfig(f"--dir {directory}: there is no such directory")
     program = words[0]
-    if program.endswith(".py"):
+    if program.endswith((".py", *_SWEEPS)):
         if not (directory / program).is_file():
-            raise InvalidConfig(f"there is no script {program} in {directory}")
-        return [sys.executable, *words]
+            raise InvalidConfig(f"there is no file {program} in {directory}")
+        run = [] if program.endswith(".py") else ["-m", "holdfast", "run"]
+        return [sys.executable, *run, *words]
     found = directory / program if "/" in program else shutil.which(program)
     if found is None or not os.access(found, os.X_OK):
         raise InvalidConfig(f"{program} cannot be run: no such program")
@@ -252,5 +255,9 @@ def _lines(happened: Happened) -> list[str]:
 
 def _words(job: Job) -> str:
     """The command as the user has written it."""
-    words = ["python", *job.command[1:]] if job.command[0] == sys.executable else job.command
+    words = list(job.command)
+    if words[:4] == [sys.executable, "-m", "holdfast", "run"]:
+        words[:3] = ["holdfast"]
+    elif words[0] == sys.executable:
+        words[0] = "python"
     return shlex.join(words)
