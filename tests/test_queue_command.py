@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
+from holdfast.cli.queue_commands import with_short_commands
 
 SCRIPT = "print('trained')\n"
 
@@ -30,9 +31,13 @@ def test_a_script_runs_with_this_python_and_its_own_options(
     capsys: pytest.CaptureFixture[str], place: Path
 ) -> None:
     assert "job 1: train is added" in told(capsys, "add", "train.py", "--lr", "1", "--json")
+    (place / "sweep.yaml").touch()
+    told(capsys, "add", "sweep.yaml", "--samples", "9")
     told(capsys, "add", "--name", "other", "--cpus", "2", "--", "sh", "-c", "echo '$HOME'")
     plain = json.loads(told(capsys, "ls", "--json"))
-    first, second = plain["jobs"]
+    first, sweep, second = plain["jobs"]
+    run = [sys.executable, "-m", "holdfast", "run"]
+    assert sweep["command"] == [*run, "sweep.yaml", "--samples", "9"]
     assert first["command"] == [sys.executable, "train.py", "--lr", "1", "--json"]
     assert first["directory"] == str(place)
     assert (second["name"], second["cpus"], second["gpus"]) == ("other", 2, None)
@@ -40,14 +45,26 @@ def test_a_script_runs_with_this_python_and_its_own_options(
     assert {one["state"] for one in plain["jobs"]} == {"waiting"}
     shown = told(capsys, "ls")
     assert "python train.py --lr 1 --json" in shown
+    assert "  holdfast run sweep.yaml --samples 9" in shown
     assert "EXPERIMENT" in shown
+
+
+def test_long_commands_are_cut_before_other_columns_are_lost() -> None:
+    header = ["ID", "NAME", "COMMAND", "EXPERIMENT"]
+    lines = [header, ["1", "train", "python train.py --lr 0.1 --epochs 90 --seed 1", "digits"]]
+    (_, (*_, words, last)) = with_short_commands(lines, 60)
+    assert words.startswith("python train.py --lr")
+    assert (len(words), last) == (60 - 2 - 5 - 10 - 2 - 2 - 2, "digits")
+    (_, (*_, words, _)) = with_short_commands(lines, 40)
+    assert len(words) == 40 - 2 - 5 - 2 - 2
+    assert with_short_commands(lines, 120) == lines
 
 
 def test_what_cannot_run_is_refused_when_it_is_added(capsys: pytest.CaptureFixture[str]) -> None:
     for words, text in [
         ([], "queue add needs a command"),
         (["--"], "queue add needs a command"),
-        (["absent.py"], "there is no script absent.py in"),
+        (["absent.py"], "there is no file absent.py in"),
         (["no-such-program"], "no-such-program cannot be run"),
         (["--dir", "absent", "train.py"], "there is no such directory"),
     ]:

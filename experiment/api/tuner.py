@@ -105,7 +105,7 @@ class Tuner:
         if check_resume(resume, extend=extend, resume_config=resume_config):
             self._resume_named(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
             request = self._request = replace(self._request, resumes=True)
-        elif not self._is_restored and (job := JobExperiments.of(os.environ)) is not None:
+        if (job := JobExperiments.of(os.environ)) is not None:
             request = self._of_job(job)
         settings = Settings.read(os.environ)
         self._results = fit(request, settings, host_resources(settings.cluster))
@@ -116,6 +116,10 @@ class Tuner:
         before, it continues that experiment."""
         from holdfast.experiment.start.job_call import called
 
+        opened = self._request.opened
+        if opened is not None:  # the script itself says which experiment it resumes
+            job.note_resumed(opened.place.name, opened.path)
+            return self._request
         call = called(job, self._request)
         if not call.has_begun:
             return call.request

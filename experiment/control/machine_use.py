@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 from holdfast.dataclass import dataclass
@@ -15,7 +17,7 @@ from holdfast.experiment.machine.crowding import crowding
 from holdfast.experiment.machine.machine_share import MachineShare
 from holdfast.experiment.machine.members import FOLDER, MachineFolder, Member, Membership
 from holdfast.experiment.workers.shared_capacity import shared
-from holdfast.runtime.tasks import TaskScope
+from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Resumed
 from holdfast.syncer.files import threads
@@ -33,7 +35,7 @@ class MachineUse:
     close: Callable[[], None] = lambda: None
 
 
-def machine_use(plan: RunPlan, tasks: TaskScope, tell: Tell) -> MachineUse:
+def machine_use(plan: RunPlan, tasks: RunTasks, tell: Tell) -> MachineUse:
     """Tell other experiments of this user about this one. Raises TuneError, InvalidConfig.
 
     Nothing is registered where trials run on nodes or in this process, and inside a trial.
@@ -47,7 +49,7 @@ def machine_use(plan: RunPlan, tasks: TaskScope, tell: Tell) -> MachineUse:
     try:
         folder = MachineFolder.of(os.environ)
         if shares:
-            share = MachineShare(folder, member, lambda text: tell(text, "info"))
+            share = MachineShare(folder, member, lambda text: tell(text, "info"), _failing(tasks))
             return MachineUse(capacity=share, workers=(share.workers,), close=share.close)
         membership = Membership(folder, member)
     except (OSError, InvalidConfig) as error:
@@ -59,6 +61,17 @@ def machine_use(plan: RunPlan, tasks: TaskScope, tell: Tell) -> MachineUse:
         ) from error
     tasks.start(threads.call(partial(_look_around, folder, member, tell)))
     return MachineUse(capacity=shared(host.total), close=membership.close)
+
+
+def _failing(tasks: RunTasks) -> Callable[[BaseException], None]:
+    """Ends the run with an error, from another thread."""
+    loop = asyncio.get_running_loop()
+
+    def fail(error: BaseException) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tasks.fail, error)
+
+    return fail
 
 
 def _look_around(folder: MachineFolder, member: Member, tell: Tell) -> None:

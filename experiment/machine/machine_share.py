@@ -19,6 +19,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.machine.capacity_request import CapacityRequest
 from holdfast.experiment.machine.fair_share import Claim, Due, Sharer, Wish, due, has_room, yields
 from holdfast.experiment.machine.members import MachineFolder, Member, Membership, Seen
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import Allocation
 
 # Also without news they are looked at so often; it keeps cleaners of old files away, too.
@@ -26,6 +27,7 @@ _LOOK_S = 60.0
 _CLOSES_WITHIN_S = 10.0
 
 Tell = Callable[[str], None]
+Fail = Callable[[BaseException], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +41,15 @@ class _Outcome:
 class MachineShare:
     """Requests are granted by `fair_share.due`, each in the thread of this object."""
 
-    def __init__(self, folder: MachineFolder, member: Member, tell: Tell) -> None:
-        """Raises OSError. `tell` is called in any thread, at most once, when a request waits."""
+    def __init__(
+        self, folder: MachineFolder, member: Member, tell: Tell, fail: Fail | None = None
+    ) -> None:
+        """Raises OSError. `tell` is called in any thread, at most once, when a request waits, and
+        `fail` with an error that is a bug in holdfast: no request is granted any more."""
         self._folder = folder
         self._member = member
         self._tell: Tell | None = tell
+        self._fail = fail
         self._membership = Membership(folder, member)
         # This process wakes the thread by a pipe of its own.
         self._woken, self._wake = os.pipe()
@@ -156,13 +162,17 @@ class MachineShare:
             while not self._is_closing():
                 try:
                     outcome = self._turn()
-                except OSError as error:
+                except (OSError, InvalidConfig) as error:
                     self._say(f"cannot share this machine at the moment: {error}")
                     outcome = _Outcome(granted=(), others=())
                 for request, allocation in outcome.granted:
                     request.granted(allocation)
                 self._tell_who_holds(outcome.others)
                 self._wait()
+        except Exception as error:  # a bug in holdfast: the run ends with it
+            if self._fail is None:
+                raise
+            self._fail(error)
         finally:
             self._leave()
 
@@ -180,10 +190,11 @@ class MachineShare:
                 has_changed, self._changed = self._changed, False
                 mine = self._own().sharer(name)
                 all_due = due([*(one.member.sharer(one.name) for one in others), mine])
+                before = dict(self._waiting)
                 granted = [self._grant(one) for one in all_due if one.name == name]
                 own = self._own()
             if has_changed or granted:
-                self._membership.write(own)
+                self._publish(own, before)
             self._watch(others if own.waits else ())
         if has_changed or granted:
             for one in others:
@@ -197,6 +208,19 @@ class MachineShare:
         allocation = Allocation(amounts=dict(request.amounts), gpus=gpus)
         self._held[one.number] = (allocation, one.claim)
         return request, allocation
+
+    def _publish(self, own: Member, before: Mapping[int, tuple[CapacityRequest, float]]) -> None:
+        """Let the others see it; take back what was granted if they cannot."""
+        try:
+            self._membership.write(own)
+        except BaseException:
+            with self._lock:
+                for number in [number for number in before if number in self._held]:
+                    del self._held[number]
+                    self._waiting[number] = before[number]
+                self._waiting = dict(sorted(self._waiting.items()))
+                self._changed = True
+            raise
 
     def _watch(self, others: Sequence[Seen]) -> None:
         """Hear of the end of each of these."""
@@ -257,7 +281,7 @@ class MachineShare:
             os.close(self._wake)
             self._wake = -1
         os.close(self._woken)
-        with suppress(OSError):
+        with suppress(OSError, InvalidConfig):
             with self._folder.changing():
                 others = self._folder.seen()
                 self._membership.close()

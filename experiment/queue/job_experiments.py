@@ -32,7 +32,7 @@ _counting = threading.Lock()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BegunExperiment:
     """One call of `fit()`: `call` says which, `before` is the id of the experiment of that name
-    that was there before ("" for none)."""
+    that was there before ("" for none). A script that resumes by itself has no `call`."""
 
     call: str
     number: Count
@@ -76,6 +76,11 @@ class JobExperiments:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+    def note_resumed(self, name: str, path: str) -> None:
+        """Write down an experiment that the script itself names, for `queue ls`."""
+        if all(one.path != path for one in self.read()):
+            self.note(BegunExperiment(call="", number=0, name=name, path=path))
 
     def read(self) -> list[BegunExperiment]:
         """All of them; without lines that a crash has cut off."""

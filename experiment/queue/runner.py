@@ -18,7 +18,7 @@ from types import FrameType
 from holdfast.dataclass import dataclass
 from holdfast.experiment.queue.job import Job
 from holdfast.experiment.queue.job_process import JobProcess
-from holdfast.experiment.queue.queue_folder import QueueFolder
+from holdfast.experiment.queue.queue_folder import ListedJob, QueueFolder
 from holdfast.trial.errors import InvalidConfig
 
 # Also without news it looks so often: another runner may have been killed.
@@ -87,7 +87,7 @@ class QueueRunner:
         """Start what is due and fits."""
         if self._caught:
             return
-        for listed in self._folder.jobs():
+        for listed in self._listed():
             if len(self._jobs) >= self._most:
                 break
             number = listed.job.id
@@ -101,6 +101,15 @@ class QueueRunner:
         for one in self._jobs.values():
             if one.may_start:
                 self._start(one)
+
+    def _listed(self) -> list[ListedJob]:
+        """All jobs. Raises InvalidConfig for an invalid file, but first the jobs that run end."""
+        try:
+            return self._folder.jobs()
+        except InvalidConfig:
+            if not self._jobs:
+                raise
+            return []
 
     def _begin(self, number: int, lock: int) -> None:
         try:
@@ -161,7 +170,10 @@ class QueueRunner:
         def change(job: Job) -> Job:
             return job.ended(now, code, interrupted=interrupted, lines=lines)
 
-        job = self._folder.change(number, change)
+        try:
+            job = self._folder.change(number, change)
+        except InvalidConfig:  # the user has removed or broken its file
+            job = change(one.job)
         del self._jobs[number]
         one.close()
         self._folder.ring()  # its lock is free
@@ -182,7 +194,7 @@ class QueueRunner:
         for one in list(self._jobs.values()):
             if one.signums:
                 continue
-            with suppress(FileNotFoundError):
+            with suppress(FileNotFoundError, InvalidConfig):
                 if not self._folder.read(one.job.id).due:
                     self._end(one, signal.SIGINT)
 

@@ -18,6 +18,8 @@ def make_trainable(name: str, *, nested: bool) -> Any:
         began = time.monotonic()
         mark("began", name)
         wait_at("run")
+        if int(tune.get_context().get_trial_id().rpartition("_")[2]) > 1:
+            wait_at(f"{name}-later")
         if nested:
             run("inner", trials=1, storage=config["storage"])
         note(what="ran", name=name, began=began, ended=time.monotonic())

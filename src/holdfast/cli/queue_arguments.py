@@ -12,8 +12,8 @@ _QUEUE = (
     "run or a reboot loses nothing. 'queue run' starts what is due."
 )
 _ADD = (
-    "Add a command. A script.py runs with this Python. It runs in the current directory, with "
-    "the environment of 'queue run'."
+    "Add a command. A script.py runs with this Python, a sweep.yaml with 'holdfast run'. It runs "
+    "in the current directory, with the environment of 'queue run'."
 )
 _LS = "List the jobs: state, exit code, command, and the experiment that a job has begun."
 _RUN = (

@@ -14,6 +14,7 @@ from typing import Any
 
 from holdfast.cli.browse_output import print_table
 from holdfast.cli.printing import INTERRUPTED, SOUND, WRONG, say, say_json
+from holdfast.experiment.progress.text_width import cut, width_of
 from holdfast.experiment.progress.wording import duration
 from holdfast.experiment.queue.job import Job, State
 from holdfast.experiment.queue.job_experiments import JobExperiments
@@ -28,6 +29,10 @@ from holdfast.experiment.queue.runner import Happened, QueueRunner
 from holdfast.names import printable
 from holdfast.trial.errors import InvalidConfig
 
+_HEADER = ["ID", "NAME", "STATE", "SINCE", "EXIT", "COMMAND", "EXPERIMENT"]
+_SWEEPS = (".yaml", ".yml", ".json", ".toml")
+# The columns of a command that is cut for the experiment's name next to it.
+_ENOUGH = 30
 _STYLES = {
     State.WAITING: "",
     State.RUNNING: "cyan",
@@ -91,17 +96,19 @@ def _add(given: argparse.Namespace, folder: QueueFolder) -> int:
 
 
 def command_of(given: list[str], directory: Path) -> list[str]:
-    """The words of a command, a script.py with this interpreter. Raises InvalidConfig."""
+    """The words of a command; a script.py runs with this interpreter, and the file of a sweep with
+    `holdfast run`. Raises InvalidConfig."""
     words = given[1:] if given[:1] == ["--"] else given
     if not words:
         raise InvalidConfig("queue add needs a command, such as train.py --lr 0.1")
     if not directory.is_dir():
         raise InvalidConfig(f"--dir {directory}: there is no such directory")
     program = words[0]
-    if program.endswith(".py"):
+    if program.endswith((".py", *_SWEEPS)):
         if not (directory / program).is_file():
-            raise InvalidConfig(f"there is no script {program} in {directory}")
-        return [sys.executable, *words]
+            raise InvalidConfig(f"there is no file {program} in {directory}")
+        run = [] if program.endswith(".py") else ["-m", "holdfast", "run"]
+        return [sys.executable, *run, *words]
     found = directory / program if "/" in program else shutil.which(program)
     if found is None or not os.access(found, os.X_OK):
         raise InvalidConfig(f"{program} cannot be run: no such program")
@@ -117,10 +124,23 @@ def _ls(given: argparse.Namespace, folder: QueueFolder) -> int:
         say(f"There is no job in {folder.path}. holdfast queue add script.py adds one.")
         return SOUND
     now = time.time()
-    cells = [_cells(folder, one, now) for one in listed]
-    header = ["ID", "NAME", "STATE", "SINCE", "EXIT", "EXPERIMENT", "COMMAND"]
-    print_table([header, *cells], [_STYLES[one.state] for one in listed])
+    lines = [_HEADER, *(_cells(folder, one, now) for one in listed)]
+    if sys.stdout.isatty():
+        lines = with_short_commands(lines, shutil.get_terminal_size().columns)
+    print_table(lines, [_STYLES[one.state] for one in listed])
     return SOUND
+
+
+def with_short_commands(lines: list[list[str]], width: int) -> list[list[str]]:
+    """The lines with commands that are cut so that they fit, and the experiments next to them if
+    that leaves enough."""
+    *widths, command, experiment = (
+        max(map(width_of, column)) for column in zip(*lines, strict=True)
+    )
+    room = width - sum(widths) - 2 * len(widths)
+    if room - experiment - 2 >= min(command, _ENOUGH):
+        room -= experiment + 2
+    return [[*rest, cut(words, max(1, room)), last] for *rest, words, last in lines]
 
 
 def _cells(folder: QueueFolder, one: ListedJob, now: float) -> list[str]:
@@ -133,8 +153,8 @@ def _cells(folder: QueueFolder, one: ListedJob, now: float) -> list[str]:
         one.state.value,
         f"{duration(max(0.0, now - job.since(one.state)))} ago",
         code if one.state is not State.RUNNING else "",
-        printable(os.path.basename(paths[-1])) if paths else "",
         printable(_words(job)),
+        printable(os.path.basename(paths[-1])) if paths else "",
     ]
 
 
@@ -235,5 +255,9 @@ def _lines(happened: Happened) -> list[str]:
 
 def _words(job: Job) -> str:
     """The command as the user has written it."""
-    words = ["python", *job.command[1:]] if job.command[0] == sys.executable else job.command
+    words = list(job.command)
+    if words[:4] == [sys.executable, "-m", "holdfast", "run"]:
+        words[:3] = ["holdfast"]
+    elif words[0] == sys.executable:
+        words[0] = "python"
     return shlex.join(words)

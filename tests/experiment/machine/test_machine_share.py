@@ -137,6 +137,25 @@ def test_what_a_cleaner_of_old_files_removes_is_written_again(machine: Machine) 
     b.waits()
 
 
+def test_what_the_others_cannot_see_is_not_taken(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = machine.starts("a")
+    write, failing = Membership.write, [True]
+
+    def fails_once(self: Membership, member: Member) -> None:
+        if failing and member.holds:
+            failing.clear()
+            raise OSError(28, "No space left on device")
+        write(self, member)
+
+    monkeypatch.setattr(Membership, "write", fails_once)
+    a.ask()
+    assert "No space left on device" in a.waits()
+    a.ask()  # which wakes it
+    assert a.gets().amounts == a.gets().amounts == CPU
+
+
 def test_a_folder_that_others_can_open_is_refused(tmp_path: Path) -> None:
     (tmp_path / "open").mkdir(mode=0o755)
     with pytest.raises(InvalidConfig, match="nobody else can open"):

@@ -202,16 +202,20 @@ def test_a_killed_runner_leaves_jobs_that_the_next_one_continues(
     first.wait_for("began a 1")
     first.kill()
     second = runner(bench)  # it waits until what the killed one has left is gone
-    gate.open()
-    second.succeeds()
+    second.wait_for("began a 1")
     assert first.left() == []
+    second.kill_all()  # as when the machine restarts
+    assert second.left() == []
+    assert states(folder) == [State.INTERRUPTED]
+    gate.open()
+    runner(bench).succeeds()
     assert states(folder) == [State.DONE]
     ran = [one["n"] for one in bench.notes()]
     assert ran.count(0) == 2  # once in each of the two experiments of the script
     assert sorted(set(ran)) == [0, 1, 2]
     assert len(list(bench.storage.iterdir())) == 2
     (listed,) = folder.jobs()
-    assert [one.exit_code for one in listed.job.attempts] == [None, 0]
+    assert [one.exit_code for one in listed.job.attempts] == [None, None, 0]
     assert folder.file(1, STDOUT).read_text() == "None 3 3\nnamed-a 3 3\n"
 
 
