@@ -242,7 +242,8 @@ class Usage:
     """What an attempt has used, or (`attempt` 0) what several have.
 
     `wall_s` is the time from the start of its process to its end, `cpu_s` the CPU time of all its
-    processes. `memory_bytes` and `gpu_memory_bytes` are the largest amounts of memory; `gpu_s` is
+    processes. `memory_bytes` and `gpu_memory_bytes` are the largest amounts of memory (0: too
+    short to be measured); `gpu_s` is
     the number of GPUs that it held, times `wall_s`; `gpu_utilisation` is the mean share (0 to 1)
     of the time in which these computed. None if it is not known.
     """
@@ -260,7 +261,7 @@ class Usage:
         known = {
             "wall_s": self.wall_s,
             "cpu_s": self.cpu_s,
-            "memory_bytes": self.memory_bytes,
+            "memory_bytes": self.memory_bytes or None,
             "gpu_s": self.gpu_s or None,
             "gpu_memory_bytes": self.gpu_memory_bytes,
             "gpu_utilisation": self.gpu_utilisation,

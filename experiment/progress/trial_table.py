@@ -91,7 +91,7 @@ def _used(rows: Sequence[TrialRow]) -> dict[str, list[str]]:
     known = [row.usage for row in rows]
     columns = {
         "cpu": ["" if one is None else duration(one.cpu_s) for one in known],
-        "mem": ["" if one is None else size(one.memory_bytes) for one in known],
+        "mem": [size(one.memory_bytes) if one and one.memory_bytes else "" for one in known],
         "gpu": [
             "" if one is None or one.gpu_utilisation is None else f"{one.gpu_utilisation:.0%}"
             for one in known

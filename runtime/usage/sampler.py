@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from holdfast.runtime.priority import give_way
@@ -27,13 +28,14 @@ def serve(channel: Channel) -> None:
     """Answer until the connection ends."""
     give_way(_NICE)
     sampler = Sampler(_open_nvml(), knows_pids=has_machines_pids())
-    while (message := channel.receive()) is not None:
-        match message:
-            case ["look", dict(workers)]:
-                seen = sampler.look(workers)
-                channel.send(["seen", {name: one.plain() for name, one in seen.items()}])
-            case _:
-                raise ValueError(f"not an order to the sampler: {message!r:.100}")
+    with suppress(ConnectionError):  # the other end may not wait for an answer
+        while (message := channel.receive()) is not None:
+            match message:
+                case ["look", dict(workers)]:
+                    seen = sampler.look(workers)
+                    channel.send(["seen", {name: one.plain() for name, one in seen.items()}])
+                case _:
+                    raise ValueError(f"not an order to the sampler: {message!r:.100}")
 
 
 class Sampler:

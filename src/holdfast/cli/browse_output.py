@@ -164,8 +164,10 @@ def show_overview(
 def _used_text(usage: Usage) -> str:
     """`used 3h 05m of CPU time and 1h 30m of GPUs; at most 2.1 GB of memory in one attempt`."""
     gpus = f" and {duration(usage.gpu_s)} of GPUs" if usage.gpu_s else ""
-    memory = size(usage.memory_bytes)
-    return f"used {duration(usage.cpu_s)} of CPU time{gpus}; at most {memory} in one attempt"
+    used = f"used {duration(usage.cpu_s)} of CPU time{gpus}"
+    if not usage.memory_bytes:
+        return used
+    return f"{used}; at most {size(usage.memory_bytes)} of memory in one attempt"
 
 
 def _other_runs(experiment: LocatedExperiment) -> str:

@@ -346,7 +346,8 @@ def test_a_restore_of_a_run_with_a_wrong_name_says_how_to_leave_and_that_works(
     begin_wrong(fit, wrong)
     path = str(tmp_path / "results" / "exp")
     with pytest.raises(
-        TuneError, match=r"TUNE_DISABLE_STRICT_METRIC_CHECKING=1.*Tuner\.restore\(\) to resume"
+        TuneError,
+        match=r"TUNE_DISABLE_STRICT_METRIC_CHECKING=1.*Tuner\.restore\(\) or `holdfast resume`",
     ):
         tune.Tuner.restore(path, report_with_checkpoints).fit()
     with monkeypatch.context() as patch:
