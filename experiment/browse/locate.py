@@ -5,6 +5,7 @@ It may be running, or belong to another user: nothing is locked, written or unpi
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -71,7 +72,9 @@ class LocatedExperiment:
 
     @property
     def _analysis(self) -> ExperimentAnalysis:
-        return ExperimentAnalysis.of(self.read, only=[self.only] if self.only else None)
+        only = [self.only] if self.only else None
+        is_live = self.condition(time.time()) is Condition.LIVE
+        return ExperimentAnalysis.of(self.read, only=only, is_live=is_live)
 
     def condition(self, now: float) -> Condition:
         return condition_of(self.machine, holder=self.holder, heard_at=self.heard_at, now=now)

@@ -74,14 +74,16 @@ class ExperimentAnalysis:
         resolve_config: ResolveConfig = config_without_code,
         *,
         only: Sequence[str] | None = None,
+        is_live: bool | None = None,
     ) -> Self:
         """The analysis of an experiment that was read already; reads nothing.
 
         `resolve_config` returns a config with the user's own objects; objects that it does not
-        resolve become placeholders. `only`: the ids of the trials to include.
+        resolve become placeholders. `only`: the ids of the trials to include. `is_live`: whether a
+        process runs the experiment; None asks its lock on this machine.
         """
         analysis = cls.__new__(cls)
-        outcome = _outcome(experiment, Completed(resolve_config), only=only)
+        outcome = _outcome(experiment, Completed(resolve_config), only=only, is_live=is_live)
         analysis._hold(outcome, experiment.machine.spec.trainable)
         return analysis
 
@@ -280,6 +282,7 @@ def _outcome(
     metric: str | None = None,
     mode: str | None = None,
     only: Iterable[TrialView | str] | None = None,
+    is_live: bool | None = None,
 ) -> Outcome:
     trials: Mapping[str, Trial] = dict(experiment.machine.trials)
     if only is not None:
@@ -296,10 +299,14 @@ def _outcome(
         metric=metric or spec.metric,
         mode=mode and check_mode(mode),
         resolve_config=resolve_config,
-        is_over=machine.finished
-        or experiment.is_followed
-        or (layout is not None and not current_holder(layout.lock)),
+        is_over=_is_over(experiment) if is_live is None else not is_live,
     )
+
+
+def _is_over(experiment: ReadExperiment) -> bool:
+    layout = experiment.layout
+    is_free = layout is not None and not current_holder(layout.lock)
+    return experiment.machine.finished or experiment.is_followed or is_free
 
 
 def _known(trial_id: str, trials: Mapping[str, Trial]) -> Trial:
