@@ -58,7 +58,7 @@ class MemoryGroup:
         self._path = path
         self._kills = KernelKills([path / files.kills])
 
-    def join(self, pid: int = 0) -> None:
+    def enter(self, pid: int = 0) -> None:
         """Put a process into the group; 0 means this one. Raises OSError."""
         (self._path / "cgroup.procs").write_text(str(pid))
 

@@ -276,7 +276,7 @@ class WarmParent:
         if self._fresh is not None:
             pid = self._fresh.start(fd)
             if group is not None:
-                group.join(pid)
+                group.enter(pid)
             return pid
         return self._fork(functools.partial(self._become_worker, fd, self._entry, group))
 
@@ -321,7 +321,7 @@ class WarmParent:
 
     def _become_worker(self, fd: int, entry: WorkerEntry, group: MemoryGroup | None) -> NoReturn:
         if group is not None:
-            group.join()
+            group.enter()
         for signum in (signal.SIGCHLD, signal.SIGTERM):
             process_control.set_handler(signum, process_control.DEFAULT)
         process_control.set_blocked(signal.SIGTERM, False)

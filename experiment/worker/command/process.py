@@ -28,6 +28,8 @@ _CHUNK_BYTES = 1 << 16
 _MOST_LEFT_BYTES = 1 << 20
 _EXITED = b"\0"
 _LONGEST_WAIT_S = 3600.0
+# How long the kernel may take to end a process after SIGKILL, for instance in a dead disk.
+_KILLED_WITHIN_S = 60.0
 
 
 class CommandProcess:
@@ -86,9 +88,9 @@ class CommandProcess:
         if self._signal_fd is not None:
             signal.set_wakeup_fd(self._signal_fd)
         process_control.kill_group(self._process.pid)
-        self._exited.wait()
-        self._process.wait()
-        self._waiter.join()
+        if self._exited.wait(_KILLED_WITHIN_S):
+            self._process.wait(_KILLED_WITHIN_S)
+            self._waiter.join(_KILLED_WITHIN_S)
         self._close()
 
     def output(self) -> Iterator[tuple[str, bytes]]:
@@ -109,7 +111,7 @@ class CommandProcess:
         while (self._open or not self._exited.is_set()) and (left := until - time.monotonic()) > 0:
             yield from self._pieces(left)
         process_control.kill_group(self._process.pid)
-        self._exited.wait()
+        self._exited.wait(_KILLED_WITHIN_S)
         yield from self._left()
 
     @property
@@ -129,9 +131,11 @@ class CommandProcess:
             os.write(self._acks, f"{text}\n".encode())
 
     def status(self) -> int:
-        """The exit status, negative for a signal. Call it after `output`."""
-        self._exited.wait()
-        return self._process.wait()
+        """The exit status, negative for a signal. Call it after `output`.
+
+        Raises subprocess.TimeoutExpired for a process that hangs in the kernel after SIGKILL.
+        """
+        return self._process.wait(_KILLED_WITHIN_S)
 
     def _pieces(self, within_s: float) -> Iterator[tuple[str, bytes]]:
         for key, _ in self._selector.select(within_s):
