@@ -30,6 +30,7 @@ def run(folder: Path, code: str, language: str = "python") -> str:
     environment = os.environ | {
         "CUDA_VISIBLE_DEVICES": "0",
         "HOME": str(folder),
+        "HOLDFAST_SHARE_DIR": str(folder / "share"),
         "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}",
     }
     done = subprocess.run(
