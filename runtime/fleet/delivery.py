@@ -13,12 +13,15 @@ import threading
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import takewhile
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from holdfast.dataclass import dataclass
 from holdfast.names import plain_name
 from holdfast.runtime.errors import WireError
 from holdfast.runtime.wire import Message
+
+if TYPE_CHECKING:
+    from tarfile import TarInfo
 
 PART_BYTES = 1 << 18
 # Inside the agent's scratch folder.
@@ -161,6 +164,19 @@ def unpack(archive: str, target: str, is_over: Callable[[], bool] = lambda: Fals
         with tarfile.open(archive, "r:gz") as packed:
             # Python before 3.11.4, as Debian 12 has it, knows no filter.
             packed.extraction_filter = getattr(tarfile, "data_filter", None)
-            packed.extractall(target, members=takewhile(lambda _: not is_over(), packed))
-    except tarfile.TarError as error:
+            members = packed if packed.extraction_filter else map(_inside, packed)
+            packed.extractall(target, members=takewhile(lambda _: not is_over(), members))
+    except (tarfile.TarError, ValueError) as error:
         raise OSError(f"{archive} cannot be unpacked: {error}") from error
+
+
+def _inside(member: TarInfo) -> TarInfo:
+    """Raise ValueError for what would be, or lead, outside of the folder, and for devices."""
+    below = os.path.dirname(member.name) if member.issym() else ""
+    leads_to = os.path.join(below, member.linkname) if member.issym() or member.islnk() else ""
+    for path in (member.name, leads_to):
+        if os.path.isabs(path) or os.path.normpath(path).split("/")[0] == "..":
+            raise ValueError(f"{member.name} leads out of the folder")
+    if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
+        raise ValueError(f"{member.name} is neither a file, a folder nor a link")
+    return member

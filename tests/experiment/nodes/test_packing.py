@@ -176,3 +176,14 @@ def test_a_package_whose_files_lead_out_of_the_folder_is_refused(tmp_path: Path)
     with pytest.raises(OSError, match="package cannot be unpacked"):
         unpack(tmp_path / "package", tmp_path / "there")
     assert not (tmp_path / "outside.py").exists()
+
+
+@pytest.mark.parametrize("leads_to", ["/etc", "../..", "sub/../../x"])
+def test_a_link_out_of_the_folder_is_refused(tmp_path: Path, leads_to: str) -> None:
+    with tarfile.open(tmp_path / "package", "w:gz") as packed:
+        link = tarfile.TarInfo("link")
+        link.type, link.linkname = tarfile.SYMTYPE, leads_to
+        packed.addfile(link)
+    with pytest.raises(OSError, match="package cannot be unpacked"):
+        unpack(tmp_path / "package", tmp_path / "there")
+    assert not os.path.lexists(tmp_path / "there" / "link")
