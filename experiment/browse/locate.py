@@ -8,16 +8,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, condition_of
 from holdfast.experiment.doctor.target import DoctorTarget, find_target
-from holdfast.experiment.folder.layout import HEAD
+from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.place import split
 from holdfast.experiment.records.published import has_all, read_head
 from holdfast.experiment.records.recovery import NothingToRestore
+from holdfast.experiment.records.snapshots import snapshot_names
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.read_experiment import (
@@ -30,6 +32,7 @@ from holdfast.experiment.results.read_experiment import (
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock_holder import current_holder
@@ -133,6 +136,8 @@ def find_enclosing(
         for _ in range(_LEVELS):
             try:
                 above, name = split(above, filesystem)
+                if not _may_enclose(above, filesystem):
+                    continue
                 found = find(above, settings, environ, run, filesystem=filesystem)
             except (ExperimentNotFound, NothingToRestore):
                 continue
@@ -142,6 +147,17 @@ def find_enclosing(
                 return replace(found, only=ids[0])
             break
         raise
+
+
+def _may_enclose(path: str, filesystem: Any) -> bool:
+    """Whether a folder that the user has not named has records of an experiment. In storage, only
+    reading it shows that."""
+    here = Location.resolve(path, filesystem, {}).local_path
+    if here is None:
+        return True
+    layout = Layout(Path(here))
+    has_head = (layout.root / HEAD).exists()
+    return has_head or bool(segments(layout.journal)) or bool(snapshot_names(layout.root))
 
 
 def _in_storage(location: Location, run: int | None) -> LocatedExperiment:

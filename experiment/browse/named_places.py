@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -11,7 +10,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.experiment_folders import aside_of, experiments_in, is_experiment
+from holdfast.experiment.folder.experiment_folders import (
+    aside_of,
+    experiments_in,
+    is_experiment,
+    names_like,
+)
 from holdfast.experiment.folder.listed_place import read_listed
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import list_folder
@@ -22,9 +26,6 @@ from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.place import default_storage
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.readable import listed as listing
-
-_SIMILAR = 3
 
 
 class AmbiguousName(InvalidConfig):
@@ -129,19 +130,13 @@ def _only(name: str, places: Sequence[_Place], environ: Mapping[str, str], *, he
         raise AmbiguousName(f"two experiments are named {name!r}: {paths}. Pass the path of one")
     if found:
         return found[0].path_of(name)
-    known = sorted({known for place in places for known in place.names()})
-    similar = difflib.get_close_matches(name, known, _SIMILAR)
-    hint = f"Similar names: {', '.join(similar)}" if similar else _what_is_there(known)
+    hint = names_like(name, {known for place in places for known in place.names()})
     where = " or in ".join(map(str, places))
     raise ExperimentNotFound(
         f"there is no experiment {name!r} {here}{'nor ' * bool(here)}in {where}. {hint}. Or pass "
         f"a path, a URI, or --root",
         name,
     )
-
-
-def _what_is_there(names: Sequence[str]) -> str:
-    return f"Experiments there: {listing(names, 10)}" if names else "There are none there"
 
 
 def _below(place: str, name: str) -> str:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.syncer.files.durable import REMOVED, is_leftover
+from holdfast.trial.readable import listed
+
+_SIMILAR = 3
+_SHOWN = 10
 
 
 def is_experiment(folder: str) -> bool:
@@ -25,6 +30,14 @@ def experiments_in(place: str) -> Iterator[str]:
             for entry in found
             if not is_leftover(entry.name) and entry.is_dir() and is_experiment(entry.path)
         )
+
+
+def names_like(name: str, known: Iterable[str]) -> str:
+    """A sentence with the names that are similar to one that does not exist, or with all."""
+    names = sorted(known)
+    if similar := difflib.get_close_matches(name, names, _SIMILAR):
+        return f"Similar names: {', '.join(similar)}"
+    return f"Experiments there: {listed(names, _SHOWN)}" if names else "There are none there"
 
 
 def aside_of(folder: Path) -> Path:

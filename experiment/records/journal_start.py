@@ -10,7 +10,13 @@ import os
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.layout import PARAMS, SNAPSHOT_PREFIX
+from holdfast.experiment.folder.layout import (
+    JOURNAL,
+    LOCK_WORKERS,
+    PARAMS,
+    SNAPSHOT_PREFIX,
+    TUNER,
+)
 from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.records.event_codec import unpack
 from holdfast.scheduler.codec import Record
@@ -23,6 +29,9 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 _HEAD_BYTES = 1 << 16
 # The possible first records of an experiment's journal.
 BEGINS = (Begun, Recalled)
+# One of these is in the folder of every experiment that has trials. An exported model in a folder
+# of the user has a params.json, too.
+_MARKS = (JOURNAL, LOCK_WORKERS, TUNER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,12 +197,17 @@ def _fault(journal: Path, number: int) -> str:
 
 def traces_in(root: Path) -> str:
     """A file that shows that an experiment was here without a journal; "" if there is none."""
+    is_marked = any(os.path.lexists(root / name) for name in _MARKS)
     try:
         with os.scandir(root) as entries:
             for entry in entries:
                 if entry.name.startswith(SNAPSHOT_PREFIX) and entry.name.endswith(".json"):
                     return entry.name
-                if entry.is_dir() and os.path.exists(os.path.join(entry.path, PARAMS)):
+                if (
+                    is_marked
+                    and entry.is_dir()
+                    and os.path.exists(os.path.join(entry.path, PARAMS))
+                ):
                     return f"{entry.name}/{PARAMS}"
     except (FileNotFoundError, NotADirectoryError):
         pass

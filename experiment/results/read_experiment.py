@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.experiment_folders import experiments_in
+from holdfast.experiment.folder.experiment_folders import experiments_in, names_like
 from holdfast.experiment.folder.layout import JOURNAL, RESULTS, SNAPSHOT_PREFIX, Layout
 from holdfast.experiment.folder.trial_folder import list_folder, read_file
 from holdfast.experiment.progress.wording import size
@@ -198,6 +198,12 @@ def not_found(location: Location) -> str:
             f"{location} is the folder of a trial, without its experiment: tune.Result.from_path "
             f"reads it"
         )
+    if location.local_path is not None and not os.path.lexists(location.local_path):
+        place, name = os.path.split(os.path.abspath(location.local_path))
+        if _holds_experiments(place):
+            return (
+                f"there is no experiment at {location}. {names_like(name, experiments_in(place))}"
+            )
     return (
         f"there is no experiment at {location}: it has no folder {JOURNAL!r} with records. Pass "
         f"the directory <storage_path>/<name>, and the storage_filesystem if one was used"
