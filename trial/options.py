@@ -15,6 +15,9 @@ from holdfast.trial.config import SyncConfig
 from holdfast.trial.decoding import decode
 from holdfast.trial.plain import check_table
 
+# The option of a run that enforces the resource memory.
+ENFORCED = "enforce_memory"
+
 
 def checked_options(plain: Any) -> Mapping[str, Any]:
     """Return `plain` if its known options have the types that a run writes. Ignores others.
@@ -76,6 +79,11 @@ def _table_of_texts(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a table of texts, not {shown(value)}")
 
 
+def _flag(name: str, value: Any) -> None:
+    if type(value) is not bool:
+        raise ValueError(f"{name} must be true or false, not {shown(value)}")
+
+
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "sync": _sync,
     "verbose": _verbose,
@@ -86,6 +94,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "stopper": _text,
     "env_vars": _texts,
     "tags": _table_of_texts,
+    ENFORCED: _flag,
 }
 
 

@@ -22,8 +22,8 @@ class MachineResources:
     """Totals by resource name, the names of the GPUs, and the environment of every worker.
 
     With a `cluster`, trials run on its nodes, and the totals are those of the controller's
-    machine. `enforces_memory`: no trial may use more memory than it requests. `share`: experiments
-    in other processes use this machine, too.
+    machine. `enforces_memory`: no trial may use more memory than it requests; None if `init` was
+    not called. `share`: experiments in other processes use this machine, too.
     """
 
     total: Mapping[str, float]
@@ -31,7 +31,7 @@ class MachineResources:
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)
     debug: bool = False
     cluster: Cluster | None = None
-    enforces_memory: bool = False
+    enforces_memory: bool | None = None
     share: bool = False
 
 

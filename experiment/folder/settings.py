@@ -23,8 +23,8 @@ class Settings:
     """The values of environment variables; every field has a default.
 
     `local_dir` holds experiments before they are uploaded; `explicit_local_dir` is true if the
-    user set it. `share` overrides the argument of `init`; None if the variable is not set. Times
-    are in seconds.
+    user set it. `share` overrides the argument of `init`; `share` and `enforce_memory` are None if
+    the variable is not set. Times are in seconds.
     """
 
     local_dir: Path
@@ -38,7 +38,7 @@ class Settings:
     debug: bool = False
     preload: bool = True
     shared: bool = False
-    enforce_memory: bool = False
+    enforce_memory: bool | None = None
     share: bool | None = None
     fsync_period_s: float = 1.0
     snapshot_period_s: float = 10.0
@@ -65,7 +65,7 @@ class Settings:
             strict_metric=not _flag(environ, "TUNE_DISABLE_STRICT_METRIC_CHECKING", default=False),
             debug=_flag(environ, "HOLDFAST_DEBUG", default=False),
             shared=_flag(environ, "HOLDFAST_SHARED", default=False),
-            enforce_memory=_flag(environ, "HOLDFAST_ENFORCE_MEMORY", default=False),
+            enforce_memory=_choice(environ, "HOLDFAST_ENFORCE_MEMORY"),
             share=_choice(environ, SHARE),
             preload=_flag(environ, "HOLDFAST_PRELOAD", default=True),
             fsync_period_s=_seconds(environ, "HOLDFAST_FSYNC_PERIOD_S", 1.0),

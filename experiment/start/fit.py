@@ -64,13 +64,18 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
         settings = replace(
             settings,
             debug=settings.debug or host_resources.debug,
-            enforce_memory=settings.enforce_memory or host_resources.enforces_memory,
+            enforce_memory=_either(settings.enforce_memory, host_resources.enforces_memory),
         )
         opened = request.opened or _named(request, settings)
         check_local(opened.place)
         remove_abandoned_objects()
         with children_end_here():
             return _fit(request, settings, host_resources, opened)
+
+
+def _either(variable: bool | None, init: bool | None) -> bool | None:
+    """Whether one of them asks for it; None if neither was given."""
+    return None if variable is None and init is None else bool(variable or init)
 
 
 def _named(request: Request, settings: Settings) -> OpenedExperiment:

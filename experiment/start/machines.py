@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.experiment.control.machine_resources import MachineResources
+from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.nodes.engines import PlannedEngine, engine_of
 from holdfast.experiment.progress.wording import size
 from holdfast.experiment.worker.train_loop import TrainLoop
@@ -17,6 +18,7 @@ from holdfast.scheduler.nodes.cluster import Cluster
 from holdfast.scheduler.nodes.offering import may_fit, offer_text
 from holdfast.trial.config import PERIOD_ON_NODES_S, SyncConfig
 from holdfast.trial.errors import ImpossibleResources, InvalidConfig
+from holdfast.trial.options import ENFORCED
 from holdfast.trial.resources import (
     NodeKind,
     PlacementGroupFactory,
@@ -66,6 +68,23 @@ def check_limits(offer: Sequence[NodeKind], *, enforces_memory: bool) -> None:
             prepare()
         except CannotEnforce as error:
             raise InvalidConfig(str(error)) from error
+
+
+def with_recorded_limits(
+    settings: Settings, spec: ExperimentSpec, offer: Sequence[NodeKind]
+) -> tuple[Settings, str]:
+    """The settings of a resumed run: it enforces the resource memory if the run has done so and
+    this process has not said anything else. With a notice if it does not; "" otherwise."""
+    if settings.enforce_memory or not spec.options.get(ENFORCED):
+        return settings, ""
+    notice = "So far, trials could not use more memory than they request; from now on they can: "
+    if settings.enforce_memory is False:
+        return settings, f"{notice}holdfast.init() has no enforce_memory=True here"
+    try:
+        check_limits(offer, enforces_memory=True)
+    except InvalidConfig as error:
+        return settings, f"{notice}{error}"
+    return replace(settings, enforce_memory=True), ""
 
 
 def _check_offer(resources: PlacementGroupFactory, offer: Sequence[NodeKind]) -> None:

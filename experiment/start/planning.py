@@ -32,6 +32,7 @@ from holdfast.experiment.start.machines import (
     offer_of,
     room_notice,
     sync_of,
+    with_recorded_limits,
 )
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.spec_builder import job_of, spec_of
@@ -88,7 +89,7 @@ def plan_run(
     engine = engine_for(host_resources)
     offer = offer_of(engine)
     check_resources(request.trainable, resources, host_resources, offer)
-    check_limits(offer, enforces_memory=settings.enforce_memory)
+    check_limits(offer, enforces_memory=bool(settings.enforce_memory))
     environment = request.environment(host_resources)
     policy = _policy(request)
     if request.resume is None:
@@ -109,6 +110,7 @@ def plan_run(
             opened,
             view,
         )
+        settings = _with_recorded_limits(settings, start, offer, view)
     proposer = _proposer(request, start, resources, opened.place)
     start = _with_total(start, proposer.total)
     _apply_extension(request, start, proposer.total, opened, view)
@@ -218,6 +220,18 @@ def _resumed(
     if not request.trusted and has_work(machine, first):
         check_recorded(machine)
     return Start(machine=machine, first=first, begins=recovered.begins)
+
+
+def _with_recorded_limits(
+    settings: Settings, start: Start, offer: Sequence[NodeKind], view: ProgressView
+) -> Settings:
+    """The settings with the limits that the run had so far; prints why one cannot be kept."""
+    if not (isinstance(start.first, Resumed) and has_work(start.machine, start.first)):
+        return settings
+    settings, notice = with_recorded_limits(settings, start.spec, offer)
+    if notice:
+        view.message(notice, "warning")
+    return settings
 
 
 def _proposer(request: Request, start: Start, resources: Any, place: ExperimentPlace) -> Proposer:

@@ -16,6 +16,7 @@ from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial.options import ENFORCED
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv
 from holdfast.trial.search_space.description import describe
@@ -63,7 +64,10 @@ def spec_of(
         failure=request.run.failure_config,
         checkpoint=request.run.checkpoint_config,
         space=describe(request.param_space),
-        options=request.options(environment),
+        options={
+            **request.options(environment),
+            **({ENFORCED: True} if settings.enforce_memory else {}),
+        },
     )
 
 

@@ -65,7 +65,7 @@ class WorkerPool:
         self._settings = settings
         self._resources = resources
         self._group = group
-        self._enforces_memory = settings.enforce_memory
+        self._enforces_memory = bool(settings.enforce_memory)
         self._assigner = Assigner(
             gpu_names=gpu_names,
             has_gpus=resources.here.has_gpus,

@@ -106,6 +106,12 @@ def hungry(config: dict[str, Any]) -> None:
     tune.report({"kept": len(kept)})
 
 
+def fails_once(config: dict[str, Any]) -> None:
+    if not os.path.exists(config["marker"]):
+        Path(config["marker"]).touch()
+        raise ValueError("the first attempt fails")
+
+
 def test_memory_is_counted_and_too_much_is_refused_before_the_first_trial(fit: Any) -> None:
     holdfast.init(num_cpus=2, resources={"memory": 1e9})
     with pytest.raises(ImpossibleResources, match=r"'memory': 2000000000.*machine has.*'memory'"):
@@ -132,6 +138,48 @@ def test_a_trial_that_uses_more_than_it_requests_is_killed_if_that_is_enforced(f
     (failed,) = results.errors
     assert failed.failure.kind == "memory"
     assert "used more than its memory request of 104.9 MB and was killed" in str(failed)
+    holdfast.shutdown()  # as in the process of the command that fit() prints
+    assert main(["resume", "--restart-errored", results.experiment_path]) == 1
+    (failed,) = tune.load(results.experiment_path).errors
+    assert failed.failure.kind == "memory"
+
+
+class TestAResumeOfARunThatEnforcedMemory:
+    @pytest.fixture
+    def path(self, fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+        """A run with an unfinished trial, on a machine that allows the limit."""
+        monkeypatch.setattr("holdfast.experiment.start.machines.prepare", lambda: None)
+        monkeypatch.setenv("HOLDFAST_ENFORCE_MEMORY", "1")
+        results = fit(fails_once, {"marker": str(tmp_path / "marker")}, verbose=1)
+        assert results.num_errors == 1
+        monkeypatch.delenv("HOLDFAST_ENFORCE_MEMORY")
+        return str(results.experiment_path)
+
+    def test_says_where_it_cannot_enforce_it(
+        self, path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def refuses() -> None:
+            raise CannotEnforce("the resource memory cannot be enforced: no reason. Leave it out")
+
+        monkeypatch.setattr("holdfast.experiment.start.machines.prepare", refuses)
+        tune.Tuner.restore(path, restart_errored=True).fit()
+        said = capsys.readouterr().err
+        assert "from now on they can: the resource memory cannot be enforced: no reason" in said
+
+    @pytest.mark.parametrize("how", ["init", "variable"])
+    def test_obeys_a_script_that_says_otherwise(
+        self,
+        path: str,
+        how: str,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        if how == "init":
+            holdfast.init(num_cpus=2)
+        else:
+            monkeypatch.setenv("HOLDFAST_ENFORCE_MEMORY", "0")
+        tune.Tuner.restore(path, restart_errored=True).fit()
+        assert "from now on they can: holdfast.init() has no" in capsys.readouterr().err
 
 
 def test_what_cannot_be_enforced_is_refused_before_the_first_trial(
