@@ -69,11 +69,14 @@ def _no_temporary_file_stays(tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="session", autouse=True)
 def _home_stays_as_it_is(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A run without RAY_AIR_LOCAL_CACHE_DIR writes to ~/ray_results, and would find there what
-    another test session has left."""
-    before = os.environ.get("HOME")
+    another test session has left. Each run notes its place in the folder for states."""
+    names = ("HOME", "XDG_STATE_HOME")
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
     os.environ["HOME"] = str(tmp_path_factory.mktemp("home"))
     yield
-    os.environ.pop("HOME") if before is None else os.environ.update(HOME=before)
+    for name in names:
+        os.environ.pop(name, None)
+    os.environ.update(before)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -26,6 +26,9 @@ from holdfast.syncer.errors import StorageError
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.place import default_storage
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.readable import listed
+
+_SHOWN = 3
 
 
 class AmbiguousName(InvalidConfig):
@@ -35,11 +38,12 @@ class AmbiguousName(InvalidConfig):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
     """A directory or URI with experiments; `why` says why a name is looked for there. `known`:
-    names that it had when it was listed last."""
+    names that it had when it was used last. `asks`: a storage is asked for others."""
 
     text: str
     why: str
     known: tuple[str, ...] = ()
+    asks: bool = True
 
     @property
     def location(self) -> Location:
@@ -52,6 +56,8 @@ class _Place:
         """Raises StorageError."""
         if (local := self.location.local_path) is not None:
             return _is_here(os.path.join(local, name))
+        if not self.asks:
+            return name in self.known
         settings = Settings.read(environ)
         try:
             return OpenedExperiment.at(self.path_of(name), None, settings, environ).exists()
@@ -69,7 +75,8 @@ class _Place:
             location = self.location
             if location.local_path is not None:
                 return list(experiments_in(location.local_path))
-            return list_folder(location)
+            if self.asks:
+                return list_folder(location)
         return self.known
 
     def __str__(self) -> str:
@@ -81,7 +88,7 @@ def path_of(text: str, root: str | None, environ: Mapping[str, str]) -> str:
 
     A path or URI is returned as it is. A name is looked for in `root` if that is given; else in
     the current directory; else in HOLDFAST_ROOT if that is set; else where `fit()` keeps results,
-    and in the place that was listed last. Raises ExperimentNotFound, AmbiguousName,
+    and in the places that were used last. Raises ExperimentNotFound, AmbiguousName,
     InvalidLocation, StorageError.
     """
     name = text.rstrip("/")
@@ -115,11 +122,15 @@ def _places(environ: Mapping[str, str]) -> list[_Place]:
     if root := environ.get("HOLDFAST_ROOT"):
         return [_Place(text=root, why="HOLDFAST_ROOT")]
     usual = _Place(text=default_storage(environ), why="where fit() keeps results")
-    if (last := read_listed(environ)) is None:
-        return [usual]
-    if last.place == usual.location.public:  # which may have credentials
-        return [replace(usual, known=last.names)]
-    return [usual, _Place(text=last.place, why="holdfast ls listed it last", known=last.names)]
+    others = []
+    for number, last in enumerate(read_listed(environ)):
+        if last.place == usual.location.public:  # which may have credentials
+            usual = replace(usual, known=last.names)
+        else:
+            # Of several storages, old ones may not answer any more.
+            one = _Place(text=last.place, why="used lately", known=last.names, asks=number == 0)
+            others.append(one)
+    return [usual, *others]
 
 
 def _only(name: str, places: Sequence[_Place], environ: Mapping[str, str], *, here: str) -> str:
@@ -131,7 +142,7 @@ def _only(name: str, places: Sequence[_Place], environ: Mapping[str, str], *, he
     if found:
         return found[0].path_of(name)
     hint = names_like(name, {known for place in places for known in place.names()})
-    where = " or in ".join(map(str, places))
+    where = listed([str(place) for place in places], _SHOWN, " or in ")
     raise ExperimentNotFound(
         f"there is no experiment {name!r} {here}{'nor ' * bool(here)}in {where}. {hint}. Or pass "
         f"a path, a URI, or --root",

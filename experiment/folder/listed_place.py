@@ -1,4 +1,4 @@
-"""A small file of the user's that remembers the place that `holdfast ls` listed last.
+"""A small file of the user's that remembers the places that `holdfast ls` and `fit()` used last.
 
 The completion of a shell reads it, so this imports little.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from holdfast.dataclass import dataclass
 
+_MOST_PLACES = 10
 _MOST_NAMES = 2_000
 _MOST_BYTES = 1 << 20
 
@@ -32,31 +34,64 @@ def listed_file(environ: Mapping[str, str]) -> Path:
     return folder / "holdfast" / "listed.json"
 
 
-def read_listed(environ: Mapping[str, str]) -> ListedPlace | None:
-    """The place that was listed last; None if there is none, or the file cannot be used."""
+def read_listed(environ: Mapping[str, str]) -> list[ListedPlace]:
+    """The places that were used last, the newest first; none if the file cannot be used."""
     try:
         with open(listed_file(environ), "rb") as file:
             found = json.loads(file.read(_MOST_BYTES))
     except (OSError, ValueError, RuntimeError):  # RuntimeError: no home, or nested too deeply
-        return None
+        return []
     match found:
-        case {"place": str(place), "names": list(names)} if place.strip():
-            known = tuple(name for name in names if isinstance(name, str))
-            return ListedPlace(place=place, names=known)
-    return None
+        case {"places": list(several)}:
+            return list(_places(several))[:_MOST_PLACES]
+        case _:  # as the first versions wrote it
+            return list(_places([found]))
+
+
+def _places(several: Sequence[Any]) -> Iterator[ListedPlace]:
+    for one in several:
+        match one:
+            case {"place": str(place), "names": list(names)} if place.strip():
+                known = tuple(name for name in names if isinstance(name, str))
+                yield ListedPlace(place=place, names=known)
 
 
 def note_listed(environ: Mapping[str, str], place: str, names: Sequence[str]) -> None:
     """Remember a place, without credentials, and the names there. A failure does not matter."""
     known = read_listed(environ)
-    listed = ListedPlace(place=place, names=tuple(names[:_MOST_NAMES]))
-    if listed == known or (not names and (known is None or known.place != place)):
+    if names or any(one.place == place for one in known):
+        _note(environ, known, place, names)
+
+
+def note_run(environ: Mapping[str, str], place: str, name: str) -> None:
+    """Remember the place of a run, without credentials. A failure does not matter."""
+    known = read_listed(environ)
+    before = next((one.names for one in known if one.place == place), ())
+    _note(environ, known, place, before if name in before else (*before, name))
+
+
+def _note(
+    environ: Mapping[str, str], known: list[ListedPlace], place: str, names: Sequence[str]
+) -> None:
+    """Put the place first. A folder that does not exist any more leaves the file."""
+    newest = ListedPlace(place=place, names=tuple(names[-_MOST_NAMES:]))
+    others = [one for one in known if one.place != place and _may_exist(one.place)]
+    listed = [newest, *others][:_MOST_PLACES]
+    if listed == known:
         return
     from holdfast.syncer.files.durable import make_folder, new_file_for, write_all
 
-    data = json.dumps({"place": listed.place, "names": listed.names}).encode()
+    places = [{"place": one.place, "names": list(one.names)} for one in listed]
     with suppress(OSError, RuntimeError):
+        data = json.dumps({"places": places}).encode()
+        while len(data) > _MOST_BYTES:  # which would not be read
+            places.pop()
+            data = json.dumps({"places": places}).encode()
         path = listed_file(environ)
         make_folder(path.parent, 0o700)
         with new_file_for(path, 0o600) as file:
             write_all(file.fileno(), data)
+
+
+def _may_exist(place: str) -> bool:
+    return "://" in place or os.path.isdir(place)

@@ -18,6 +18,7 @@ from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import watch
+from holdfast.experiment.folder.listed_place import note_run
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
 from holdfast.experiment.progress.notebook_view import in_notebook
@@ -33,6 +34,7 @@ from holdfast.experiment.records.place import (
     claim,
     find_place,
     restore_call,
+    split,
 )
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
@@ -48,6 +50,7 @@ from holdfast.runtime.errors import LaunchFailed, NoNodes
 from holdfast.scheduler.effects import Finish
 from holdfast.syncer.files.disk_deadline import waiting_at_most
 from holdfast.syncer.files.durable import write_atomic
+from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import Locked
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TrialError, TuneError
 from holdfast.trial.trial import Status, Trial
@@ -76,6 +79,13 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
 def _either(variable: bool | None, init: bool | None) -> bool | None:
     """Whether one of them asks for it; None if neither was given."""
     return None if variable is None and init is None else bool(variable or init)
+
+
+def _note(location: Location) -> None:
+    """Let the command find the experiment by its name."""
+    if location.kind != "given":
+        above, name = split(location.public, None)
+        note_run(os.environ, above, name)
 
 
 def _named(request: Request, settings: Settings) -> OpenedExperiment:
@@ -113,6 +123,7 @@ def _fit(
             tell=lambda text: view.message(text, "warning"),
         )
         claim(place)
+        _note(place.location)
         if request.record is not None:
             name, content = request.record
             write_atomic(place.layout.root / name, content)

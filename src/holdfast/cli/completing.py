@@ -45,9 +45,9 @@ def _known_names(root: str | None) -> Iterator[str]:
     for place in _places(root):
         found = _folders(f"{place}/", only_experiments=True)
         yield from (path.removeprefix(f"{place}/") for path in found)
-    listed = read_listed(os.environ)
-    if listed is not None and "://" in listed.place and root is None:
-        yield from listed.names
+    for listed in read_listed(os.environ) if root is None else ():
+        if "://" in listed.place:
+            yield from listed.names
 
 
 def _places(root: str | None) -> list[str]:
@@ -56,10 +56,9 @@ def _places(root: str | None) -> list[str]:
 
     environ = os.environ
     only = root or environ.get("HOLDFAST_ROOT")
-    listed = read_listed(environ)
     usual = environ.get("RAY_STORAGE") or environ.get("RAY_AIR_LOCAL_CACHE_DIR")
-    several = [usual or "~/ray_results", listed.place if listed is not None else ""]
-    places = [only] if only else [place for place in several if place]
+    several = [usual or "~/ray_results", *(listed.place for listed in read_listed(environ))]
+    places = [only] if only else several
     found = (os.path.expanduser(place).rstrip("/") for place in places if "://" not in place)
     return list(dict.fromkeys(found))
 

@@ -14,6 +14,7 @@ from holdfast.experiment.folder.listed_place import (
     ListedPlace,
     listed_file,
     note_listed,
+    note_run,
     read_listed,
 )
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
@@ -74,9 +75,10 @@ def test_a_name_in_two_places_says_where(environ: dict[str, str], tmp_path: Path
         path_of("digits", None, environ)
     assert str(caught.value) == (
         f"two experiments are named 'digits': {usual} (where fit() keeps results) and {listed} "
-        "(holdfast ls listed it last). Pass the path of one"
+        "(used lately). Pass the path of one"
     )
     note_listed(environ, str(tmp_path / "usual"), ["digits"])
+    (listed / "journal").rmdir()
     assert path_of("digits", None, environ) == str(usual)
 
 
@@ -96,34 +98,79 @@ def test_a_name_that_is_nowhere_says_which_are_similar(
 def test_the_place_is_remembered_for_its_user_only_and_without_credentials(
     environ: dict[str, str], tmp_path: Path
 ) -> None:
-    assert read_listed(environ) is None
+    assert read_listed(environ) == []
     note_listed(environ, "s3://bucket/results?region=eu", ["b", "a"])
     file = listed_file(environ)
     assert file == tmp_path / "state" / "holdfast" / "listed.json"
     assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
     assert stat.S_IMODE(os.stat(file.parent).st_mode) == 0o700
-    assert read_listed(environ) == ListedPlace(
-        place="s3://bucket/results?region=eu", names=("b", "a")
-    )
+    listed = [ListedPlace(place="s3://bucket/results?region=eu", names=("b", "a"))]
+    assert read_listed(environ) == listed
     note_listed(environ, "/elsewhere", [])  # an empty place is not worth it
-    assert read_listed(environ) != ListedPlace(place="/elsewhere")
+    assert read_listed(environ) == listed
     assert os.listdir(file.parent) == ["listed.json"]
+
+
+def test_the_last_ten_places_are_kept_and_missing_folders_are_not(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    for number in range(12):
+        (tmp_path / f"p{number}").mkdir()
+        note_run(environ, str(tmp_path / f"p{number}"), "digits")
+    note_run(environ, str(tmp_path / "p4"), "wide")
+    assert [Path(one.place).name for one in read_listed(environ)] == [
+        *("p4", "p11", "p10", "p9", "p8", "p7", "p6", "p5", "p3", "p2")
+    ]
+    assert read_listed(environ)[0].names == ("digits", "wide")
+    (tmp_path / "p11").rmdir()
+    note_run(environ, "s3://bucket/results", "far")
+    assert [Path(one.place).name for one in read_listed(environ)][:3] == ["results", "p4", "p10"]
+    experiment(tmp_path / "p3" / "digits")
+    assert path_of("digits", None, environ) == str(tmp_path / "p3" / "digits")
+    assert path_of("far", None, environ) == "s3://bucket/results/far"
+
+
+def test_a_file_of_an_earlier_version_is_read(environ: dict[str, str]) -> None:
+    note_run(environ, "/x", "a")
+    listed_file(environ).write_text('{"place": "s3://bucket/results", "names": ["far"]}')
+    assert read_listed(environ) == [ListedPlace(place="s3://bucket/results", names=("far",))]
+
+
+def test_an_old_storage_is_not_asked_for_names_that_it_did_not_have(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    note_run(environ, "s3://bucket/results?endpoint_override=http://127.0.0.1:1", "far")
+    experiment(tmp_path / "new" / "near")
+    note_run(environ, str(tmp_path / "new"), "near")
+    with pytest.raises(ExperimentNotFound, match="Similar names: near"):
+        path_of("neat", None, environ)
 
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"[]", b"\xff", b'{"place": 3, "names": []}', b'{"place": "/x"}', b"[" * 100_000],
+    [
+        b"",
+        b"[]",
+        b'{"places": [3, {"place": "x"}]}',
+        b'{"places": {}}',
+        b"\xff",
+        b'{"place": 3, "names": []}',
+        b'{"place": "/x"}',
+        b"[" * 100_000,
+    ],
 )
 def test_a_damaged_note_counts_as_none(
     environ: dict[str, str], tmp_path: Path, content: bytes
 ) -> None:
     note_listed(environ, "/x", ["a"])
     listed_file(environ).write_bytes(content)
-    assert read_listed(environ) is None
+    assert read_listed(environ) == []
     usual = experiment(tmp_path / "usual" / "digits")
     assert path_of("digits", None, environ) == str(usual)
     note_listed(environ, "/x", ["a"])
-    assert json.loads(listed_file(environ).read_text()) == {"place": "/x", "names": ["a"]}
+    assert json.loads(listed_file(environ).read_text()) == {
+        "places": [{"place": "/x", "names": ["a"]}]
+    }
 
 
 def test_a_home_that_cannot_be_written_does_not_matter(
@@ -131,4 +178,4 @@ def test_a_home_that_cannot_be_written_does_not_matter(
 ) -> None:
     (tmp_path / "state").write_text("a file in the way")
     note_listed(environ, "/x", ["a"])
-    assert read_listed(environ) is None
+    assert read_listed(environ) == []
