@@ -10,7 +10,7 @@ from holdfast.experiment.browse.condition import Condition, counts, stop_reasons
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.logs import trial_named
 from holdfast.experiment.progress.finished_stats import value_of
-from holdfast.experiment.progress.stop_reasons import stop_reason
+from holdfast.experiment.progress.stop_reasons import short_name, stop_reason
 from holdfast.experiment.results.drawing.curves import PlotCurve, points
 from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.trial_count import not_created
@@ -18,6 +18,7 @@ from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status, Trial
+from holdfast.trial.values import key_name
 
 _ABSENT = object()
 
@@ -57,6 +58,20 @@ class Side:
         """The trial's config, flat."""
         return {} if self.trial is None else params_of(self.trial)
 
+    @property
+    def settings(self) -> dict[str, str | int]:
+        """How the experiment searches, and its tags: by the names of rows."""
+        spec = self.spec
+        tags: Mapping[str, str] = spec.options.get("tags", {})
+        searched = (part for part in spec.space if part["varied"])
+        return {
+            "scheduler": short_name(spec.scheduler) or "none",
+            "search": spec.options.get("search") or "random or grid",
+            "num_samples": spec.num_samples,
+            **{f"space {key_name(tuple(part['path']))}": part["text"] for part in searched},
+            **{f"tag {name}": value for name, value in tags.items()},
+        }
+
     def plain(self) -> dict[str, Any]:
         """As JSON values."""
         trial = self.trial
@@ -76,6 +91,7 @@ class Side:
             "stop_reason": self.stop_reason or None,
             "iteration": trial.iteration if trial is not None else None,
             "time_total_s": trial.time_total_s if trial is not None else None,
+            "settings": self.settings,
             "params": self.params,
             "curve": [list(point) for point in zip(self.curve.xs, self.curve.ys, strict=True)],
         }
@@ -85,11 +101,13 @@ class Side:
 class Comparison:
     """The sides in the order in which they were named.
 
-    `differing` are the parameters in which their configs differ, `same` those that are alike.
+    `settings` are the settings of the experiments that differ, `differing` the parameters in which
+    the configs differ, `same` those that are alike.
     `metric` and `mode` are None if the sides have different goals. `x` is the axis of the curves.
     """
 
     sides: tuple[Side, ...]
+    settings: tuple[str, ...]
     differing: tuple[str, ...]
     same: Mapping[str, Any]
     metric: str | None
@@ -113,6 +131,7 @@ class Comparison:
             "mode": self.mode,
             "x": self.x,
             "best": None if best is None else best.label,
+            "settings": list(self.settings),
             "differing": list(self.differing),
             "same": dict(self.same),
             "sides": [side.plain() for side in self.sides],
@@ -139,12 +158,13 @@ def compare(
     ]
     goals = {(side.metric, side.mode) for side in make}
     goal = goals.pop() if len(goals) == 1 else (None, None)
-    names = list(dict.fromkeys(name for side in make for name in side.params))
-    differing = tuple(name for name in names if _differs(make, name))
+    params = [side.params for side in make]
+    differing = _differing(params)
     return Comparison(
         sides=tuple(make),
+        settings=_differing([side.settings for side in make]),
         differing=differing,
-        same={name: make[0].params[name] for name in names if name not in differing},
+        same={name: value for name, value in params[0].items() if name not in differing},
         metric=goal[0],
         mode=goal[1],
         x=x,
@@ -229,6 +249,11 @@ def _labels(found: Sequence[tuple[LocatedExperiment, str | None]]) -> list[str]:
     return labels
 
 
-def _differs(sides: Sequence[Side], name: str) -> bool:
-    first = sides[0].params.get(name, _ABSENT)
-    return any(side.params.get(name, _ABSENT) != first for side in sides)
+def _differing(tables: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names whose values are not the same in all tables."""
+    names = dict.fromkeys(name for table in tables for name in table)
+    return tuple(
+        name
+        for name in names
+        if any(one.get(name, _ABSENT) != tables[0].get(name, _ABSENT) for one in tables)
+    )

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from holdfast.experiment.progress.summary import Summary, TrialRow
 from holdfast.experiment.progress.text_width import cut, short_headers, width_of
-from holdfast.experiment.progress.wording import duration, format_cell, size
+from holdfast.experiment.progress.wording import duration, format_cell, param_cell, size
 from holdfast.names import printable
 from holdfast.trial.trial import Status
 
@@ -76,7 +76,7 @@ def table_of(
             *(f"{row.workers}/{row.most_workers}" for _ in elastic),
             *(cells[at] for cells in early.values()),
             *(format_cell(row.metrics.get(name), _CELL_WIDTH) for name in goal),
-            *(format_cell(row.params.get(name), _CELL_WIDTH) for name in summary.params),
+            *(param_cell(row.params, name, _CELL_WIDTH) for name in summary.params),
             *(format_cell(row.metrics.get(name), _CELL_WIDTH) for name in others),
             *(cells[at] for cells in late.values()),
         ]

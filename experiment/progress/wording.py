@@ -67,6 +67,11 @@ def format_cell(value: object, width: int = 20) -> str:
     return "" if value is None else format_value(value, width)
 
 
+def param_cell(params: Mapping[str, object], name: str, width: int = 20) -> str:
+    """A parameter for a table: empty if the config does not have it, `None` if it is None."""
+    return format_value(params[name], width) if name in params else ""
+
+
 def printed(text: str) -> list[str]:
     """The lines as a terminal shows them: a progress bar returns to the start and overwrites
     itself."""

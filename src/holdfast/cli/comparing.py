@@ -14,7 +14,7 @@ from holdfast.experiment.browse.comparison import Comparison, Side, compare, spl
 from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.text_width import aligned, width_of
-from holdfast.experiment.progress.wording import duration, format_cell
+from holdfast.experiment.progress.wording import duration, format_cell, param_cell
 from holdfast.experiment.results.drawing.curves import draw_curves
 from holdfast.experiment.results.drawing.pictures import check_picture, save_picture
 from holdfast.experiment.results.drawing.text_curves import (
@@ -27,6 +27,7 @@ from holdfast.trial.errors import InvalidConfig
 
 _SHOWN_SAME = 12
 _NARROW = 80
+_SETTING_WIDTH = 40
 
 
 def compare_sides(given: argparse.Namespace, settings: Settings) -> int:
@@ -77,8 +78,11 @@ def _is_there(read: Callable[[str], LocatedExperiment], path: str) -> bool:
 
 
 def _show(made: Comparison) -> None:
-    columns = [[side.label, *_facts(side, made), *_params(side, made)] for side in made.sides]
-    names = ["", *_FACTS, *made.differing]
+    columns = [
+        [side.label, *_facts(side, made), *_settings(side, made), *_params(side, made)]
+        for side in made.sides
+    ]
+    names = ["", *_FACTS, *made.settings, *made.differing]
     for block in _blocks(names, columns):
         lines = list(zip(names, *block, strict=True))
         head, *rest = aligned(lines)
@@ -88,7 +92,7 @@ def _show(made: Comparison) -> None:
                 say(line)
         say("")
     if made.same:
-        shown = [f"{name}={format_cell(made.same[name])}" for name in made.same][:_SHOWN_SAME]
+        shown = [f"{name}={param_cell(made.same, name)}" for name in made.same][:_SHOWN_SAME]
         more = len(made.same) - len(shown)
         say(f"alike: {' '.join(shown)}{f' and {more} more' if more else ''}")
         say("")
@@ -129,8 +133,12 @@ def _states(side: Side) -> str:
     return states_text_of(side.counts, side.stop_reasons, side.not_created, side.state)
 
 
+def _settings(side: Side, made: Comparison) -> list[str]:
+    return [param_cell(side.settings, name, _SETTING_WIDTH) for name in made.settings]
+
+
 def _params(side: Side, made: Comparison) -> list[str]:
-    return [format_cell(side.params.get(name)) for name in made.differing]
+    return [param_cell(side.params, name) for name in made.differing]
 
 
 def _blocks(names: Sequence[str], columns: list[list[str]]) -> Iterator[list[list[str]]]:

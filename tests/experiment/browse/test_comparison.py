@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import tune
+from holdfast.cli import main
 from holdfast.experiment.browse.comparison import Comparison, compare, split_trial
 from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.browse.logs import NoSuchTrial
 from holdfast.experiment.folder.settings import Settings
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.search_space.description import describe
 from tests.rig.recorded import RecordedExperiment
 
 
@@ -54,6 +57,34 @@ def test_experiments_are_compared_by_their_best_trials(two: list[LocatedExperime
     worst = compare([(one, None) for one in two], now=0.0, mode="max")
     assert [side.value for side in worst.sides] == [2.0, 9.0]
     assert worst.best is worst.sides[1]
+
+
+def test_what_differs_in_how_experiments_search_is_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, scheduler, upper, data in (
+        ("asha", "ASHAScheduler", 0.1, "v3"),
+        ("median", "MedianStoppingRule", 1.0, "v3"),
+    ):
+        space = tuple(describe({"lr": tune.uniform(0, upper), "depth": tune.choice([1, 2])}))
+        options = {"search": "OptunaSearch", "tags": {"data": data, "by": name}}
+        RecordedExperiment(
+            tmp_path / name,
+            scheduler=scheduler,
+            space=space,
+            options=options,
+            num_samples=4,
+            metric="loss",
+            mode="min",
+        )
+    made = compare([(found(tmp_path / name), None) for name in ("asha", "median")], now=0.0)
+    assert made.settings == ("scheduler", "space lr", "tag by")
+    assert made.plain()["sides"][0]["settings"]["scheduler"] == "ASHA"
+    assert main(["compare", str(tmp_path / "asha"), str(tmp_path / "median")]) == 0
+    shown = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["tag", "by", "asha", "median"] in shown
+    assert ["space", "lr", "uniform(0.0,", "0.1)", "uniform(0.0,", "1.0)"] in shown
+    assert not any(line[:1] == ["num_samples"] for line in shown)
 
 
 def test_trials_of_one_experiment_are_named_by_what_was_asked(

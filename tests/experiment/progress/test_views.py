@@ -389,6 +389,16 @@ def test_columns_whose_names_end_alike_can_be_distinguished() -> None:
     ]
 
 
+def test_none_is_a_value_and_a_parameter_that_does_not_apply_is_empty() -> None:
+    given: list[dict[str, Any]] = [{"flag": None}, {"depth": 3}]
+    rows = tuple(
+        replace(row, params=params) for row, params in zip(DONE.rows, given, strict=False)
+    )
+    headers, lines = table_of(replace(DONE, rows=rows, params=("flag", "depth")))
+    at = headers.index("flag")
+    assert [line[at : at + 2] for line in lines] == [["None", ""], ["", "3"]]
+
+
 def test_many_failures_of_one_cause_are_reported_once() -> None:
     others = tuple(replace(FAILURE, name=f"train_{n}", trial_id=f"{n}") for n in range(5))
     others += (replace(FAILURE, trial_id="5", headline="ValueError: loss is nan"),)
