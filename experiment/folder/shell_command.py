@@ -29,8 +29,12 @@ def resume_command(path: str, *options: str) -> str:
 
 
 def _module_path() -> str:
-    """The folder of the script, if it has modules that the current directory does not have, before
-    the present PYTHONPATH; "" if nothing is needed."""
+    """The folder of the script, if it has modules that the command needs, before the present
+    PYTHONPATH; "" if nothing is needed.
+
+    The command finds modules of the current directory, too. But it may be pasted elsewhere, so
+    modules that the script has imported count in any case.
+    """
     main = sys.modules.get("__main__")
     script, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
     present = os.environ.get("PYTHONPATH", "")
@@ -42,6 +46,18 @@ def _module_path() -> str:
     if folder == Path(sys.executable).parent:
         return present  # `holdfast resume`, perhaps with a pasted PYTHONPATH
     modules = (*folder.glob("*.py"), *folder.glob("*/__init__.py"))
-    if folder == Path.cwd() or all(str(one) == os.path.abspath(script) for one in modules):
+    is_alone = all(str(one) == os.path.abspath(script) for one in modules)
+    if (folder == Path.cwd() or is_alone) and not _imports_from(folder):
         return ""
     return os.pathsep.join(filter(None, [str(folder), present]))
+
+
+def _imports_from(folder: Path) -> bool:
+    """Whether the script has imported a module or a package that lies in this folder."""
+    for name, module in sys.modules.copy().items():
+        known = getattr(module, "__dict__", {})
+        places = [known.get("__file__"), *(known.get("__path__") or ())]
+        is_other = name != "__main__" and "." not in name
+        if is_other and any(Path(one).parent == folder for one in places if type(one) is str):
+            return True
+    return False

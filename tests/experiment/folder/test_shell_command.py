@@ -63,6 +63,10 @@ def test_a_script_in_another_folder_names_the_folder_of_its_modules(
     assert resume_command("/run") == f"PYTHONPATH='{code}' holdfast resume /run"
     monkeypatch.chdir(code)
     assert resume_command("/run") == "holdfast resume /run"
+    model = ModuleType("model")
+    model.__file__ = str(code / "model.py")
+    monkeypatch.setitem(sys.modules, "model", model)  # tuner.pkl may only name its functions
+    assert resume_command("/run") == f"PYTHONPATH='{code}' holdfast resume /run"
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", "/more")
     assert resume_command("/run") == f"PYTHONPATH='{code}:/more' holdfast resume /run"
