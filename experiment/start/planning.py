@@ -142,6 +142,7 @@ def plan_run(
                 begins=start.begins,
                 samples=request.tune.num_samples,
                 total_samples=proposer.total,
+                tags=spec.options.get("tags", {}),
             ),
         ),
         callback_setup={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holdfast.experiment.callbacks.trial_view import Surroundings
@@ -26,11 +26,13 @@ class TrackerCalls:
         surroundings: Surroundings,
         experiment_id: str,
         answer: Callable[[list[Any]], None],
+        tags: Mapping[str, str],
     ) -> None:
         self._tracker = tracker
         self._surroundings = surroundings
         self._experiment_id = experiment_id
         self._answer = answer
+        self._tags = tags
         self._orders: queue.SimpleQueue[Sequence[TrackerCall] | None] = queue.SimpleQueue()
         self._views: dict[str, TrackedTrial] = {}
         self._open: set[str] = set()
@@ -98,7 +100,7 @@ class TrackerCalls:
         trial = call.trial
         view = self._views.get(trial.trial_id)
         if view is None:
-            view = TrackedTrial(trial, self._surroundings, self._experiment_id)
+            view = TrackedTrial(trial, self._surroundings, self._experiment_id, self._tags)
             self._views[trial.trial_id] = view
         view.show(trial)
         view.told = Told(attempt=trial.attempt, row=call.mark.rows)

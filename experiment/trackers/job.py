@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 
 from holdfast.dataclass import dataclass
@@ -13,7 +15,8 @@ class TrackerJob:
     """The start data of one tracker process, sent over its socket.
 
     `name`, `file` and `tracker` (pickled) are those of one tracker. `secrets` are its attributes
-    that are never in a pickle. Everything else is the same for all trackers of an experiment.
+    that are never in a pickle. Everything else is the same for all trackers of an experiment;
+    `tags` are those of its RunConfig.
     """
 
     root: str
@@ -23,6 +26,7 @@ class TrackerJob:
     begins: int
     samples: int | None = None
     total_samples: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
     file: str = ""
     tracker: bytes = b""

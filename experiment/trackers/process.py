@@ -53,7 +53,7 @@ def main(channel: Channel) -> None:
             experiment_path=job.experiment_path,
             config_of=lambda trial: shown_config(trial.config),
         )
-        calls = TrackerCalls(tracker, surroundings, job.experiment_id, inbox.put)
+        calls = TrackerCalls(tracker, surroundings, job.experiment_id, inbox.put, job.tags)
     except Exception as error:  # the controller reports it
         channel.send(["unfit", named(error)])
         _leave(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from holdfast.dataclass import dataclass
@@ -10,7 +11,7 @@ from holdfast.described import Construction
 from holdfast.experiment.callbacks.callback import LoggerCallback
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
 from holdfast.experiment.trackers.delivery import RetryDelays
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import Status, StopReason, Trial
 
 # Errors that mean a fault of the arguments rather than of the service.
 _MISTAKES: Final = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError,
@@ -33,14 +34,31 @@ class TrackedTrial(TrialView):
     """A trial as a tracker sees it.
 
     In addition to the attributes of every view it has `run_id`, which stays the same over all
-    attempts and restores, and the tracker's position in it.
+    attempts and restores, the tags of the RunConfig, and the tracker's position in it.
     """
 
-    def __init__(self, trial: Trial, surroundings: Surroundings, experiment_id: str) -> None:
+    def __init__(
+        self,
+        trial: Trial,
+        surroundings: Surroundings,
+        experiment_id: str,
+        tags: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         super().__init__(trial, surroundings)
         self.run_id = f"{trial.trial_id}-{experiment_id}"
+        self.run_tags = tags
         self.group = self.experiment_dir_name
         self.told = Told()
+
+    @property
+    def stop_reason(self) -> str:
+        """Why the trial has ended, as in `Result.stop_reason`; "interrupted" if it has not."""
+        if self._trial.status is Status.ERROR:
+            return StopReason.FAILED.value
+        if self._trial.stop is not None:
+            return self._trial.stop.reason.value
+        is_over = self._trial.status is Status.TERMINATED
+        return (StopReason.UNKNOWN if is_over else StopReason.INTERRUPTED).value
 
 
 class Tracker(LoggerCallback):

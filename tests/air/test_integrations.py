@@ -5,7 +5,9 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,14 +17,18 @@ from holdfast.air.integrations import comet, mlflow, wandb
 from holdfast.air.integrations.mlflow import legal_name, without_password
 from holdfast.air.integrations.rows import flatten_dict, metrics_of, numbers_in
 from holdfast.air.integrations.wandb_login import has_key, is_offline
+from holdfast.experiment.callbacks.trial_view import Surroundings
+from holdfast.experiment.trackers.tracker import TrackedTrial
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.trial import Stop, StopReason
 from holdfast.tune.logger import (
     CSVLoggerCallback,
     JsonLoggerCallback,
     TBXLoggerCallback,
     pretty_print,
 )
+from tests.rig.recorded import RecordedExperiment
 
 CALLBACKS = [
     (wandb.WandbLoggerCallback, "wandb"),
@@ -142,6 +148,111 @@ def test_a_uri_loses_its_password_alone() -> None:
     assert without_password("https://me:pw@host:5000/x?y") == "https://host:5000/x?y"
     assert without_password("sqlite:////a/b.db") == "sqlite:////a/b.db"
     assert without_password(None) is None
+
+
+class Service:
+    """A tracker's library and service: what a run has in the end."""
+
+    def __init__(self) -> None:
+        self.tags: dict[str, Any] = {}
+        self.others: dict[str, Any] = {}
+
+
+class FakeMlflowClient(Service):
+    def search_runs(self, *_: Any, **__: Any) -> list[Any]:
+        return []
+
+    def create_run(self, _: str, *, tags: dict[str, Any], run_name: str) -> Any:
+        self.tags = dict(tags)
+        return SimpleNamespace(info=SimpleNamespace(run_id="run"))
+
+    def set_tag(self, run_id: str, name: str, value: str) -> None:
+        self.tags[name] = value
+
+    def update_run(self, *_: str) -> None: ...
+
+    def set_terminated(self, *_: str) -> None: ...
+
+
+class FakeWandbRun(SimpleNamespace):
+    tags: tuple[str, ...]
+
+    def define_metric(self, *_: Any, **__: Any) -> None: ...
+
+    def finish(self, exit_code: int) -> None: ...
+
+
+class FakeCometExperiment(Service):
+    def add_tags(self, tags: list[str]) -> None:
+        self.tags = dict.fromkeys(tags)
+
+    def log_other(self, name: str, value: Any) -> None:
+        self.others[name] = value
+
+    def log_others(self, others: dict[str, Any]) -> None: ...
+
+    def log_parameters(self, parameters: dict[str, Any]) -> None: ...
+
+    def set_name(self, name: str) -> None: ...
+
+    def end(self) -> None: ...
+
+
+class TestARunInATracker:
+    """It has the tags of the RunConfig, and says why its trial has ended."""
+
+    @pytest.fixture
+    def trial(self, tmp_path: Path) -> TrackedTrial:
+        """A trial that ASHA has stopped."""
+        made = RecordedExperiment(tmp_path / "run")
+        ended = made.begin({})
+        made.report(ended, {"loss": 1.0})
+        made.finish(ended)
+        pruned = replace(made.machine.trials[ended], stop=Stop(reason=StopReason.PRUNED))
+        around = Surroundings.of(
+            made.layout, trainable_name="train", experiment_path="", config_of=lambda _: {}
+        )
+        return TrackedTrial(pruned, around, "e", {"data": "v3", "long": "x" * 100})
+
+    def test_in_mlflow(self, trial: TrackedTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(mlflow, "log_params", lambda *_: None)
+        tracker = mlflow.MLflowLoggerCallback(tags={"by": "ana"})
+        client = tracker._client = FakeMlflowClient()
+        tracker._experiment_id = "1"
+        tracker.log_trial_start(trial)
+        assert client.tags["data"] == "v3"
+        assert client.tags["by"] == "ana"
+        tracker.log_trial_end(trial)
+        tracker.flush()
+        assert client.tags["stop_reason"] == "pruned"
+
+    def test_in_wandb(self, trial: TrackedTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+        runs: list[FakeWandbRun] = []
+
+        def init(tags: list[str], **_: Any) -> FakeWandbRun:
+            update = SimpleNamespace(update=lambda *_, **__: None)
+            runs.append(FakeWandbRun(tags=tuple(tags), config=update))
+            return runs[-1]
+
+        monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+        tracker = wandb.WandbLoggerCallback(tags=["mine"])
+        tracker.log_trial_start(trial)
+        assert runs[0].tags == ("mine", "data=v3", f"long={'x' * 59}")
+        runs[0].tags += ("stop_reason=failed",)  # of an earlier attempt
+        tracker.log_trial_end(trial)
+        assert runs[0].tags == ("mine", "data=v3", f"long={'x' * 59}", "stop_reason=pruned")
+
+    def test_in_comet(self, trial: TrackedTrial, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = FakeCometExperiment()
+        library = SimpleNamespace(start=lambda **_: made, ExperimentConfig=SimpleNamespace)
+        monkeypatch.setitem(sys.modules, "comet_ml", library)
+        config = SimpleNamespace(set_global_experiment=lambda _: None)
+        monkeypatch.setitem(sys.modules, "comet_ml.config", config)
+        tracker = comet.CometLoggerCallback(tags=["mine"])
+        tracker.log_trial_start(trial)
+        assert list(made.tags)[:2] == ["mine", "data=v3"]
+        tracker.log_trial_end(trial)
+        assert made.others == {"stop_reason": "pruned", "status": "finished"}
 
 
 def test_a_row_is_flat_and_has_what_was_measured() -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from holdfast.air.integrations.keys import setting_in
 from holdfast.air.integrations.rows import as_number, facts_of, flatten_dict, metrics_of
-from holdfast.air.integrations.run_per_trial import RunPerTrial, newest_checkpoint
+from holdfast.air.integrations.run_per_trial import RunPerTrial, newest_checkpoint, tag_texts
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
 from holdfast.lazy import Framework
 from holdfast.trial.errors import InvalidConfig
@@ -21,6 +21,7 @@ COMET = Framework(title="Comet", module="comet_ml", extra="comet", minimum="3.47
 
 # Arguments of `comet_ml.start` itself; all others are those of its ExperimentConfig.
 _OF_START: Final = ("api_key", "workspace", "project", "project_name", "source")
+_LONGEST_TAG: Final = 100
 # Facts about the tracker process say nothing about a training.
 _QUIET: Final[Mapping[str, Any]] = {
     "log_code": False,
@@ -43,7 +44,8 @@ class CometLoggerCallback(RunPerTrial):
     A trial is one Comet experiment over all attempts and restores. Its key is made from the
     trial's id and the experiment's. The step is `training_iteration`. If a trial repeats
     iterations after a failure, both values are sent, with `attempt`. Text is sent as "other";
-    values that are neither numbers nor text are left out.
+    values that are neither numbers nor text are left out. The RunConfig's tags are sent as
+    `data=v3`; the "other" `stop_reason` says why a trial has ended.
 
     `online=False` writes archives for `comet upload`: into `offline_directory`, else the trial's
     folder, one for each start of the experiment. `save_checkpoints` sends those that still exist.
@@ -110,6 +112,7 @@ class CometLoggerCallback(RunPerTrial):
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:
         self._run_of(trial)
+        self._runs[trial.trial_id].log_other("stop_reason", trial.stop_reason)
         self._close(trial.trial_id, "failed" if failed else "finished")
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
@@ -153,8 +156,9 @@ class CometLoggerCallback(RunPerTrial):
             experiment_config=comet_ml.ExperimentConfig(**config),
         )
         experiment.set_name(str(trial))
-        if self.tags:  # Comet reports an error for an empty list
-            experiment.add_tags(self.tags)
+        tags = [*self.tags, *tag_texts(trial.run_tags, _LONGEST_TAG)]
+        if tags:  # Comet reports an error for an empty list
+            experiment.add_tags(tags)
         experiment.log_parameters(flatten_dict(trial.config))
         experiment.log_others({"trial_id": trial.trial_id, "experiment": trial.group})
         return experiment

@@ -25,6 +25,7 @@ MLFLOW = Framework(title="MLflow", module="mlflow", minimum="2.16")
 
 RUN_TAG: Final = "holdfast.run"
 TRIAL_TAG: Final = "trial_id"
+STOP_TAG: Final = "stop_reason"
 _EXPERIMENT: Final = "MLFLOW_EXPERIMENT_NAME"
 _URI: Final = "MLFLOW_TRACKING_URI"
 # The server's own limits for one request.
@@ -46,7 +47,8 @@ class MLflowLoggerCallback(RunPerTrial):
     step, with the metric `attempt`. Values that are not numbers are left out.
 
     `tracking_uri` (else MLFLOW_TRACKING_URI), `registry_uri`, `experiment_name` (else
-    MLFLOW_EXPERIMENT_NAME, "Default"), created if it is missing. `tags` for every run.
+    MLFLOW_EXPERIMENT_NAME, "Default"), created if it is missing. `tags` for every run,
+    in addition to those of the RunConfig; the tag `stop_reason` says why the trial has ended.
     `tracking_token` is sent to the process, and stored in no file: a restore takes
     MLFLOW_TRACKING_TOKEN. The same for a password in `tracking_uri`: where MLFLOW_TRACKING_URI is
     set, a restore uses that. `save_artifact` sends the
@@ -163,6 +165,7 @@ class MLflowLoggerCallback(RunPerTrial):
             log_params(self._client, run_id, trial.config)
         if self.save_artifact and os.path.isdir(trial.local_path):
             self._client.log_artifacts(run_id, trial.local_path)
+        self._client.set_tag(run_id, STOP_TAG, trial.stop_reason)
         self._client.set_terminated(run_id, "FAILED" if failed else "FINISHED")
         self._runs.pop(trial.trial_id, None)
 
@@ -170,6 +173,7 @@ class MLflowLoggerCallback(RunPerTrial):
         if not self._experiment_id:
             name = self.experiment_name or os.environ.get(_EXPERIMENT) or "Default"
             self._experiment_id = experiment_id_of(self._client, name)
+        of_run = {legal_name(name): value for name, value in trial.run_tags.items()}
         tags = {TRIAL_TAG: trial.trial_id, "trial_name": str(trial), "experiment": trial.group}
         return tagged_run(
             self._client,
@@ -177,7 +181,7 @@ class MLflowLoggerCallback(RunPerTrial):
             RUN_TAG,
             trial.run_id,
             name=str(trial),
-            tags={**self.tags, **tags},
+            tags={**of_run, **self.tags, **tags},
         )
 
 

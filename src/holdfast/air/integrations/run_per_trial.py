@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any
 
 from holdfast.experiment.trackers.tracker import Tracker
@@ -26,6 +27,11 @@ class RunPerTrial(Tracker):
         if run is None:
             run = self._runs[trial.trial_id] = self._begin(trial)
         return run
+
+
+def tag_texts(tags: Mapping[str, str], longest: int) -> list[str]:
+    """`["data=v3"]`: tags for a service whose tags have no values."""
+    return [f"{name}={value}"[:longest] for name, value in tags.items()]
 
 
 def newest_checkpoint(trial: Any) -> str | None:

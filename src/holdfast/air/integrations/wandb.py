@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.air.integrations.keys import read_key
 from holdfast.air.integrations.rows import facts_of, metrics_of
-from holdfast.air.integrations.run_per_trial import RunPerTrial, newest_checkpoint
+from holdfast.air.integrations.run_per_trial import RunPerTrial, newest_checkpoint, tag_texts
 from holdfast.air.integrations.stand_in import StandIn
 from holdfast.air.integrations.wandb_login import has_key, is_offline
 from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
@@ -24,6 +24,9 @@ WANDB = Framework(title="Weights & Biases", module="wandb", minimum="0.18")
 PROJECT = "WANDB_PROJECT_NAME"
 GROUP = "WANDB_GROUP_NAME"
 _X_AXIS = "training_iteration"
+_STOP_TAG = "stop_reason="
+# A longer one is refused.
+_LONGEST_TAG = 64
 
 
 class WandbLoggerCallback(RunPerTrial):
@@ -31,7 +34,8 @@ class WandbLoggerCallback(RunPerTrial):
 
     A trial is one run over all attempts and restores. W&B's step counts the rows that the trial
     reported, including repeated ones, because W&B drops steps that go back; charts are drawn over
-    `training_iteration`, and `attempt` tells repeated rows apart.
+    `training_iteration`, and `attempt` tells repeated rows apart. The RunConfig's tags are sent as
+    `data=v3`, and the tag `stop_reason=pruned` says why a trial has ended.
 
     `project` (else WANDB_PROJECT_NAME, WANDB_PROJECT), `group` (else WANDB_GROUP_NAME, the
     experiment's name). `api_key` or `api_key_file`, else what `wandb login` or WANDB_API_KEY say;
@@ -115,7 +119,10 @@ class WandbLoggerCallback(RunPerTrial):
         self._run_of(trial).log_artifact(artifact)
 
     def log_trial_end(self, trial: Any, failed: bool = False) -> None:
-        self._run_of(trial).finish(exit_code=int(failed))
+        run = self._run_of(trial)
+        others = (tag for tag in run.tags or () if not tag.startswith(_STOP_TAG))
+        run.tags = (*others, f"{_STOP_TAG}{trial.stop_reason}")
+        run.finish(exit_code=int(failed))
         self._close(trial.trial_id)
 
     def on_experiment_end(self, trials: list[Any], **info: Any) -> None:
@@ -146,6 +153,7 @@ class WandbLoggerCallback(RunPerTrial):
             "reinit": "create_new",
             "settings": {"console": "off", "silent": True, "x_disable_stats": True},
             **self.kwargs,
+            "tags": [*(self.kwargs.get("tags") or ()), *tag_texts(trial.run_tags, _LONGEST_TAG)],
             "id": trial.run_id,
         }
         run = wandb.init(**given)
