@@ -120,7 +120,12 @@ class Controller:
             nodes=nodes,
         )
         self.user_code = UserCode(
-            plan, run_tasks=parts.tasks, tasks=self.tasks, post=self.post, warn=self.warn
+            plan,
+            run_tasks=parts.tasks,
+            tasks=self.tasks,
+            post=self.post,
+            warn=self.warn,
+            inform=lambda text: self.warn(text, "info"),
         )
         self.has_lost_ownership = False
         self.outcome: Finish | None = None

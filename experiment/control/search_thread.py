@@ -35,7 +35,7 @@ class SearchThread:
     `may_report` says whether a trial may still report: then a search that suggested nothing is
     asked again later. `announces_wait` says whether the machine must know that the search waits.
     `fail` is called with an exception of user code, `warn` with the reason why a search ended
-    early.
+    early, `inform` with what a restore has replayed.
     """
 
     def __init__(
@@ -46,6 +46,7 @@ class SearchThread:
         post: Callable[[Event], None],
         fail: Callable[[BaseException], None],
         warn: Callable[[str], None],
+        inform: Callable[[str], None],
         may_report: Callable[[], bool],
         announces_wait: Callable[[], bool],
     ) -> None:
@@ -53,6 +54,7 @@ class SearchThread:
         self._post = post
         self._fail = fail
         self._warn = warn
+        self._inform = inform
         self._may_report = may_report
         self._announces_wait = announces_wait
         self._user_thread = UserThread("search algorithm")
@@ -90,6 +92,7 @@ class SearchThread:
         `final_attempts`. Trials in `abandoned` will never run again, so they end as failed.
         """
         pending_calls: deque[Callable[[], Any]] = deque()
+        given = 0
         for event, before, after in history:
             if self._closed:
                 return
@@ -97,12 +100,16 @@ class SearchThread:
             if isinstance(event, Suggested):
                 _call_all_but(pending_calls, event.unheard)
                 self._proposer.replay_suggestion(event)
+                given += event.spec.trial_id not in self._proposer.skipped
             _call_all_but(pending_calls, _MOST_UNHEARD)
             yield
         _call_all_but(pending_calls, 0)
         for trial in abandoned:
             if trial.trial_id not in self._proposer.skipped:
                 _completion_of(self._proposer, trial, failed=True)()
+        if given:
+            search = type(self._proposer.searcher).__name__
+            self._inform(f"{search} was given the history of {given} trial{'s' * (given > 1)}")
 
     def ask(self, index: int) -> None:
         """Ask for trial number `index` and post the answer: a trial, or the end of the search."""

@@ -30,6 +30,7 @@ class UserCode:
         tasks: TaskScope,
         post: Callable[[Event], None],
         warn: Callable[[str], None],
+        inform: Callable[[str], None],
     ) -> None:
         self._plan, self._machine = plan, plan.machine
         self._run_tasks, self._tasks = run_tasks, tasks
@@ -40,6 +41,7 @@ class UserCode:
             post=post,
             fail=self._search_failed,
             warn=warn,
+            inform=inform,
             may_report=lambda: bool(self._machine.placement.has_trials or self._machine.paused),
             announces_wait=self._announces_wait,
         )

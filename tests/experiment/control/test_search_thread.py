@@ -55,6 +55,7 @@ class Stage:
 
     def __init__(self, folder: Path, searcher: Searcher) -> None:
         self.posted: list[Event] = []
+        self.said: list[str] = []
         self.arrived = asyncio.Event()
         self.changes: list[Change] = []
         proposer = Proposer(SPEC, {}, searcher, ONE_CPU, Naming(), root=folder)
@@ -64,6 +65,7 @@ class Stage:
             post=self.post,
             fail=self.fail,
             warn=print,
+            inform=self.said.append,
             may_report=lambda: True,
             announces_wait=lambda: False,
         )
@@ -125,6 +127,7 @@ def test_results_during_a_question_are_replayed_after_it(tmp_path: Path) -> None
         again.thread.begin([], Resumed(epoch=2, capacity={}), stage.changes)
         assert await again.thread.finish(60) is None
         assert second.order == first.order
+        assert (stage.said, again.said) == ([], ["Slow was given the history of 2 trials"])
 
     asyncio.run(main())
 
