@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -74,13 +75,19 @@ def _failing(tasks: RunTasks) -> Callable[[BaseException], None]:
     return fail
 
 
+# A script that calls fit() again need not read it again.
+_has_warned = threading.Event()
+
+
 def _look_around(folder: MachineFolder, member: Member, tell: Tell) -> None:
     try:
         with folder.changing():
             seen = folder.seen()
     except (OSError, InvalidConfig):
         return
-    if text := crowding(member, [one.member for one in seen if one.member.pid != member.pid]):
+    text = crowding(member, [one.member for one in seen if one.member.pid != member.pid])
+    if text and not _has_warned.is_set():
+        _has_warned.set()
         tell(text, "warning")
 
 

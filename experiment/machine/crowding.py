@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from holdfast.experiment.machine.fair_share import total_of
 from holdfast.experiment.machine.members import Member
+from holdfast.names import printable
 
-_SHOWN = 2
+_LONGEST_NAME = 30
 
 
 def crowding(own: Member, others: Sequence[Member]) -> str:
-    """A line that names the others if all of them together use more than the machine has; "" if
+    """A line that names another one if all of them together use more than the machine has; "" if
     there is room for all, or if all take turns."""
     outside = [one for one in others if not (own.shares and one.shares)]
     if not outside:
@@ -26,19 +27,19 @@ def crowding(own: Member, others: Sequence[Member]) -> str:
 
 
 def _text(own: Member, outside: Sequence[Member], crowded: str) -> str:
-    named = " and ".join(map(str, outside[:_SHOWN]))
-    more = len(outside) - _SHOWN
-    named += f" and {more} more" if more > 0 else ""
-    runs = "also run" if len(outside) > 1 else "also runs"
-    which = "both" if len(outside) == 1 else "all"
+    first, more = outside[0], len(outside) - 1
+    name = printable(first.experiment)
+    name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    named = f"experiment {name} (process {first.pid})" if name else f"process {first.pid}"
+    which = "both" if not more else "all"
     if own.shares:
-        which = "that script" if len(outside) == 1 else "those scripts"
+        which = "those scripts" if more else "that script"
     elif all(one.shares for one in outside):
         which = "this script"
     return (
-        f"{named} {runs} on this machine. Together they use {crowded} at once and slow each other "
-        f"down. Call holdfast.init(share=True) in {which}, or set HOLDFAST_SHARE=1, and they take "
-        f"turns"
+        f"{named} {f'and {more} more also run' if more else 'also runs'} on this machine, "
+        f"{'all' if more else 'both'} use {crowded} at once. To take turns, set HOLDFAST_SHARE=1 "
+        f"or call holdfast.init(share=True) in {which}"
     )
 
 

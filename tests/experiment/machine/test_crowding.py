@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.experiment.machine.crowding import crowding
 from holdfast.experiment.machine.members import Member
 
@@ -20,9 +22,8 @@ def member(pid: int, cpus: float, *, shares: bool = False, gpus: tuple[str, ...]
 
 def test_it_names_the_other_one_and_what_to_do() -> None:
     assert crowding(member(1, 4), [member(2, 4)]) == (
-        "process 2 (python train.py, experiment e2) also runs on this machine. Together they use "
-        "8 of its 4 CPUs at once and slow each other down. Call holdfast.init(share=True) in "
-        "both, or set HOLDFAST_SHARE=1, and they take turns"
+        "experiment e2 (process 2) also runs on this machine, both use 8 of its 4 CPUs at once. "
+        "To take turns, set HOLDFAST_SHARE=1 or call holdfast.init(share=True) in both"
     )
 
 
@@ -39,7 +40,8 @@ def test_it_says_nothing_if_they_take_turns() -> None:
     assert "in this script" in crowding(member(1, 4), [member(2, 4, shares=True)])
 
 
-def test_of_many_it_names_two() -> None:
+def test_of_many_it_names_one_and_stays_short() -> None:
     text = crowding(member(1, 4), [member(n, 4) for n in range(2, 6)])
-    assert "e2) and process 3" in text
-    assert "and 2 more also run" in text
+    assert "experiment e2 (process 2) and 3 more also run" in text
+    long = replace(member(4194304, 1024), experiment="x" * 200)
+    assert len(crowding(member(1, 4), [long])) <= 205
