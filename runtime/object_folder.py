@@ -104,9 +104,24 @@ def _temporary_folder() -> str:
         return "/tmp"
 
 
+class TemporaryFolder:
+    """A folder on the disk for files of this process. `remove_abandoned` removes it if the
+    process was killed. Raises OSError."""
+
+    def __init__(self) -> None:
+        self._root = _temporary_folder()
+        self.path, self._fd = _new_folder(self._root)
+
+    def remove(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._fd)
+        with suppress(OSError):  # other processes have folders there
+            os.rmdir(_base(self._root))
+
+
 def remove_abandoned(environ: Mapping[str, str]) -> None:
-    """Remove the objects of processes that ended without removing them."""
-    for root in roots(environ):
+    """Remove the objects and files of processes that ended without removing them."""
+    for root in dict.fromkeys((*roots(environ), _temporary_folder())):
         for folder in _folders(_base(root)):
             with suppress(OSError):  # its process lives, or another process has removed it
                 fd = _lock(folder)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,23 +12,25 @@ from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.packing import own_modules, pack_folder, pack_modules, size_text
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.runtime.fleet.delivery import SharedFile
+from holdfast.runtime.object_folder import TemporaryFolder
 
 
 class PackedFolder:
     """The folder of the archives, made when it is needed."""
 
     def __init__(self) -> None:
-        self._path: Path | None = None
+        self._folder: TemporaryFolder | None = None
 
     def file(self, name: str) -> Path:
         """A path in it. Raises OSError."""
-        if self._path is None:
-            self._path = Path(tempfile.mkdtemp(prefix="holdfast-packed-"))
-        return self._path / name
+        if self._folder is None:
+            self._folder = TemporaryFolder()
+        return Path(self._folder.path, name)
 
     def remove(self) -> None:
-        if self._path is not None:
-            shutil.rmtree(self._path, ignore_errors=True)
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None
 
 
 def shared_files(

@@ -91,6 +91,29 @@ def test_only_what_a_dead_process_has_left_is_swept(
     assert list((tmp_path / "objects").iterdir()) == []
 
 
+def test_the_packed_files_of_a_killed_process_are_swept_too(
+    environ: dict[str, str], memory: Path
+) -> None:
+    source = (
+        "import os, signal\n"
+        "from holdfast.runtime.object_folder import TemporaryFolder\n"
+        "folder = TemporaryFolder()\n"
+        "open(os.path.join(folder.path, 'modules.tar.gz'), 'w').close()\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    disk = memory.parent / "disk"
+    subprocess.run(
+        [sys.executable, "-c", source], env={**os.environ, "TMPDIR": str(disk)}, check=False
+    )
+    assert files(disk) == ["modules.tar.gz"]
+    mine = object_folder.TemporaryFolder()
+    object_folder.remove_abandoned(environ)
+    assert files(disk) == []
+    assert Path(mine.path).is_dir()
+    mine.remove()
+    assert list(disk.iterdir()) == []
+
+
 def test_a_forked_child_leaves_its_parents_objects_alone(environ: dict[str, str]) -> None:
     own = object_folder.ObjectFolder(environ)
     path = own.put("object", VALUE)
