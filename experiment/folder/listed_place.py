@@ -57,25 +57,35 @@ def _places(several: Sequence[Any]) -> Iterator[ListedPlace]:
 
 
 def note_listed(environ: Mapping[str, str], place: str, names: Sequence[str]) -> None:
-    """Remember a place, without credentials, and the names there. A failure does not matter."""
+    """Remember a place, without credentials, and the names there, and forget folders that do not
+    exist any more. A failure does not matter."""
     known = read_listed(environ)
     if names or any(one.place == place for one in known):
-        _note(environ, known, place, names)
+        kept = [one for one in known if "://" in one.place or os.path.isdir(one.place)]
+        _note(environ, known, kept, ListedPlace(place=place, names=tuple(names[:_MOST_NAMES])))
 
 
 def note_run(environ: Mapping[str, str], place: str, name: str) -> None:
-    """Remember the place of a run, without credentials. A failure does not matter."""
+    """Remember the place of a run, without credentials. A failure does not matter.
+
+    Other places are not looked at: one may be on a server that does not answer.
+    """
     known = read_listed(environ)
-    before = next((one.names for one in known if one.place == place), ())
-    _note(environ, known, place, before if name in before else (*before, name))
+    names = next((one.names for one in known if one.place == place), ())
+    if "://" in place and name not in names:  # a folder shows itself what is in it
+        names = (*names, name)[-_MOST_NAMES:]
+    _note(environ, known, known, ListedPlace(place=place, names=names))
 
 
 def _note(
-    environ: Mapping[str, str], known: list[ListedPlace], place: str, names: Sequence[str]
+    environ: Mapping[str, str],
+    known: list[ListedPlace],
+    kept: list[ListedPlace],
+    newest: ListedPlace,
 ) -> None:
-    """Put the place first. A folder that does not exist any more leaves the file."""
-    newest = ListedPlace(place=place, names=tuple(names[-_MOST_NAMES:]))
-    others = [one for one in known if one.place != place and _may_exist(one.place)]
+    """Write the newest place and those that are `kept` of the `known` ones, unless nothing has
+    changed."""
+    others = [one for one in kept if one.place != newest.place]
     listed = [newest, *others][:_MOST_PLACES]
     if listed == known:
         return
@@ -91,7 +101,3 @@ def _note(
         make_folder(path.parent, 0o700)
         with new_file_for(path, 0o600) as file:
             write_all(file.fileno(), data)
-
-
-def _may_exist(place: str) -> bool:
-    return "://" in place or os.path.isdir(place)

@@ -82,8 +82,8 @@ def _either(variable: bool | None, init: bool | None) -> bool | None:
 
 
 def _note(location: Location) -> None:
-    """Let the command find the experiment by its name."""
-    if location.kind != "given":
+    """Let the command find the experiment by its name. Tests of the user are not remembered."""
+    if location.kind != "given" and "PYTEST_CURRENT_TEST" not in os.environ:
         above, name = split(location.public, None)
         note_run(os.environ, above, name)
 

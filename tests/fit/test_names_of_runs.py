@@ -28,21 +28,30 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_is_found_by_its_name(
-    fit: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    fit: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["show", "tpe"]) == 2
+    fit(train, name="in_a_test")
+    assert main(["show", "in_a_test"]) == 2
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    (tmp_path / "state").write_text("a file in the way does not matter to the run")
+    fit(train, name="tpe")
+    (tmp_path / "state").unlink()
     fit(train, name="tpe")
     assert main(["show", "tpe"]) == 0
     assert "tpe: finished" in capsys.readouterr().out
     assert (tmp_path / "state" / "holdfast" / "listed.json").exists()
 
 
-def test_a_filesystem_of_the_script_is_not_remembered(fit: Any, tmp_path: Path) -> None:
-    (tmp_path / "state").write_text("a file in the way does not matter to the run")
+def test_a_filesystem_of_the_script_is_not_remembered(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
     given = SubTreeFileSystem(str(tmp_path), LocalFileSystem())
     fit(train, name="tpe", storage_path="below", storage_filesystem=given)
-    (tmp_path / "state").unlink()
-    fit(train, name="tpe2", storage_path="below", storage_filesystem=given)
     assert not (tmp_path / "state").exists()
 
 
