@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from typing import Any
 
-from holdfast.experiment.callbacks.trial_view import varied
+from holdfast.experiment.callbacks.searched import Searched
 from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.failure_text import cause, logs_of, path_of, user_frame
 from holdfast.experiment.progress.finished_stats import FinishedStats, rank, value_of
@@ -50,7 +50,6 @@ class Summarizer:
         self._machine = machine
         self._max_rows = max_rows
         self._infer_limit = infer_limit
-        self._params = _Params()
         self._forget()
 
     def summarize(
@@ -115,6 +114,7 @@ class Summarizer:
     def _forget(self) -> None:
         spec = self._machine.spec
         self._basis = (self._machine.epoch, spec)
+        self._params = _Params(spec)
         self._seen = 0
         self._alive: list[str] = []
         self._ended = FinishedStats(spec, self._max_rows)
@@ -175,7 +175,7 @@ def summary_of(
     shown = list(trials[:max_rows])
     if metric is not None:
         shown = nlargest(max_rows, trials, key=lambda trial: rank(trial, metric, mode))
-    columns, params = _columns(shown, metric, infer_limit), _Params()
+    columns, params = _columns(shown, metric, infer_limit), _Params(spec)
     remaining = RemainingTime({})
     counts = Counter(trial.status for trial in trials)
     rows = tuple(_row(trial, spec, columns, remaining, params, None) for trial in shown)
@@ -278,7 +278,8 @@ class _Params:
     """A cache of trials' varied parameters: finding them takes 30 us, and they hardly ever
     change."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: ExperimentSpec) -> None:
+        self._searched = Searched(spec.space)
         self._known: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 
     def of(self, trial: Trial) -> dict[str, Any]:
@@ -286,7 +287,7 @@ class _Params:
         if config is not trial.config:
             if len(self._known) >= _KNOWN_PARAMS:
                 self._known.clear()
-            params = varied(trial)
+            params = self._searched.of(trial)
             self._known[trial.trial_id] = (trial.config, params)
         return params
 

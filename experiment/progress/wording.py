@@ -272,6 +272,12 @@ def hidden_text(summary: Summary, shown: Sequence[TrialRow] | None = None) -> st
     return f"{number} more: {states_text(hidden, early=early)}" if number else ""
 
 
+def left_out_text(params: int) -> str:
+    """`2 more parameters do not fit here`; empty for 0."""
+    number = counted(params, "more parameter does", "more parameters do")
+    return f"{number} not fit here" if params else ""
+
+
 def closing_text(summary: Summary) -> str:
     """`24 trials in 1m 20s: 22 finished, 1 failed, 1 not created`."""
     known = sum(summary.counts.values())

@@ -140,6 +140,7 @@ def plan_run(
                 begins=start.begins,
                 samples=request.tune.num_samples,
                 total_samples=proposer.total,
+                space=spec.space,
             ),
         ),
         callback_setup={

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
@@ -13,7 +15,8 @@ class TrackerJob:
     """The start data of one tracker process, sent over its socket.
 
     `name`, `file` and `tracker` (pickled) are those of one tracker. `secrets` are its attributes
-    that are never in a pickle. Everything else is the same for all trackers of an experiment.
+    that are never in a pickle. `space` describes the search space. Everything else is the same for
+    all trackers of an experiment.
     """
 
     root: str
@@ -23,6 +26,7 @@ class TrackerJob:
     begins: int
     samples: int | None = None
     total_samples: int | None = None
+    space: Sequence[Mapping[str, Any]] = ()
     name: str = ""
     file: str = ""
     tracker: bytes = b""
