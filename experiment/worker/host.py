@@ -125,6 +125,10 @@ class TrialHost:
                 # sys.exit() without a code is a success, as in any script.
                 channel.send([_ending_by_exit(session, error), attempt])
                 return None, not session.is_preempted
+            if _is_trial_pruned(error):
+                ending = "pruned" if session.ending == "returned" else session.ending
+                channel.send([ending, attempt])
+                return None, not session.is_preempted
             # The controller decides whether there is another attempt.
             failure = describe(error, session)
             _print_failure(session, failure)
@@ -156,6 +160,15 @@ def _ending_by_exit(session: Session, error: SystemExit) -> str:
     to the signal and does not mean that the work is done."""
     is_librarys = session.is_preempted and type(error) is not SystemExit
     return "preempted" if is_librarys else "returned"
+
+
+def _is_trial_pruned(error: BaseException) -> bool:
+    """Whether it is Optuna's TrialPruned, by which a function stops its own trial early. Optuna
+    need not be installed here."""
+    return any(
+        kind.__name__ == "TrialPruned" and kind.__module__.partition(".")[0] == "optuna"
+        for kind in type(error).__mro__
+    )
 
 
 def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable | None:
