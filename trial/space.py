@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Final
 
+from holdfast.foreign import instead_of_domain
 from holdfast.trial.domains import (
     Categorical,
     Domain,
@@ -146,9 +147,18 @@ def is_searched(value: Any) -> bool:
 
 
 def check_called(value: Any, path: str) -> None:
-    """Raise InvalidSearchSpace for a function of this module, where it should have been called."""
+    """Raise InvalidSearchSpace for what would be a constant, but was surely meant as a domain.
+
+    That is a function of this module, which should have been called, and a distribution of another
+    library.
+    """
     if inspect.isfunction(value) and value.__module__ == __name__:
         raise InvalidSearchSpace(f"{path} is a function: call it, as tune.{value.__name__}(...)")
+    if instead := instead_of_domain(value):
+        raise InvalidSearchSpace(
+            f"{path} is {type(value).__module__.partition('.')[0]}'s {type(value).__name__}, which "
+            f"would be the same object in each trial: write {instead}"
+        )
     if isinstance(value, dict):
         for key, item in value.items():
             check_called(item, f"{path}[{key!r}]")

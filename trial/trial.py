@@ -115,7 +115,8 @@ class StopReason(StrEnum):
     FINISHED: its function returned, or it trained as long as it should. PRUNED: a scheduler
     stopped it early, or its function raised Optuna's `TrialPruned`. STOPPED: a scheduler did not
     say whether that was early. STOPPER: a stop condition of the user's own code or of
-    `tune.stopper`. BUDGET: the time budget of the run. UNKNOWN: an earlier version of holdfast recorded it.
+    `tune.stopper`. BUDGET: the time budget of the run. UNKNOWN: an earlier version of holdfast
+    recorded it.
     """
 
     FINISHED = "finished"
