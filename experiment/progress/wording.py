@@ -303,8 +303,10 @@ def silent_text(count: int) -> str:
     """A note about trials without any report: usually a missing call."""
     if not count:
         return ""
+    trials = counted(count, "trial", "trials")
     return (
-        f"{counted(count, 'trial', 'trials')} finished without a report: did they call report()?"
+        f"{trials} finished without a report: did they call report()? A dict of metrics may also "
+        f"be returned; another value, such as a tuple, is not reported"
     )
 
 

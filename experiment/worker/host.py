@@ -36,6 +36,7 @@ from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.safe_text import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
+from holdfast.trial.absent import UNNAMED
 from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure, FailureKind
 
@@ -198,7 +199,7 @@ def _report_value(session: Session, value: Any) -> None:
         if value:
             session.report(value)
     elif isinstance(value, Number):
-        session.report({_UNNAMED_METRIC: value})
+        session.report({UNNAMED: value})
     elif value is not None:
         with suppress(ValueError, OSError, AttributeError):  # user code has closed stderr
             print(
@@ -206,10 +207,6 @@ def _report_value(session: Session, value: Any) -> None:
                 f"or yield a dict of metrics or a number, or store it in a checkpoint",
                 file=sys.stderr,
             )
-
-
-# The metric name of a number that a function returns.
-_UNNAMED_METRIC = "_metric"
 
 
 def config_of(session: Session) -> dict[str, Any]:

@@ -24,6 +24,33 @@ def instead_of_domain(value: object) -> str:
     return ""
 
 
+def instead_of_scheduler(value: object) -> str:
+    """The scheduler to write for a pruner of Optuna; "" for any other value."""
+    if not is_of(value, "optuna.pruners"):
+        return ""
+    name = next((kind.__name__ for kind in type(value).__mro__ if kind.__name__ in _PRUNERS), "")
+    return _PRUNERS.get(name, f"{_SCHEDULERS}ASHAScheduler() or {_SCHEDULERS}MedianStoppingRule()")
+
+
+def instead_of_search(value: object) -> str:
+    """The search algorithm to write for a sampler or a study of Optuna; "" for any other value."""
+    if is_of(value, "optuna.samplers"):
+        return f"tune.search.OptunaSearch(sampler={type(value).__name__}(...))"
+    if is_of(value, "optuna.study", "Study"):
+        return "tune.search.OptunaSearch(study_name=..., storage=...), with those of the study"
+    return ""
+
+
+_SCHEDULERS: Final = "tune.schedulers."
+_PRUNERS: Final = {
+    "HyperbandPruner": f"{_SCHEDULERS}HyperBandScheduler()",
+    "MedianPruner": f"{_SCHEDULERS}MedianStoppingRule()",
+    "NopPruner": "None",
+    "PercentilePruner": f"{_SCHEDULERS}MedianStoppingRule()",
+    "SuccessiveHalvingPruner": f"{_SCHEDULERS}ASHAScheduler()",
+}
+
+
 def _of_optuna(value: Any) -> str:
     """The same distribution, as text. Both bounds of Optuna's are included."""
     if (choices := getattr(value, "choices", None)) is not None:
