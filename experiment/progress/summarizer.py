@@ -60,7 +60,7 @@ class Summarizer:
         May be called from another thread than the one that changes the machine.
         """
         machine = self._machine
-        metric, mode = machine.spec.metric, machine.spec.mode
+        metric = machine.spec.metric
         alive = self._take_in(list(machine.trials.values()))
         ended = self._ended
         shown = self._worth_a_line(alive)
@@ -90,7 +90,7 @@ class Summarizer:
             hidden=_hidden(counts, shown),
             metrics=columns,
             params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
-            best=_best([*alive, *ended.leaders()], metric, mode, self._params),
+            best=_best([*alive, *ended.leaders()], machine.spec, self._params),
             failures=_failures(
                 [*ended.failed, *(trial for trial in alive if _waits(trial))],
                 facts,
@@ -188,7 +188,7 @@ def summary_of(
         hidden=_hidden(counts, shown),
         metrics=columns,
         params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
-        best=_best(shown, metric, mode, params),
+        best=_best(shown, spec, params),
         failures=_failures(
             ended.failed,
             facts,
@@ -204,15 +204,15 @@ def _elapsed(machine: Machine, now: float) -> float:
     return machine.active_s + max(0.0, waited)
 
 
-def _best(
-    trials: Iterable[Trial], metric: str | None, mode: str | None, params: _Params
-) -> BestTrial | None:
+def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> BestTrial | None:
+    metric, mode = spec.metric, spec.mode
     if metric is None or mode not in ("max", "min"):
         return None
     best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
     value = value_of(best, metric) if best else None
     if best is None or value is None:
         return None
+    reason = stop_reason(best, spec, is_live=True)
     return BestTrial(
         trial_id=best.trial_id,
         name=best.spec.name,
@@ -220,6 +220,7 @@ def _best(
         value=value,
         params=params.of(best),
         iteration=best.iteration,
+        is_early=reason is not None and reason.is_early,
     )
 
 

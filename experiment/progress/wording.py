@@ -155,6 +155,7 @@ def best_text(summary: Summary) -> str:
         return ""
     params = values_text(best.params)
     at = f" at iteration {best.iteration}" if best.iteration else ""
+    at = f" (stopped early{at})" if best.is_early else at
     text = f"{best.metric}={format_value(best.value)} {best.name}{at}"
     return f"{text}: {params}" if params else text
 
