@@ -10,6 +10,7 @@ from typing import Any, Protocol, Self
 
 from holdfast.dataclass import dataclass
 from holdfast.described import Described
+from holdfast.foreign import instead_of_scheduler
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.bounds import Count
 from holdfast.trial.encoding import Config
@@ -278,6 +279,10 @@ def scheduler_of(given: Any) -> TrialScheduler:
     scheduler."""
     policy = FIFOScheduler() if given is None else given
     if not isinstance(policy, TrialScheduler):
+        if instead := instead_of_scheduler(policy):
+            raise InvalidConfig(
+                f"scheduler={type(policy).__name__}(...) is a pruner of Optuna: write {instead}"
+            )
         raise InvalidConfig(
             "scheduler must be a TrialScheduler, such as ASHAScheduler() or "
             f"create_scheduler('asha'), not {policy!r:.100}"

@@ -13,6 +13,8 @@ _SHOWN_NEAR = 3
 _NEAR = 0.5
 _HARDLY_FARTHER = 0.1
 _SHOWN_NAMES = 40
+# The metric name of a number that a function returns.
+UNNAMED = "_metric"
 # Rows hold holdfast's values under these names, because files and checkpoints refer to them.
 OVERRULED = ("training_iteration", "trial_id")
 # Every row that users see has these; the metrics have them only if the user reports them.
@@ -37,13 +39,22 @@ def absent_from_first_report(
     message says how to resume.
     """
     one = len(settings) == 1
+    hint = f"{near_text(settings.values(), row)}{_unnamed_text(settings, metrics)}"
     return (
         f"{' and '.join(settings)}: the first report has no such value{'' if one else 's'}."
-        f"{near_text(settings.values(), row)} Correct the name{'' if one else 's'} and call fit() "
+        f"{hint} Correct the name{'' if one else 's'} and call fit() "
         "again: the name of the run is free for it. If only later reports have the metric, set "
         "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 and call fit(), or Tuner.restore() or "
         f"`holdfast resume` to resume this run. Reported: {names_text(metrics)}"
     )
+
+
+def _unnamed_text(settings: Mapping[str, str], metrics: Mapping[str, Any]) -> str:
+    """What to write if the function returned a number, which has no name."""
+    if list(metrics) != [UNNAMED]:
+        return ""
+    name = next(iter(settings.values()))
+    return f" The function returned a number: return {{{name!r}: value}}, or pass it to report()."
 
 
 def unscored(name: str, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:

@@ -138,10 +138,14 @@ class Changed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Returned:
-    """The user's function returned, or unwound after the order to stop."""
+    """The user's function returned, or unwound after the order to stop.
+
+    `pruned`: it ended by Optuna's `TrialPruned`, to stop its own trial early.
+    """
 
     trial_id: str
     attempt: Count
+    pruned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,7 +152,8 @@ def _stopped(status: Status) -> Callable[[Trial, StopOrdered], Trial]:
 
 
 def _returned(trial: Trial, event: Returned) -> Trial:
-    return evolve(trial, status=Status.TERMINATED, stop=_RETURNED)
+    stop = _PRUNED_ITSELF if event.pruned else _RETURNED
+    return evolve(trial, status=Status.TERMINATED, stop=stop)
 
 
 def _measured(trial: Trial, event: Measured) -> Trial:
@@ -238,6 +239,7 @@ def _dropped(trial: Trial, event: Dropped) -> Trial:
 
 
 _RETURNED = Stop(reason=StopReason.FINISHED, why="its function returned")
+_PRUNED_ITSELF = Stop(reason=StopReason.PRUNED, by="TrialPruned", why="its function raised it")
 _RUN, _STOP, _START = Status.RUNNING, Status.STOPPING, Status.STARTING
 
 TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {

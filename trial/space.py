@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any, Final
 
+from holdfast.foreign import instead_of_domain
 from holdfast.trial.domains import (
     Categorical,
     Domain,
@@ -17,10 +18,12 @@ from holdfast.trial.domains import (
     Normal,
 )
 from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.unknown_keywords import explains_call
 
 UNSET: Final[object] = object()
 
 
+@explains_call("tune.uniform")
 def uniform(lower: float, upper: float) -> Float:
     """A real number, uniform in [lower, upper]. Raises InvalidSearchSpace."""
     return Float(**_reals("uniform", lower=lower, upper=upper))
@@ -31,6 +34,7 @@ def quniform(lower: float, upper: float, q: float) -> Float:
     return Float(**_reals("quniform", lower=lower, upper=upper, q=q))
 
 
+@explains_call("tune.loguniform")
 def loguniform(lower: float, upper: float, base: object = UNSET) -> Float:
     """A real number from `lower` > 0 to `upper` whose logarithm is uniform.
 
@@ -48,6 +52,7 @@ def qloguniform(lower: float, upper: float, q: float, base: object = UNSET) -> F
     return Float(**_reals("qloguniform", lower=lower, upper=upper, q=q), log=True)
 
 
+@explains_call("tune.randint")
 def randint(lower: int, upper: int) -> Integer:
     """A whole number from `lower` to `upper` - 1. Raises InvalidSearchSpace."""
     return Integer(**_wholes("randint", lower=lower, upper=upper))
@@ -86,6 +91,7 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
     return Normal(**_reals("qrandn", mean=mean, sd=sd, q=q))
 
 
+@explains_call("tune.choice")
 def choice(categories: Sequence[Any]) -> Categorical:
     """One of `categories`, all equally likely; they may be or contain other domains.
 
@@ -146,9 +152,19 @@ def is_searched(value: Any) -> bool:
 
 
 def check_called(value: Any, path: str) -> None:
-    """Raise InvalidSearchSpace for a function of this module, where it should have been called."""
+    """Raise InvalidSearchSpace for what would be a constant, but was surely meant as a domain.
+
+    That is a function of this module, which should have been called, and a distribution of another
+    library.
+    """
     if inspect.isfunction(value) and value.__module__ == __name__:
         raise InvalidSearchSpace(f"{path} is a function: call it, as tune.{value.__name__}(...)")
+    if instead := instead_of_domain(value):
+        library = type(value).__module__.partition(".")[0]
+        raise InvalidSearchSpace(
+            f"{path} is {library}'s {type(value).__name__}, which would be the same object in "
+            f"each trial: write {instead}"
+        )
     if isinstance(value, dict):
         for key, item in value.items():
             check_called(item, f"{path}[{key!r}]")

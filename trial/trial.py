@@ -113,9 +113,10 @@ class StopReason(StrEnum):
     """Why a trial has stopped, in a word.
 
     FINISHED: its function returned, or it trained as long as it should. PRUNED: a scheduler
-    stopped it early, and STOPPED: a scheduler did not say whether that was early. STOPPER: a stop
-    condition of the user's own code or of `tune.stopper`. BUDGET: the time budget of the run.
-    UNKNOWN: an earlier version of holdfast recorded it.
+    stopped it early, or its function raised Optuna's `TrialPruned`. STOPPED: a scheduler did not
+    say whether that was early. STOPPER: a stop condition of the user's own code or of
+    `tune.stopper`. BUDGET: the time budget of the run. UNKNOWN: an earlier version of holdfast
+    recorded it.
     """
 
     FINISHED = "finished"

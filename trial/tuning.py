@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, get_args
 from holdfast.dataclass import dataclass
 from holdfast.trial.config import is_count
 from holdfast.trial.errors import require
-from holdfast.unknown_keywords import explains_keywords
+from holdfast.unknown_keywords import explains_keywords, several_goals
 
 Mode = Literal["max", "min"]
 MODES: tuple[str, ...] = get_args(Mode)
@@ -47,6 +47,13 @@ class TuneConfig:
     trial_dirname_creator: Callable[[Any], str] | None = None
 
     def __post_init__(self) -> None:
+        search, scheduler = several_goals(self.metric, self.mode)
+        require(
+            not any(isinstance(one, (list, tuple)) for one in (self.metric, self.mode)),
+            f"metric and mode name one goal, not {self.metric!r} and {self.mode!r}. For several, "
+            f"leave them out and use search_alg={search}; to stop trials early, "
+            f"scheduler={scheduler}",
+        )
         require(
             self.mode in (None, "max", "min"),
             f"mode must be 'max' or 'min', not {self.mode!r}{_mode_meant(self.mode)}",

@@ -34,6 +34,8 @@ _TAG_CHARS: Final = 100
 LOOP_CONFIG: Final = "train_loop_config"
 _KEY_CHARS: Final = 30
 _VALUE_CHARS: Final = 20
+# A tag is cut where the next parameter does not fit: a shorter one has all of them.
+LONGEST_WHOLE_TAG: Final = _TAG_CHARS - len(",=") - _KEY_CHARS - _VALUE_CHARS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

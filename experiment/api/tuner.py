@@ -21,11 +21,12 @@ from holdfast.experiment.start.short_names import with_algorithms
 from holdfast.experiment.start.untrusted_restore import check_arguments
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.replaced import explained_attribute
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, StopCriteria
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
-from holdfast.unknown_keywords import explains_keywords
+from holdfast.unknown_keywords import explains_call, explains_keywords
 
 if TYPE_CHECKING:
     from holdfast.experiment.results.result_grid import ResultGrid
@@ -73,6 +74,7 @@ class Tuner:
         self._earlier: EarlierRun | None = None
 
     @short_errors
+    @explains_call("fit")
     def fit(
         self,
         *,
@@ -223,6 +225,11 @@ class Tuner:
         found = self._request.values(read.machine.spec.space_number)
         values = UsersValues(found, unpickles=False)
         return ResultGrid(ExperimentAnalysis.of(read, resolve_config=values))
+
+    if not TYPE_CHECKING:  # a type checker should report the attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            return explained_attribute(self, name)
 
     def __repr__(self) -> str:
         if self._earlier is not None:

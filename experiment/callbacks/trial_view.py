@@ -7,48 +7,23 @@ A `TrialView` has the attribute names of Ray's Trial. It stays the same object w
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
 from functools import cached_property
 from typing import Any, ClassVar
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.callbacks.searched import Searched
 from holdfast.experiment.folder.layout import ERROR, Layout
 from holdfast.experiment.records.rows import newest_row
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord
-from holdfast.trial.readable import readable
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Stop, Trial, TrialSpec
-from holdfast.trial.values import Opaque, Ref, named_in_tag, spread
 
 # Users compare with Ray's five states: holdfast's states in between are shown as a neighbouring
 # one.
 _SHOWN_STATUS = {Status.STARTING: Status.PENDING, Status.STOPPING: Status.RUNNING}
-
-
-def varied(trial: Trial) -> dict[str, Any]:
-    """The parameters in the trial's tag with their current values, named as in `net/width`. The
-    user's objects are shown as text.
-
-    If a scheduler has replaced a parameter by a dict, or a dict by something else, the values that
-    are now in that place.
-    """
-    spec = trial.spec
-    found = named_in_tag(spec.tag, spec.index, spec.config)
-    if trial.changed_config:
-        now = spread(trial.config)
-        found = {
-            known: now[known] for name in found for known in now if _is_same_place(known, name)
-        }
-    return {
-        name: readable(value) if isinstance(value, (Ref, Opaque)) else value
-        for name, value in found.items()
-    }
-
-
-def _is_same_place(one: str, other: str) -> bool:
-    """Whether they are the same parameter, or one contains the other."""
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +32,8 @@ class Surroundings:
 
     `experiment_path` is the experiment's folder in storage, `local_experiment_path` the one on
     this machine. `config_of` returns the configuration with the user's own values, `row_of` the
-    full row of the last report, `checkpoint_of` a public Checkpoint.
+    full row of the last report, `checkpoint_of` a public Checkpoint. `searched` finds the varied
+    parameters.
     """
 
     trainable_name: str
@@ -66,6 +42,7 @@ class Surroundings:
     config_of: Callable[[Trial], Mapping[str, Any]]
     row_of: Callable[[Trial], dict[str, Any]]
     checkpoint_of: Callable[[TrialSpec, CheckpointRecord], Checkpoint]
+    searched: Searched = field(default_factory=Searched)
 
     @classmethod
     def of(
@@ -75,6 +52,7 @@ class Surroundings:
         trainable_name: str,
         experiment_path: str,
         config_of: Callable[[Trial], Mapping[str, Any]],
+        space: Sequence[Mapping[str, Any]] = (),
     ) -> Surroundings:
         """Those of the experiment that runs in the folder of `layout`."""
         return cls(
@@ -84,6 +62,7 @@ class Surroundings:
             config_of=config_of,
             row_of=newest_row,
             checkpoint_of=lambda spec, known: Checkpoint(str(layout.checkpoint(spec, known))),
+            searched=Searched(space),
         )
 
 
@@ -122,7 +101,7 @@ class TrialView:
     @cached_property
     def evaluated_params(self) -> dict[str, Any]:
         """The varied parameters, named as in `net/width`; `config` has the user's objects."""
-        return varied(self._trial)
+        return self._surroundings.searched.of(self._trial)
 
     @property
     def experiment_tag(self) -> str:

@@ -111,6 +111,7 @@ class RunPlan:
             trainable_name=self.spec.trainable,
             experiment_path=self.location.path,
             config_of=lambda trial: users_config(trial.config, self.job.param_space),
+            space=self.spec.space,
         )
 
 

@@ -152,9 +152,8 @@ class Proposer:
         if searched:
             raise InvalidConfig(
                 f"param_space leaves {', '.join(map(repr, searched))} to be searched, but "
-                f"{type(self._search).__name__} does not take its space from there "
-                f"(set_search_properties() returned False): give the space to the search "
-                f"algorithm, and only fixed values in param_space"
+                f"{type(self._search).__name__} searches only a space of its own: define them "
+                f"there, and leave only fixed values in param_space"
             )
 
     def propose(self, index: int) -> Suggested | SearchEnded | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from heapq import nlargest
 from typing import Any
 
-from holdfast.experiment.callbacks.trial_view import varied
+from holdfast.experiment.callbacks.searched import Searched
 from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.progress.failure_text import cause, logs_of, path_of, user_frame
 from holdfast.experiment.progress.finished_stats import FinishedStats, rank, value_of
@@ -50,7 +50,6 @@ class Summarizer:
         self._machine = machine
         self._max_rows = max_rows
         self._infer_limit = infer_limit
-        self._params = _Params()
         self._forget()
 
     def summarize(
@@ -61,7 +60,7 @@ class Summarizer:
         May be called from another thread than the one that changes the machine.
         """
         machine = self._machine
-        metric, mode = machine.spec.metric, machine.spec.mode
+        metric = machine.spec.metric
         alive = self._take_in(list(machine.trials.values()))
         ended = self._ended
         shown = self._worth_a_line(alive)
@@ -91,7 +90,7 @@ class Summarizer:
             hidden=_hidden(counts, shown),
             metrics=columns,
             params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
-            best=_best([*alive, *ended.leaders()], metric, mode, self._params),
+            best=_best([*alive, *ended.leaders()], machine.spec, self._params),
             failures=_failures(
                 [*ended.failed, *(trial for trial in alive if _waits(trial))],
                 facts,
@@ -115,6 +114,7 @@ class Summarizer:
     def _forget(self) -> None:
         spec = self._machine.spec
         self._basis = (self._machine.epoch, spec)
+        self._params = _Params(spec)
         self._seen = 0
         self._alive: list[str] = []
         self._ended = FinishedStats(spec, self._max_rows)
@@ -175,7 +175,7 @@ def summary_of(
     shown = list(trials[:max_rows])
     if metric is not None:
         shown = nlargest(max_rows, trials, key=lambda trial: rank(trial, metric, mode))
-    columns, params = _columns(shown, metric, infer_limit), _Params()
+    columns, params = _columns(shown, metric, infer_limit), _Params(spec)
     remaining = RemainingTime({})
     counts = Counter(trial.status for trial in trials)
     rows = tuple(_row(trial, spec, columns, remaining, params, None) for trial in shown)
@@ -188,7 +188,7 @@ def summary_of(
         hidden=_hidden(counts, shown),
         metrics=columns,
         params=tuple(dict.fromkeys(key for row in rows for key in row.params)),
-        best=_best(shown, metric, mode, params),
+        best=_best(shown, spec, params),
         failures=_failures(
             ended.failed,
             facts,
@@ -204,15 +204,15 @@ def _elapsed(machine: Machine, now: float) -> float:
     return machine.active_s + max(0.0, waited)
 
 
-def _best(
-    trials: Iterable[Trial], metric: str | None, mode: str | None, params: _Params
-) -> BestTrial | None:
+def _best(trials: Iterable[Trial], spec: ExperimentSpec, params: _Params) -> BestTrial | None:
+    metric, mode = spec.metric, spec.mode
     if metric is None or mode not in ("max", "min"):
         return None
     best = max(trials, key=lambda trial: rank(trial, metric, mode), default=None)
     value = value_of(best, metric) if best else None
     if best is None or value is None:
         return None
+    reason = stop_reason(best, spec, is_live=True)
     return BestTrial(
         trial_id=best.trial_id,
         name=best.spec.name,
@@ -220,6 +220,7 @@ def _best(
         value=value,
         params=params.of(best),
         iteration=best.iteration,
+        is_early=reason is not None and reason.is_early,
     )
 
 
@@ -278,7 +279,8 @@ class _Params:
     """A cache of trials' varied parameters: finding them takes 30 us, and they hardly ever
     change."""
 
-    def __init__(self) -> None:
+    def __init__(self, spec: ExperimentSpec) -> None:
+        self._searched = Searched(spec.space)
         self._known: dict[str, tuple[Mapping[str, Any], dict[str, Any]]] = {}
 
     def of(self, trial: Trial) -> dict[str, Any]:
@@ -286,7 +288,7 @@ class _Params:
         if config is not trial.config:
             if len(self._known) >= _KNOWN_PARAMS:
                 self._known.clear()
-            params = varied(trial)
+            params = self._searched.of(trial)
             self._known[trial.trial_id] = (trial.config, params)
         return params
 

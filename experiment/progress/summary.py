@@ -110,7 +110,10 @@ class NodesSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BestTrial:
-    """The trial with the best value so far in its last report, which is that of `iteration`."""
+    """The trial with the best value so far in its last report, which is that of `iteration`.
+
+    `is_early`: it was stopped there before it had finished.
+    """
 
     trial_id: str
     name: str
@@ -118,6 +121,7 @@ class BestTrial:
     value: float
     params: Mapping[str, Any]
     iteration: int = 0
+    is_early: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,12 +10,18 @@ from collections.abc import Iterator, Sequence
 from holdfast.experiment.progress.node_wording import node_lines, wait_lines
 from holdfast.experiment.progress.summary import Summary, TrialRow
 from holdfast.experiment.progress.text_width import cut, filled, width_of
-from holdfast.experiment.progress.trial_table import chosen, left_columns, table_of
+from holdfast.experiment.progress.trial_table import (
+    FittedTable,
+    chosen,
+    fitted_table,
+    left_columns,
+)
 from holdfast.experiment.progress.wording import (
     best_text,
     counts_text,
     failure_lines,
     hidden_text,
+    left_out_text,
     storage_text,
     time_text,
 )
@@ -46,19 +52,20 @@ def picture(summary: Summary, *, width: int, height: int) -> list[Line]:
     notes = list(_notes(summary))
     room = max(_SMALLEST_TABLE, min(height // 2, height - len(notes) - 5))
     shown = chosen(summary.rows, room)
-    more = hidden_text(summary, shown)
+    table = fitted_table(summary, width=width, rows=shown)
+    more = [hidden_text(summary, shown), left_out_text(table.left_out)]
     lines = [
         *_header(summary, width),
-        *(table_lines(summary, shown, width) if shown else ()),
-        *([((f"… {more}", "dim"),)] if more else ()),
+        *(table_lines(summary, shown, table) if shown else ()),
+        *([((f"… {'; '.join(filter(None, more))}", "dim"),)] if any(more) else ()),
         *notes,
     ]
     return [cut_line(line, width) for line in lines[: max(1, height - 1)]]
 
 
-def table_lines(summary: Summary, rows: Sequence[TrialRow], width: int) -> list[Line]:
-    """Headers and one line for each of the `rows`, with as many columns as fit into `width`."""
-    headers, cells = table_of(summary, width=width, rows=rows)
+def table_lines(summary: Summary, rows: Sequence[TrialRow], table: FittedTable) -> list[Line]:
+    """The headers of the `table` and one line for each of the `rows`."""
+    headers, cells, _ = table
     widths = [max(map(width_of, column)) for column in zip(headers, *cells, strict=True)]
     best = summary.best.trial_id if summary.best else None
     left = left_columns(headers)

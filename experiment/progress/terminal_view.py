@@ -12,10 +12,12 @@ from holdfast.experiment.progress.stdout_above import Prints
 from holdfast.experiment.progress.summary import Summary
 from holdfast.experiment.progress.table_layout import Line, cut_line, picture, table_lines
 from holdfast.experiment.progress.text_width import width_of
+from holdfast.experiment.progress.trial_table import fitted_table
 from holdfast.experiment.progress.wording import (
     closing_lines,
     failure_text,
     first_failures,
+    left_out_text,
     pointer,
     printed,
     skipped_text,
@@ -133,7 +135,10 @@ class TerminalView:
         if console is None:
             return
         if summary.rows:
-            lines = table_lines(summary, summary.rows, console.width)
+            table = fitted_table(summary, width=console.width)
+            lines = table_lines(summary, summary.rows, table)
+            if table.left_out:
+                lines.append(((f"… {left_out_text(table.left_out)}", "dim"),))
             console.print(_Shown(lines, console.width), end="")
         *notes, last = closing_lines(summary)
         for note in filter(None, notes):

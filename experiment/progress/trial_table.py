@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 from holdfast.experiment.progress.summary import Summary, TrialRow
 from holdfast.experiment.progress.text_width import cut, short_headers, width_of
@@ -25,6 +25,14 @@ Costs = Literal["none", "first", "last"]
 T = TypeVar("T")
 
 
+class FittedTable(NamedTuple):
+    """Headers and cells; `left_out` counts the parameters whose columns did not fit."""
+
+    headers: list[str]
+    cells: list[list[str]]
+    left_out: int
+
+
 def chosen(rows: Sequence[TrialRow], room: int) -> list[TrialRow]:
     """At most `room` of the rows, in order.
 
@@ -40,14 +48,22 @@ def chosen(rows: Sequence[TrialRow], room: int) -> list[TrialRow]:
 
 
 def table_of(
+    summary: Summary, *, is_live: bool | None = None
+) -> tuple[list[str], list[list[str]]]:
+    """Headers and cells of the whole table, as `fitted_table` makes them."""
+    table = fitted_table(summary, width=0, is_live=is_live)
+    return table.headers, table.cells
+
+
+def fitted_table(
     summary: Summary,
     *,
-    width: int = 0,
+    width: int,
     rows: Sequence[TrialRow] | None = None,
     is_live: bool | None = None,
     costs: Costs = "none",
-) -> tuple[list[str], list[list[str]]]:
-    """Headers and cells of the table; with a `width`, only as many columns as fit.
+) -> FittedTable:
+    """The table with as many columns as fit into `width`; all of them if that is 0.
 
     `rows` are the summary's by default. Unless the run `is_live` (by default: it is not done), no
     trial has a worker: one that had was running. `costs` says where the columns are of what trials
@@ -83,7 +99,9 @@ def table_of(
         for at, row in enumerate(shown)
     ]
     fitting = _fitting(headers, cells, width) if width else len(headers)
-    return headers[:fitting], [line[:fitting] for line in cells]
+    shown_params = max(0, fitting - len(first) - len(goal))
+    left_out = max(0, len(params) - shown_params)
+    return FittedTable(headers[:fitting], [line[:fitting] for line in cells], left_out)
 
 
 def _used(rows: Sequence[TrialRow]) -> dict[str, list[str]]:

@@ -160,6 +160,7 @@ def best_text(summary: Summary) -> str:
         return ""
     params = values_text(best.params)
     at = f" at iteration {best.iteration}" if best.iteration else ""
+    at = f" (stopped early{at})" if best.is_early else at
     text = f"{best.metric}={format_value(best.value)} {best.name}{at}"
     return f"{text}: {params}" if params else text
 
@@ -277,6 +278,12 @@ def hidden_text(summary: Summary, shown: Sequence[TrialRow] | None = None) -> st
     return f"{number} more: {states_text(hidden, early=early)}" if number else ""
 
 
+def left_out_text(params: int) -> str:
+    """`2 more parameters do not fit here`; empty for 0."""
+    number = counted(params, "more parameter does", "more parameters do")
+    return f"{number} not fit here" if params else ""
+
+
 def closing_text(summary: Summary) -> str:
     """`24 trials in 1m 20s: 22 finished, 1 failed, 1 not created`."""
     known = sum(summary.counts.values())
@@ -302,8 +309,10 @@ def silent_text(count: int) -> str:
     """A note about trials without any report: usually a missing call."""
     if not count:
         return ""
+    trials = counted(count, "trial", "trials")
     return (
-        f"{counted(count, 'trial', 'trials')} finished without a report: did they call report()?"
+        f"{trials} finished without a report: did they call report()? A dict of metrics may also "
+        f"be returned; another value, such as a tuple, is not reported"
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.experiment.callbacks.searched import Searched
 from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView
 from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX
 from holdfast.experiment.folder.trial_folder import Row
@@ -97,6 +98,7 @@ class ExperimentAnalysis:
             config_of=lambda trial: outcome.resolve_config(trial.config),
             row_of=lambda trial: outcome.result(trial).metrics or {},
             checkpoint_of=outcome.checkpoint,
+            searched=Searched(outcome.spec.space),
         )
 
     def __getstate__(self) -> tuple[Outcome, str]:

@@ -40,11 +40,12 @@ def permutations(trials: int, parameters: int) -> int:
     return min(_MOST_PERMUTATIONS, max(_LEAST_PERMUTATIONS, affordable))
 
 
-def chance_of_ranks(largest: Iterable[float]) -> float:
-    """The score that chance alone exceeds in 1 of 20 cases, from the largest score of each
-    permutation of the values."""
+def chance_of_ranks(largest: Iterable[float], part: float = 1.0) -> float:
+    """The score that chance alone exceeds in 1 of 20 cases, or in a `part` of them (by
+    Bonferroni), from the largest score of each permutation of the values."""
     ranked = sorted(largest)
-    return ranked[math.ceil((1 - LEVEL) * (len(ranked) + 1)) - 1]
+    at = math.ceil((1 - LEVEL * part) * (len(ranked) + 1)) - 1
+    return ranked[min(at, len(ranked) - 1)]
 
 
 def chance_of_folds(
@@ -84,16 +85,32 @@ def too_few(metric: str, trials: int, parameters: int) -> str:
     )
 
 
-def within_chance(scores: Mapping[str, float], chance: Mapping[str, float], trials: int) -> str:
-    """A warning if no score says more than chance; "" otherwise."""
+def left_out(having: Mapping[str, int], least: int) -> str:
+    """Which parameters too few trials have; "" if there are none."""
+    rare = [f"{name} (in {count})" for name, count in having.items() if count < least]
+    return f"not judged, because fewer than {least} trials have it: {', '.join(rare)}" * bool(rare)
+
+
+def within_chance(
+    scores: Mapping[str, float],
+    chance: Mapping[str, float],
+    trials: int,
+    having: Mapping[str, int] | None = None,
+) -> str:
+    """A warning if no score says more than chance; "" otherwise.
+
+    `having` counts the trials that have each parameter, by default all.
+    """
     if not chance or any(score > chance[name] for name, score in scores.items()):
         return ""
     name = max(scores, key=scores.__getitem__)
-    more = needed(scores[name], chance[name], trials)
+    count = (having or {}).get(name, trials)
+    more = needed(scores[name], chance[name], count)
     hint = "" if more is None else f". About {more} trials would tell a score as high from it"
+    of = f"{trials} trials" if count == trials else f"the {count} trials that have it"
     return (
         f"importance: no parameter stands out from chance. {name} has the highest score, "
-        f"{scores[name]:.2f}, and with {trials} trials chance alone reaches "
+        f"{scores[name]:.2f}, and with {of} chance alone reaches "
         f"{chance[name]:.2f} in 1 of 20 cases{hint}"
     )
 

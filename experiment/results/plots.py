@@ -16,7 +16,7 @@ from holdfast.experiment.progress.scheduler_facts import (
     takeover_facts,
 )
 from holdfast.experiment.progress.stop_reasons import short_name
-from holdfast.experiment.results.chance import too_few, within_chance
+from holdfast.experiment.results.chance import fewest, left_out, too_few, within_chance
 from holdfast.experiment.results.drawing.canvas import (
     COLOURS,
     QUIET,
@@ -34,6 +34,7 @@ from holdfast.experiment.results.drawing.scheduling import (
     handover_of,
 )
 from holdfast.experiment.results.importance import (
+    ABSENT,
     Importances,
     by_forest,
     by_rank,
@@ -242,13 +243,21 @@ class GridPlots:
         )
         configs = [params_of(trial) for trial in trials]
         names = varied_names(self._outcome.spec, trials) if params is None else list(params)
-        columns = {name: [config.get(name) for config in configs] for name in names}
-        varying = sum(len(set(map(str, column))) > 1 for column in columns.values())
+        columns = {name: [config.get(name, ABSENT) for config in configs] for name in names}
+        varying = sum(len({str(v) for v in c if v is not ABSENT}) > 1 for c in columns.values())
         if note := too_few(metric, len(trials), varying):
             return replace(made, note=note)
-        found = _weighed(self._outcome, made, columns, values)
+        having = {n: sum(v is not ABSENT for v in column) for n, column in columns.items()}
+        least = fewest(varying)
+        judged = {name: columns[name] for name in names if having[name] >= least}
+        found = _weighed(self._outcome, made, judged, values) if judged else made
         scores = {n: found.scores[n] for n in sorted(found.scores, key=lambda n: -found.scores[n])}
-        return replace(found, scores=scores, note=within_chance(scores, found.chance, len(trials)))
+        notes = [
+            found.note,
+            within_chance(scores, found.chance, len(trials), having),
+            left_out(having, least),
+        ]
+        return replace(found, scores=scores, note="; ".join(filter(None, notes)))
 
     @property
     def _trials(self) -> list[Trial]:
@@ -336,8 +345,18 @@ def _weighed(
         chance = chance_by_rank(columns, values)
         return replace(made, scores=by_rank(columns, values), chance=chance)
     if made.algorithm == "forest":
-        scores, spread, chance = by_forest(columns, values)
+        forest = by_forest(columns, values)
+        if doubt := forest.doubt(made.metric):
+            return replace(
+                _weighed(outcome, replace(made, algorithm="rank"), columns, values), note=doubt
+            )
+        scores, spread, chance, _ = forest
         return replace(made, scores=scores, spread=spread, chance=chance)
     from holdfast.experiment.results.exporting.optuna_study import fanova
 
-    return replace(made, scores=fanova(outcome, made.metric, list(columns)))
+    scores = fanova(outcome, made.metric, list(columns))
+    partial = [name for name in columns if name not in scores]
+    note = (
+        f"fanova judges parameters that all trials have, without {', '.join(partial)}: try 'rank'"
+    )
+    return replace(made, scores=scores, note=note if partial else "")

@@ -13,6 +13,7 @@ from holdfast.experiment.results.ranking import AUTOMATIC, reported_names
 from holdfast.experiment.results.result import Result
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.results.stored_trial import recorded_row
+from holdfast.replaced import explained_attribute
 from holdfast.trial.errors import TrialError
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status
@@ -247,6 +248,11 @@ class ResultGrid(Sequence[Result]):
         from holdfast.experiment.results.grid_html import grid_html
 
         return grid_html(self._outcome)
+
+    if not TYPE_CHECKING:  # a type checker should report the attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            return explained_attribute(self, name)
 
     def __repr__(self) -> str:
         states = self._outcome.states() or "empty"

@@ -143,6 +143,7 @@ def plan_run(
                 samples=request.tune.num_samples,
                 total_samples=proposer.total,
                 tags=spec.options.get("tags", {}),
+                space=spec.space,
             ),
         ),
         callback_setup={

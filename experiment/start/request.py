@@ -22,6 +22,7 @@ from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.worker.data_config import check_datasets
 from holdfast.experiment.worker.runtime_env import kept_of, located
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.foreign import instead_of_search
 from holdfast.scheduler.policy import is_memoryless, scheduler_of
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.config import RunConfig
@@ -149,6 +150,10 @@ class Request:
         scheduler_of(self.tune.scheduler)
         search = self.tune.search_alg
         if search is not None and not isinstance(search, (Searcher, BasicVariantGenerator)):
+            if instead := instead_of_search(search):
+                raise InvalidConfig(
+                    f"search_alg must not be Optuna's {type(search).__name__}: write {instead}"
+                )
             raise InvalidConfig(
                 f"search_alg must be a tune.search.Searcher, as create_searcher() makes one, or a "
                 f"BasicVariantGenerator; not {search!r:.100}"

@@ -45,6 +45,20 @@ _SEARCHERS = {
     "variant_generator": "BasicVariantGenerator",
     "zoopt": "ZOOptSearch",
 }
+# Samplers and pruners of Optuna, by the names that people use.
+_SAMPLER = "tune.search.OptunaSearch(sampler=optuna.samplers.{}())"
+_ELSEWHERE = {
+    "cmaes": _SAMPLER.format("CmaEsSampler"),
+    "cma-es": _SAMPLER.format("CmaEsSampler"),
+    "gp": _SAMPLER.format("GPSampler"),
+    "grid": "tune.grid_search([...]) in param_space, without a search_alg",
+    "hyperband_pruner": "'hyperband'",
+    "median": "'median_stopping_rule'",
+    "nsga2": _SAMPLER.format("NSGAIISampler"),
+    "nsgaii": _SAMPLER.format("NSGAIISampler"),
+    "successive_halving": "'asha'",
+    "tpe": f"'optuna', whose sampler is TPE, or {_SAMPLER.format('TPESampler')}",
+}
 
 
 def create_scheduler(scheduler: str, **kwargs: Any) -> TrialScheduler:
@@ -100,6 +114,8 @@ def _named(name: object, known: Mapping[str, str], package: str, what: str) -> A
     """
     found = known.get(name.lower()) if isinstance(name, str) else None
     if found is None:
+        if instead := _ELSEWHERE.get(name.lower() if isinstance(name, str) else ""):
+            raise InvalidConfig(f"there is no {what} {name!r}: write {instead}")
         near = near_text([name], known) if isinstance(name, str) else ""
         raise InvalidConfig(f"there is no {what} {name!r}, only {', '.join(known)}.{near}")
     return getattr(import_module(package), found)

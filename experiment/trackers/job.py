@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
@@ -15,8 +16,8 @@ class TrackerJob:
     """The start data of one tracker process, sent over its socket.
 
     `name`, `file` and `tracker` (pickled) are those of one tracker. `secrets` are its attributes
-    that are never in a pickle. Everything else is the same for all trackers of an experiment;
-    `tags` are those of its RunConfig.
+    that are never in a pickle. `space` describes the search space. Everything else is the same for
+    all trackers of an experiment; `tags` are those of its RunConfig.
     """
 
     root: str
@@ -27,6 +28,7 @@ class TrackerJob:
     samples: int | None = None
     total_samples: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    space: Sequence[Mapping[str, Any]] = ()
     name: str = ""
     file: str = ""
     tracker: bytes = b""

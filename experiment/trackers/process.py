@@ -52,6 +52,7 @@ def main(channel: Channel) -> None:
             trainable_name=job.trainable,
             experiment_path=job.experiment_path,
             config_of=lambda trial: shown_config(trial.config),
+            space=job.space,
         )
         calls = TrackerCalls(tracker, surroundings, job.experiment_id, inbox.put, job.tags)
     except Exception as error:  # the controller reports it

@@ -36,6 +36,7 @@ from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.safe_text import message_of, traceback_of, type_name
 from holdfast.runtime.transport import Transport
+from holdfast.trial.absent import UNNAMED
 from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure, FailureKind
 
@@ -125,6 +126,10 @@ class TrialHost:
                 # sys.exit() without a code is a success, as in any script.
                 channel.send([_ending_by_exit(session, error), attempt])
                 return None, not session.is_preempted
+            if _is_trial_pruned(error):
+                ending = "pruned" if session.ending == "returned" else session.ending
+                channel.send([ending, attempt])
+                return None, not session.is_preempted
             # The controller decides whether there is another attempt.
             failure = describe(error, session)
             _print_failure(session, failure)
@@ -158,6 +163,15 @@ def _ending_by_exit(session: Session, error: SystemExit) -> str:
     return "preempted" if is_librarys else "returned"
 
 
+def _is_trial_pruned(error: BaseException) -> bool:
+    """Whether it is Optuna's TrialPruned, by which a function stops its own trial early. Optuna
+    need not be installed here."""
+    return any(
+        kind.__name__ == "TrialPruned" and kind.__module__.partition(".")[0] == "optuna"
+        for kind in type(error).__mro__
+    )
+
+
 def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable | None:
     config = config_of(session)
     if isinstance(trainable, type):
@@ -185,7 +199,7 @@ def _report_value(session: Session, value: Any) -> None:
         if value:
             session.report(value)
     elif isinstance(value, Number):
-        session.report({_UNNAMED_METRIC: value})
+        session.report({UNNAMED: value})
     elif value is not None:
         with suppress(ValueError, OSError, AttributeError):  # user code has closed stderr
             print(
@@ -193,10 +207,6 @@ def _report_value(session: Session, value: Any) -> None:
                 f"or yield a dict of metrics or a number, or store it in a checkpoint",
                 file=sys.stderr,
             )
-
-
-# The metric name of a number that a function returns.
-_UNNAMED_METRIC = "_metric"
 
 
 def config_of(session: Session) -> dict[str, Any]:

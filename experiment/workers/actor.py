@@ -294,14 +294,15 @@ class TrialActor:
                 self._replace()
             case claims.AttemptOver(name=name):
                 self._claims.require_start()
-                if name != "returned" and not self._halted:
+                if name not in ("returned", "pruned") and not self._halted:
                     self._arm()
                     self._post_raised(self._preempted or _PREEMPTED, "preempted")
                     return
                 self._disarm()
                 if not self._reusable:
                     self._arm()
-                self._host.post(Returned(trial_id=trial_id, attempt=attempt))
+                pruned = name == "pruned"
+                self._host.post(Returned(trial_id=trial_id, attempt=attempt, pruned=pruned))
 
     def _refusal(self) -> str:
         """Why a checkpoint cannot be stored from this worker's node; "" if it can. The group of a

@@ -144,9 +144,10 @@ class WorkerOutput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptOver:
-    """User code returned or was stopped. "unfit": the reused worker cannot run the attempt."""
+    """User code returned or was stopped. "pruned": it raised Optuna's TrialPruned. "unfit": the
+    reused worker cannot run the attempt."""
 
-    name: Literal["returned", "stopped", "preempted", "unfit"]
+    name: Literal["returned", "pruned", "stopped", "preempted", "unfit"]
     attempt: Count
 
 
@@ -181,7 +182,7 @@ _KINDS: dict[str, type] = {
     "report": WorkerReport,
     "saved": WorkerSaved,
     "log": WorkerOutput,
-    **dict.fromkeys(("returned", "stopped", "preempted", "unfit"), AttemptOver),
+    **dict.fromkeys(("returned", "pruned", "stopped", "preempted", "unfit"), AttemptOver),
     "raised": AttemptRaised,
 }
 

@@ -85,6 +85,7 @@ class WorkerGroup:
         self._usages: dict[int, Usage] = {}
         self._gathered: dict[int, str] = {}
         self._failures = RankFailures()
+        self._is_pruned = False  # a rank has raised Optuna's TrialPruned
         self._is_ending = False  # the ranks have the order to end
         self._is_preempting = False  # the ranks have the order to save and leave
         self._refused_by: int | None = None  # the last report of all ranks was refused
@@ -155,7 +156,7 @@ class WorkerGroup:
             case Reported():
                 self._on_report(rank, event)
             case Returned():
-                self._on_return(rank)
+                self._on_return(rank, event)
             case Raised():
                 self._fail(rank, event.failure)
             case Measured():
@@ -222,8 +223,9 @@ class WorkerGroup:
         if not self._is_ending and not self._failures.ranks:
             self._follow(self._barrier.reported(rank, event))
 
-    def _on_return(self, rank: int) -> None:
+    def _on_return(self, rank: int, event: Returned) -> None:
         self._ended.add(rank)
+        self._is_pruned = self._is_pruned or event.pruned
         if self._failures.ranks:
             return
         if not self._is_ending:
@@ -313,7 +315,7 @@ class WorkerGroup:
 
     def _post_return(self) -> None:
         trial_id, attempt = self.assignment.trial_id, self.assignment.attempt
-        self.host.post(Returned(trial_id=trial_id, attempt=attempt))
+        self.host.post(Returned(trial_id=trial_id, attempt=attempt, pruned=self._is_pruned))
 
     def awaited(self, now: float) -> RankWait | None:
         """The ranks that the others wait for, and how long at `now` (seconds since 1970)."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 _FIT: Final = (
     "tune.Tuner(trainable, param_space=..., tune_config=tune.TuneConfig(...), "
@@ -15,6 +15,48 @@ _TASKS: Final = (
 )
 _REPORT: Final = "tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))"
 _IN_SPACE: Final = "Tuner(train, param_space={{'name': {}}})"
+
+_BEST: Final = "results.best"
+
+# Attributes of a Study of Optuna, and of Ray's ExperimentAnalysis.
+REPLACED_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
+    "ResultGrid": {
+        "best_checkpoint": f"{_BEST}.checkpoint",
+        "best_config": f"{_BEST}.config",
+        "best_params": f"{_BEST}.config",
+        "best_result": _BEST,
+        "best_trial": _BEST,
+        "best_value": f"{_BEST}.metrics[metric]",
+        "dataframe": "results.get_dataframe()",
+        "get_trials": "results[i], or `for result in results`",
+        "results_df": "results.get_dataframe()",
+        "trials": "results[i], or `for result in results`",
+        "trials_dataframe": "results.get_dataframe()",
+    },
+    "Tuner": {
+        "best_params": f"results = tuner.fit(), then {_BEST}.config",
+        "best_trial": f"results = tuner.fit(), then {_BEST}",
+        "best_value": f"results = tuner.fit(), then {_BEST}.metrics[metric]",
+        "optimize": "tune.Tuner(function, param_space=..., "
+        "tune_config=tune.TuneConfig(num_samples=...)).fit()",
+        "run": "tuner.fit()",
+        "trials": "tuner.fit(), whose ResultGrid has a result for each trial",
+    },
+}
+
+
+def explained_attribute(owner: object, name: str) -> Any:
+    """For `__getattr__` of a public class: the AttributeError of an attribute that other libraries
+    have says what to write."""
+    try:
+        return object.__getattribute__(owner, name)  # an error inside a property stays as it is
+    except AttributeError as error:
+        known = (REPLACED_ATTRIBUTES.get(kind.__name__, {}) for kind in type(owner).__mro__)
+        use = next((words[name] for words in known if name in words), None)
+        if use is None or error.name != name:
+            raise
+        raise AttributeError(f"{error}. Use {use}", name=name, obj=owner) from None
+
 
 REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast": {

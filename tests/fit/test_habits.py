@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
-from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace, TuneError
 
 
 def message_of(results: tune.ResultGrid) -> str:
@@ -60,6 +60,41 @@ def test_an_error_inside_a_report_is_not_taken_for_a_wrong_call(fit: Any) -> Non
         tune.report(Odd())  # type: ignore[arg-type]
 
     assert "in one dict" not in message_of(fit(train))
+
+
+def pruned_like_optuna() -> Exception:
+    """An instance of a class as `optuna.TrialPruned` is, which need not be installed."""
+    made: Exception = type("TrialPruned", (Exception,), {"__module__": "optuna.exceptions"})()
+    return made
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_a_function_that_raises_trial_pruned_has_stopped_its_trial(fit: Any, reuse: bool) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for step in range(3):
+            tune.report({"loss": config["x"] + step})
+            if config["x"] == 2 and step == 1:
+                raise pruned_like_optuna()
+
+    config = tune.TuneConfig(metric="loss", mode="min", reuse_actors=reuse)
+    results = fit(train, {"x": tune.grid_search([1, 2, 3])}, config)
+    assert results.num_errors == 0
+    assert [result.stop_reason for result in results] == ["finished", "pruned", "finished"]
+    assert [result.metrics["training_iteration"] for result in results] == [3, 2, 3]
+    assert tune.load(results.experiment_path)[1].stop_reason == "pruned"
+
+
+def test_another_class_of_that_name_is_an_error(fit: Any) -> None:
+    def train(config: dict[str, Any]) -> None:
+        raise type("TrialPruned", (Exception,), {"__module__": "mine"})("here")
+
+    assert "here" in message_of(fit(train))
+
+
+def test_a_number_that_a_function_returns_has_no_name(fit: Any) -> None:
+    config = tune.TuneConfig(metric="loss", mode="min")
+    with pytest.raises(TuneError, match=r"returned a number: return \{'loss': value\}, or pass"):
+        fit(lambda config: 0.5, {}, config)
 
 
 def test_schedulers_and_searches_work_by_name(fit: Any) -> None:

@@ -26,6 +26,9 @@ from holdfast import train, tune
         (tune.Tuner, "resume", "Use fit(resume='auto')"),
         (tune.TuneConfig, "n_trials", "Use num_samples"),
         (tune.TuneConfig, "direction", "Use mode"),
+        (tune.TuneConfig, "directions", "Use search_alg=tune.search.OptunaSearch(metric=[...], m"),
+        (tune.TuneConfig, "n_startup_trials", "Use tune.search.OptunaSearch(sampler=optuna.sam"),
+        (tune.RunConfig, "storage", "Use storage_path"),
         (tune.TuneConfig, "stop", "Use Tuner(..., run_config=tune.RunConfig(stop=...))"),
         (tune.RunConfig, "local_dir", "Use storage_path"),
         (
@@ -42,6 +45,65 @@ def test_the_error_says_what_to_write(call: Any, given: str, advice: str) -> Non
     with pytest.raises(TypeError) as caught:
         call(**{given: 1})
     assert f"{call.__name__}() has no parameter {given!r}. {advice}" in str(caught.value)
+
+
+def pruner(name: str) -> Any:
+    """A pruner as Optuna has it."""
+    return type(name, (), {"__module__": "optuna.pruners._some"})()
+
+
+@pytest.mark.parametrize(
+    ("call", "given", "text"),
+    [
+        (
+            tune.TuneConfig,
+            {"direction": "minimize", "n_trials": 50, "n_jobs": 4},
+            "TuneConfig() has no parameters 'direction', 'n_trials', 'n_jobs'. direction: use "
+            "mode='min'; n_trials: use num_samples=50; n_jobs: use max_concurrent_trials=4",
+        ),
+        (
+            tune.TuneConfig,
+            {"directions": ["minimize", "maximize"]},
+            "TuneConfig() has no parameter 'directions'. Use "
+            "search_alg=tune.search.OptunaSearch(metric=[...], mode=['min', 'max'])",
+        ),
+        (
+            tune.TuneConfig,
+            {"pruner": pruner("MedianPruner")},
+            "TuneConfig() has no parameter 'pruner'. Use "
+            "scheduler=tune.schedulers.MedianStoppingRule()",
+        ),
+        (tune.TuneConfig, {"n_jobs": -1}, "has no parameter 'n_jobs'. Use max_concurrent_trials"),
+        (
+            tune.TuneConfig,
+            {"num_sample": 3, "nonsense": 1},
+            "'num_sample', 'nonsense'. num_sample: did you mean 'num_samples'? It has mode",
+        ),
+        (tune.TuneConfig, {"qqq": 1}, "TuneConfig() has no parameter 'qqq'. It has mode, metric"),
+        (
+            lambda **given: tune.Tuner(print).fit(**given),
+            {"n_trials": 9},
+            "fit() has no parameter 'n_trials'. Use "
+            "Tuner(..., tune_config=tune.TuneConfig(num_samples=...))",
+        ),
+        (
+            tune.search.OptunaSearch,
+            {"pruner": pruner("HyperbandPruner"), "direction": "maximize"},
+            "OptunaSearch() has no parameters 'pruner', 'direction'. pruner: use Tuner(..., "
+            "tune_config=tune.TuneConfig(scheduler=tune.schedulers.HyperBandScheduler())); "
+            "direction: use mode='max'",
+        ),
+        (tune.uniform, {"low": 0, "high": 1}, "low: use lower=0; high: use upper=1"),
+        (tune.uniform, {"lower": 1, "upper": 2, "log": True}, "Use tune.loguniform(lower, upper)"),
+        (tune.randint, {"lower": 1, "upper": 9, "step": 2}, "Use tune.qrandint(lower, upper, q)"),
+    ],
+)
+def test_all_unknown_keywords_are_named_at_once_with_their_values(
+    call: Any, given: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(**given)
+    assert text in str(caught.value)
 
 
 def test_other_errors_and_the_signature_stay() -> None:

@@ -333,6 +333,10 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
     configs = [params_of(trial) for trial in trials]
     everywhere = [name for name in names if all(name in config for config in configs)]
     made = _distributions(optuna, outcome, everywhere, configs)
+    for name in everywhere:  # a word inside a choice among dicts has no distribution of its own
+        if name not in made:
+            words = tuple(dict.fromkeys(simple(config[name]) for config in configs))
+            made[name] = optuna.distributions.CategoricalDistribution(words)
     for trial, config in zip(trials, configs, strict=True):
         params = _values(optuna, config, made)
         study.add_trial(

@@ -17,12 +17,13 @@ from holdfast.experiment.browse.overview import Overview, failure_causes
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.text_width import aligned
-from holdfast.experiment.progress.trial_table import table_of
+from holdfast.experiment.progress.trial_table import fitted_table
 from holdfast.experiment.progress.wording import (
     best_text,
     duration,
     format_value,
     hidden_text,
+    left_out_text,
     size,
     states_text,
 )
@@ -145,13 +146,15 @@ def show_overview(
     for notice in overview.notices:
         say(f"  {notice}", "yellow")
     is_live = state is Condition.LIVE
-    headers, cells = table_of(
+    table = fitted_table(
         summary, width=terminal_width(), is_live=is_live, costs="first" if costs else "last"
     )
     styles = [_TRIAL_STYLES.get(trial.status.value, "") for trial in summary.rows]
     if summary.rows:
         say("")
-        print_table([headers, *cells], styles)
+        print_table([table.headers, *table.cells], styles)
+    if left_out := left_out_text(table.left_out):
+        say(f"... {left_out}: widen the terminal, or add --json")
     if hidden := hidden_text(summary):
         say(f"... {hidden} (-n 0 shows all)")
     machine = experiment.machine

@@ -6,9 +6,10 @@ import argparse
 import time
 from typing import Any
 
-from holdfast.cli.printing import SOUND, say, say_json
+from holdfast.cli.printing import SOUND, complain, say, say_json
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.progress.wording import counted, size
+from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.result import Result
 from holdfast.trial.trial import Trial
@@ -23,6 +24,7 @@ def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     outcome = experiment.outcome
     metric, mode = outcome.goal(given.metric, given.mode)
     trial, value = outcome.best_scored(metric, mode, given.scope)
+    _tell_if_early(outcome, trial)
     config = shown_config(trial.config)
     result, row = outcome.result(trial), {}
     if given.scope == "all":
@@ -40,6 +42,16 @@ def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
         goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
         say_json({**about, **row, **goal, "config": config, **copied})
     return SOUND
+
+
+def _tell_if_early(outcome: Outcome, trial: Trial) -> None:
+    """Say that the best trial was stopped before it had finished: it may not be comparable."""
+    from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
+
+    reason = stop_reason(trial, outcome.spec, is_live=True)
+    if reason is not None and reason.is_early:
+        why = stop_sentence(trial, outcome.spec, is_live=True)
+        complain(f"the best trial, {trial.trial_id}, was stopped early: {why}")
 
 
 def export_model(given: argparse.Namespace, experiment: LocatedExperiment) -> int:

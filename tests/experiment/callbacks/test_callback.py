@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.experiment.callbacks.callback import Callback, LoggerCallback, hooks_for
 from holdfast.experiment.callbacks.thread import CallbackThread
-from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Views, varied
+from holdfast.experiment.callbacks.trial_view import Surroundings, TrialView, Views
 from holdfast.experiment.records.rows import newest_row
 from holdfast.scheduler.events import (
     Begun,
@@ -33,7 +33,6 @@ from holdfast.trial.config import FailureConfig
 from holdfast.trial.errors import Failure, TuneError
 from holdfast.trial.events import Committed, Reported, Returned, Started
 from holdfast.trial.trial import Status, Trial, TrialSpec
-from holdfast.trial.values import Opaque, format_tag
 
 DEADLINE_S = 20.0
 BROKEN = Failure(kind="user", type_name="ValueError", message="bad")
@@ -671,33 +670,3 @@ def test_a_view_of_a_restored_trial_shows_its_last_row(tmp_path: Path) -> None:
     view = Views(surroundings(tmp_path)).show(trial)
     assert view.last_result == newest_row(trial)
     assert view.last_result["acc"] == 0.5
-
-
-def test_varied_parameters_are_found_whatever_their_type() -> None:
-    sealed = Opaque(pickled=b"", summary="Adam")
-    config = {"opt": sealed, "layers": [1, 2], "kind": "a b", "lr": 1e-05, "other": 1, "net": {}}
-    spec = suggestion(3, **config).spec
-    tagged = TrialSpec(
-        trial_id=spec.trial_id,
-        index=3,
-        name=spec.name,
-        dirname=spec.dirname,
-        config=config,
-        tag="3_kind=a_b,layers=1_2,lr=1e-05,opt=Adam",
-    )
-    assert varied(Trial(spec=tagged)) == {
-        "opt": "Adam",
-        "layers": [1, 2],
-        "kind": "a b",
-        "lr": 1e-05,
-    }
-
-
-def test_varied_parameters_are_those_of_a_config_that_was_taken_over() -> None:
-    config = {"layers": [1, 2], "net": "none", "cell": {"width": 3, "depth": 1}, "fixed": 7}
-    begun = {"layers": [1, 2], "net": "none", "cell/width": 3}
-    spec = replace(suggestion(3, **config).spec, tag=format_tag(3, begun))
-    assert varied(Trial(spec=spec)) == begun
-    other = {"layers": [4], "net": {"kind": "mlp", "width": 5}, "cell": "off", "fixed": 7}
-    now = {"layers": [4], "net/kind": "mlp", "net/width": 5, "cell": "off"}
-    assert varied(Trial(spec=spec, changed_config=other)) == now

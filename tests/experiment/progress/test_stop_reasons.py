@@ -19,7 +19,7 @@ from holdfast.experiment.progress.stop_reasons import (
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.trial_table import table_of
-from holdfast.experiment.progress.wording import closing_text, counts_text, hidden_text
+from holdfast.experiment.progress.wording import best_text, closing_text, counts_text, hidden_text
 from holdfast.scheduler.events import EndOrdered, SearchEnded, Suggested
 from holdfast.scheduler.machine import from_snapshot
 from holdfast.scheduler.policies.asha import ASHAScheduler
@@ -41,6 +41,7 @@ from holdfast.scheduler.policy import (
 from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.stopping import budget_spent
 from holdfast.testing.rehearsal import Rehearsal, trial_spec
+from holdfast.trial.events import Returned
 from holdfast.trial.trial import Status, Stop, StopReason, evolve
 
 GOAL: dict[str, Any] = {"metric": "loss", "mode": "min"}
@@ -261,6 +262,20 @@ def test_the_table_and_the_counts_say_what_was_stopped_early() -> None:
         "stopped by ASHA",
     ]
     assert stop_text(Stop(reason=StopReason.BUDGET)) == "stopped by budget"
+
+
+def test_a_best_trial_that_was_stopped_early_says_so_in_the_best_line() -> None:
+    run = running(2, stop={"training_iteration": 2})
+    run.report("t0", {"loss": 0.25})
+    run.handle(Returned(trial_id="t0", attempt=1, pruned=True))
+    run.exits("t0")
+    run.report("t1", {"loss": 0.5})
+    sentence = "TrialPruned stopped it at iteration 1: its function raised it"
+    assert told(run, "t0") == ("pruned", sentence)
+    assert best_text(summary_of(run)) == "loss=0.25 train_t0 (stopped early at iteration 1): lr=1"
+    run.report("t1", {"loss": 0.125})
+    run.ends("t1")
+    assert best_text(summary_of(run)) == "loss=0.125 train_t1 at iteration 2: lr=0.5"
 
 
 def test_the_table_of_a_run_that_was_interrupted_says_which_trials_were() -> None:

@@ -367,7 +367,10 @@ def test_trials_that_finish_without_a_report_are_reported_unless_the_run_was_sto
     add(run, Status.TERMINATED, {"acc": 1.0})
     add(run, Status.TERMINATED)
     add(run, Status.ERROR)
-    assert "1 trial finished without a report: did they call report()?" in closing_lines(look(run))
+    assert (
+        "1 trial finished without a report: did they call report()? A dict of metrics may also be "
+        "returned; another value, such as a tuple, is not reported"
+    ) in closing_lines(look(run))
     run.ending = EndOrdered(reason="budget", message="the time is over")
     assert not any("report()" in line for line in closing_lines(look(run)))
 

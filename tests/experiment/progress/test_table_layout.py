@@ -229,3 +229,15 @@ def test_a_stream_that_another_process_has_put_there_stays(
     prints.stop()
     print("to them")
     assert theirs.getvalue() == "to them\n"
+
+
+def test_parameters_without_room_for_a_column_are_counted_below_the_table() -> None:
+    names = tuple(f"a_parameter_{number}" for number in range(6))
+    known = replace(row(0, Status.RUNNING), params=dict.fromkeys(names, 0.25))
+    narrow = shown(replace(ONE, rows=(known,), params=names, hidden={Status.PENDING: 3}), 80)
+    assert "a_parameter_1" in narrow[2]
+    assert "a_parameter_2" not in narrow[2]
+    assert narrow[4] == "… 3 more: 3 queued; 4 more parameters do not fit here"
+    wide = shown(replace(ONE, rows=(known,), params=names), 200)
+    assert "a_parameter_5" in wide[2]
+    assert not [line for line in wide if "not fit" in line]

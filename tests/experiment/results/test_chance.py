@@ -11,12 +11,19 @@ import pytest
 from holdfast.experiment.results.chance import (
     chance_of_folds,
     fewest,
+    left_out,
     needed,
     permutations,
     too_few,
     within_chance,
 )
-from holdfast.experiment.results.importance import by_rank, chance_by_rank
+from holdfast.experiment.results.importance import (
+    ABSENT,
+    ForestScores,
+    by_forest,
+    by_rank,
+    chance_by_rank,
+)
 
 
 def test_the_least_number_of_trials_is_where_a_perfect_order_is_no_accident() -> None:
@@ -100,3 +107,67 @@ def test_the_test_over_folds_widens_the_errors_for_what_the_folds_share() -> Non
     found = chance_of_folds({"a": 0.1, "b": 0.0}, 5, quantile)
     assert asked == [(0.975, 4)]
     assert found == {"a": pytest.approx(0.1 * 2.0 * 1.5), "b": 0.0}
+
+
+def conditional(trials: int) -> tuple[dict[str, list[Any]], list[float]]:
+    """A width that only one kind of model has, and that decides there; the other has a rate."""
+    draw = random.Random(5)
+    kind = [draw.choice("ab") for _ in range(trials)]
+    width: list[Any] = [draw.random() if k == "a" else ABSENT for k in kind]
+    rate: list[Any] = [ABSENT if k == "a" else draw.random() for k in kind]
+    values = [draw.random() if w is ABSENT else w for w in width]
+    return {"kind": kind, "width": width, "rate": rate}, values
+
+
+def test_a_parameter_that_only_some_trials_have_is_judged_among_those() -> None:
+    columns, values = conditional(30)
+    scores, chance = by_rank(columns, values), chance_by_rank(columns, values)
+    assert scores["width"] == pytest.approx(1)
+    assert chance["width"] < 0.6
+    assert scores["rate"] < chance["rate"]
+    # Fewer trials reach a higher score by chance.
+    assert chance["kind"] < min(chance["width"], chance["rate"])
+    assert max(chance.values()) <= 1
+
+
+def test_of_noise_with_conditional_parameters_one_run_in_twenty_has_a_score_above_chance() -> None:
+    above = 0
+    for seed in range(60):
+        columns, _ = conditional(24)
+        _, values = noise(24, 1, seed)
+        scores, chance = by_rank(columns, values), chance_by_rank(columns, values)
+        above += any(scores[name] > chance[name] for name in columns)
+    assert above <= 9
+
+
+def test_a_forest_without_skill_says_so_and_never_has_a_chance_of_more_than_can_be() -> None:
+    pytest.importorskip("sklearn")
+    columns, values = noise(14, 2, 3)
+    found = by_forest(columns, [value**30 for value in values])  # one trial has all the variance
+    doubt = found.doubt("loss")
+    assert doubt.startswith("a random forest predicts loss no better than its mean on trials that")
+    assert doubt.endswith(": these are the scores of 'rank'")
+    assert max(found.chance.values()) < 10
+    constant = by_forest(columns, [1.0] * 14)
+    assert (constant.explained, set(constant.scores.values())) == (0.0, {0.0})
+    unsure = ForestScores({"lr": 0.5}, {"lr": 0.3}, {"lr": 1.2}, 0.4)
+    assert unsure.doubt("loss").startswith("random forests that were fitted to different trials d")
+    assert ForestScores({"lr": 1.5}, {"lr": 0.3}, {"lr": 1.2}, 0.9).doubt("loss") == ""
+
+
+def test_a_forest_permutes_a_conditional_parameter_among_the_trials_that_have_it() -> None:
+    pytest.importorskip("sklearn")
+    columns, values = conditional(60)
+    columns["width"] = [0.5 if v is not ABSENT else v for v in columns["width"]]
+    scores = by_forest(columns, values).scores
+    assert scores["width"] == 0  # whether a trial has it says nothing about its values
+
+
+def test_a_note_names_the_trials_that_have_the_parameter_and_the_parameters_left_out() -> None:
+    assert "and with the 7 trials that have it chance alone reaches 0.50 in 1 of 20" in (
+        within_chance({"lr": 0.25}, {"lr": 0.5}, 11, {"lr": 7})
+    )
+    assert left_out({"kind": 14, "lr": 3, "width": 5}, 6) == (
+        "not judged, because fewer than 6 trials have it: lr (in 3), width (in 5)"
+    )
+    assert left_out({"kind": 14}, 6) == ""

@@ -315,6 +315,15 @@ async def test_the_trial_returns_and_exits_when_all_ranks_have(
     assert host.kinds == [Started, Returned, Exited]
 
 
+async def test_a_trial_of_which_a_rank_pruned_itself_is_pruned(
+    host: Desk, group: WorkerGroup
+) -> None:
+    host.ranks[0].says(["pruned", 1])
+    host.ranks[1].says(["returned", 1])
+    (returned,) = [event for event in host.events if isinstance(event, Returned)]
+    assert returned.pruned
+
+
 async def test_the_cause_is_reported_with_what_it_did_to_the_others(
     host: Desk, group: WorkerGroup
 ) -> None:

@@ -328,3 +328,9 @@ def test_a_search_that_is_killed_chooses_what_it_would_have_chosen(bench: Bench)
 def test_the_examples_continue_after_a_kill(bench: Bench, example: str) -> None:
     script = killed_and_gone_on(bench, example, "--samples", "6", at="4 2")
     assert "6 trials, the best loss is" in script.stdout
+
+
+@pytest.mark.parametrize("sampler", ["tpe", optuna.pruners.MedianPruner(), {}])
+def test_what_is_not_a_sampler_is_refused_at_once(sampler: Any) -> None:
+    with pytest.raises(InvalidConfig, match=r"must be a sampler of Optuna, such as optuna\.sam"):
+        OptunaSearch(sampler=sampler)

@@ -94,6 +94,26 @@ def test_importance_says_which_algorithm_and_finds_what_matters(tmp_path: Path) 
         results.importances(algorithm="magic")
 
 
+def test_of_a_conditional_space_each_algorithm_has_scores_or_says_why_not(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "run", metric="loss", mode="min")
+    for at in range(40):
+        model = {"kind": "a", "width": at} if at % 2 else {"kind": "b", "rate": at % 7}
+        trial = run.begin({"model": model})
+        run.report(trial, {"loss": at if at % 2 else 20})
+        run.finish(trial)
+    run.ends()
+    results = ResultGrid(ExperimentAnalysis(tmp_path / "run"))
+    ranked = results.importances(algorithm="rank")
+    assert ranked.scores["model/width"] == pytest.approx(1)
+    assert ranked.scores["model/rate"] == 0
+    judged = results.importances(algorithm="fanova")
+    assert judged.scores == {"model/kind": pytest.approx(1)}
+    assert judged.note == (
+        "fanova judges parameters that all trials have, without model/rate, model/width: "
+        "try 'rank'"
+    )
+
+
 def test_one_result_draws_its_metrics(tmp_path: Path) -> None:
     results = run_of(tmp_path / "run", 4)
     ax = results[3].plot.learning_curves()

@@ -19,8 +19,10 @@ from holdfast.tune.search.optuna_space import (
     distributions_of,
 )
 from holdfast.tune.search.study import AssignmentCodec, SearchGoal, Study
+from holdfast.unknown_keywords import explains_keywords
 
 
+@explains_keywords
 class OptunaSearch(LibrarySearch):
     """Asks a sampler of Optuna (T. Akiba et al., "Optuna: A Next-generation Hyperparameter
     Optimization Framework", 2019); without `sampler` TPE (J. Bergstra et al., "Algorithms for
@@ -64,6 +66,11 @@ class OptunaSearch(LibrarySearch):
             )
         if isinstance(sampler, type):
             raise InvalidConfig(f"sampler must be a sampler, not its class: {sampler.__name__}()")
+        if sampler is not None and not hasattr(sampler, "sample_independent"):
+            raise InvalidConfig(
+                f"sampler must be a sampler of Optuna, such as optuna.samplers.TPESampler(), not "
+                f"{sampler!r:.100}"
+            )
         _check_no_password(storage)
         self._sampler = sampler
         self._study_name = study_name
