@@ -7,6 +7,7 @@ trial: one that was resumed since then is added again, with a note of the trial 
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,10 +25,11 @@ from holdfast.experiment.results.exporting.distributions import (
     distributions,
     simple,
 )
+from holdfast.experiment.results.exporting.recorded_space import RecordedSpace
 from holdfast.experiment.results.importance import ImportanceMissing
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import numeric, reported_names
-from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.lazy import OPTUNA
 from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -37,6 +39,7 @@ from holdfast.trial.trial import Status, StopReason, Trial
 if TYPE_CHECKING:
     import optuna
 
+_log = logging.getLogger(__name__)
 _OWN = "holdfast:"
 TRIAL_ID = f"{_OWN}trial_id"
 ITERATION = f"{_OWN}iteration"
@@ -52,12 +55,17 @@ class OptunaMissing(TuneError, ImportError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The result of an export: trials added, updated, and left as they were."""
+    """The result of an export: trials added, updated, and left as they were.
+
+    `without_distribution` are the parameters whose distribution the records do not have: they have
+    the range of their values, or are user attributes.
+    """
 
     study_name: str
     added: int
     updated: int
     unchanged: int
+    without_distribution: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """The counts as JSON values."""
@@ -89,7 +97,18 @@ def export(
     with warnings.catch_warnings():  # Optuna calls it experimental; the dashboard shows the name
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names([metric])
-    return _Export(optuna, opened, study, outcome, metric).run()
+    done = _Export(optuna, opened, study, outcome, metric).run()
+    if names := done.without_distribution:
+        several = len(names) > 1
+        _log.warning(
+            "%d parameter%s exported without %s distribution: %s (the experiment's records do not "
+            "have it, or the study has another kind from an earlier export)",
+            len(names),
+            "s were" if several else " was",
+            "their" if several else "its",
+            ", ".join(names),
+        )
+    return done
 
 
 def _check_metric(outcome: Outcome, metric: str) -> None:
@@ -157,10 +176,14 @@ class _Export:
         exported = study.get_trials(deepcopy=False)
         # The newest of those for the same trial.
         self._exported = {trial.user_attrs.get(TRIAL_ID): trial for trial in exported}
-        configs = [params_of(trial) for trial in self._trials]
-        names = varied_names(outcome.spec, self._trials)
-        made = _distributions(library, outcome, names, configs)
-        self._distributions = self._compatible(made, exported)
+        space = RecordedSpace(outcome.spec)
+        self._params = {trial.trial_id: space.params(trial) for trial in self._trials}
+        configs = list(self._params.values())
+        made = distributions(space.declared, space.names(self._trials), configs)
+        kinds = {name: _distribution(library, one) for name, one in made.known.items()}
+        self._distributions = self._compatible(kinds, exported)
+        lost = (name for name in kinds if name not in self._distributions)
+        self._unknown = tuple(dict.fromkeys((*made.unknown, *lost)))
 
     def _compatible(
         self, candidates: Mapping[str, Any], exported: Sequence[Any]
@@ -197,7 +220,11 @@ class _Export:
                 self._bring_up_to_date(exported, current)
                 updated += 1
         return Exported(
-            study_name=self._study.study_name, added=added, updated=updated, unchanged=unchanged
+            study_name=self._study.study_name,
+            added=added,
+            updated=updated,
+            unchanged=unchanged,
+            without_distribution=self._unknown,
         )
 
     def _differs(self, exported: Any, current: Any) -> bool:
@@ -219,7 +246,7 @@ class _Export:
 
     def _frozen(self, trial: Trial, rows: Sequence[Row]) -> Any:
         state = self._state(trial)
-        params = params_of(trial)
+        params = self._params[trial.trial_id]
         kept = {name: kind for name, kind in self._distributions.items() if name in params}
         frozen = self._optuna.trial.create_trial(
             state=state,
@@ -304,14 +331,6 @@ def _values(library: Any, config: Mapping[str, Any], kinds: Mapping[str, Any]) -
     }
 
 
-def _distributions(
-    library: Any, outcome: Outcome, names: Sequence[str], configs: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Optuna's distribution of each parameter that has one."""
-    made = distributions(outcome.spec, names, configs)
-    return {name: _distribution(library, found) for name, found in made.items()}
-
-
 def _distribution(library: Any, found: Distribution) -> Any:
     kinds = library.distributions
     if isinstance(found, Categories):
@@ -332,7 +351,8 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
     trials = [t for t in outcome.trials.values() if value_of(t, metric) is not None]
     configs = [params_of(trial) for trial in trials]
     everywhere = [name for name in names if all(name in config for config in configs)]
-    made = _distributions(optuna, outcome, everywhere, configs)
+    found = distributions(RecordedSpace(outcome.spec).declared, everywhere, configs)
+    made = {name: _distribution(optuna, one) for name, one in found.known.items()}
     for trial, config in zip(trials, configs, strict=True):
         params = _values(optuna, config, made)
         study.add_trial(
@@ -342,7 +362,7 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
         )
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     try:
-        found = optuna.importance.get_param_importances(
+        scores = optuna.importance.get_param_importances(
             study, evaluator=evaluator, params=list(made)
         )
     except ImportError as error:
@@ -350,7 +370,7 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
             f"algorithm='fanova' needs scikit-learn in addition to Optuna ({error}): "
             f"pip install scikit-learn, or use algorithm='rank'"
         ) from error
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in scores.items()}
 
 
 def _optuna(what: str) -> Any:

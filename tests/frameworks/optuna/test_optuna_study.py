@@ -87,7 +87,7 @@ def test_a_trial_has_parameters_distributions_values_and_all_else(
         "layers": kinds.IntDistribution(1, 3),
         "net/act": kinds.CategoricalDistribution(("relu", "tanh")),
         "net/drop": kinds.FloatDistribution(0.0, 0.5, step=0.1),
-        "kind/1": kinds.FloatDistribution(1.0, 1.0),
+        "kind": kinds.CategoricalDistribution(("a", "('b', 1)")),
         "made": kinds.FloatDistribution(2.5, 2.5),
     }
     assert trial.params["lr"] == 0.01
@@ -206,6 +206,69 @@ def test_what_does_not_fit_the_study_or_cannot_be_opened_is_refused(
     for wrong in ("foo", f"sqlite:///{tmp_path}/nowhere/trials.db"):
         with pytest.raises(InvalidConfig, match=f"{wrong} cannot be opened: .*sqlite:///"):
             grid(tmp_path / "run").to_optuna(wrong)
+
+
+MODELS = {
+    "model": tune.choice(
+        [
+            {"kind": "ridge", "alpha": tune.loguniform(1e-6, 1e-1)},
+            {"kind": "mlp", "width": tune.qrandint(8, 64, 8), "alpha": tune.loguniform(1e-3, 1)},
+            {"kind": "net", "opt": tune.choice([{"lr": tune.uniform(0, 1)}, "lbfgs"])},
+        ]
+    ),
+    "head": tune.choice([tune.uniform(0, 1), "none"]),
+    "seed": 7,
+}
+
+
+def test_a_choice_among_dicts_is_a_parameter_and_so_are_those_inside(
+    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = RecordedExperiment(
+        tmp_path / "run", metric="loss", mode="min", space=describe(MODELS), run="d2a66"
+    )
+    for config in (
+        {"model": {"kind": "ridge", "alpha": 2e-6}, "head": 0.5},
+        {"model": {"kind": "mlp", "width": 16, "alpha": 0.5}, "head": "none"},
+        {"model": {"kind": "net", "opt": {"lr": 0.25}}, "head": "none"},
+        {"model": {"kind": "net", "opt": "lbfgs"}, "head": "none"},
+        {"model": {"kind": "svm", "alpha": 0.01}, "head": "none"},  # of a hook, not of the space
+    ):
+        trial = run.begin({**config, "seed": 7})
+        run.report(trial, {"loss": 1.0})
+        run.finish(trial)
+    run.ends()
+    done = grid(tmp_path / "run").to_optuna(url)
+    ridge, mlp, net, lbfgs, svm = loaded(url).trials
+    kinds = optuna.distributions
+    alpha = kinds.FloatDistribution(1e-6, 1, log=True)
+    assert ridge.distributions == {
+        "model": kinds.CategoricalDistribution(("ridge", "mlp", "net")),
+        "model/alpha": alpha,
+        "head": kinds.CategoricalDistribution((0, 1)),
+        "head:0": kinds.FloatDistribution(0, 1),
+    }
+    assert ridge.params == {"model": "ridge", "model/alpha": 2e-6, "head": 0, "head:0": 0.5}
+    assert mlp.params == {"model": "mlp", "model/width": 16, "model/alpha": 0.5, "head": 1}
+    assert mlp.distributions["model/width"] == kinds.IntDistribution(8, 64, step=8)
+    assert net.params == {"model": "net", "model/opt": 0, "model/opt/lr": 0.25, "head": 1}
+    assert lbfgs.params == {"model": "net", "model/opt": 1, "head": 1}
+    assert svm.params == {"model/alpha": 0.01, "head": 1}
+    assert svm.user_attrs["config/model/kind"] == "svm"
+    assert (done.without_distribution, caplog.text) == ((), "")
+
+
+def test_parameters_whose_distribution_is_not_recorded_are_named_once(
+    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = begun(tmp_path / "run")
+    for made in ("x", "y"):
+        run.finish(reported(run, 0.5, made=made))
+    run.ends()
+    done = grid(tmp_path / "run").to_optuna(url)
+    assert done.without_distribution == ("made",)
+    (message,) = caplog.messages
+    assert message.startswith("1 parameter was exported without its distribution: made (")
 
 
 def test_importance_is_computed_by_optuna_too(tmp_path: Path) -> None:
