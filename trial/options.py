@@ -14,6 +14,7 @@ from holdfast.trial.bounds import Stored
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.decoding import decode
 from holdfast.trial.plain import check_table
+from holdfast.trial.tuning import MODES
 
 
 def checked_options(plain: Any) -> Mapping[str, Any]:
@@ -76,6 +77,12 @@ def _table_of_texts(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a table of texts, not {shown(value)}")
 
 
+def _goals(name: str, value: Any) -> None:
+    _table_of_texts(name, value)
+    if not set(value.values()) <= set(MODES):
+        raise ValueError(f"{name} must have 'max' or 'min' for each metric, not {shown(value)}")
+
+
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "sync": _sync,
     "verbose": _verbose,
@@ -86,6 +93,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "stopper": _text,
     "env_vars": _texts,
     "tags": _table_of_texts,
+    "goals": _goals,
 }
 
 

@@ -45,6 +45,7 @@ TRIAL_ID = f"{_OWN}trial_id"
 ITERATION = f"{_OWN}iteration"
 EXPERIMENT = f"{_OWN}experiment_id"
 _METRIC = f"{_OWN}metric"
+_DIRECTIONS = {"min": "minimize", "max": "maximize"}
 _WITH_VALUE = ("COMPLETE", "PRUNED")
 _SUPERSEDES = f"{_OWN}supersedes"
 
@@ -73,9 +74,11 @@ class Exported:
 
 
 def export(
-    outcome: Outcome, storage: Any, *, study_name: str | None, metric: str, mode: str
+    outcome: Outcome, storage: Any, *, study_name: str | None, goals: Mapping[str, str]
 ) -> Exported:
     """Write every trial into a study of `storage`: a URL, or a storage object of Optuna.
+
+    `goals` has the mode of each metric that the study has the values of.
 
     Raises OptunaMissing; InvalidConfig for a metric that no trial has reported, a URL that cannot
     be opened, or a study of that name that belongs to another experiment or has another metric or
@@ -83,21 +86,23 @@ def export(
     """
     optuna = _optuna("the export to an Optuna storage")
     name = study_name or outcome.location.path.rstrip("/").rpartition("/")[2]
-    direction = "minimize" if mode == "min" else "maximize"
-    _check_metric(outcome, metric)
+    directions = [_DIRECTIONS[mode] for mode in goals.values()]
+    for metric in goals:
+        _check_metric(outcome, metric)
     opened = _opened(optuna, storage)
     study = optuna.create_study(
         storage=opened,
         study_name=name,
-        direction=direction,
+        directions=directions,
         load_if_exists=True,
     )
-    _check_ours(study, outcome, direction, metric)
-    study.set_user_attr(_METRIC, metric)
+    metrics = list(goals)
+    _check_ours(study, outcome, directions, metrics)
+    study.set_user_attr(_METRIC, _one_or_all(metrics))
     with warnings.catch_warnings():  # Optuna calls it experimental; the dashboard shows the name
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names([metric])
-    done = _Export(optuna, opened, study, outcome, metric).run()
+        study.set_metric_names(metrics)
+    done = _Export(optuna, opened, study, outcome, metrics).run()
     if names := done.without_distribution:
         several = len(names) > 1
         _log.warning(
@@ -136,7 +141,13 @@ def _opened(optuna: Any, storage: Any) -> Any:
         ) from error
 
 
-def _check_ours(study: optuna.Study, outcome: Outcome, direction: str, metric: str) -> None:
+def _one_or_all(names: Sequence[str]) -> str | list[str]:
+    return names[0] if len(names) == 1 else list(names)
+
+
+def _check_ours(
+    study: optuna.Study, outcome: Outcome, directions: Sequence[str], metrics: Sequence[str]
+) -> None:
     ours = outcome.spec.experiment_id
     known = study.user_attrs.get(EXPERIMENT)
     if known is None and not study.get_trials(deepcopy=False):
@@ -148,15 +159,17 @@ def _check_ours(study: optuna.Study, outcome: Outcome, direction: str, metric: s
             f"the study {study.study_name!r} has trials of another experiment: pass "
             f"another study_name"
         )
-    if study.direction.name.lower() != direction:
+    there = [direction.name.lower() for direction in study.directions]
+    if there != list(directions):
         raise InvalidConfig(
-            f"the study {study.study_name!r} is to {study.direction.name.lower()} and mode says "
-            f"{direction}: give another study_name"
+            f"the study {study.study_name!r} is to {', '.join(there)} and mode says "
+            f"{', '.join(directions)}: give another study_name"
         )
-    before = study.user_attrs.get(_METRIC, metric)
-    if before != metric:
+    named = _one_or_all(metrics)
+    before = study.user_attrs.get(_METRIC, named)
+    if before != named:
         raise InvalidConfig(
-            f"the study {study.study_name!r} has the values of {before!r}, not of {metric!r}: "
+            f"the study {study.study_name!r} has the values of {before!r}, not of {named!r}: "
             f"give another study_name"
         )
 
@@ -165,13 +178,13 @@ class _Export:
     """The export of one experiment to one study."""
 
     def __init__(
-        self, library: Any, storage: Any, study: Any, outcome: Outcome, metric: str
+        self, library: Any, storage: Any, study: Any, outcome: Outcome, metrics: Sequence[str]
     ) -> None:
         self._optuna = library
         self._storage = storage
         self._study = study
         self._outcome = outcome
-        self._metric = metric
+        self._metrics = metrics
         self._trials = list(outcome.trials.values())
         exported = study.get_trials(deepcopy=False)
         # The newest of those for the same trial.
@@ -250,7 +263,7 @@ class _Export:
         kept = {name: kind for name, kind in self._distributions.items() if name in params}
         frozen = self._optuna.trial.create_trial(
             state=state,
-            value=value_of(trial, self._metric) if state.name in _WITH_VALUE else None,
+            values=self._last(trial) if state.name in _WITH_VALUE else None,
             params=_values(self._optuna, params, kept),
             distributions=kept,
             user_attrs=self._attributes(trial, params, kept),
@@ -270,7 +283,7 @@ class _Export:
         states = self._optuna.trial.TrialState
         match trial.status:
             case Status.TERMINATED:
-                if value_of(trial, self._metric) is None:
+                if self._last(trial) is None:
                     return states.FAIL
                 is_pruned = self._outcome.stop_reason(trial) == StopReason.PRUNED
                 return states.PRUNED if is_pruned else states.COMPLETE
@@ -281,10 +294,19 @@ class _Export:
             case _:
                 return states.RUNNING
 
+    def _last(self, trial: Trial) -> list[float] | None:
+        """The last value of each metric; None if one has no finite value."""
+        values = [value_of(trial, metric) for metric in self._metrics]
+        known = [value for value in values if value is not None]
+        return known if len(known) == len(values) else None
+
     def _steps(self, rows: Sequence[Row]) -> dict[int, float]:
         """The values by iteration, without infinite ones, which some databases refuse; NaN is
-        kept."""
-        found = {row["training_iteration"]: numeric(row, self._metric) for row in rows}
+        kept. Optuna has none for several metrics."""
+        if len(self._metrics) > 1:
+            return {}
+        (metric,) = self._metrics
+        found = {row["training_iteration"]: numeric(row, metric) for row in rows}
         return {s: v for s, v in found.items() if v is not None and not math.isinf(v)}
 
     def _attributes(
@@ -298,7 +320,7 @@ class _Export:
             f"{_OWN}status": trial.status.value,
             f"{_OWN}stop_reason": self._outcome.stop_reason(trial),
             f"{_OWN}time_total_s": trial.time_total_s,
-            **{name: value for name, value in metrics.items() if name != self._metric},
+            **{name: value for name, value in metrics.items() if name not in self._metrics},
             **{f"config/{n}": value for n, value in params.items() if n not in kept},
         }
         if trial.error is not None:

@@ -20,12 +20,14 @@ from holdfast.experiment.progress.text_width import aligned
 from holdfast.experiment.progress.trial_table import table_of
 from holdfast.experiment.progress.wording import (
     best_text,
+    counted,
     duration,
     format_value,
     hidden_text,
     size,
     states_text,
 )
+from holdfast.experiment.results.pareto import goals_text
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
@@ -138,6 +140,11 @@ def show_overview(
     )
     if summary.best is not None:
         say(f"  best {best_text(summary)}")
+    if overview.goals:
+        say(f"  goals {goals_text(overview.goals)}")
+        front = len(overview.pareto_front)
+        ended = counted(front, "trial", "trials")
+        say(f"  {ended} on the Pareto front: holdfast best {quoted(experiment.shown)}")
     if overview.usage is not None:
         say(f"  {_used_text(overview.usage)}")
     if text := _other_runs(experiment):

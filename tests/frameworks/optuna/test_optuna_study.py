@@ -271,6 +271,28 @@ def test_parameters_whose_distribution_is_not_recorded_are_named_once(
     assert message.startswith("1 parameter was exported without its distribution: made (")
 
 
+def test_several_goals_are_several_directions_with_values(tmp_path: Path, url: str) -> None:
+    goals = {"acc": "max", "loss": "min"}
+    run = RecordedExperiment(tmp_path / "run", space=describe(SPACE), options={"goals": goals})
+    for losses in ((0.5, 0.25), (0.75,), (math.nan,)):
+        run.finish(reported(run, *losses))
+    run.ends()
+    results = grid(tmp_path / "run")
+    results.to_optuna(url)
+    study = loaded(url)
+    assert [one.name for one in study.directions] == ["MAXIMIZE", "MINIMIZE"]
+    assert study.metric_names == ["acc", "loss"]
+    first, second, third = study.trials
+    assert (first.values, second.values) == ([0.75, 0.25], [0.25, 0.75])
+    assert third.state == TrialState.FAIL
+    assert [trial.number for trial in study.best_trials] == [0]
+    assert results.to_optuna(url).unchanged == 3
+    with pytest.raises(InvalidConfig, match="is to maximize, minimize and mode says minimize"):
+        results.to_optuna(url, metric="loss")
+    results.to_optuna(url, "of-one", metric="loss")
+    assert loaded(url, "of-one").best_value == 0.25
+
+
 def test_importance_is_computed_by_optuna_too(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     for at in range(12):
