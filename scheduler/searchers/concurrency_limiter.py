@@ -99,6 +99,9 @@ class ConcurrencyLimiter(Wrapper):
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self.searcher.on_trial_result(trial_id, result)
 
+    def on_trial_pruned(self, trial_id: str) -> None:
+        self.searcher.on_trial_pruned(trial_id)
+
     def on_pause(self, trial_id: str) -> None:
         self.searcher.on_pause(trial_id)
 

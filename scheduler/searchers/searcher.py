@@ -74,6 +74,9 @@ class Searcher(Described):
     ) -> None:
         """Called when a trial ends; `result` is its last report."""
 
+    def on_trial_pruned(self, trial_id: str) -> None:
+        """Called before `on_trial_complete` if a scheduler has stopped the trial early."""
+
     def on_pause(self, trial_id: str) -> None:
         """Called when the scheduler pauses a trial: it has no worker until `on_unpause`."""
 

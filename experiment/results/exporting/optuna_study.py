@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _OWN = "holdfast:"
+# The attribute by which the search identifies its trials in a study of its own.
+_OF_SEARCH = "holdfast"
 TRIAL_ID = f"{_OWN}trial_id"
 ITERATION = f"{_OWN}iteration"
 EXPERIMENT = f"{_OWN}experiment_id"
@@ -141,6 +143,11 @@ def _opened(optuna: Any, storage: Any) -> Any:
         ) from error
 
 
+def _filled_by_search(study: optuna.Study, outcome: Outcome) -> bool:
+    found = study.get_trials(deepcopy=False)
+    return any(trial.user_attrs.get(_OF_SEARCH) in outcome.trials for trial in found)
+
+
 def _one_or_all(names: Sequence[str]) -> str | list[str]:
     return names[0] if len(names) == 1 else list(names)
 
@@ -154,6 +161,12 @@ def _check_ours(
         study.set_user_attr(EXPERIMENT, ours)
         study.set_user_attr(f"{_OWN}path", outcome.location.public)
         study.set_user_attr(f"{_OWN}trainable", outcome.spec.trainable)
+    elif known is None and _filled_by_search(study, outcome):
+        raise InvalidConfig(
+            f"the study {study.study_name!r} has the trials of this experiment from its search, "
+            f"OptunaSearch(storage=...), and optuna-dashboard shows it as it is. For a copy with "
+            f"all metrics, give another study_name (holdfast export --study NAME)"
+        )
     elif known != ours:
         raise InvalidConfig(
             f"the study {study.study_name!r} has trials of another experiment: pass "

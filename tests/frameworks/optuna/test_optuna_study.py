@@ -303,6 +303,46 @@ def test_importance_is_computed_by_optuna_too(tmp_path: Path) -> None:
     assert sum(found.scores.values()) == pytest.approx(1)
 
 
+@pytest.mark.process
+def test_a_run_for_two_metrics_has_its_front_here_and_in_the_study_of_its_search(
+    tmp_path: Path, url: str
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for step in range(1, 4):
+            tune.report({"score": step * config["x"], "cost": step * (1 + (config["x"] > 0.5))})
+
+    search = tune.search.OptunaSearch(
+        metric=["score", "cost"], mode=["max", "min"], seed=1, storage=url, study_name="live"
+    )
+    scheduler = tune.schedulers.MultiObjectiveASHAScheduler(
+        ["score", "cost"], ["max", "min"], max_t=3, reduction_factor=2
+    )
+    results = tune.Tuner(
+        train,
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            search_alg=search, scheduler=scheduler, num_samples=8, max_concurrent_trials=1
+        ),
+        run_config=tune.RunConfig(name="live", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    reasons = [result.stop_reason for result in results]
+    assert set(reasons) == {"finished", "pruned"}
+    front = results.pareto_front()
+    assert front
+    states = [trial.state for trial in loaded(url, "live").trials]
+    ends = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
+    assert states == [ends[reason] for reason in reasons]
+    assert len(loaded(url, "live").best_trials) == len(front)
+    with pytest.raises(InvalidConfig, match="has the trials of this experiment from its search"):
+        results.to_optuna(url)
+    results.to_optuna(url, "copy")
+    copy = loaded(url, "copy")
+    assert [trial.state for trial in copy.trials] == states
+    assert {trial.params["x"] for trial in copy.best_trials} == {
+        (result.config or {})["x"] for result in front
+    }
+
+
 @contextmanager
 def dashboard(url: str) -> Iterator[str]:
     """A real optuna-dashboard on loopback; its address."""

@@ -196,6 +196,12 @@ class LibrarySearch(Searcher, ABC):
             step = int(result.get("training_iteration", 0))
             run.study.saw(run.asked[trial_id][0], step, losses)
 
+    def on_trial_pruned(self, trial_id: str) -> None:
+        run = self._opened
+        if trial_id in run.asked:
+            query, assignment = run.asked[trial_id]
+            run.asked[trial_id] = (replace(query, pruned=True), assignment)
+
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
