@@ -102,10 +102,7 @@ def _no_common_metric(made: Comparison) -> str:
     if any(side.metric for side in made.sides):
         return "their metrics differ: pass --metric and --mode to compare one of them"
     if any(side.spec.goals for side in made.sides):
-        return (
-            "they have several goals: pass --metric to compare one of them. holdfast best shows "
-            "the Pareto front of a run"
-        )
+        return "several goals: pass --metric to compare by one; holdfast best lists the front"
     return "they have no metric: pass --metric and --mode"
 
 

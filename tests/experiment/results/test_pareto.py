@@ -125,7 +125,7 @@ def test_a_comparison_of_runs_with_several_goals_says_what_to_name(
     assert main(["compare", "one", "two"]) == 0
     shown = capsys.readouterr().out
     assert "accuracy (max), time_s (min)" in shown
-    assert "they have several goals: pass --metric to compare one of them" in shown
+    assert "several goals: pass --metric to compare by one" in shown
     assert "differ:" not in shown
     assert "no side has reported" not in shown
     assert main(["compare", "one", "two", "--metric", "time_s"]) == 0
