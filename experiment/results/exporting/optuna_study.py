@@ -105,17 +105,20 @@ def export(
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names(metrics)
     done = _Export(optuna, opened, study, outcome, metrics).run()
-    if names := done.without_distribution:
-        several = len(names) > 1
-        _log.warning(
-            "%d parameter%s exported without %s distribution: %s (the experiment's records do not "
-            "have it, or the study has another kind from an earlier export)",
-            len(names),
-            "s were" if several else " was",
-            "their" if several else "its",
-            ", ".join(names),
-        )
+    if done.without_distribution:
+        _log.warning("%s", _without(done.without_distribution, outcome))
     return done
+
+
+def _without(names: Sequence[str], outcome: Outcome) -> str:
+    are = "parameters were exported without their" if len(names) > 1 else None
+    text = (
+        f"{len(names)} {are or 'parameter was exported without its'} distribution: "
+        f"{', '.join(names)}. The experiment's records do not have it, or the study has another "
+        f"kind from an earlier export"
+    )
+    is_optuna = "OptunaSearch" in str(outcome.spec.options.get("search"))
+    return f"{text}. A study that OptunaSearch(storage=...) fills has it" if is_optuna else text
 
 
 def _check_metric(outcome: Outcome, metric: str) -> None:

@@ -268,7 +268,7 @@ def test_parameters_whose_distribution_is_not_recorded_are_named_once(
     done = grid(tmp_path / "run").to_optuna(url)
     assert done.without_distribution == ("made",)
     (message,) = caplog.messages
-    assert message.startswith("1 parameter was exported without its distribution: made (")
+    assert message.startswith("1 parameter was exported without its distribution: made. The")
 
 
 def test_several_goals_are_several_directions_with_values(tmp_path: Path, url: str) -> None:
