@@ -81,6 +81,11 @@ class ExperimentSpec:
     options: Options = field(default_factory=dict)
 
     @property
+    def whole_space(self) -> list[Mapping[str, Any]]:
+        """The parts of `space`, and of a space that the search has of its own."""
+        return [*self.space, *self.options.get("search_space", ())]
+
+    @property
     def goals(self) -> Mapping[str, str]:
         """The metrics that a search or a scheduler optimizes together, each with its mode; empty
         unless there are several."""

@@ -83,6 +83,10 @@ def _goals(name: str, value: Any) -> None:
         raise ValueError(f"{name} must have 'max' or 'min' for each metric, not {shown(value)}")
 
 
+def _search_space(_: str, value: Any) -> None:
+    _read_space(value)
+
+
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "sync": _sync,
     "verbose": _verbose,
@@ -94,6 +98,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "env_vars": _texts,
     "tags": _table_of_texts,
     "goals": _goals,
+    "search_space": _search_space,
 }
 
 

@@ -29,6 +29,7 @@ from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.nesting import check_nesting
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
+from holdfast.trial.search_space.description import describe
 from holdfast.trial.search_space.spaces import combined
 from holdfast.trial.space import check_called, is_searched
 from holdfast.trial.stoppers import ends_all, is_asked
@@ -178,6 +179,7 @@ class Request:
             "trainer": self._trainer,
             "search": self.search_name,
             **({"tags": dict(self.run.tags)} if self.run.tags else {}),
+            **({"search_space": space} if (space := self.search_space) else {}),
             **({"goals": goals} if (goals := self.goals) else {}),
             **stop_options(self.run.stop),
             **kept_of(environment),
@@ -191,6 +193,12 @@ class Request:
     @property
     def mode(self) -> Mode | None:
         return self.tune.mode or _mode_of(self.tune.scheduler)
+
+    @property
+    def search_space(self) -> list[dict[str, Any]]:
+        """The description of a space that the search has of its own; empty for other spaces."""
+        space = getattr(self.tune.search_alg, "own_space", None)
+        return describe(space) if isinstance(space, Mapping) else []
 
     @property
     def goals(self) -> dict[str, str]:

@@ -30,6 +30,10 @@ class Wrapper(Searcher, ABC):
         """The seed of the inner searcher, which becomes the experiment's."""
         return getattr(self.searcher, "seed", None)
 
+    @property
+    def own_space(self) -> Any:
+        return self.searcher.own_space
+
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:

@@ -49,6 +49,11 @@ class Searcher(Described):
         self.metric = metric
         self.mode = mode
 
+    @property
+    def own_space(self) -> Any:
+        """The space that it searches instead of the Tuner's; None if there is none."""
+        return None
+
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:

@@ -52,7 +52,7 @@ class RecordedSpace:
         self._spec = spec
         self._choices = tuple(_choices_in(spec))
         self.declared: dict[str, Distribution | None] = {
-            "/".join(map(str, part["path"])): parsed(part["text"]) for part in spec.space
+            "/".join(map(str, part["path"])): parsed(part["text"]) for part in spec.whole_space
         }
         for choice in self._choices:
             self.declared |= choice.declared
@@ -103,7 +103,7 @@ class Choice:
 
 def _choices_in(spec: ExperimentSpec) -> Iterator[Choice]:
     """The choices of the search space whose options are not all plain values."""
-    for part in spec.space:
+    for part in spec.whole_space:
         domain = _read(part["text"]) if part["varied"] else None
         if isinstance(domain, Categorical) and not _are_plain(domain.categories):
             path = tuple(part["path"])

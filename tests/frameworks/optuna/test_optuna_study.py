@@ -258,6 +258,27 @@ def test_a_choice_among_dicts_is_a_parameter_and_so_are_those_inside(
     assert (done.without_distribution, caplog.text) == ((), "")
 
 
+@pytest.mark.process
+def test_the_space_of_the_search_itself_is_exported_with_its_distributions(
+    tmp_path: Path, url: str
+) -> None:
+    search = tune.search.OptunaSearch({"lr": tune.loguniform(1e-4, 1), "n": {"w": 3}}, seed=1)
+    results = tune.Tuner(
+        lambda config: {"loss": config["lr"]},
+        param_space={"batch": 64},
+        tune_config=tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            search_alg=tune.search.ConcurrencyLimiter(search, 1),
+            num_samples=2,
+        ),
+        run_config=tune.RunConfig(name="own", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    assert results.to_optuna(url).without_distribution == ()
+    (trial, _) = loaded(url, "own").trials
+    assert trial.distributions == {"lr": optuna.distributions.FloatDistribution(1e-4, 1, log=True)}
+
+
 def test_parameters_whose_distribution_is_not_recorded_are_named_once(
     tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:

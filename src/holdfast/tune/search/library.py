@@ -269,6 +269,11 @@ class LibrarySearch(Searcher, ABC):
 
     # -- the rest -------------------------------------------------------------------------------
 
+    @property
+    def own_space(self) -> Any:
+        """The `space` that was passed to it; None if it searches the Tuner's."""
+        return self._space
+
     def __getstate__(self) -> dict[str, Any]:
         """The state after construction: what a run has learned is in its journal."""
         return {**self.__dict__, "_run": None}
