@@ -81,6 +81,18 @@ class ExperimentSpec:
     options: Options = field(default_factory=dict)
 
     @property
+    def whole_space(self) -> list[Mapping[str, Any]]:
+        """The parts of `space`, and of a space that the search has of its own."""
+        return [*self.space, *self.options.get("search_space", ())]
+
+    @property
+    def goals(self) -> Mapping[str, str]:
+        """The metrics that a search or a scheduler optimizes together, each with its mode; empty
+        unless there are several."""
+        goals: Mapping[str, str] = self.options.get("goals", {})
+        return goals
+
+    @property
     def budget_s(self) -> float | None:
         """The seconds that the experiment may run, over all restores; None for no limit."""
         limits = (self.time_budget_s, self.timeout_s)

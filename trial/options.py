@@ -14,6 +14,7 @@ from holdfast.trial.bounds import Stored
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.decoding import decode
 from holdfast.trial.plain import check_table
+from holdfast.trial.tuning import MODES
 
 # The option of a run that enforces the resource memory.
 ENFORCED = "enforce_memory"
@@ -84,6 +85,16 @@ def _flag(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be true or false, not {shown(value)}")
 
 
+def _goals(name: str, value: Any) -> None:
+    _table_of_texts(name, value)
+    if not set(value.values()) <= set(MODES):
+        raise ValueError(f"{name} must have 'max' or 'min' for each metric, not {shown(value)}")
+
+
+def _search_space(_: str, value: Any) -> None:
+    _read_space(value)
+
+
 _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "sync": _sync,
     "verbose": _verbose,
@@ -95,6 +106,8 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "env_vars": _texts,
     "tags": _table_of_texts,
     ENFORCED: _flag,
+    "goals": _goals,
+    "search_space": _search_space,
 }
 
 

@@ -190,7 +190,8 @@ def _side(
     x: str,
 ) -> Side:
     machine, outcome = experiment.machine, experiment.outcome
-    metric, mode = metric or machine.spec.metric, mode or machine.spec.mode
+    metric = metric or machine.spec.metric
+    mode = mode or outcome.mode_of(metric)
     state = experiment.condition(now)
     trial = _best(experiment, metric, mode) if name is None else trial_named(experiment, name)
     xs: list[float] = []

@@ -37,6 +37,8 @@ class Overview:
     trainable: str
     metric: str | None
     mode: str | None
+    goals: Mapping[str, str]
+    pareto_front: tuple[str, ...]
     began_at: float
     updated_at: float
     active_s: float
@@ -96,6 +98,10 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
         trainable=spec.trainable,
         metric=spec.metric,
         mode=spec.mode,
+        goals=spec.goals,
+        pareto_front=tuple(
+            one.trial.trial_id for one in (experiment.outcome.pareto_front() if spec.goals else ())
+        ),
         began_at=experiment.read.began_at,
         updated_at=machine.now,
         active_s=machine.active_s,

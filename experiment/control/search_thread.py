@@ -22,8 +22,9 @@ from holdfast.scheduler.events import (
     SearchWaits,
     Suggested,
 )
+from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.events import Reported
-from holdfast.trial.trial import Status, Trial
+from holdfast.trial.trial import Status, StopReason, Trial
 
 # How many calls a replay postpones at most until an earlier question is answered.
 _MOST_UNHEARD = 1000
@@ -215,9 +216,18 @@ def calls_for(
 def _completion_of(proposer: Proposer, trial: Trial, *, failed: bool) -> Callable[[], Any]:
     assert proposer.searcher is not None
     row = None if trial.row is None else newest_row(trial)
+    is_pruned = trial.stop is not None and trial.stop.reason is StopReason.PRUNED and not failed
+    return partial(_complete, proposer.searcher, trial.trial_id, row, failed, is_pruned)
+
+
+def _complete(
+    searcher: Searcher, trial_id: str, row: dict[str, Any] | None, failed: bool, is_pruned: bool
+) -> None:
+    """One call for both, so that those that a journal counts keep their numbers."""
+    if is_pruned:
+        searcher.on_trial_pruned(trial_id)
     # By name: Ray documents (trial_id, result=None, **kwargs) for searchers of the user's.
-    complete = proposer.searcher.on_trial_complete
-    return partial(complete, trial.trial_id, result=row, error=failed)
+    searcher.on_trial_complete(trial_id, result=row, error=failed)
 
 
 def _call_all_but(pending_calls: deque[Callable[[], Any]], count: int) -> None:

@@ -13,6 +13,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
 from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
 from holdfast.experiment.records.rows import columns_of, tag_columns
+from holdfast.experiment.results.pareto import Placed, goals_text, pareto_front, placed
 from holdfast.experiment.results.ranking import (
     NoBestResult,
     check_mode,
@@ -35,7 +36,7 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import InvalidConfig
-from holdfast.trial.trial import Trial, TrialSpec
+from holdfast.trial.trial import StopReason, Trial, TrialSpec
 
 if TYPE_CHECKING:
     import pandas
@@ -44,6 +45,8 @@ T = TypeVar("T")
 
 
 SCOPES = ("last", "all", "avg", "last-5-avg", "last-10-avg")
+# Why a trial has stopped that had no more to do.
+_WHOLE = (StopReason.FINISHED, StopReason.STOPPER, StopReason.STOPPED, StopReason.UNKNOWN)
 _READERS = 16
 _AHEAD = 64
 
@@ -169,7 +172,13 @@ class Outcome:
 
     def goal(self, metric: str | None, mode: str | None) -> tuple[str, str]:
         """The goal in the arguments, else the experiment's. Raises InvalidConfig."""
-        metric, mode = metric or self.metric, mode or self.mode
+        metric = metric or self.metric
+        mode = mode or self.mode_of(metric)
+        if metric is None and self.spec.goals:
+            raise InvalidConfig(
+                f"this run has several goals, {goals_text(self.spec.goals)}: use pareto_front(), "
+                f"or name one metric"
+            )
         if metric is None:
             names = reported_names(map(recorded_row, self._reporting()))
             raise InvalidConfig(
@@ -182,6 +191,33 @@ class Outcome:
                 f"TuneConfig(mode=...) before fit()"
             )
         return metric, check_mode(mode)
+
+    def mode_of(self, metric: str | None) -> str | None:
+        """The mode of one of the experiment's goals; that of TuneConfig for another metric."""
+        return self.spec.goals.get(metric or "") or self.mode
+
+    def pareto_front(
+        self, goals: Mapping[str, str] | None = None, *, with_unfinished: bool = False
+    ) -> list[Placed]:
+        """The trials that no other beats in all goals, the best by the first goal first.
+
+        `goals` default to the experiment's. Trials that were stopped early, failed or have not
+        ended count only `with_unfinished`, and those without a finite value of each goal never.
+        Raises InvalidConfig.
+        """
+        goals = dict(goals or self.spec.goals)
+        if not goals and self.metric is not None and self.mode is not None:
+            goals = {self.metric: self.mode}
+        if not goals:
+            raise InvalidConfig(
+                "this run has no goals: pass them, as {'accuracy': 'max', 'time_s': 'min'}"
+            )
+        for mode in goals.values():
+            check_mode(mode)
+        trials = list(self.trials.values())
+        if not with_unfinished:
+            trials = [trial for trial in trials if self.stop_reason(trial) in _WHOLE]
+        return pareto_front(placed(trials, goals), goals)
 
     def best_result(
         self, metric: str, mode: str, scope: str = "last", filter_nan_and_inf: bool = True

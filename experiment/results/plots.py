@@ -27,6 +27,7 @@ from holdfast.experiment.results.drawing.canvas import (
 )
 from holdfast.experiment.results.drawing.coordinates import Line, draw_coordinates
 from holdfast.experiment.results.drawing.curves import PlotCurve, draw_curves, points
+from holdfast.experiment.results.drawing.pareto import draw_pareto
 from holdfast.experiment.results.drawing.scheduling import (
     RungPoint,
     draw_population,
@@ -42,6 +43,7 @@ from holdfast.experiment.results.importance import (
     choose,
 )
 from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.pareto import placed
 from holdfast.experiment.results.ranking import numeric
 from holdfast.experiment.results.varied_parameters import params_of, varied_names
 from holdfast.trial.errors import InvalidConfig
@@ -147,6 +149,27 @@ class GridPlots:
         Raises ImportanceMissing if the algorithm's library is not installed.
         """
         return draw_importance(self.weighed(metric, params=params, algorithm=algorithm), ax)
+
+    def pareto(
+        self, x: str | None = None, y: str | None = None, *, ax: Axes | None = None
+    ) -> Axes:
+        """Two metrics of all trials that ended, and which of them no other beats in both.
+
+        `x` and `y` default to the first two goals of a search or a scheduler with several. Their
+        modes are those of the goals; the mode of TuneConfig, else "min", for another metric.
+        """
+        known = [*self._outcome.spec.goals, None, None]
+        x, y = x or known[0], y or known[1]
+        if x is None or y is None:
+            raise InvalidConfig(
+                "this run does not have several goals: name two metrics, as in "
+                "results.plot.pareto('time_s', 'accuracy')"
+            )
+        goals = {name: self._outcome.mode_of(name) or "min" for name in (x, y)}
+        front = [one.values for one in self._outcome.pareto_front(goals)]
+        ended = [trial for trial in self._trials if trial.status is Status.TERMINATED]
+        others = [one.values for one in placed(ended, goals) if one.values not in front]
+        return draw_pareto(front, others, x=x, y=y, ax=ax)
 
     def rungs(self, *, ax: Axes | None = None) -> Axes:
         """The rungs of ASHA, PASHA, HyperBand, BOHB or multi-objective ASHA: each trial's value
@@ -265,7 +288,8 @@ class GridPlots:
 
     def _goal(self, metric: str | None, mode: str | None) -> tuple[str, str]:
         """The goal. The mode only decides what is highlighted; without one, smaller is better."""
-        return self._outcome.goal(metric, mode or self._outcome.mode or "min")
+        known = self._outcome.mode_of(metric or self._outcome.metric)
+        return self._outcome.goal(metric, mode or known or "min")
 
 
 # The kinds of `holdfast plot`. Each draws with the metric and the mode, which may be None.
@@ -273,6 +297,7 @@ KINDS: Mapping[str, Callable[[GridPlots, str | None, str | None], Axes]] = {
     "learning_curves": lambda plots, metric, mode: plots.learning_curves(metric, mode),
     "parallel_coordinates": lambda plots, metric, mode: plots.parallel_coordinates(metric, mode),
     "importance": lambda plots, metric, mode: plots.importance(metric),
+    "pareto": lambda plots, metric, mode: plots.pareto(),
     "population": lambda plots, metric, mode: plots.population(metric, mode),
     "rungs": lambda plots, metric, mode: plots.rungs(),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 from holdfast.experiment.progress.text_width import aligned
@@ -89,7 +89,8 @@ class ResultGrid(Sequence[Result]):
         they are the newest row and the newest checkpoint, as in Ray. Trials whose value is NaN or
         infinite cannot win, unless `filter_nan_and_inf` is False; NaN never beats a number.
 
-        Raises InvalidConfig (no metric or mode) or NoBestResult, which names the reported metrics.
+        Raises InvalidConfig (no metric or mode, or several goals: see `pareto_front`) or
+        NoBestResult, which names the reported metrics.
         """
         if len(self) == 1 and metric is None and self._outcome.metric is None:
             return self[0]
@@ -104,6 +105,22 @@ class ResultGrid(Sequence[Result]):
         The same as `get_best_result()`; raises what that raises.
         """
         return self.get_best_result()
+
+    @short_errors
+    def pareto_front(
+        self, goals: Mapping[str, str] | None = None, *, with_unfinished: bool = False
+    ) -> list[Result]:
+        """The results that no other beats in all goals at once, the best by the first goal first.
+
+        `goals` has each metric with its mode, `{"accuracy": "max", "time_s": "min"}`; default:
+        those of a search or a scheduler with several metrics. Last values count. Left out are
+        trials that lack one of the metrics and, unless `with_unfinished`, those that failed, have
+        not ended, or were stopped early by a scheduler or a time budget.
+
+        Raises InvalidConfig.
+        """
+        front = self._outcome.pareto_front(goals, with_unfinished=with_unfinished)
+        return [self._outcome.result(one.trial) for one in front]
 
     @short_errors
     def get_dataframe(
@@ -144,20 +161,23 @@ class ResultGrid(Sequence[Result]):
         has the experiment's name unless `study_name` is given. A repeated call adds new trials and
         updates unfinished ones. Each trial has its parameters with the distributions of the search
         space, `metric` (default: TuneConfig's) of every iteration as intermediate values, its
-        state, and the rest of its config and metrics as user attributes.
+        state, and the rest of its config and metrics as user attributes. After a search or a
+        scheduler with several metrics, the study has a direction and a value for each of them
+        (and no intermediate values), unless `metric` names one.
 
         Raises OptunaMissing (`pip install optuna`), InvalidConfig.
         """
         from holdfast.experiment.results.exporting.optuna_study import export
 
-        metric, mode = self._outcome.goal(metric, mode)
-        return export(self._outcome, storage, study_name=study_name, metric=metric, mode=mode)
+        goals = self._outcome.spec.goals if metric is None and mode is None else {}
+        goals = goals or dict([self._outcome.goal(metric, mode)])
+        return export(self._outcome, storage, study_name=study_name, goals=goals)
 
     @property
     def plot(self) -> GridPlots:
         """Pictures, with matplotlib: `results.plot.learning_curves()`,
-        `.parallel_coordinates()`, `.importance()`, `.rungs()`, `.population()`. Each returns its
-        Axes."""
+        `.parallel_coordinates()`, `.importance()`, `.pareto()`, `.rungs()`, `.population()`. Each
+        returns its Axes."""
         from holdfast.experiment.results.plots import GridPlots
 
         return GridPlots(self._outcome)

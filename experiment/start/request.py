@@ -30,10 +30,11 @@ from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.nesting import check_nesting
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
+from holdfast.trial.search_space.description import describe
 from holdfast.trial.search_space.spaces import combined
 from holdfast.trial.space import check_called, is_searched
 from holdfast.trial.stoppers import ends_all, is_asked
-from holdfast.trial.tuning import Mode, ResumeConfig, TuneConfig
+from holdfast.trial.tuning import MODES, Mode, ResumeConfig, TuneConfig
 
 if TYPE_CHECKING:
     from holdfast.experiment.records.opened import OpenedExperiment
@@ -183,6 +184,8 @@ class Request:
             "trainer": self._trainer,
             "search": self.search_name,
             **({"tags": dict(self.run.tags)} if self.run.tags else {}),
+            **({"search_space": space} if (space := self.search_space) else {}),
+            **({"goals": goals} if (goals := self.goals) else {}),
             **stop_options(self.run.stop),
             **kept_of(environment),
         }
@@ -195,6 +198,22 @@ class Request:
     @property
     def mode(self) -> Mode | None:
         return self.tune.mode or _mode_of(self.tune.scheduler)
+
+    @property
+    def search_space(self) -> list[dict[str, Any]]:
+        """The description of a space that the search has of its own; empty for other spaces."""
+        space = getattr(self.tune.search_alg, "own_space", None)
+        return describe(space) if isinstance(space, Mapping) else []
+
+    @property
+    def goals(self) -> dict[str, str]:
+        """The metrics of a search or a scheduler that optimizes several, each with its mode."""
+        search, scheduler = self.tune.search_alg, self.tune.scheduler
+        return (
+            _several(getattr(search, "metric", None), getattr(search, "mode", None))
+            or _several(getattr(scheduler, "metrics", None), getattr(scheduler, "modes", None))
+            or {}
+        )
 
     @property
     def reuses_actors(self) -> bool:
@@ -264,6 +283,16 @@ _RUN_SETTINGS = ("callbacks", "progress_reporter", "verbose", "sync_config")
 def _named(scheduler: Any, what: str) -> str | None:
     given = getattr(scheduler, what, None)
     return given if isinstance(given, str) else None
+
+
+def _several(metrics: Any, modes: Any) -> dict[str, str] | None:
+    """Metrics with their modes; None if these are not several."""
+    if not isinstance(metrics, (list, tuple)) or not isinstance(modes, (list, tuple)):
+        return None
+    are_names = all(isinstance(metric, str) for metric in metrics)
+    if not are_names or len(metrics) < 2 or len(metrics) != len(modes):
+        return None
+    return dict(zip(metrics, modes, strict=True)) if all(m in MODES for m in modes) else None
 
 
 def _mode_of(scheduler: Any) -> Mode | None:

@@ -94,6 +94,16 @@ class MultiObjectiveASHAScheduler(TrialScheduler):
         ]
         self._is_first = True
 
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The metrics that it judges by."""
+        return tuple(goal.metric for goal in self._goals)
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """The mode of each metric."""
+        return tuple(goal.mode for goal in self._goals)
+
     def begun(self, spec: ExperimentSpec) -> Self:
         fresh = super().begun(spec)
         fresh._is_first = spec.strict_metric

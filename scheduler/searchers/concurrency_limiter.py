@@ -30,6 +30,10 @@ class Wrapper(Searcher, ABC):
         """The seed of the inner searcher, which becomes the experiment's."""
         return getattr(self.searcher, "seed", None)
 
+    @property
+    def own_space(self) -> Any:
+        return self.searcher.own_space
+
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
@@ -98,6 +102,9 @@ class ConcurrencyLimiter(Wrapper):
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self.searcher.on_trial_result(trial_id, result)
+
+    def on_trial_pruned(self, trial_id: str) -> None:
+        self.searcher.on_trial_pruned(trial_id)
 
     def on_pause(self, trial_id: str) -> None:
         self.searcher.on_pause(trial_id)

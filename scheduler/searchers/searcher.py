@@ -49,6 +49,11 @@ class Searcher(Described):
         self.metric = metric
         self.mode = mode
 
+    @property
+    def own_space(self) -> Any:
+        """The space that it searches instead of the Tuner's; None if there is none."""
+        return None
+
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:
@@ -73,6 +78,9 @@ class Searcher(Described):
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
         """Called when a trial ends; `result` is its last report."""
+
+    def on_trial_pruned(self, trial_id: str) -> None:
+        """Called before `on_trial_complete` if a scheduler has stopped the trial early."""
 
     def on_pause(self, trial_id: str) -> None:
         """Called when the scheduler pauses a trial: it has no worker until `on_unpause`."""

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.plain import is_number
 
 # Types that Optuna keeps as categories; values of other types become text.
@@ -40,25 +39,36 @@ class Categories:
 Distribution = Numbers | Categories
 
 
-def distributions(
-    spec: ExperimentSpec, names: Sequence[str], configs: Sequence[Mapping[str, Any]]
-) -> dict[str, Distribution]:
-    """The distribution of each parameter that has one.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distributions:
+    """The distribution of each parameter that has one; `unknown` are the parameters of which the
+    search space does not determine it."""
 
-    It comes from the search space. If that does not determine it (`sample_from`, values inside a
-    choice among dicts, `randn`), it is the range of the numbers in `configs`. Other values without
-    a domain have none: a later trial may bring a value that is in no distribution yet.
+    known: Mapping[str, Distribution]
+    unknown: tuple[str, ...]
+
+
+def distributions(
+    declared: Mapping[str, Distribution | None],
+    names: Sequence[str],
+    configs: Sequence[Mapping[str, Any]],
+) -> Distributions:
+    """The distributions of `names`: those `declared`, if all values in `configs` are in them.
+
+    If the space does not determine it (`sample_from`, `randn`, a function that asks an Optuna
+    trial), it is the range of the numbers in `configs`. Other values without a domain have none: a
+    later trial may bring a value that is in no distribution yet.
     """
-    texts = {"/".join(map(str, part["path"])): part["text"] for part in spec.space}
-    found = {}
+    found, unknown = {}, []
     for name in names:
         values = [config[name] for config in configs if name in config]
-        declared = _parsed(texts.get(name, ""))
-        fits = declared is not None and all(holds(declared, value) for value in values)
-        made = declared if fits else _range(values)
+        made = declared.get(name)
+        if made is None or not all(holds(made, value) for value in values):
+            unknown += [name] if values else []
+            made = _range(values)
         if made is not None:
             found[name] = made
-    return found
+    return Distributions(known=found, unknown=tuple(unknown))
 
 
 def simple(value: Any) -> Any:
@@ -86,7 +96,8 @@ def _range(values: Sequence[Any]) -> Numbers | None:
     return Numbers(low=min(values), high=max(values))
 
 
-def _parsed(text: str) -> Distribution | None:
+def parsed(text: str) -> Distribution | None:
+    """The distribution of a domain, given as text; None if it has none."""
     try:
         call = ast.parse(text, mode="eval").body
     except SyntaxError:  # the text of a domain with values that are not plain

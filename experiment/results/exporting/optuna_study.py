@@ -7,6 +7,7 @@ trial: one that was resumed since then is added again, with a note of the trial 
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -24,10 +25,11 @@ from holdfast.experiment.results.exporting.distributions import (
     distributions,
     simple,
 )
+from holdfast.experiment.results.exporting.recorded_space import RecordedSpace
 from holdfast.experiment.results.importance import ImportanceMissing
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import numeric, reported_names
-from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.lazy import OPTUNA
 from holdfast.syncer.errors import redact
 from holdfast.trial.errors import InvalidConfig, TuneError
@@ -37,11 +39,15 @@ from holdfast.trial.trial import Status, StopReason, Trial
 if TYPE_CHECKING:
     import optuna
 
+_log = logging.getLogger(__name__)
 _OWN = "holdfast:"
+# The attribute by which the search identifies its trials in a study of its own.
+_OF_SEARCH = "holdfast"
 TRIAL_ID = f"{_OWN}trial_id"
 ITERATION = f"{_OWN}iteration"
 EXPERIMENT = f"{_OWN}experiment_id"
 _METRIC = f"{_OWN}metric"
+_DIRECTIONS = {"min": "minimize", "max": "maximize"}
 _WITH_VALUE = ("COMPLETE", "PRUNED")
 _SUPERSEDES = f"{_OWN}supersedes"
 
@@ -52,12 +58,17 @@ class OptunaMissing(TuneError, ImportError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exported:
-    """The result of an export: trials added, updated, and left as they were."""
+    """The result of an export: trials added, updated, and left as they were.
+
+    `without_distribution` are the parameters whose distribution the records do not have: they have
+    the range of their values, or are user attributes.
+    """
 
     study_name: str
     added: int
     updated: int
     unchanged: int
+    without_distribution: tuple[str, ...] = ()
 
     def plain(self) -> dict[str, Any]:
         """The counts as JSON values."""
@@ -65,9 +76,11 @@ class Exported:
 
 
 def export(
-    outcome: Outcome, storage: Any, *, study_name: str | None, metric: str, mode: str
+    outcome: Outcome, storage: Any, *, study_name: str | None, goals: Mapping[str, str]
 ) -> Exported:
     """Write every trial into a study of `storage`: a URL, or a storage object of Optuna.
+
+    `goals` has the mode of each metric that the study has the values of.
 
     Raises OptunaMissing; InvalidConfig for a metric that no trial has reported, a URL that cannot
     be opened, or a study of that name that belongs to another experiment or has another metric or
@@ -75,21 +88,37 @@ def export(
     """
     optuna = _optuna("the export to an Optuna storage")
     name = study_name or outcome.location.path.rstrip("/").rpartition("/")[2]
-    direction = "minimize" if mode == "min" else "maximize"
-    _check_metric(outcome, metric)
+    directions = [_DIRECTIONS[mode] for mode in goals.values()]
+    for metric in goals:
+        _check_metric(outcome, metric)
     opened = _opened(optuna, storage)
     study = optuna.create_study(
         storage=opened,
         study_name=name,
-        direction=direction,
+        directions=directions,
         load_if_exists=True,
     )
-    _check_ours(study, outcome, direction, metric)
-    study.set_user_attr(_METRIC, metric)
+    metrics = list(goals)
+    _check_ours(study, outcome, directions, metrics)
+    study.set_user_attr(_METRIC, _one_or_all(metrics))
     with warnings.catch_warnings():  # Optuna calls it experimental; the dashboard shows the name
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        study.set_metric_names([metric])
-    return _Export(optuna, opened, study, outcome, metric).run()
+        study.set_metric_names(metrics)
+    done = _Export(optuna, opened, study, outcome, metrics).run()
+    if done.without_distribution:
+        _log.warning("%s", _without(done.without_distribution, outcome))
+    return done
+
+
+def _without(names: Sequence[str], outcome: Outcome) -> str:
+    are = "parameters were exported without their" if len(names) > 1 else None
+    text = (
+        f"{len(names)} {are or 'parameter was exported without its'} distribution: "
+        f"{', '.join(names)}. The experiment's records do not have it, or the study has another "
+        f"kind from an earlier export"
+    )
+    is_optuna = "OptunaSearch" in str(outcome.spec.options.get("search"))
+    return f"{text}. A study that OptunaSearch(storage=...) fills has it" if is_optuna else text
 
 
 def _check_metric(outcome: Outcome, metric: str) -> None:
@@ -117,27 +146,46 @@ def _opened(optuna: Any, storage: Any) -> Any:
         ) from error
 
 
-def _check_ours(study: optuna.Study, outcome: Outcome, direction: str, metric: str) -> None:
+def _filled_by_search(study: optuna.Study, outcome: Outcome) -> bool:
+    found = study.get_trials(deepcopy=False)
+    return any(trial.user_attrs.get(_OF_SEARCH) in outcome.trials for trial in found)
+
+
+def _one_or_all(names: Sequence[str]) -> str | list[str]:
+    return names[0] if len(names) == 1 else list(names)
+
+
+def _check_ours(
+    study: optuna.Study, outcome: Outcome, directions: Sequence[str], metrics: Sequence[str]
+) -> None:
     ours = outcome.spec.experiment_id
     known = study.user_attrs.get(EXPERIMENT)
     if known is None and not study.get_trials(deepcopy=False):
         study.set_user_attr(EXPERIMENT, ours)
         study.set_user_attr(f"{_OWN}path", outcome.location.public)
         study.set_user_attr(f"{_OWN}trainable", outcome.spec.trainable)
+    elif known is None and _filled_by_search(study, outcome):
+        raise InvalidConfig(
+            f"the study {study.study_name!r} has the trials of this experiment from its search, "
+            f"OptunaSearch(storage=...), and optuna-dashboard shows it as it is. For a copy with "
+            f"all metrics, give another study_name (holdfast export --study NAME)"
+        )
     elif known != ours:
         raise InvalidConfig(
             f"the study {study.study_name!r} has trials of another experiment: pass "
             f"another study_name"
         )
-    if study.direction.name.lower() != direction:
+    there = [direction.name.lower() for direction in study.directions]
+    if there != list(directions):
         raise InvalidConfig(
-            f"the study {study.study_name!r} is to {study.direction.name.lower()} and mode says "
-            f"{direction}: give another study_name"
+            f"the study {study.study_name!r} is to {', '.join(there)} and mode says "
+            f"{', '.join(directions)}: give another study_name"
         )
-    before = study.user_attrs.get(_METRIC, metric)
-    if before != metric:
+    named = _one_or_all(metrics)
+    before = study.user_attrs.get(_METRIC, named)
+    if before != named:
         raise InvalidConfig(
-            f"the study {study.study_name!r} has the values of {before!r}, not of {metric!r}: "
+            f"the study {study.study_name!r} has the values of {before!r}, not of {named!r}: "
             f"give another study_name"
         )
 
@@ -146,21 +194,25 @@ class _Export:
     """The export of one experiment to one study."""
 
     def __init__(
-        self, library: Any, storage: Any, study: Any, outcome: Outcome, metric: str
+        self, library: Any, storage: Any, study: Any, outcome: Outcome, metrics: Sequence[str]
     ) -> None:
         self._optuna = library
         self._storage = storage
         self._study = study
         self._outcome = outcome
-        self._metric = metric
+        self._metrics = metrics
         self._trials = list(outcome.trials.values())
         exported = study.get_trials(deepcopy=False)
         # The newest of those for the same trial.
         self._exported = {trial.user_attrs.get(TRIAL_ID): trial for trial in exported}
-        configs = [params_of(trial) for trial in self._trials]
-        names = varied_names(outcome.spec, self._trials)
-        made = _distributions(library, outcome, names, configs)
-        self._distributions = self._compatible(made, exported)
+        space = RecordedSpace(outcome.spec)
+        self._params = {trial.trial_id: space.params(trial) for trial in self._trials}
+        configs = list(self._params.values())
+        made = distributions(space.declared, space.names(self._trials), configs)
+        kinds = {name: _distribution(library, one) for name, one in made.known.items()}
+        self._distributions = self._compatible(kinds, exported)
+        lost = (name for name in kinds if name not in self._distributions)
+        self._unknown = tuple(dict.fromkeys((*made.unknown, *lost)))
 
     def _compatible(
         self, candidates: Mapping[str, Any], exported: Sequence[Any]
@@ -197,7 +249,11 @@ class _Export:
                 self._bring_up_to_date(exported, current)
                 updated += 1
         return Exported(
-            study_name=self._study.study_name, added=added, updated=updated, unchanged=unchanged
+            study_name=self._study.study_name,
+            added=added,
+            updated=updated,
+            unchanged=unchanged,
+            without_distribution=self._unknown,
         )
 
     def _differs(self, exported: Any, current: Any) -> bool:
@@ -219,11 +275,11 @@ class _Export:
 
     def _frozen(self, trial: Trial, rows: Sequence[Row]) -> Any:
         state = self._state(trial)
-        params = params_of(trial)
+        params = self._params[trial.trial_id]
         kept = {name: kind for name, kind in self._distributions.items() if name in params}
         frozen = self._optuna.trial.create_trial(
             state=state,
-            value=value_of(trial, self._metric) if state.name in _WITH_VALUE else None,
+            values=self._last(trial) if state.name in _WITH_VALUE else None,
             params=_values(self._optuna, params, kept),
             distributions=kept,
             user_attrs=self._attributes(trial, params, kept),
@@ -243,7 +299,7 @@ class _Export:
         states = self._optuna.trial.TrialState
         match trial.status:
             case Status.TERMINATED:
-                if value_of(trial, self._metric) is None:
+                if self._last(trial) is None:
                     return states.FAIL
                 is_pruned = self._outcome.stop_reason(trial) == StopReason.PRUNED
                 return states.PRUNED if is_pruned else states.COMPLETE
@@ -254,10 +310,19 @@ class _Export:
             case _:
                 return states.RUNNING
 
+    def _last(self, trial: Trial) -> list[float] | None:
+        """The last value of each metric; None if one has no finite value."""
+        values = [value_of(trial, metric) for metric in self._metrics]
+        known = [value for value in values if value is not None]
+        return known if len(known) == len(values) else None
+
     def _steps(self, rows: Sequence[Row]) -> dict[int, float]:
         """The values by iteration, without infinite ones, which some databases refuse; NaN is
-        kept."""
-        found = {row["training_iteration"]: numeric(row, self._metric) for row in rows}
+        kept. Optuna has none for several metrics."""
+        if len(self._metrics) > 1:
+            return {}
+        (metric,) = self._metrics
+        found = {row["training_iteration"]: numeric(row, metric) for row in rows}
         return {s: v for s, v in found.items() if v is not None and not math.isinf(v)}
 
     def _attributes(
@@ -271,7 +336,7 @@ class _Export:
             f"{_OWN}status": trial.status.value,
             f"{_OWN}stop_reason": self._outcome.stop_reason(trial),
             f"{_OWN}time_total_s": trial.time_total_s,
-            **{name: value for name, value in metrics.items() if name != self._metric},
+            **{name: value for name, value in metrics.items() if name not in self._metrics},
             **{f"config/{n}": value for n, value in params.items() if n not in kept},
         }
         if trial.error is not None:
@@ -304,14 +369,6 @@ def _values(library: Any, config: Mapping[str, Any], kinds: Mapping[str, Any]) -
     }
 
 
-def _distributions(
-    library: Any, outcome: Outcome, names: Sequence[str], configs: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Optuna's distribution of each parameter that has one."""
-    made = distributions(outcome.spec, names, configs)
-    return {name: _distribution(library, found) for name, found in made.items()}
-
-
 def _distribution(library: Any, found: Distribution) -> Any:
     kinds = library.distributions
     if isinstance(found, Categories):
@@ -332,7 +389,8 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
     trials = [t for t in outcome.trials.values() if value_of(t, metric) is not None]
     configs = [params_of(trial) for trial in trials]
     everywhere = [name for name in names if all(name in config for config in configs)]
-    made = _distributions(optuna, outcome, everywhere, configs)
+    found = distributions(RecordedSpace(outcome.spec).declared, everywhere, configs)
+    made = {name: _distribution(optuna, one) for name, one in found.known.items()}
     for name in everywhere:  # a word inside a choice among dicts has no distribution of its own
         if name not in made:
             words = tuple(dict.fromkeys(simple(config[name]) for config in configs))
@@ -346,7 +404,7 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
         )
     evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
     try:
-        found = optuna.importance.get_param_importances(
+        scores = optuna.importance.get_param_importances(
             study, evaluator=evaluator, params=list(made)
         )
     except ImportError as error:
@@ -354,7 +412,7 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
             f"algorithm='fanova' needs scikit-learn in addition to Optuna ({error}): "
             f"pip install scikit-learn, or use algorithm='rank'"
         ) from error
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in scores.items()}
 
 
 def _optuna(what: str) -> Any:

@@ -20,6 +20,7 @@ from holdfast.experiment.progress.text_width import aligned
 from holdfast.experiment.progress.trial_table import fitted_table
 from holdfast.experiment.progress.wording import (
     best_text,
+    counted,
     duration,
     format_value,
     hidden_text,
@@ -27,6 +28,7 @@ from holdfast.experiment.progress.wording import (
     size,
     states_text,
 )
+from holdfast.experiment.results.pareto import goals_text
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.names import printable
 from holdfast.scheduler.machine import Machine
@@ -139,6 +141,11 @@ def show_overview(
     )
     if summary.best is not None:
         say(f"  best {best_text(summary)}")
+    if overview.goals:
+        say(f"  goals {goals_text(overview.goals)}")
+        front = len(overview.pareto_front)
+        ended = counted(front, "trial", "trials")
+        say(f"  {ended} on the Pareto front: holdfast best {quoted(experiment.shown)}")
     if overview.usage is not None:
         say(f"  {_used_text(overview.usage)}")
     if text := _other_runs(experiment):

@@ -22,6 +22,7 @@ from holdfast.experiment.results.drawing.text_curves import (
     letters_of,
     text_curves,
 )
+from holdfast.experiment.results.pareto import goals_text
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.trial.errors import InvalidConfig
 
@@ -97,8 +98,16 @@ def _show(made: Comparison) -> None:
         say(f"alike: {' '.join(shown)}{f' and {more} more' if more else ''}")
         say("")
     if made.metric is None:
-        say("their metrics differ: pass --metric and --mode to compare one of them")
+        say(_no_common_metric(made))
         say("")
+
+
+def _no_common_metric(made: Comparison) -> str:
+    if any(side.metric for side in made.sides):
+        return "their metrics differ: pass --metric and --mode to compare one of them"
+    if any(side.spec.goals for side in made.sides):
+        return "several goals: pass --metric to compare by one; holdfast best lists the front"
+    return "they have no metric: pass --metric and --mode"
 
 
 _FACTS = ("state", "trials", "ran", "metric", "best", "trial", "stopped", "iteration", "time")
@@ -108,6 +117,7 @@ def _facts(side: Side, made: Comparison) -> list[str]:
     trial = side.trial
     best = " (best)" if side is made.best and len(made.sides) > 1 else ""
     goal = f"{side.metric} ({side.mode})" if side.metric and side.mode else side.metric or ""
+    goal = goal or goals_text(side.spec.goals)
     value = "" if side.value is None else f"{format_cell(side.value)}{best}"
     about = [
         side.state.value,
@@ -159,6 +169,8 @@ def _plot(made: Comparison) -> None:
     curves = [side.curve for side in made.sides]
     width = (terminal_width() or _NARROW) - 1
     lines = text_curves(curves, metric=_metric(made), x=made.x, width=width)
+    if not lines and not any(side.metric for side in made.sides):
+        return
     if not lines:
         say("there are no learning curves: no side has reported a value")
         return

@@ -8,7 +8,8 @@ from typing import Any
 
 from holdfast.cli.printing import SOUND, complain, say, say_json
 from holdfast.experiment.browse.locate import LocatedExperiment
-from holdfast.experiment.progress.wording import counted, size
+from holdfast.experiment.progress.text_width import aligned
+from holdfast.experiment.progress.wording import counted, format_cell, size
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.result import Result
@@ -22,6 +23,9 @@ def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     from holdfast.experiment.records.rows import shown_config
 
     outcome = experiment.outcome
+    is_one = given.metric or given.mode or given.checkpoint
+    if outcome.spec.goals and outcome.metric is None and not is_one:
+        return _show_front(experiment, is_json=given.json)
     metric, mode = outcome.goal(given.metric, given.mode)
     trial, value = outcome.best_scored(metric, mode, given.scope)
     _tell_if_early(outcome, trial)
@@ -52,6 +56,39 @@ def _tell_if_early(outcome: Outcome, trial: Trial) -> None:
     if reason is not None and reason.is_early:
         why = stop_sentence(trial, outcome.spec, is_live=True)
         complain(f"the best trial, {trial.trial_id}, was stopped early: {why}")
+
+
+def _show_front(experiment: LocatedExperiment, *, is_json: bool) -> int:
+    """The trials that no other beats in all goals."""
+    from holdfast.experiment.browse.condition import Condition
+    from holdfast.experiment.browse.overview import trial_as_json
+    from holdfast.experiment.records.rows import shown_config
+    from holdfast.experiment.results.pareto import goals_text
+    from holdfast.experiment.results.varied_parameters import params_of, varied_names
+
+    spec, front = experiment.machine.spec, experiment.outcome.pareto_front()
+    if is_json:
+        is_live = experiment.condition(time.time()) is Condition.LIVE
+        about = [
+            {
+                **trial_as_json(experiment, one.trial, is_live=is_live),
+                "values": dict(zip(spec.goals, one.values, strict=True)),
+                "config": shown_config(one.trial.config),
+            }
+            for one in front
+        ]
+        say_json({"path": experiment.shown, "goals": dict(spec.goals), "front": about})
+        return SOUND
+    names = varied_names(spec, [one.trial for one in front])
+    say(f"{goals_text(spec.goals)}: {counted(len(front), 'trial', 'trials')} on the Pareto front")
+    lines = [["TRIAL", *spec.goals, *names]]
+    for one in front:
+        params = params_of(one.trial)
+        cells = map(format_cell, [*one.values, *(params.get(name) for name in names)])
+        lines.append([one.trial.trial_id, *cells])
+    for line in aligned(lines) if front else ():
+        say(line)
+    return SOUND
 
 
 def export_model(given: argparse.Namespace, experiment: LocatedExperiment) -> int:

@@ -12,6 +12,7 @@ from holdfast import tune
 from holdfast.experiment.results.drawing.coordinates import scale_of
 from holdfast.experiment.results.drawing.curves import points
 from holdfast.experiment.results.exporting.distributions import Categories, Numbers, distributions
+from holdfast.experiment.results.exporting.recorded_space import RecordedSpace
 from holdfast.experiment.results.exporting.tables import arrow_table
 from holdfast.experiment.results.importance import by_rank
 from holdfast.scheduler.events import ExperimentSpec
@@ -86,8 +87,10 @@ def test_domains_are_read_back_from_the_records_without_the_users_code() -> None
         {"lr": 0.02, "drop": 0.1, "layers": 1, "odd": 1, "noise": 2.0, "grid": True},
     ]
     names = [*configs[0], "inner/b"]
-    found = distributions(spec, names, [*configs, {"inner/b": "t"}])
-    assert found == {
+    declared = RecordedSpace(spec).declared
+    found = distributions(declared, names, [*configs, {"inner/b": "t"}])
+    assert found.unknown == ("noise", "inner/b")
+    assert found.known == {
         "lr": Numbers(low=1e-4, high=0.1, is_log=True),
         "drop": Numbers(low=0.1, high=0.5, step=0.1),
         "layers": Numbers(low=1, high=8, is_whole=True, is_log=True),

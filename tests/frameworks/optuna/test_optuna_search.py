@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import pickle
 from collections.abc import Iterator
@@ -282,6 +283,62 @@ def test_a_study_in_a_storage_shows_every_trial_once_over_restores(url: str) -> 
     assert [trial.intermediate_values for trial in trials[:3]] == [{1: 6, 2: 5}, {0: 9.5}, {1: 3}]
     with pytest.raises(InvalidConfig, match=r"directions \['minimize'\], not \['maximize'\]"):
         opened(OptunaSearch(mode="max", storage=url, study_name="mine"), REALS)
+
+
+def told_pruned(search: OptunaSearch) -> OptunaSearch:
+    """One trial runs to its end, and a scheduler stops another."""
+    opened(search, REALS)
+    for number in range(2):
+        trial_id = f"t{number}"
+        assert isinstance(search.suggest(trial_id), dict)
+        row = {"a": 2.0 + number, "b": 1.0, "training_iteration": 1}
+        search.on_trial_result(trial_id, row)
+        if number == 1:
+            search.on_trial_pruned(trial_id)
+        search.on_trial_complete(trial_id, row)
+    return search
+
+
+@pytest.mark.parametrize(
+    ("given", "state", "values"),
+    [
+        ({}, TrialState.PRUNED, [3.0]),
+        ({"sampler": samplers.RandomSampler()}, TrialState.PRUNED, [3.0]),
+        ({"sampler": samplers.CmaEsSampler()}, TrialState.COMPLETE, [3.0]),
+        ({"metric": ["a", "b"], "mode": ["min", "max"]}, TrialState.PRUNED, None),
+    ],
+)
+def test_a_trial_that_a_scheduler_stopped_is_pruned_in_a_storage_if_the_sampler_can_use_it(
+    url: str, given: dict[str, Any], state: TrialState, values: Any
+) -> None:
+    told_pruned(OptunaSearch(seed=1, storage=url, study_name="mine", **given))
+    study = optuna.load_study(study_name="mine", storage=url)
+    whole, pruned = study.trials
+    assert whole.state == TrialState.COMPLETE
+    assert (pruned.state, pruned.values) == (state, values)
+    assert [trial.number for trial in study.best_trials] == [0]
+
+
+def test_a_restore_says_nothing_of_trials_that_the_study_knows(url: str) -> None:
+    said: list[str] = []
+
+    class Hears(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    handler = Hears()
+    optuna.logging.get_logger("optuna").addHandler(handler)
+    try:
+        search = OptunaSearch(seed=1, storage=url, study_name="mine")
+        restored = pickle.loads(pickle.dumps(search))
+        told_pruned(search)
+        opened(restored, REALS)
+        for trial in optuna.load_study(study_name="mine", storage=url).trials:
+            restored.recall(f"t{trial.number}", dict(trial.params))
+            restored.on_trial_complete(f"t{trial.number}", {"a": 2.0, "training_iteration": 1})
+    finally:
+        optuna.logging.get_logger("optuna").removeHandler(handler)
+    assert said == []
 
 
 def test_a_sampler_with_nothing_left_ends_the_search() -> None:

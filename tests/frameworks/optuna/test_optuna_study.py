@@ -87,7 +87,7 @@ def test_a_trial_has_parameters_distributions_values_and_all_else(
         "layers": kinds.IntDistribution(1, 3),
         "net/act": kinds.CategoricalDistribution(("relu", "tanh")),
         "net/drop": kinds.FloatDistribution(0.0, 0.5, step=0.1),
-        "kind/1": kinds.FloatDistribution(1.0, 1.0),
+        "kind": kinds.CategoricalDistribution(("a", "('b', 1)")),
         "made": kinds.FloatDistribution(2.5, 2.5),
     }
     assert trial.params["lr"] == 0.01
@@ -208,6 +208,112 @@ def test_what_does_not_fit_the_study_or_cannot_be_opened_is_refused(
             grid(tmp_path / "run").to_optuna(wrong)
 
 
+MODELS = {
+    "model": tune.choice(
+        [
+            {"kind": "ridge", "alpha": tune.loguniform(1e-6, 1e-1)},
+            {"kind": "mlp", "width": tune.qrandint(8, 64, 8), "alpha": tune.loguniform(1e-3, 1)},
+            {"kind": "net", "opt": tune.choice([{"lr": tune.uniform(0, 1)}, "lbfgs"])},
+        ]
+    ),
+    "head": tune.choice([tune.uniform(0, 1), "none"]),
+    "seed": 7,
+}
+
+
+def test_a_choice_among_dicts_is_a_parameter_and_so_are_those_inside(
+    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = RecordedExperiment(
+        tmp_path / "run", metric="loss", mode="min", space=describe(MODELS), run="d2a66"
+    )
+    for config in (
+        {"model": {"kind": "ridge", "alpha": 2e-6}, "head": 0.5},
+        {"model": {"kind": "mlp", "width": 16, "alpha": 0.5}, "head": "none"},
+        {"model": {"kind": "net", "opt": {"lr": 0.25}}, "head": "none"},
+        {"model": {"kind": "net", "opt": "lbfgs"}, "head": "none"},
+        {"model": {"kind": "svm", "alpha": 0.01}, "head": "none"},  # of a hook, not of the space
+    ):
+        trial = run.begin({**config, "seed": 7})
+        run.report(trial, {"loss": 1.0})
+        run.finish(trial)
+    run.ends()
+    done = grid(tmp_path / "run").to_optuna(url)
+    ridge, mlp, net, lbfgs, svm = loaded(url).trials
+    kinds = optuna.distributions
+    alpha = kinds.FloatDistribution(1e-6, 1, log=True)
+    assert ridge.distributions == {
+        "model": kinds.CategoricalDistribution(("ridge", "mlp", "net")),
+        "model/alpha": alpha,
+        "head": kinds.CategoricalDistribution((0, 1)),
+        "head:0": kinds.FloatDistribution(0, 1),
+    }
+    assert ridge.params == {"model": "ridge", "model/alpha": 2e-6, "head": 0, "head:0": 0.5}
+    assert mlp.params == {"model": "mlp", "model/width": 16, "model/alpha": 0.5, "head": 1}
+    assert mlp.distributions["model/width"] == kinds.IntDistribution(8, 64, step=8)
+    assert net.params == {"model": "net", "model/opt": 0, "model/opt/lr": 0.25, "head": 1}
+    assert lbfgs.params == {"model": "net", "model/opt": 1, "head": 1}
+    assert svm.params == {"model/alpha": 0.01, "head": 1}
+    assert svm.user_attrs["config/model/kind"] == "svm"
+    assert (done.without_distribution, caplog.text) == ((), "")
+
+
+@pytest.mark.process
+def test_the_space_of_the_search_itself_is_exported_with_its_distributions(
+    tmp_path: Path, url: str
+) -> None:
+    search = tune.search.OptunaSearch({"lr": tune.loguniform(1e-4, 1), "n": {"w": 3}}, seed=1)
+    results = tune.Tuner(
+        lambda config: {"loss": config["lr"]},
+        param_space={"batch": 64},
+        tune_config=tune.TuneConfig(
+            metric="loss",
+            mode="min",
+            search_alg=tune.search.ConcurrencyLimiter(search, 1),
+            num_samples=2,
+        ),
+        run_config=tune.RunConfig(name="own", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    assert results.to_optuna(url).without_distribution == ()
+    (trial, _) = loaded(url, "own").trials
+    assert trial.distributions == {"lr": optuna.distributions.FloatDistribution(1e-4, 1, log=True)}
+
+
+def test_parameters_whose_distribution_is_not_recorded_are_named_once(
+    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = begun(tmp_path / "run")
+    for made in ("x", "y"):
+        run.finish(reported(run, 0.5, made=made))
+    run.ends()
+    done = grid(tmp_path / "run").to_optuna(url)
+    assert done.without_distribution == ("made",)
+    (message,) = caplog.messages
+    assert message.startswith("1 parameter was exported without its distribution: made. The")
+
+
+def test_several_goals_are_several_directions_with_values(tmp_path: Path, url: str) -> None:
+    goals = {"acc": "max", "loss": "min"}
+    run = RecordedExperiment(tmp_path / "run", space=describe(SPACE), options={"goals": goals})
+    for losses in ((0.5, 0.25), (0.75,), (math.nan,)):
+        run.finish(reported(run, *losses))
+    run.ends()
+    results = grid(tmp_path / "run")
+    results.to_optuna(url)
+    study = loaded(url)
+    assert [one.name for one in study.directions] == ["MAXIMIZE", "MINIMIZE"]
+    assert study.metric_names == ["acc", "loss"]
+    first, second, third = study.trials
+    assert (first.values, second.values) == ([0.75, 0.25], [0.25, 0.75])
+    assert third.state == TrialState.FAIL
+    assert [trial.number for trial in study.best_trials] == [0]
+    assert results.to_optuna(url).unchanged == 3
+    with pytest.raises(InvalidConfig, match="is to maximize, minimize and mode says minimize"):
+        results.to_optuna(url, metric="loss")
+    results.to_optuna(url, "of-one", metric="loss")
+    assert loaded(url, "of-one").best_value == 0.25
+
+
 def test_importance_is_computed_by_optuna_too(tmp_path: Path) -> None:
     run = begun(tmp_path / "run")
     for at in range(12):
@@ -216,6 +322,46 @@ def test_importance_is_computed_by_optuna_too(tmp_path: Path) -> None:
     found = grid(tmp_path / "run").importances(algorithm="fanova")
     assert next(iter(found.scores)) == "layers"
     assert sum(found.scores.values()) == pytest.approx(1)
+
+
+@pytest.mark.process
+def test_a_run_for_two_metrics_has_its_front_here_and_in_the_study_of_its_search(
+    tmp_path: Path, url: str
+) -> None:
+    def train(config: dict[str, Any]) -> None:
+        for step in range(1, 4):
+            tune.report({"score": step * config["x"], "cost": step * (1 + (config["x"] > 0.5))})
+
+    search = tune.search.OptunaSearch(
+        metric=["score", "cost"], mode=["max", "min"], seed=1, storage=url, study_name="live"
+    )
+    scheduler = tune.schedulers.MultiObjectiveASHAScheduler(
+        ["score", "cost"], ["max", "min"], max_t=3, reduction_factor=2
+    )
+    results = tune.Tuner(
+        train,
+        param_space={"x": tune.uniform(0, 1)},
+        tune_config=tune.TuneConfig(
+            search_alg=search, scheduler=scheduler, num_samples=8, max_concurrent_trials=1
+        ),
+        run_config=tune.RunConfig(name="live", storage_path=str(tmp_path), verbose=0),
+    ).fit()
+    reasons = [result.stop_reason for result in results]
+    assert set(reasons) == {"finished", "pruned"}
+    front = results.pareto_front()
+    assert front
+    states = [trial.state for trial in loaded(url, "live").trials]
+    ends = {"finished": TrialState.COMPLETE, "pruned": TrialState.PRUNED}
+    assert states == [ends[reason] for reason in reasons]
+    assert len(loaded(url, "live").best_trials) == len(front)
+    with pytest.raises(InvalidConfig, match="has the trials of this experiment from its search"):
+        results.to_optuna(url)
+    results.to_optuna(url, "copy")
+    copy = loaded(url, "copy")
+    assert [trial.state for trial in copy.trials] == states
+    assert {trial.params["x"] for trial in copy.best_trials} == {
+        (result.config or {})["x"] for result in front
+    }
 
 
 @contextmanager

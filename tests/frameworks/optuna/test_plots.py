@@ -235,6 +235,24 @@ def test_the_command_draws_every_kind_and_compares_in_a_picture(
     assert pyplot.get_fignums() == []
     names = {path.name for path in tmp_path.iterdir() if path.is_file()}
     assert names == {"both.svg", *(f"run-{kind}.png" for kind in KINDS)}
-    for kind in COMMAND_KINDS.keys() - set(KINDS):  # of another scheduler
+    for kind in COMMAND_KINDS.keys() - set(KINDS):  # of another scheduler or search
         assert main(["plot", "run", "--kind", kind]) == 2
-        assert "its scheduler is FIFOScheduler" in capsys.readouterr().err
+        why = "not have several goals" if kind == "pareto" else "its scheduler is FIFOScheduler"
+        assert why in capsys.readouterr().err
+
+
+def test_the_front_of_two_metrics_stands_out(tmp_path: Path) -> None:
+    run = RecordedExperiment(
+        tmp_path / "run", options={"goals": {"accuracy": "max", "time_s": "min"}}
+    )
+    for accuracy, time_s in ((0.9, 9.0), (0.8, 3.0), (0.7, 5.0)):
+        trial = run.begin({"lr": 0.1})
+        run.report(trial, {"accuracy": accuracy, "time_s": time_s})
+        run.finish(trial)
+    run.ends()
+    plot = ResultGrid(ExperimentAnalysis(tmp_path / "run")).plot
+    ax = plot.pareto()
+    assert texts(ax).split("\n") == ["1 other", "Pareto front (2)"]
+    assert [list(xs) for xs in ax.lines[0].get_data()] == [[0.8, 0.9], [3.0, 9.0]]
+    assert (ax.get_xlabel(), ax.get_ylabel()) == ("accuracy", "time_s")
+    assert "no trial has ended with values of nothing" in texts(plot.pareto("nothing", "time_s"))

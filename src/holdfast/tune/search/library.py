@@ -196,6 +196,12 @@ class LibrarySearch(Searcher, ABC):
             step = int(result.get("training_iteration", 0))
             run.study.saw(run.asked[trial_id][0], step, losses)
 
+    def on_trial_pruned(self, trial_id: str) -> None:
+        run = self._opened
+        if trial_id in run.asked:
+            query, assignment = run.asked[trial_id]
+            run.asked[trial_id] = (replace(query, pruned=True), assignment)
+
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
@@ -262,6 +268,11 @@ class LibrarySearch(Searcher, ABC):
         return replace(construction, calls=tuple(one.call() for one in self._evaluated[first:]))
 
     # -- the rest -------------------------------------------------------------------------------
+
+    @property
+    def own_space(self) -> Any:
+        """The `space` that was passed to it; None if it searches the Tuner's."""
+        return self._space
 
     def __getstate__(self) -> dict[str, Any]:
         """The state after construction: what a run has learned is in its journal."""

@@ -36,9 +36,10 @@ class OptunaSearch(LibrarySearch):
     other programs to read; an existing one is continued. The URL must not contain a password. See
     `LibrarySearch` for the rest.
 
-    A trial that a scheduler stops early is complete, with its last report: only Optuna's TPE
-    sampler learns from pruned ones. Intermediate reports are passed on if a `storage` or a sampler
-    of your own may use them, for one metric.
+    With a `storage`, a trial that a scheduler stops early is PRUNED there, with TPE and samplers
+    that learn from no trial, and with several metrics. Otherwise it is COMPLETE with its last
+    report, because other samplers learn nothing from pruned trials. Intermediate reports are
+    passed on if a `storage` or a sampler of your own may use them, for one metric.
 
     Raises ImportError without Optuna, InvalidConfig.
     """

@@ -20,6 +20,10 @@ from holdfast.tune.search.study import Losses, Query, SearchGoal
 # The user attribute that identifies a trial in a storage after a restore.
 _OURS = "holdfast"
 _DEPTH = 4
+# These learn from the reports of pruned trials, or from no trial.
+_USE_PRUNED = frozenset(
+    {"TPESampler", "RandomSampler", "GridSampler", "QMCSampler", "BruteForceSampler"}
+)
 _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 # These samplers use only the parameters and values of trials, so a trial can be added as it is.
 # Others store notes in a trial when they suggest it, so they must suggest it again.
@@ -52,9 +56,15 @@ class OptunaStudy:
         self._is_kept = storage is not None
         self._has_steps = len(goal.metrics) == 1 and (self._is_kept or not is_optunas)
         self._study = _opened(self._sampler, goal, storage, study_name)
+        # Not for the others, which would learn nothing from such trials.
+        self._notes_pruned = self._is_kept and (
+            len(goal.metrics) > 1 or (is_optunas and kind.__name__ in _USE_PRUNED)
+        )
         self._study.stop = self._stop  # called by samplers that have nothing left to suggest
         self._is_over = False
-        self._there = dict(_known(self._study)) if self._is_kept else {}
+        known = list(_known(self._study)) if self._is_kept else []
+        self._there = {key: number for key, number, _ in known}
+        self._ended = {number for _, number, is_finished in known if is_finished}
         self._running: dict[
             int, Any
         ] = {}  # by the number of the query; for a known trial, its own number
@@ -91,16 +101,24 @@ class OptunaStudy:
             trial.report(self._values(losses)[0], step)
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
-        if query.pruned and losses is not None and query.number not in self._steps:
+        is_pruned = losses is not None and self._is_pruned(query, losses)
+        if is_pruned and losses is not None and query.number not in self._steps:
             self.saw(query, 0, losses)
         trial = self._running.pop(query.number)
         self._steps.pop(query.number, None)
+        if isinstance(trial, int) and trial in self._ended:
+            return  # told before a restore
         if losses is None:
             self._study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
-        elif query.pruned and len(losses) == 1:
+        elif is_pruned:
             self._study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
         else:
             self._study.tell(trial, self._values(losses), skip_if_finished=True)
+
+    def _is_pruned(self, query: Query, losses: Losses) -> bool:
+        if query.trial_id:
+            return query.pruned and self._notes_pruned
+        return query.pruned and len(losses) == 1
 
     def _make_ready(self, query: Query) -> None:
         """Make the sampler's answer depend only on the study and the query."""
@@ -161,11 +179,12 @@ def _opened(sampler: Any, goal: SearchGoal, storage: Any, study_name: str | None
     return study
 
 
-def _known(study: Any) -> Iterator[tuple[str, int]]:
-    """The trials of a storage that an earlier incarnation has added."""
+def _known(study: Any) -> Iterator[tuple[str, int, bool]]:
+    """The trials of a storage that an earlier incarnation has added, and whether they have
+    ended."""
     for trial in study.get_trials(deepcopy=False):
         if _OURS in trial.user_attrs:
-            yield trial.user_attrs[_OURS], trial.number
+            yield trial.user_attrs[_OURS], trial.number, trial.state.is_finished()
 
 
 def reseed(sampler: Any, seed: int) -> None:

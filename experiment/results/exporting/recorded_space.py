@@ -1,0 +1,212 @@
+"""The parameters of a search space, as recorded, with the values that trials have for them.
+
+In a choice among dicts, lists or domains, parameters have the config's names, `model/alpha`. The
+choice itself is a parameter, too: its value names the option, by the constant that tells the
+options apart (`{"kind": "ridge", ...}`), or by its number.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.results.exporting.distributions import (
+    SIMPLE,
+    Categories,
+    Distribution,
+    Numbers,
+    parsed,
+    simple,
+)
+from holdfast.experiment.results.varied_parameters import params_of, varied_names
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.trial import space as domains
+from holdfast.trial.domains import Categorical, same
+from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.readable import readable
+from holdfast.trial.search_space.parameters import Parameters
+from holdfast.trial.trial import Trial
+from holdfast.trial.values import is_plain
+
+_DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
+    name: getattr(domains, name)
+    for name in (
+        *("uniform", "quniform", "loguniform", "qloguniform", "randn", "qrandn"),
+        *("randint", "qrandint", "lograndint", "qlograndint", "choice"),
+    )
+} | {"grid_search": domains.choice}
+_CATEGORY = re.compile(r":\d+(?=/)")
+
+
+class RecordedSpace:
+    """The search space of an experiment.
+
+    `declared` has the distribution of each parameter, None for one whose distribution is unknown.
+    """
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        self._spec = spec
+        self._choices = tuple(_choices_in(spec))
+        self.declared: dict[str, Distribution | None] = {
+            "/".join(map(str, part["path"])): parsed(part["text"]) for part in spec.whole_space
+        }
+        for choice in self._choices:
+            self.declared |= choice.declared
+
+    def names(self, trials: Sequence[Trial]) -> list[str]:
+        """The parameters that the space varies. Those of a choice precede the others."""
+        inside = {name: None for choice in self._choices for name in choice.declared}
+        varied = varied_names(self._spec, trials)
+        return [*inside, *(name for name in varied if not self._is_inside(name))]
+
+    def params(self, trial: Trial) -> dict[str, Any]:
+        """A trial's whole config, flat, and its options of the choices."""
+        found = params_of(trial)
+        for choice in self._choices:
+            found |= choice.values(trial.config)
+        return found
+
+    def _is_inside(self, name: str) -> bool:
+        heads = (choice.name for choice in self._choices)
+        return any(name == head or name.startswith(f"{head}/") for head in heads)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A choice whose options are not all plain values.
+
+    `declared` has its parameters with their distributions, None for one that has no distribution.
+    """
+
+    name: str
+    path: tuple[str | int, ...]
+    parameters: Parameters
+    labels: Mapping[str, tuple[Any, ...]]
+    declared: Mapping[str, Distribution | None]
+
+    def values(self, config: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of its parameters in a config; empty if the config does not fit."""
+        try:
+            value = readable(_at(config, self.path))
+            found = self.parameters.assignment({self.name: value}, self.name, _alike)
+        except (InvalidSearchSpace, KeyError, IndexError, TypeError):
+            return {}
+        return {
+            _shown(name): self.labels[name][value] if name in self.labels else value
+            for name, value in found.items()
+        }
+
+
+def _choices_in(spec: ExperimentSpec) -> Iterator[Choice]:
+    """The choices of the search space whose options are not all plain values."""
+    for part in spec.whole_space:
+        domain = _read(part["text"]) if part["varied"] else None
+        if isinstance(domain, Categorical) and not _are_plain(domain.categories):
+            path = tuple(part["path"])
+            made = _choice("/".join(map(str, path)), path, domain)
+            if made is not None:
+                yield made
+
+
+def _choice(name: str, path: tuple[str | int, ...], domain: Categorical) -> Choice | None:
+    try:
+        parameters = Parameters({name: domain}, who="the export")
+    except InvalidSearchSpace:
+        return None
+    labels, declared = {}, dict[str, Distribution | None]()
+    for one in parameters.all:
+        made: Distribution | None
+        if isinstance(one.domain, Categorical):
+            labels[one.name] = _labels(one.domain.categories)
+            made = Categories(values=labels[one.name])
+        else:
+            made = parsed(str(one.domain))
+        shown = _shown(one.name)
+        declared[shown] = _merged(declared[shown], made) if shown in declared else made
+    return Choice(name=name, path=path, parameters=parameters, labels=labels, declared=declared)
+
+
+def _shown(name: str) -> str:
+    """`model:0/alpha`, as searches name it, in the name that the config has for it."""
+    return _CATEGORY.sub("", name)
+
+
+def _labels(options: Sequence[Any]) -> tuple[Any, ...]:
+    """What names the options: a constant that differs among dicts, else their text, else
+    numbers."""
+    keys = dict.fromkeys(key for one in options if isinstance(one, dict) for key in one)
+    by_key = [
+        [one.get(key, one) if isinstance(one, dict) else _text(one) for one in options]
+        for key in keys
+    ]
+    for found in (*by_key, list(map(_text, options))):
+        if _are_plain(found):
+            return tuple(found)
+    return tuple(range(len(options)))
+
+
+def _text(option: Any) -> Any:
+    return simple(option) if is_plain(option) else option
+
+
+def _are_plain(options: Sequence[Any]) -> bool:
+    """Whether Optuna can keep the options, and tell them apart."""
+    simple = all(type(one) in SIMPLE for one in options)
+    return simple and len(set(options)) == len(options)
+
+
+def _merged(one: Distribution | None, other: Distribution | None) -> Distribution | None:
+    """The distribution of a parameter that two options have; None if they do not go together."""
+    if isinstance(one, Categories) and isinstance(other, Categories):
+        return Categories(values=tuple(dict.fromkeys((*one.values, *other.values))))
+    if not isinstance(one, Numbers) or not isinstance(other, Numbers):
+        return None
+    low, high = min(one.low, other.low), max(one.high, other.high)
+    has_steps = one.step == other.step and one.low == other.low
+    return replace(
+        one,
+        low=low,
+        high=high,
+        is_whole=one.is_whole and other.is_whole,
+        is_log=one.is_log and other.is_log,
+        step=one.step if has_steps else None,
+    )
+
+
+def _alike(one: object, other: object) -> bool:
+    return same(readable(one), readable(other))
+
+
+def _at(config: Any, path: Sequence[str | int]) -> Any:
+    for key in path:
+        config = config[key]
+    return config
+
+
+def _read(text: str) -> Any:
+    """The value or domain that a text describes; None if it cannot be read."""
+    try:
+        return _value(ast.parse(text, mode="eval").body)
+    except (SyntaxError, ValueError, TypeError, RecursionError, InvalidSearchSpace):
+        return None
+
+
+def _value(node: ast.expr) -> Any:
+    """The text is data: nothing is evaluated. Raises ValueError, TypeError, InvalidSearchSpace."""
+    match node:
+        case ast.Call(func=ast.Name(id=name), args=given, keywords=named) if name in _DOMAINS:
+            words = {word.arg or "": _value(word.value) for word in named}
+            return _DOMAINS[name](*map(_value, given), **words)
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return {ast.literal_eval(key or node): _value(value) for key, value in pairs}
+        case ast.List(elts=parts):
+            return list(map(_value, parts))
+        case ast.Tuple(elts=parts):
+            return tuple(map(_value, parts))
+        case _:
+            return ast.literal_eval(node)

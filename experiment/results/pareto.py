@@ -1,0 +1,51 @@
+"""The trials that no other beats in all goals at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.scheduler.policies.pareto import dominates
+from holdfast.trial.trial import Trial
+
+_SIGNS: Final = {"max": 1.0, "min": -1.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A trial and its last value of each goal, in the order of the goals."""
+
+    trial: Trial
+    values: tuple[float, ...]
+
+
+def placed(trials: Iterable[Trial], goals: Iterable[str]) -> list[Placed]:
+    """The trials with a finite last value of each goal."""
+    names, found = list(goals), []
+    for trial in trials:
+        values = [value for name in names if (value := value_of(trial, name)) is not None]
+        if len(values) == len(names):
+            found.append(Placed(trial=trial, values=tuple(values)))
+    return found
+
+
+def pareto_front(candidates: Iterable[Placed], goals: Mapping[str, str]) -> list[Placed]:
+    """Those that no other dominates, the best by the first goal first; equal ones are all kept."""
+    signs = [_SIGNS[mode] for mode in goals.values()]
+    points = [
+        (tuple(sign * value for sign, value in zip(signs, one.values, strict=True)), one)
+        for one in candidates
+    ]
+    front: list[tuple[tuple[float, ...], Placed]] = []
+    # In this order, only an earlier point can dominate a later one.
+    for point, one in sorted(points, key=lambda pair: pair[0], reverse=True):
+        if not any(dominates(other, point) for other, _ in front):
+            front.append((point, one))
+    return [one for _, one in front]
+
+
+def goals_text(goals: Mapping[str, str]) -> str:
+    """`accuracy (max), time_s (min)`."""
+    return ", ".join(f"{metric} ({mode})" for metric, mode in goals.items())
