@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from holdfast import started_by_import
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.machine_resources import MachineResources
@@ -69,6 +70,7 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
             debug=settings.debug or host_resources.debug,
             enforce_memory=_either(settings.enforce_memory, host_resources.enforces_memory),
         )
+        started_by_import.check("" if settings.debug else wrap.module_of(request.trainable))
         opened = request.opened or _named(request, settings)
         check_local(opened.place)
         remove_abandoned_objects()
