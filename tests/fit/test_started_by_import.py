@@ -48,8 +48,8 @@ def test_resume_with_a_trainable_of_an_unguarded_script_says_what_to_change(
     resumed = run("-m", "holdfast", "resume", "results/run", "--trainable", "unguarded:train")
     assert resumed.returncode == 2
     assert (
-        f"--trainable unguarded:train: importing unguarded started fit() ({unguarded}/unguarded.py:9): put it under "
-        f"`if __name__ == '__main__':`\n"
+        f"--trainable unguarded:train: importing unguarded started fit() "
+        f"({unguarded}/unguarded.py:9): put it under `if __name__ == '__main__':`\n"
     ) in resumed.stderr
 
 
