@@ -42,6 +42,7 @@ from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.experiment.start.planning import given_callbacks, plan_run
 from holdfast.experiment.start.request import Request
+from holdfast.experiment.start.unrecorded import none_stays
 from holdfast.experiment.trackers.supervisor import check_callbacks
 from holdfast.experiment.user_objects.placeholders import UsersValues
 from holdfast.experiment.worker import wrap
@@ -72,10 +73,11 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
         )
         started_by_import.check("" if settings.debug else wrap.module_of(request.trainable))
         opened = request.opened or _named(request, settings)
-        check_local(opened.place)
-        remove_abandoned_objects()
-        with children_end_here():
-            return _fit(request, settings, host_resources, opened)
+        with none_stays(opened.place.layout):
+            check_local(opened.place)
+            remove_abandoned_objects()
+            with children_end_here():
+                return _fit(request, settings, host_resources, opened)
 
 
 def _either(variable: bool | None, init: bool | None) -> bool | None:
