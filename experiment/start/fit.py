@@ -21,7 +21,7 @@ from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import watch
 from holdfast.experiment.folder.listed_place import note_run
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.reporter_view import ReporterView
 from holdfast.experiment.progress.reporters import ProgressReporter
@@ -40,7 +40,7 @@ from holdfast.experiment.records.place import (
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
-from holdfast.experiment.start.planning import given_callbacks, plan_run
+from holdfast.experiment.start.planning import given_callbacks, plan_run, resumed_by
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.unrecorded import none_stays
 from holdfast.experiment.trackers.supervisor import check_callbacks
@@ -143,7 +143,7 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         total=plan.proposer.total,
         resumes=request.resumes,
         failed_before=_failed(plan.machine.trials) if plan.machine.trials else None,
-        command=_command(plan),
+        command=resumed_by(plan.location, plan.settings),
     )
     run = Run(plan)
     if request.run.progress_reporter is not None:
@@ -165,13 +165,6 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
             ),
         )
     )
-
-
-def _command(plan: RunPlan) -> str:
-    """What resumes the run in a shell; "" in a notebook, and where a shell cannot pass what it
-    needs: a filesystem object, or a trainable that may not be in tuner.pkl."""
-    cannot = in_notebook() or plan.settings.debug or plan.location.kind == "given"
-    return "" if cannot else resume_command(plan.location.public)
 
 
 def _explained(fault: BaseException, plan: RunPlan) -> BaseException:
