@@ -39,22 +39,48 @@ _OTHER_WORDS: Final[Mapping[str, str]] = {
     "upload_dir": "storage_path",
 }
 _ELSEWHERE: Final[Mapping[str, str]] = {
+    "address": (
+        "Leave it out for this machine; for several, use cluster=, as in "
+        "cluster=holdfast.cluster.SSH(['node1', 'node2']) or cluster='slurm://gpu?nodes=4'"
+    ),
     "resources_per_trial": "Use Tuner(tune.with_resources(trainable, {'cpu': 2, 'gpu': 1}))",
     "resume": "Use fit(resume='auto')",
     "seed": "Use search_alg=tune.search.BasicVariantGenerator(random_state=...)",
 }
+_INIT: Final = "holdfast.init"
+# Of `ray.init()`, without a meaning here.
+_NOT_NEEDED: Final = frozenset(
+    (
+        *("object_store_memory", "labels", "namespace", "job_config", "storage", "log_to_driver"),
+        *("include_dashboard", "dashboard_host", "dashboard_port", "allow_multiple"),
+        *("configure_logging", "logging_level", "logging_format", "logging_config"),
+        *("enable_resource_isolation", "system_reserved_cpu", "system_reserved_memory"),
+        *("_memory", "_node_ip_address", "_node_name", "_plasma_directory", "_redis_password"),
+        *("_system_config", "_temp_dir"),
+    )
+)
 _keywords: dict[str, tuple[str, ...]] = {}
 
 
 def explains_keywords(kind: C) -> C:
     """Decorate a public class: the TypeError for an unknown keyword says which one to use, and in
     which class."""
+    _keywords[kind.__name__] = tuple(inspect.signature(kind).parameters)
     kind.__init__ = _explained(kind.__name__, kind.__init__)  # type: ignore[misc]
     return kind
 
 
+def explains_keywords_of(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
+    """Decorate a public function, which messages call `name`, in the same way."""
+
+    def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        _keywords[name] = tuple(inspect.signature(function).parameters)
+        return _explained(name, function)
+
+    return decorate
+
+
 def _explained(name: str, init: Callable[P, T]) -> Callable[P, T]:
-    _keywords[name] = tuple(inspect.signature(init).parameters)[1:]
 
     @wraps(init)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -74,6 +100,8 @@ def _text(name: str, given: str) -> str:
     word = _OTHER_WORDS.get(given, given)
     if word in _keywords[name]:
         return f"{fault}. Use {word}"
+    if name == _INIT and given in _NOT_NEEDED:
+        return f"{fault}. It is not needed here: leave it out"
     if given in _ELSEWHERE:
         return f"{fault}. {_ELSEWHERE[given]}"
     if owner := next((kind for kind in _ARGUMENTS if word in _keywords.get(kind, ())), None):
