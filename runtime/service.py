@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Protocol
 
+from holdfast import started_by_import
 from holdfast.forked import close_in_children
 from holdfast.runtime import process_control
 from holdfast.runtime.connection import Connection
@@ -200,6 +201,7 @@ def main() -> None:
     entry, title = sys.argv[1], Title(*sys.argv[2:5])
     fd, parent, *inherited = map(int, sys.argv[5:])
     process_control.die_with_parent(parent)
+    started_by_import.refuse_from_now_on()
     title.show()
     ours = Inherited(inherited)
     # SIGTERM may go to all processes of a job. This process ends with its connection instead.

@@ -200,10 +200,14 @@ def test_a_run_that_ended_before_its_first_record_is_not_an_unreadable_one(
     assert "early ended before its first record" in out.replace(f"{store}/", "")
     assert "doctor" not in out
     assert main(["show", str(store / "early")]) == 2
-    assert "Start it again under the same name" in capsys.readouterr().err
+    assert "Start the script again" in capsys.readouterr().err
     lock = ExperimentLock(store / "early" / ".lock")
     assert "early  live" in told(capsys, "ls", store)
     lock.release()
+    removed = told(capsys, "rm", "--yes", store / "early")
+    assert "early  not begun" in removed
+    assert "cannot be read" not in removed
+    assert not (store / "early").exists()
 
 
 def test_a_torn_journal_and_a_damaged_snapshot_are_read_as_far_as_they_go(

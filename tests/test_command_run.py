@@ -92,6 +92,25 @@ def test_a_mistake_is_one_line_and_code_2(run: Run, words: tuple[str, ...], faul
     assert len(err.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("begins", "instead"),
+    [
+        ("program: train.sh", "sh train.sh ${args}"),
+        ("command: ./train.sh {x}", "sh train.sh {x}"),
+    ],
+)
+def test_a_program_that_is_not_executable_is_refused_before_a_trial(
+    run: Run, tmp_path: Path, begins: str, instead: str
+) -> None:
+    (tmp_path / "digits.yaml").write_text(f"{begins}\nparameters: {{x: {{values: [3]}}}}\n")
+    (script := tmp_path / "train.sh").write_text("#!/bin/sh\necho holdfast: loss=1\n")
+    code, out, err = run("--dry-run")
+    assert (code, out) == (2, "")
+    assert f"{script} is not executable: chmod +x {script}, or use the command: {instead}" in err
+    script.chmod(0o755)
+    assert run("--dry-run")[0] == 0
+
+
 def test_a_missing_file_is_named(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "gone.yaml"]) == 2
     assert capfd.readouterr().err == "holdfast: cannot read gone.yaml: No such file or directory\n"
@@ -107,6 +126,11 @@ def test_a_sweep_runs_once_then_anew_or_longer(run: Run) -> None:
     code, out, err = run()
     assert (code, out) == (0, "")
     assert "holdfast: digits has ended: 2 trials\n" in err
+    assert "  holdfast run digits.yaml --storage out --new   starts" in err
+    *_, err = run("--set", "parameters.x.values=[3, 4]", "--samples", "2")
+    again = "holdfast run digits.yaml --storage out --set 'parameters.x.values=[3, 4]'"
+    assert f"  {again} --samples 2 --new   starts" in err
+    assert f"  {again} --extend --samples N   has" in err
     code, out, err = run("--json", "--extend", "--samples", "3")
     shown = json.loads(out)
     assert (code, shown["counts"], shown["run"]) == (0, {"TERMINATED": 3}, 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.cli import main
-from holdfast.cli.queue_commands import with_short_commands
+from holdfast.cli.queue_commands import name_of, with_short_commands
 
 SCRIPT = "print('trained')\n"
 
@@ -47,6 +47,22 @@ def test_a_script_runs_with_this_python_and_its_own_options(
     assert "python train.py --lr 1 --json" in shown
     assert "  holdfast run sweep.yaml --samples 9" in shown
     assert "EXPERIMENT" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("train.py --lr 1", "train"),
+        ("python train.py --config other.yaml", "train"),
+        ("/usr/bin/python3.12 -u jobs/train.py", "train"),
+        ("sh train.sh", "train"),
+        ("-- torchrun --nproc-per-node 2 train.py", "train"),
+        ("python -c pass", "python"),
+        ("./train --data x.json", "train"),
+    ],
+)
+def test_a_job_has_the_name_of_its_script(words: str, name: str) -> None:
+    assert name_of(words.split()) == name
 
 
 def test_long_commands_are_cut_before_other_columns_are_lost() -> None:

@@ -42,11 +42,16 @@ def validated(resources: Mapping[str, float], *, where: str) -> dict[str, float]
 
 
 def misnamed(wanted: Iterable[str], total: Iterable[str]) -> str:
-    """` 'gpus' is 'GPU' here.` for each wanted resource that is not there under its name; "" if
-    there is none."""
+    """` Instead of 'gpus', use 'gpu'.` for each wanted resource that is not there under its name;
+    "" if there is none."""
     known = {*total, "CPU", "GPU", "memory"}
     meant = {name: _meant(name, known) for name in wanted if name not in known}
-    return "".join(f" {name!r} is {found!r} here." for name, found in meant.items() if found)
+    words = {long: short for short, long in _ALIASES.items()}
+    return "".join(
+        f" Instead of {name!r}, use {words.get(found, found)!r}."
+        for name, found in meant.items()
+        if found
+    )
 
 
 def _meant(name: str, known: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.wording import duration
 from holdfast.experiment.records.journal_start import traces_in
 from holdfast.experiment.records.opened import OpenedExperiment
-from holdfast.experiment.results.read_experiment import ExperimentNotFound, not_found
+from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun, not_found
 from holdfast.syncer.artifacts.plan import INDEX_NAME
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import redact
@@ -97,7 +97,7 @@ def removal(
         if layout is None:
             raise ExperimentNotFound(not_found(location), location.public)
         remote = None  # nothing is published yet
-    experiment, problem = _read(path, settings, environ)
+    experiment, state, problem = _read(path, settings, environ)
     if remote is not None:
         _check_silent(remote, experiment, now)
     kept = {"both": None, "local": remote, "storage": layout and layout.root}[part]
@@ -105,7 +105,7 @@ def removal(
     entry = CatalogEntry(
         name=location.path.rstrip("/").rpartition("/")[2],
         path=location.public,
-        state=Condition.UNREADABLE,
+        state=state,
         problem=problem,
     )
     here, there = _bytes_of(layout), sum(one.size for one in stored) if remote is not None else 0
@@ -167,12 +167,14 @@ def _is_stored_experiment(stored: list[ObjectInfo]) -> bool:
 
 def _read(
     path: str, settings: Settings, environ: Mapping[str, str]
-) -> tuple[LocatedExperiment | None, str]:
-    """The experiment, or why it cannot be read."""
+) -> tuple[LocatedExperiment | None, Condition, str]:
+    """The experiment, or its state and why it cannot be read."""
     try:
-        return find(path, settings, environ), ""
+        return find(path, settings, environ), Condition.UNREADABLE, ""
+    except NeverBegun as error:
+        return None, Condition.NEVER_BEGUN, str(error)
     except (TuneError, OSError, ValueError) as error:
-        return None, redact(str(error))
+        return None, Condition.UNREADABLE, redact(str(error))
 
 
 def _check_silent(remote: Location, experiment: LocatedExperiment | None, now: float) -> None:

@@ -85,7 +85,9 @@ class Ending:
         trials = controller.machine.trials.values()
         position = journal_writer.position
         tracked = self._steps.start(
-            working.tracker_processes.close(position, self._tracker_s, trials)
+            working.tracker_processes.close(
+                position, self._tracker_s, trials, is_patient=self._is_patient
+            )
         )
         unsaved = await self._flush(tracked)
         if warning := await controller.user_code.finish(deadline_s):

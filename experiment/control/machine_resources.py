@@ -15,6 +15,7 @@ from holdfast.runtime.fleet.facts import detect_total, gpu_names_of
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import validated
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
+from holdfast.unknown_keywords import explains_call
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,7 @@ _given: list[MachineResources] = []
 _INIT = "holdfast.init(runtime_env=...)"
 
 
+@explains_call("holdfast.init")
 def init(
     *,
     num_cpus: float | None = None,

@@ -95,6 +95,11 @@ class Run:
         """Whether it has started, and has not ended."""
         return self._thread.is_alive() and not self.done.is_set()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the experiment has its first record."""
+        return not self.plan.fresh or bool(self.machine.spec.experiment_id)
+
     def wait(self, timeout_s: float | None) -> bool:
         """Whether everything has ended. Returns after `timeout_s` at the latest."""
         has_ended = self.done.wait(timeout_s)

@@ -220,6 +220,9 @@ class Refresher:
 
 def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:
     """Show what is not in storage, and how to resume."""
+    if not run.has_begun:
+        view.message("Nothing had begun: start the script again", "info")
+        return
     if run.unsaved:
         view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "loss")
     call = restore_call(facts.path, run.plan.machine.spec)

@@ -51,11 +51,14 @@ def erase(
         if remote is not None:
             _erase_stored(remote, experiment_id, known, progress)
         if layout is not None:
-            _erase_tree(layout.root)
+            erase_tree(layout.root)
 
 
-def _erase_tree(root: Path) -> None:
-    """Links in it are removed, and not followed."""
+def erase_tree(root: Path) -> None:
+    """Remove a folder whose lock the caller holds. Links in it are removed, and not followed.
+
+    Raises StorageError.
+    """
     aside = aside_of(root)
     with os_errors("remove", str(root)):
         delete_tree(aside)  # of an interrupted removal
@@ -73,7 +76,7 @@ def _erase_stored(
 ) -> None:
     if remote.local_path is not None:
         with_store(remote, partial(_claimed, experiment_id=experiment_id, known=known))
-        _erase_tree(Path(remote.local_path))
+        erase_tree(Path(remote.local_path))
         return
     erases = partial(erase_objects, experiment_id=experiment_id, known=known, progress=progress)
     with_store(remote, erases)

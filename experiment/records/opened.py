@@ -261,6 +261,9 @@ class OpenedExperiment:
         if machine.finished and machine.has_nothing:
             tell(self._followed(recovered, "has no results"))
             return
+        before = runs_known_before(place.layout.journal, recovered.begins)
+        runs = "all runs" if before is None else f"all {before + 1} runs"
+        also = "" if before == 0 else f" (it removes {runs} of this name)"
         left = sum(not trial.status.is_final for trial in machine.trials.values())
         raise ExperimentExists(
             f"{self.path} holds an experiment that is not finished ({len(machine.trials)} trials "
@@ -268,7 +271,7 @@ class OpenedExperiment:
             f"{resume_hint(place.location, machine.spec)}, or fit(resume='auto') in this script; "
             f"or "
             f"start a new one under another RunConfig(name=...), or remove this one: "
-            f"{holdfast_command('rm', self.path)}",
+            f"{holdfast_command('rm', self.path)}{also}",
             self.path,
         )
 

@@ -58,7 +58,7 @@ class NeverBegun(ExperimentNotFound):
     def at(cls, path: str) -> NeverBegun:
         return cls(
             f"the run in {path} ended before its first record: no trial had begun, and nothing is "
-            f"lost. Start it again under the same name",
+            f"lost. Start the script again",
             path,
         )
 

@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
+from holdfast import started_by_import
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.machine_resources import MachineResources
@@ -20,7 +21,7 @@ from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.watch import watch
 from holdfast.experiment.folder.listed_place import note_run
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.reporter_view import ReporterView
 from holdfast.experiment.progress.reporters import ProgressReporter
@@ -39,8 +40,9 @@ from holdfast.experiment.records.place import (
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
-from holdfast.experiment.start.planning import given_callbacks, plan_run
+from holdfast.experiment.start.planning import given_callbacks, plan_run, resumed_by
 from holdfast.experiment.start.request import Request
+from holdfast.experiment.start.unrecorded import none_stays
 from holdfast.experiment.trackers.supervisor import check_callbacks
 from holdfast.experiment.user_objects.placeholders import UsersValues
 from holdfast.experiment.worker import wrap
@@ -69,11 +71,13 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
             debug=settings.debug or host_resources.debug,
             enforce_memory=_either(settings.enforce_memory, host_resources.enforces_memory),
         )
+        started_by_import.check("" if settings.debug else wrap.module_of(request.trainable))
         opened = request.opened or _named(request, settings)
-        check_local(opened.place)
-        remove_abandoned_objects()
-        with children_end_here():
-            return _fit(request, settings, host_resources, opened)
+        with none_stays(opened.place.layout):
+            check_local(opened.place)
+            remove_abandoned_objects()
+            with children_end_here():
+                return _fit(request, settings, host_resources, opened)
 
 
 def _either(variable: bool | None, init: bool | None) -> bool | None:
@@ -139,7 +143,7 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         total=plan.proposer.total,
         resumes=request.resumes,
         failed_before=_failed(plan.machine.trials) if plan.machine.trials else None,
-        command=_command(plan),
+        command=resumed_by(plan.location, plan.settings),
     )
     run = Run(plan)
     if request.run.progress_reporter is not None:
@@ -161,13 +165,6 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
             ),
         )
     )
-
-
-def _command(plan: RunPlan) -> str:
-    """What resumes the run in a shell; "" in a notebook, and where a shell cannot pass what it
-    needs: a filesystem object, or a trainable that may not be in tuner.pkl."""
-    cannot = in_notebook() or plan.settings.debug or plan.location.kind == "given"
-    return "" if cannot else resume_command(plan.location.public)
 
 
 def _explained(fault: BaseException, plan: RunPlan) -> BaseException:

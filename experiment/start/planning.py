@@ -15,6 +15,7 @@ from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.views import ProgressView
@@ -50,6 +51,7 @@ from holdfast.scheduler.policy import TrialScheduler, scheduler_of
 from holdfast.scheduler.resuming import has_work
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import segments
+from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import NodeKind
@@ -71,6 +73,13 @@ class Start:
     @property
     def spec(self) -> ExperimentSpec:
         return self.first.spec or self.machine.spec
+
+
+def resumed_by(location: Location, settings: Settings) -> str:
+    """What resumes the run in a shell; "" in a notebook, and where a shell cannot pass what it
+    needs: a filesystem object, or a trainable that may not be in tuner.pkl."""
+    cannot = in_notebook() or settings.debug or location.kind == "given"
+    return "" if cannot else resume_command(location.public)
 
 
 def plan_run(
@@ -144,6 +153,7 @@ def plan_run(
                 total_samples=proposer.total,
                 tags=spec.options.get("tags", {}),
                 space=spec.space,
+                resume_command=resumed_by(place.location, settings),
             ),
         ),
         callback_setup={

@@ -16,8 +16,9 @@ class TrackerJob:
     """The start data of one tracker process, sent over its socket.
 
     `name`, `file` and `tracker` (pickled) are those of one tracker. `secrets` are its attributes
-    that are never in a pickle. `space` describes the search space. Everything else is the same for
-    all trackers of an experiment; `tags` are those of its RunConfig.
+    that are never in a pickle; `target` is where it sends to, for messages. `space` describes the
+    search space. Everything else is the same for all trackers of an experiment: `tags` are those
+    of its RunConfig, `resume_command` is a run that delivers what is missing.
     """
 
     root: str
@@ -29,10 +30,12 @@ class TrackerJob:
     total_samples: int | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     space: Sequence[Mapping[str, Any]] = ()
+    resume_command: str = ""
     name: str = ""
     file: str = ""
     tracker: bytes = b""
     secrets: bytes = b""
+    target: str = ""
 
     @property
     def layout(self) -> Layout:

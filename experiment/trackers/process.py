@@ -108,6 +108,7 @@ def _serve(
                 loop.hear(message)
                 if message[0] == "outcome" and not has_answered:
                     has_answered = True
+                    channel.send(["answered"])
                     children_give_way()  # a tracker may start a service process, as W&B does
         _leave(0)
     except ConnectionError:  # the controller is gone

@@ -27,6 +27,12 @@ from holdfast.trial.trial import Trial
 # How long a tracker process that gives up may take to report it on a busy machine. One that does
 # not (it may still import its library) is killed, and nothing is lost.
 _ANSWER_S = 5.0
+# At the end, a tracker that has not answered its first call gets its deadline again, at most so
+# often, while it works: MLflow creates 30 tables in a new SQLite file, and if it is interrupted
+# there, the next process begins with the first one.
+_OPENING_DEADLINES = 4
+# Its share of a CPU then: it has a low priority on a machine that may be busy.
+_WORKS_SHARE = 0.01
 
 Start = Callable[[Callable[[Message], None]], BackgroundService]
 
@@ -67,14 +73,22 @@ class TrackerProcesses:
                 group.create_task(one.abandon())
 
     async def close(
-        self, position: Position, deadline_s: float, trials: Collection[Trial]
+        self,
+        position: Position,
+        deadline_s: float,
+        trials: Collection[Trial],
+        *,
+        is_patient: bool = True,
     ) -> None:
-        """Let the processes deliver the rest; after `deadline_s` give up and list what is
-        missing."""
+        """Let the processes deliver the rest; after `deadline_s` give up and list what is missing.
+
+        If `is_patient`, the deadline begins for each once its service has answered the first call,
+        or no longer works on that.
+        """
         self.follow(position)
         async with asyncio.TaskGroup() as group:
             for one in self._tracker_processes:
-                group.create_task(one.close(deadline_s, trials))
+                group.create_task(one.close(deadline_s, trials, is_patient=is_patient))
 
 
 class _TrackerProcess:
@@ -93,6 +107,8 @@ class _TrackerProcess:
         self._close_by: float | None = None
         # Whether everything was delivered.
         self._done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        # Whether the tracker has answered a call: its library is imported, its service is open.
+        self._answered = asyncio.Event()
         self._service = RestartingService(
             f"tracker process of {self._name}",
             lambda: start(self._hear),
@@ -114,13 +130,15 @@ class _TrackerProcess:
         self._service.kill()
         await self._service.close()
 
-    async def close(self, deadline_s: float, trials: Collection[Trial]) -> None:
-        self._close_by = asyncio.get_running_loop().time() + deadline_s
-        self._service.send(["close", deadline_s])
-        ends: list[asyncio.Future[Any]] = [self._done, self._service.ended]
-        await asyncio.wait(
-            ends, timeout=deadline_s + _ANSWER_S, return_when=asyncio.FIRST_COMPLETED
-        )
+    async def close(
+        self, deadline_s: float, trials: Collection[Trial], *, is_patient: bool
+    ) -> None:
+        began_at, left_s = asyncio.get_running_loop().time(), deadline_s
+        if is_patient and not self._answered.is_set():
+            self._order_end(deadline_s * _OPENING_DEADLINES)
+            left_s = deadline_s if await self._opens(deadline_s) else 0.0
+        self._order_end(left_s)
+        await self._ends(left_s + _ANSWER_S)
         if not self._done.done():
             self._service.kill()
         await self._service.close()
@@ -129,12 +147,47 @@ class _TrackerProcess:
         is_complete = self._done.done() and self._done.result()
         missing = list_missing(self._job, () if is_complete else trials)
         if missing:
-            self._tell(
-                f"not delivered to {self._name}: {missing}. It has {deadline_s:g} s after the "
-                f"end (HOLDFAST_TRACKER_DEADLINE_S). undelivered-{self._job.file}.json lists it; "
-                f"{self._later}",
-                "loss",
+            took_s = asyncio.get_running_loop().time() - began_at
+            why = self._why(deadline_s, took_s)
+            self._tell(f"not delivered to {self._name}: {missing}. {why}", "loss")
+
+    async def _opens(self, deadline_s: float) -> bool:
+        """Whether the tracker answers, or ends, before it stops working on that."""
+        answers = asyncio.ensure_future(self._answered.wait())
+        try:
+            used_s = self._service.cpu_time_s
+            for _ in range(_OPENING_DEADLINES):
+                if await self._ends(deadline_s, answers):
+                    return True
+                before_s, used_s = used_s, self._service.cpu_time_s
+                if used_s - before_s < _WORKS_SHARE * deadline_s:
+                    break
+            return False
+        finally:
+            answers.cancel()
+
+    async def _ends(self, timeout_s: float, *others: asyncio.Future[Any]) -> bool:
+        """Whether the tracker, or one of `others`, is done before the timeout."""
+        ends: list[asyncio.Future[Any]] = [self._done, self._service.ended, *others]
+        done, _ = await asyncio.wait(ends, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+
+    def _order_end(self, deadline_s: float) -> None:
+        self._close_by = asyncio.get_running_loop().time() + deadline_s
+        self._service.send(["close", deadline_s])
+
+    def _why(self, deadline_s: float, took_s: float) -> str:
+        variable = "HOLDFAST_TRACKER_DEADLINE_S"
+        cause = f"It has {deadline_s:g} s after the end ({variable})"
+        if not self._answered.is_set():
+            cause = (
+                f"After {took_s:.0f} s it was still opening {self._job.target or 'the service'}: "
+                f"no row accepted yet"
             )
+        longer_s = max(1, _OPENING_DEADLINES * deadline_s)
+        command = self._job.resume_command
+        how = f"{variable}={longer_s:g} {command}" if command else self._later
+        return f"{cause}. undelivered-{self._job.file}.json lists it; to deliver it: {how}"
 
     @property
     def _later(self) -> str:
@@ -144,6 +197,8 @@ class _TrackerProcess:
         match message:
             case ["trouble", str(text)]:
                 self._tell(f"{self._name}: {text}", "warning")
+            case ["answered"]:
+                self._answered.set()
             case ["unfit", str(text)]:
                 self._is_refused = True
                 self._refuse(f"callback {self._name}.setup: {text}")
@@ -172,6 +227,7 @@ def jobs_of(callbacks: Sequence[Callback], shared: TrackerJob) -> list[TrackerJo
             shared,
             name=name,
             file=name.replace("[", "-").replace("]", ""),
+            target=tracker.target(),
             tracker=dumps(tracker, f"the callback {name}"),
             secrets=dumps(tracker.secrets(), f"the keys of the callback {name}"),
         )

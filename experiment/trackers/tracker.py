@@ -82,6 +82,10 @@ class Tracker(LoggerCallback):
         """Attributes that are sent to the tracker process and never stored."""
         return {}
 
+    def target(self) -> str:
+        """Where the tracker sends, for messages: without a password; "" if there is one place."""
+        return ""
+
     def flush(self) -> None:
         """Return once everything logged so far is kept, except for trials that `holds` names.
 

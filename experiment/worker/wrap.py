@@ -90,6 +90,14 @@ def name_of(trainable: Any) -> str:
     return "lambda" if found == "<lambda>" else found
 
 
+def module_of(trainable: Any) -> str:
+    """The module that a process imports to get the trainable; "" if it does not say."""
+    function = getattr(trainable, "function", trainable)  # of a trainer
+    if isinstance(function, functools.partial):
+        return module_of(function.func)
+    return str(getattr(function, "__module__", None) or "")
+
+
 def with_parameters(trainable: Any, **kwargs: Any) -> Any:
     """`trainable` with `kwargs` in addition to its config.
 

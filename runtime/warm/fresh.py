@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from typing import NoReturn
 
+from holdfast import started_by_import
 from holdfast.forked import children_end_here
 from holdfast.runtime import process_control
 from holdfast.runtime.holding import from_words, hold, words
@@ -50,6 +51,7 @@ def main() -> NoReturn:
     """Main function of a worker in a fresh interpreter."""
     name, fd, payload, parent = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
     process_control.die_with_parent(parent)
+    started_by_import.refuse_from_now_on()
     hold(from_words(sys.argv[5]))
     process_control.adopt_orphans()
     # The environment is the warm parent's, including its limits for threads.

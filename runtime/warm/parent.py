@@ -43,6 +43,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from holdfast import started_by_import
 from holdfast.forked import children_end_here
 from holdfast.runtime import learning, process_control, threads
 from holdfast.runtime.errors import RuntimeFault
@@ -346,6 +347,7 @@ def main() -> None:
     held = from_words(sys.argv[1])
     fd, parent, *inherited = map(int, sys.argv[2:])
     process_control.die_with_parent(parent)
+    started_by_import.refuse_from_now_on()
     hold(held)
     process_control.adopt_orphans()
     threads.limit_imports(os.environ)

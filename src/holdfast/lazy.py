@@ -89,6 +89,17 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in takewhile(bool, parts))
 
 
+def missing(package: str, name: str) -> AttributeError:
+    """The error for a name that `package` does not have: it says what to use instead."""
+    use = REPLACED.get(package, {}).get(name)
+    instead = f". Use {use}" if use else ""
+    return AttributeError(
+        f"module {package!r} has no attribute {name!r}{instead}",
+        name=name,
+        obj=import_module(package),
+    )
+
+
 def lazy(
     package: str, *, needs: Framework | None = None
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -104,13 +115,7 @@ def lazy(
     def get(name: str) -> Any:
         home = homes.get(name)
         if home is None:
-            use = REPLACED.get(package, {}).get(name)
-            instead = f". Use {use}" if use else ""
-            raise AttributeError(
-                f"module {package!r} has no attribute {name!r}{instead}",
-                name=name,
-                obj=import_module(package),
-            )
+            raise missing(package, name)
         if needs is not None:
             needs.check()
         if home == f"{package}.{name}":

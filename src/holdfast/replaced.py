@@ -16,6 +16,12 @@ _TASKS: Final = (
 _REPORT: Final = "tune.report(metrics, checkpoint=tune.Checkpoint.from_directory(folder))"
 _IN_SPACE: Final = "Tuner(train, param_space={{'name': {}}})"
 
+_SESSION: Final = (
+    f"{_REPORT}, tune.get_checkpoint() and tune.get_context(), from `from holdfast import tune`"
+)
+_SAMPLES: Final = (
+    "tune.uniform(...), tune.choice([...]) and the like, or tune.sample_from(function)"
+)
 _BEST: Final = "results.best"
 
 # Attributes of a Study of Optuna, and of Ray's ExperimentAnalysis.
@@ -61,11 +67,24 @@ def explained_attribute(owner: object, name: str) -> Any:
 REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast": {
         "actor": _TASKS,
+        "air": f"`import holdfast.air.integrations` for trackers; {_SESSION}; tune.RunConfig and "
+        "the other configs for those of air",
         "get_actor": _TASKS,
         "kill": _TASKS,
         "remote": _TASKS,
         "wait": _TASKS,
     },
+    "holdfast.air": {
+        **{
+            name: f"tune.{name}, from `from holdfast import tune`"
+            for name in ("CheckpointConfig", "FailureConfig", "RunConfig", "Checkpoint")
+        },
+        "ScalingConfig": "train.ScalingConfig, from `from holdfast import train`",
+        "config": "tune.RunConfig, tune.CheckpointConfig, tune.FailureConfig and "
+        "train.ScalingConfig, from `from holdfast import train, tune`",
+        "session": _SESSION,
+    },
+    "holdfast.tune.search": {"sample": _SAMPLES},
     "holdfast.tune": {
         "Experiment": _FIT,
         "checkpoint_dir": f"folder = tune.staging_directory(), write there, then {_REPORT}",
@@ -78,7 +97,7 @@ REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
         "run": _FIT,
         "run_experiments": _FIT,
         "save_checkpoint": _REPORT,
-        "session": f"{_REPORT}, tune.get_checkpoint() and tune.get_context()",
+        "session": _SESSION,
         "suggest_categorical": _IN_SPACE.format("tune.choice([...])"),
         "suggest_float": _IN_SPACE.format("tune.uniform(low, high)")
         + ", or tune.loguniform(low, high) for log=True",

@@ -48,6 +48,10 @@ _OTHER_WORDS: Final[Mapping[str, str]] = {
 _OTHER_VALUES: Final = frozenset({"config", "search_space", "storage"})
 _TPE: Final = "Use tune.search.OptunaSearch(sampler=optuna.samplers.TPESampler({}=...))"
 _ELSEWHERE: Final[Mapping[str, str]] = {
+    "address": (
+        "Leave it out for this machine; for several, use cluster=, as in "
+        "cluster=holdfast.cluster.SSH(['node1', 'node2']) or cluster='slurm://gpu?nodes=4'"
+    ),
     "constant_liar": _TPE.format("constant_liar"),
     "load_if_exists": "Use fit(resume='auto')",
     "multivariate": _TPE.format("multivariate"),
@@ -65,6 +69,18 @@ _DOMAINS: Final[Mapping[tuple[str, str], str]] = {
     ("tune.uniform", "step"): "Use tune.quniform(lower, upper, q)",
 }
 _SHORT: Final = 60  # characters of a value that is repeated
+_INIT: Final = "holdfast.init"
+# Of `ray.init()`, without a meaning here.
+_NOT_NEEDED: Final = frozenset(
+    (
+        *("object_store_memory", "labels", "namespace", "job_config", "storage", "log_to_driver"),
+        *("include_dashboard", "dashboard_host", "dashboard_port", "allow_multiple"),
+        *("configure_logging", "logging_level", "logging_format", "logging_config"),
+        *("enable_resource_isolation", "system_reserved_cpu", "system_reserved_memory"),
+        *("_memory", "_node_ip_address", "_node_name", "_plasma_directory", "_redis_password"),
+        *("_system_config", "_temp_dir"),
+    )
+)
 _keywords: dict[str, tuple[str, ...]] = {}
 
 
@@ -115,6 +131,8 @@ def _advice(name: str, given: str, value: Any) -> str:
     """What to write in place of `given=value`; "" if nothing is similar."""
     if text := _DOMAINS.get((name, given)):
         return text
+    if name == _INIT and given in _NOT_NEEDED:
+        return "It is not needed here: leave it out"
     if given == "directions":
         use, _ = several_goals(None, value)
         return f"Use {use if name == 'OptunaSearch' else f'search_alg={use}'}"

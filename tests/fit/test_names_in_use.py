@@ -73,8 +73,30 @@ def test_the_earlier_run_of_a_name_is_reported_and_can_be_opened(
     assert main(["best", "--metric", "n", "--mode", "max", "--run", "1", path]) == 0
     assert json.loads(capfd.readouterr().out) == {"n": 2}
     assert main(["ls", path]) == 0
-    assert f"holdfast show --run 1 {path}" in capfd.readouterr().out
+    assert f"exp: run 1 is kept:\n  holdfast show --run 1 {path}" in capfd.readouterr().out
     assert main(["show", "--run", "0", path]) == 2
+
+
+def test_several_earlier_runs_are_counted_and_rm_says_that_it_removes_all(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = fit(report_twice, {"n": 1}, name="exp").experiment_path
+    fit(report_twice, {"n": 2}, name="exp")
+    ask = tune.with_resources(report_twice, lambda config: {"cpu": config["n"]})
+    config = tune.TuneConfig(max_concurrent_trials=1)
+    with pytest.raises(tune.TuneError, match="can never start"):
+        fit(ask, {"n": tune.grid_search([1, 10_000])}, config, name="exp")
+    capfd.readouterr()
+    for command in ("show", "ls"):
+        assert main([command, path]) == 0
+        out = capfd.readouterr().out
+        assert "runs 1 to 2 are kept:" in out
+        assert f"holdfast show --run 2 {path}" in out
+    with pytest.raises(ExperimentExists) as refused:
+        fit(report_twice, {"n": 4}, name="exp")
+    assert str(refused.value).endswith(f"holdfast rm {path} (it removes all 3 runs of this name)")
+    assert main(["rm", "--yes", path]) == 0
+    assert "this removes all 3 runs of this name" in capfd.readouterr().out
 
 
 def test_a_restore_reads_an_earlier_run_and_resumes_none(fit: Any) -> None:

@@ -312,6 +312,47 @@ def test_ctrl_c_before_the_first_trial_runs_leaves_what_can_be_restored(bench: B
     assert bench.problems(tensorboard=True) == []
 
 
+def test_ctrl_c_while_the_code_is_imported_leaves_nothing_and_promises_nothing(
+    bench: Bench,
+) -> None:
+    bench.write(
+        """
+import sys
+from tests.rig.script import mark, wait_at
+
+if sys.argv[0] == "-c":  # in the warm parent
+    mark("importing")
+    wait_at("import")
+
+def train(config):
+    pass
+""",
+        "slow_module.py",
+    )
+    script = bench.write(
+        f"""
+from holdfast import tune
+import slow_module
+
+if __name__ == "__main__":
+    run_config = tune.RunConfig(storage_path={str(bench.storage)!r}, name="run")
+    tune.Tuner(slow_module.train, run_config=run_config).fit()
+"""
+    )
+    gate = bench.gate("import")
+    held = bench.run(script)
+    held.wait_for("importing")
+    held.signal(signal.SIGINT)
+    assert held.ends() == -signal.SIGINT
+    held.finish_reading()
+    assert "Nothing had begun: start the script again\n" in held.stderr
+    assert "resume" not in held.stderr
+    assert held.left() == []
+    assert not bench.root.exists()
+    gate.open()
+    bench.run(script).succeeds()
+
+
 def test_ctrl_c_to_the_whole_terminal_group_is_the_same(bench: Bench) -> None:
     script, gate = bench.held_in(3)
     os.killpg(script.process.pid, signal.SIGINT)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import holdfast
 from holdfast import train, tune
 
 
@@ -111,3 +112,23 @@ def test_other_errors_and_the_signature_stay() -> None:
         train.DataParallelTrainer()  # type: ignore[call-arg]
     assert list(inspect.signature(tune.TuneConfig).parameters)[:2] == ["mode", "metric"]
     assert tune.CheckpointConfig(num_to_keep=2) == tune.CheckpointConfig(2)
+
+
+@pytest.mark.parametrize(
+    ("given", "hint"),
+    [
+        ("address", "Leave it out for this machine; for several, use cluster=, as in "),
+        ("object_store_memory", "It is not needed here: leave it out"),
+        ("dashboard_port", "It is not needed here: leave it out"),
+        ("log_to_driver", "It is not needed here: leave it out"),
+        ("num_cpu", "Did you mean 'num_cpus'?"),
+    ],
+)
+def test_parameters_of_ray_init_without_a_meaning_here_say_what_to_do(
+    given: str, hint: str
+) -> None:
+    init: Any = holdfast.init
+    with pytest.raises(TypeError) as caught:
+        init(**{given: 1})
+    assert f"holdfast.init() has no parameter {given!r}. {hint}" in str(caught.value)
+    assert not holdfast.is_initialized()

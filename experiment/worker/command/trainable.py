@@ -63,7 +63,9 @@ class CommandTrainable(Described):
     ) -> None:
         self.here = os.path.abspath(here or os.getcwd())
         self.program = None if program is None else _program(program, self.here)
-        self.words = tuple(_located(_split(command, self.program), self.here))
+        words = _split(command, self.program)
+        self.words = tuple(_located(words, self.here))
+        _check_executable(words, program, self.here)
         check_words(self.words, self.program)
         self.cwd = None if cwd is None else _folder(cwd, self.here)
         self.env: Mapping[str, str] = _checked_texts("env", env)
@@ -126,6 +128,20 @@ def _program(program: str, here: str) -> str:
     elsewhere = os.path.abspath(program)
     hint = f" It is in {os.getcwd()}: write {elsewhere}" if os.path.isfile(elsewhere) else ""
     raise InvalidConfig(f"the program {program!r} is not a file in {here}.{hint}")
+
+
+def _check_executable(words: list[str], program: str | None, here: str) -> None:
+    """Refuse a file in `here` that the command begins with, and that cannot be run."""
+    first = program if words[0] == "${program}" else words[0]
+    # An absolute path is that of a restore, too, which may only read.
+    if first is None or ("/" not in first and first != program) or os.path.isabs(first):
+        return
+    path = os.path.normpath(os.path.join(here, first))
+    if os.path.isfile(path) and not os.access(path, os.X_OK):
+        instead = " ".join(["sh", os.path.relpath(path, here), *words[1:]])
+        raise InvalidConfig(
+            f"{path} is not executable: chmod +x {path}, or use the command: {instead}"
+        )
 
 
 def _located(words: list[str], here: str) -> list[str]:

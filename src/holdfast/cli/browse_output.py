@@ -58,8 +58,9 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
     show_entries(entries, now=now)
     for entry in entries:
         if entry.run != 1:
-            say(f"{entry.name}: there are earlier runs of this name:")
-            say(f"  holdfast show --run 1 {quoted(entry.path)}")
+            before = None if entry.run is None else entry.run - 1
+            say(f"{entry.name}: {_kept_runs(before)}:")
+            say(f"  holdfast show --run {before or 1} {quoted(entry.path)}")
         for notice in entry.notices:
             say(f"{entry.name}: {notice}", "yellow")
         if entry.state in (Condition.UNREADABLE, Condition.NEVER_BEGUN):
@@ -188,8 +189,14 @@ def _other_runs(experiment: LocatedExperiment) -> str:
         return f"{number}, not the newest: holdfast show {path}"
     if before == 0:
         return ""
-    earlier = "run 1 is" if before == 1 else "earlier runs are"
-    return "; ".join(filter(None, [number, f"{earlier} kept: holdfast show --run 1 {path}"]))
+    kept = f"{_kept_runs(before)}: holdfast show --run {before or 1} {path}"
+    return "; ".join(filter(None, [number, kept]))
+
+
+def _kept_runs(before: int | None) -> str:
+    if before is None:
+        return "earlier runs are kept"
+    return "run 1 is kept" if before == 1 else f"runs 1 to {before} are kept"
 
 
 def _because(overview: Overview, now: float) -> str:

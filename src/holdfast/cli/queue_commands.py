@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -30,6 +31,8 @@ from holdfast.names import printable
 from holdfast.trial.errors import InvalidConfig
 
 _HEADER = ["ID", "NAME", "STATE", "SINCE", "EXIT", "COMMAND", "EXPERIMENT"]
+_INTERPRETER = re.compile(r"python[0-9.]*|(ba|da|z)?sh|torchrun|accelerate|uv|env|holdfast")
+_SCRIPTS = (".py", ".sh", ".yaml", ".yml", ".json", ".toml")
 _SWEEPS = (".yaml", ".yml", ".json", ".toml")
 # The columns of a command that is cut for the experiment's name next to it.
 _ENOUGH = 30
@@ -72,12 +75,11 @@ def perform(given: argparse.Namespace) -> int:
 def _add(given: argparse.Namespace, folder: QueueFolder) -> int:
     directory = Path(given.dir or ".").expanduser().absolute()
     words = command_of(given.words, directory)
-    script = given.words[0] if given.words[0] != "--" else given.words[1]
 
     def make(number: int) -> Job:
         return Job(
             id=number,
-            name=given.name or Path(script).stem,
+            name=given.name or name_of(given.words),
             command=words,
             directory=str(directory),
             added_at=time.time(),
@@ -93,6 +95,14 @@ def _add(given: argparse.Namespace, folder: QueueFolder) -> int:
     else:
         say(f"job {job.id}: {job.name} is added. holdfast queue run starts it")
     return SOUND
+
+
+def name_of(given: list[str]) -> str:
+    """The name of a job: of the script that an interpreter runs, else of the program."""
+    words = given[1:] if given[:1] == ["--"] else given
+    is_interpreter = _INTERPRETER.fullmatch(Path(words[0]).name)
+    scripts = (word for word in words[1:] if word.endswith(_SCRIPTS)) if is_interpreter else ()
+    return Path(next(iter(scripts), words[0])).stem
 
 
 def command_of(given: list[str], directory: Path) -> list[str]:

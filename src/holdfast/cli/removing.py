@@ -54,7 +54,8 @@ def _show(removals: list[Removal], now: float) -> None:
         for place, text in _parts(one):
             say(f"  remove {text} in {place}")
         if one.entry.run != 1:
-            say("  the earlier runs of this name go, too")
+            runs = "runs" if one.entry.run is None else f"{one.entry.run} runs"
+            say(f"  this removes all {runs} of this name")
         if one.others:
             more = ", ..." if len(one.others) > _SHOWN_FILES else ""
             names = ", ".join(map(quoted, one.others[:_SHOWN_FILES]))

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from holdfast import started_by_import
 from holdfast.cli.naming import settle
 from holdfast.cli.printing import SOUND, WRONG, say_json
 from holdfast.experiment.folder.layout import TUNER
@@ -124,10 +125,14 @@ def _named(text: str) -> Any:
         raise InvalidConfig(
             f"--trainable must be module:name, as in train:train_digits; not {text!r}"
         )
+    # A script without `if __name__ == "__main__":` would start a run at its import.
+    started_by_import.refuse_from_now_on()
     try:
         found: Any = importlib.import_module(module)
         for part in name.split("."):
             found = getattr(found, part)
+    except started_by_import.StartedByImport as error:
+        raise InvalidConfig(f"--trainable {text}: {error}") from error
     except (ImportError, AttributeError) as error:
         raise InvalidConfig(
             f"--trainable {text}: {error}. Modules are looked for in {os.getcwd()} and among "

@@ -46,7 +46,7 @@ def run_sweep(given: argparse.Namespace, settings: Settings) -> int:
         results = _fit(opened, given)
         code = WRONG if results.num_errors else SOUND
     else:
-        code = _say_ended(ended, given.path)
+        code = _say_ended(ended, given)
     if given.json:
         found = find(opened.path, settings, os.environ)
         say_json(experiment_as_json(found, now=time.time()))
@@ -55,7 +55,7 @@ def run_sweep(given: argparse.Namespace, settings: Settings) -> int:
 
 def _fit(opened: OpenedSweep, given: argparse.Namespace) -> ResultGrid:
     """Run or resume it. The errors of fit() also say what to do in a shell."""
-    again = f"holdfast run {quoted(given.path)}"
+    again = _again(given)
     try:
         return opened.fit(resume="never" if given.new else "auto", extend=given.extend)
     except ExperimentExists as error:
@@ -78,7 +78,18 @@ def _ended(opened: OpenedSweep, settings: Settings) -> LocatedExperiment | None:
     return found if found.condition(time.time()) in over else None
 
 
-def _say_ended(found: LocatedExperiment, file: str) -> int:
+def _again(given: argparse.Namespace, *, has_samples: bool = True) -> str:
+    """The command, with its options except how it resumes."""
+    words = [given.path]
+    for option, value in (("--name", given.name), ("--storage", given.storage)):
+        words += [] if value is None else [option, value]
+    words += [word for text in given.set for word in ("--set", text)]
+    if has_samples and given.samples is not None:
+        words += ["--samples", str(given.samples)]
+    return f"holdfast run {' '.join(map(quoted, words))}"
+
+
+def _say_ended(found: LocatedExperiment, given: argparse.Namespace) -> int:
     path = quoted(found.shown)
     count, failed = len(found.machine.trials), found.machine.errored
     complain(
@@ -89,8 +100,8 @@ def _say_ended(found: LocatedExperiment, file: str) -> int:
             f"  holdfast resume --restart-errored {path}   restarts the failed trials\n"
             * bool(failed)
         )
-        + f"  holdfast run {quoted(file)} --new   starts a new run under this name\n"
-        f"  holdfast run {quoted(file)} --extend --samples N   has N trials in total"
+        + f"  {_again(given)} --new   starts a new run under this name\n"
+        f"  {_again(given, has_samples=False)} --extend --samples N   has N trials in total"
     )
     return WRONG if failed else SOUND
 

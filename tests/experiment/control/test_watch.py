@@ -35,6 +35,8 @@ def _ctrl_c_is_heard() -> Iterator[None]:
 class Ending:
     """A run that is asked to end by `signum`, with its only trial in this `status`."""
 
+    has_begun = True
+
     def __init__(self, status: Status, signum: int = signal.SIGINT) -> None:
         self.machine = Machine()
         self.machine.spec = ExperimentSpec(experiment_id="e", run="r", trainable="t", seed=0)

@@ -168,7 +168,7 @@ def test_a_function_of_the_config_says_what_each_trial_asks_for(fit: Any) -> Non
         ({"cpu": 1000}, "1000"),
         ({"gpu": 3}, "'GPU': 3"),
         ({"tpu": 1}, "'tpu': 1"),
-        ({"cpus": 1}, "'cpus' is 'CPU' here"),
+        ({"cpus": 1}, "Instead of 'cpus', use 'cpu'"),
     ],
 )
 def test_resources_that_the_machine_never_has_fail_before_anything_starts(

@@ -103,6 +103,9 @@ class MLflowLoggerCallback(RunPerTrial):
         self.__dict__.update(state)
         self.tracking_uri = os.environ.get(_URI) or self.tracking_uri
 
+    def target(self) -> str:
+        return without_password(self.tracking_uri or os.environ.get(_URI)) or ""
+
     def check(self, environ: Mapping[str, str]) -> None:
         """Raises ImportError without MLflow, InvalidConfig for a store that it cannot open."""
         MLFLOW.check()

@@ -102,6 +102,7 @@ def test_what_resembles_a_placeholder_is_noticed(tmp_path: Path) -> None:
 def made(tmp_path: Path, command: Any = None, **given: Any) -> tune.CommandTrainable:
     for name in ("train.py", "run.sh", "data.txt", "sh"):
         (tmp_path / name).touch()
+    (tmp_path / "run.sh").chmod(0o755)
     return tune.CommandTrainable(command, here=str(tmp_path), **given)
 
 
