@@ -142,7 +142,9 @@ class Tuner:
                 f"fit(resume={resume!r}) finds the experiment by its name: give "
                 f"RunConfig(name=...)"
             )
-        opened = OpenedExperiment.at(run, None, Settings.read(os.environ), os.environ)
+        opened = OpenedExperiment.at(
+            run, None, Settings.read(os.environ), os.environ, follows=trusted
+        )
         self._request = replace(script, opened=opened)
         if resume == "auto" and not opened.exists():
             return
@@ -332,7 +334,9 @@ class Tuner:
 
         check_arguments(trusted=trusted, tune_config=tune_config, run_config=run_config)
         settings = Settings.read(os.environ)
-        opened = OpenedExperiment.at(path, storage_filesystem, settings, os.environ)
+        opened = OpenedExperiment.at(
+            path, storage_filesystem, settings, os.environ, follows=trusted
+        )
         tuner = cls.__new__(cls)
         tuner._results, tuner._earlier = None, None
         if run is not None:
