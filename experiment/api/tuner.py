@@ -217,11 +217,13 @@ class Tuner:
         if opened is None or not self._is_restored:
             raise TuneError("there are no results yet: call fit() first")
         from holdfast.experiment.results.analysis import ExperimentAnalysis
-        from holdfast.experiment.results.read_experiment import read_experiment
+        from holdfast.experiment.results.read_experiment import read_tree, warn_of
         from holdfast.experiment.results.result_grid import ResultGrid
         from holdfast.experiment.user_objects.placeholders import UsersValues
 
-        read = read_experiment(opened.place.location)
+        # The restore has fetched what storage had; the tree may have more.
+        read = read_tree(opened.place.layout, opened.place.location)
+        warn_of(read.location, read.notices)
         found = self._request.values(read.machine.spec.space_number)
         values = UsersValues(found, unpickles=False)
         return ResultGrid(ExperimentAnalysis.of(read, resolve_config=values))

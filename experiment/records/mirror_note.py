@@ -74,14 +74,13 @@ def is_mirror_of(layout: Layout, remote: Location) -> bool:
 def mark(layout: Layout, remote: Location, root: Path | None = None) -> None:
     """Record in the tree here which storage it is uploaded to; `root` is its folder, if the tree
     is moved there next."""
-    root = layout.root if root is None else root
-    at = json.dumps({"uri": remote.uri or "", "tree": _tree(root)}).encode()
+    tree = _tree(layout.root if root is None else root)
+    note = MirrorNote(address=_address(remote), uri=remote.uri or "", tree=tree)
     with suppress(OSError):
-        if layout.mirror_of.exists() and read_small(layout.mirror_at, NOTE_BYTES) == at:
+        if read_mirror(layout) == note:
             return
-    write_atomic(layout.mirror_at, at)
-    if not layout.mirror_of.exists():
-        write_atomic(layout.mirror_of, _address(remote).encode())
+    write_atomic(layout.mirror_at, json.dumps({"uri": note.uri, "tree": tree}).encode())
+    write_atomic(layout.mirror_of, note.address.encode())
 
 
 def forget_storage(layout: Layout) -> None:
