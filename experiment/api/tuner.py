@@ -300,6 +300,9 @@ class Tuner:
     ) -> Self:
         """A Tuner whose `fit()` resumes the experiment at `path`, or where a RunConfig says.
 
+        The path of this machine's tree of an experiment in another storage means the one there; a
+        copy of the tree resumes by itself.
+
         Finished trials stay finished. Unfinished ones resume from their newest checkpoint, unless
         `resume_unfinished` is False. Failed ones stay failed, resume from their checkpoint
         (`resume_errored`) or start from the beginning (`restart_errored`). Without a `trainable`

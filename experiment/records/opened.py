@@ -197,9 +197,8 @@ class OpenedExperiment:
         except StorageError as error:
             if not self._tree:
                 raise
-            tree, cause = f"{self.path}, whose tree is {self._tree}", str(error)
-            advice = f"Pass that URI if the environment lacks its credentials. {COPY_ADVICE}"
-            raise type(error)("resume", tree, cause, advice) from error
+            what = f"{self.path}, whose tree is {self._tree}"
+            raise type(error)("resume", what, str(error), COPY_ADVICE) from error
         beginning = self._beginning()
         if beginning is None:
             begun = layout.lock.exists() and segments(layout.journal)
