@@ -54,7 +54,14 @@ def test_what_is_not_a_plain_name_is_refused(name: object) -> None:
     "name",
     [
         *(layout.JOURNAL, layout.LOCK, layout.HEAD, layout.TUNER, layout.TRAINER),
-        *(layout.CALLBACKS, layout.MIRROR_OF, layout.POLICY_LOG, layout.STAGING, layout.NODES),
+        *(
+            layout.CALLBACKS,
+            layout.MIRROR_OF,
+            layout.MIRROR_AT,
+            layout.POLICY_LOG,
+            layout.STAGING,
+            layout.NODES,
+        ),
         *(INDEX_NAME, LISTING_NAME, MANIFEST_NAME, ".epochs", ".tmp-1", ".hidden", "Journal"),
         f"{layout.SNAPSHOT_PREFIX}2026.json",
         f"{layout.VARIANTS_PREFIX}2026.json",

@@ -144,7 +144,9 @@ class Tuner:
                 f"fit(resume={resume!r}) finds the experiment by its name: give "
                 f"RunConfig(name=...)"
             )
-        opened = OpenedExperiment.at(run, None, Settings.read(os.environ), os.environ)
+        opened = OpenedExperiment.at(
+            run, None, Settings.read(os.environ), os.environ, follows=trusted
+        )
         self._request = replace(script, opened=opened)
         if resume == "auto" and not opened.exists():
             return
@@ -217,11 +219,13 @@ class Tuner:
         if opened is None or not self._is_restored:
             raise TuneError("there are no results yet: call fit() first")
         from holdfast.experiment.results.analysis import ExperimentAnalysis
-        from holdfast.experiment.results.read_experiment import read_experiment
+        from holdfast.experiment.results.read_experiment import read_tree, warn_of
         from holdfast.experiment.results.result_grid import ResultGrid
         from holdfast.experiment.user_objects.placeholders import UsersValues
 
-        read = read_experiment(opened.place.location)
+        # The restore has fetched what storage had; the tree may have more.
+        read = read_tree(opened.place.layout, opened.place.location)
+        warn_of(read.location, read.notices)
         found = self._request.values(read.machine.spec.space_number)
         values = UsersValues(found, unpickles=False)
         return ResultGrid(ExperimentAnalysis.of(read, resolve_config=values))
@@ -303,6 +307,9 @@ class Tuner:
     ) -> Self:
         """A Tuner whose `fit()` resumes the experiment at `path`, or where a RunConfig says.
 
+        The path of this machine's tree of an experiment in another storage means the one there; a
+        copy of the tree resumes by itself.
+
         Finished trials stay finished. Unfinished ones resume from their newest checkpoint, unless
         `resume_unfinished` is False. Failed ones stay failed, resume from their checkpoint
         (`resume_errored`) or start from the beginning (`restart_errored`). Without a `trainable`
@@ -339,7 +346,9 @@ class Tuner:
 
         check_arguments(trusted=trusted, tune_config=tune_config, run_config=run_config)
         settings = Settings.read(os.environ)
-        opened = OpenedExperiment.at(path, storage_filesystem, settings, os.environ)
+        opened = OpenedExperiment.at(
+            path, storage_filesystem, settings, os.environ, follows=trusted
+        )
         tuner = cls.__new__(cls)
         tuner._results, tuner._earlier = None, None
         if run is not None:

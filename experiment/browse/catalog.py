@@ -51,6 +51,8 @@ class CatalogEntry:
     runs of this name, one after another; the newest is listed; None if the number is not known.
     Times are seconds since 1970: when the experiment began, and its last record. `size_bytes` is
     the size of all its files, None if they were not counted. `tags` are those of its RunConfig.
+    `storage` is the URI of the storage that it is uploaded to, if `path` is its tree on this
+    machine, else "": the state there, which a listing does not read, may be newer.
     `problem` says why it cannot be read, or is the first error, "" for none. `notices` lists
     records that cannot be used.
     """
@@ -69,6 +71,7 @@ class CatalogEntry:
     tags: Mapping[str, str] = field(default_factory=dict)
     problem: str = ""
     notices: tuple[str, ...] = ()
+    storage: str = ""
 
     def plain(self) -> dict[str, Any]:
         """The entry as JSON values."""
@@ -150,7 +153,7 @@ def _entry(
     location = Location.resolve(path, None, {})
     name = location.path.rstrip("/").rpartition("/")[2]
     try:
-        experiment = find(path, settings, environ)
+        experiment = find(path, settings, environ, asks=False)
         return described(experiment, name, now, size_of(experiment) if sizes else None)
     except NeverBegun as error:
         local = location.local_path
@@ -193,6 +196,7 @@ def described(
         tags=spec.options.get("tags", {}),
         problem=_first_error(experiment),
         notices=experiment.read.notices,
+        storage=experiment.storage,
     )
 
 

@@ -5,6 +5,7 @@ It may be running, or belong to another user: nothing is locked, written or unpi
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -13,10 +14,10 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.condition import Condition, condition_of
-from holdfast.experiment.doctor.target import DoctorTarget, find_target
+from holdfast.experiment.doctor.target import find_target
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.place import split
+from holdfast.experiment.records.place import ExperimentPlace, followed, split
 from holdfast.experiment.records.published import has_all, read_head
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.records.snapshots import snapshot_names
@@ -32,10 +33,12 @@ from holdfast.experiment.results.read_experiment import (
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.trial.errors import TuneError
 
 _LEVELS = 2  # <experiment>/<trial>/<checkpoint>
 
@@ -44,9 +47,9 @@ _LEVELS = 2  # <experiment>/<trial>/<checkpoint>
 class LocatedExperiment:
     """An experiment as its records describe it, and signs of whether it runs.
 
-    `shown` is its path in a form that other commands accept, without credentials. `holder` and
-    `heard_at`: see `condition_of`. `only`: the id of the one trial that the user named, "" for
-    all.
+    `shown` is its path in a form that other commands accept, without credentials. `storage` is the
+    URI of the storage that this tree is uploaded to, "" for another. `holder` and `heard_at`: see
+    `condition_of`. `only`: the id of the one trial that the user named, "" for all.
     """
 
     shown: str
@@ -54,6 +57,7 @@ class LocatedExperiment:
     holder: str = ""
     heard_at: float | None = None
     only: str = ""
+    storage: str = ""
 
     @property
     def machine(self) -> Machine:
@@ -90,11 +94,14 @@ def find(
     run: int | None = None,
     *,
     filesystem: Any = None,
+    asks: bool = True,
 ) -> LocatedExperiment:
     """Read the experiment at `path`: its directory, a URI as `storage_path` takes it, or a path in
     `filesystem`.
 
-    Reads the newest run of that name, or run number `run` (from 1).
+    Reads the newest run of that name, or run number `run` (from 1). Of a directory that is
+    uploaded to a storage, the state in storage is read if that is newer, unless `asks` is False,
+    or the storage does not answer.
 
     Raises ExperimentNotFound, InvalidLocation, StorageError, OSError.
     """
@@ -109,12 +116,73 @@ def find(
     if target.layout is None:
         return _in_storage(location, run)
     holder = current_holder(target.layout.lock)
-    if target.remote is not None and not holder and not _is_newest(target):
+    if target.remote is not None and not holder and not _is_newest(target.layout, target.remote):
         return _in_storage(target.remote, run)
+    notices: list[str] = []
+    storage = None
+    if target.remote is None:
+        storage = storage_of(target.layout, location, settings, environ)
+    if storage is not None and asks and not holder and _is_own(target.layout):
+        newer, notices = _newer(target.layout, storage, run)
+        if newer is not None:
+            return newer
     read = read_tree(target.layout, target.remote or location, run)
     # The process with the lock runs the newest one.
     holder = "" if read.is_followed else holder
-    return LocatedExperiment(shown=_shown(path, location), read=read, holder=holder)
+    return LocatedExperiment(
+        shown=_shown(path, location),
+        read=replace(read, notices=(*read.notices, *notices)),
+        holder=holder,
+        storage="" if storage is None else storage.public,
+    )
+
+
+def storage_of(
+    layout: Layout, location: Location, settings: Settings, environ: Mapping[str, str]
+) -> Location | None:
+    """The storage that this tree is uploaded to, without asking it.
+
+    None for a copy of such a tree, for any other, and if only a filesystem object reaches it.
+    """
+    here = ExperimentPlace(name=layout.root.name, layout=layout, location=location, remote=None)
+    try:
+        return followed(here, settings, environ)[0].remote
+    except (TuneError, OSError):
+        return None
+
+
+def is_copy(
+    layout: Layout, location: Location, settings: Settings, environ: Mapping[str, str]
+) -> bool:
+    """Whether this is a copy of a tree that is uploaded to a storage."""
+    here = ExperimentPlace(name=layout.root.name, layout=layout, location=location, remote=None)
+    try:
+        place, note = followed(here, settings, environ)
+    except (TuneError, OSError):
+        return False
+    return note is not None and place is here
+
+
+def _is_own(layout: Layout) -> bool:
+    """Whether this user wrote the note. What another user wrote makes no request."""
+    try:
+        return layout.mirror_at.stat().st_uid == os.geteuid()
+    except OSError:
+        return False
+
+
+def _newer(
+    layout: Layout, storage: Location, run: int | None
+) -> tuple[LocatedExperiment | None, list[str]]:
+    """The experiment in storage if its state is newer than the tree's; and notices."""
+    try:
+        if _is_newest(layout, storage):
+            return None, []
+        found = _in_storage(storage, run)
+    except (StorageError, ExperimentNotFound) as error:
+        return None, [f"{storage} may have a newer state, but did not answer: {error}"]
+    notice = f"{storage} has a newer state than {layout.root}, and is shown here"
+    return replace(found, read=replace(found.read, notices=(*found.read.notices, notice))), []
 
 
 def find_enclosing(
@@ -172,12 +240,10 @@ def published_as(location: Location) -> ObjectInfo | None:
     return with_store(location, lambda store: store.head(HEAD))
 
 
-def _is_newest(target: DoctorTarget) -> bool:
+def _is_newest(layout: Layout, remote: Location) -> bool:
     """Whether the tree on this machine has all published records, or another machine has more."""
-    assert target.layout is not None
-    assert target.remote is not None
-    head = with_store(target.remote, read_head)
-    return head is None or has_all(target.layout, head)
+    head = with_store(remote, read_head)
+    return head is None or has_all(layout, head)
 
 
 def _shown(path: str, location: Location) -> str:

@@ -16,10 +16,10 @@ from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.folder.containment import check_folder
 from holdfast.experiment.folder.layout import ERROR, Layout, log_names_of, rank_log
 from holdfast.experiment.folder.trial_folder import list_folder, read_file, read_from
+from holdfast.experiment.records.mirror_note import read_mirror
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.files.regular import open_regular
-from holdfast.syncer.stores.plain_files import read_note
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.readable import listed
 from holdfast.trial.trial import Trial
@@ -63,10 +63,12 @@ def check_reachable(experiment: LocatedExperiment, trial: Trial, name: str) -> N
     layout = experiment.read.layout
     if layout is None or name == ERROR or not trial.place.nodes:
         return
-    if str(layout.root) == experiment.read.location.local_path and layout.mirror_of.exists():
+    if str(layout.root) != experiment.read.location.local_path:
+        return
+    if (note := read_mirror(layout)) is not None:
         raise NoSuchLog(
             f"trial {trial.trial_id} has run on node {trial.place.node}, which sends its output "
-            f"to {read_note(layout.mirror_of)}: pass the URI of the experiment there"
+            f"to {note}: pass the URI of the experiment there"
         )
 
 

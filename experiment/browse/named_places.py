@@ -16,10 +16,12 @@ from holdfast.experiment.folder.experiment_folders import (
     is_experiment,
     names_like,
 )
+from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.listed_place import read_listed
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.trial_folder import list_folder
 from holdfast.experiment.records.journal_start import JournalUnreadable
+from holdfast.experiment.records.mirror_note import is_mirror_of
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.syncer.errors import StorageError
@@ -136,6 +138,8 @@ def _places(environ: Mapping[str, str]) -> list[_Place]:
 def _only(name: str, places: Sequence[_Place], environ: Mapping[str, str], *, here: str) -> str:
     found = [place for place in places if place.has_listed(name, environ)]
     found = found or [place for place in places if place.has(name, environ)]
+    if len(found) > 1 and (stored := _stored(found, name)) is not None:
+        return stored.path_of(name)
     if len(found) > 1:
         paths = " and ".join(f"{place.path_of(name)} ({place.why})" for place in found)
         raise AmbiguousName(f"two experiments are named {name!r}: {paths}. Pass the path of one")
@@ -148,6 +152,17 @@ def _only(name: str, places: Sequence[_Place], environ: Mapping[str, str], *, he
         f"a path, a URI, or --root",
         name,
     )
+
+
+def _stored(found: Sequence[_Place], name: str) -> _Place | None:
+    """The storage of the experiment, if the other place has the tree that is uploaded to it."""
+    trees = [path for place in found if (path := place.location.local_path) is not None]
+    storages = [place for place in found if place.location.local_path is None]
+    if len(trees) != 1 or len(storages) != 1:
+        return None
+    tree, storage = Layout(Path(trees[0], name)), storages[0]
+    remote = Location.resolve(storage.path_of(name), None, {})
+    return storage if tree.mirror_of.exists() and is_mirror_of(tree, remote) else None
 
 
 def _below(place: str, name: str) -> str:

@@ -52,6 +52,7 @@ class Overview:
     best: Mapping[str, Any] | None
     usage: Usage | None
     notices: tuple[str, ...]
+    storage: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +116,7 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
         best=None if best is None else trial_as_json(experiment, best, is_live=is_live),
         usage=usage_of_all([usage for trial in machine.trials.values() for usage in trial.usages]),
         notices=experiment.read.notices,
+        storage=experiment.storage,
     )
 
 

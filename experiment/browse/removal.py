@@ -11,19 +11,27 @@ from typing import Any, Literal
 from holdfast.dataclass import dataclass
 from holdfast.experiment.browse.catalog import CatalogEntry, described
 from holdfast.experiment.browse.condition import Condition, longest_silence_s
-from holdfast.experiment.browse.locate import LocatedExperiment, find, published_as
+from holdfast.experiment.browse.locate import (
+    LocatedExperiment,
+    find,
+    is_copy,
+    published_as,
+)
 from holdfast.experiment.folder.experiment_folders import aside_of, is_experiment
 from holdfast.experiment.folder.layout import (
     HEAD,
     JOURNAL,
     LOCK,
+    MIRROR_AT,
     MIRROR_OF,
     Layout,
     is_the_experiments,
 )
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.progress.wording import duration
 from holdfast.experiment.records.journal_start import traces_in
+from holdfast.experiment.records.mirror_note import read_mirror
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun, not_found
 from holdfast.syncer.artifacts.plan import INDEX_NAME
@@ -35,7 +43,6 @@ from holdfast.syncer.journal.head import is_segment
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import read_note
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock import Locked
 from holdfast.syncer.uploader.lock_holder import current_holder
@@ -101,6 +108,8 @@ def removal(
     if remote is not None:
         _check_silent(remote, experiment, now)
     kept = {"both": None, "local": remote, "storage": layout and layout.root}[part]
+    if part == "both" and remote is None and layout is not None:
+        _check_alone(layout, location, settings, environ)
     layout, remote = _wanted(part, layout, remote, location)
     entry = CatalogEntry(
         name=location.path.rstrip("/").rpartition("/")[2],
@@ -170,7 +179,7 @@ def _read(
 ) -> tuple[LocatedExperiment | None, Condition, str]:
     """The experiment, or its state and why it cannot be read."""
     try:
-        return find(path, settings, environ), Condition.UNREADABLE, ""
+        return find(path, settings, environ, asks=False), Condition.UNREADABLE, ""
     except NeverBegun as error:
         return None, Condition.NEVER_BEGUN, str(error)
     except (TuneError, OSError, ValueError) as error:
@@ -196,16 +205,26 @@ def _check_silent(remote: Location, experiment: LocatedExperiment | None, now: f
         )
 
 
+def _check_alone(
+    layout: Layout, location: Location, settings: Settings, environ: Mapping[str, str]
+) -> None:
+    """Raise InvalidConfig for the tree of an experiment in storage, which would stay there. A copy
+    of such a tree may be removed."""
+    note = read_mirror(layout)
+    if note is None or (note.uri and is_copy(layout, location, settings, environ)):
+        return
+    both = "pass the URI of the experiment there to remove both"
+    if note.uri:
+        both = f"{holdfast_command('rm', note.uri)} removes both"
+    raise InvalidConfig(
+        f"{location} is this machine's tree of the experiment in {note}: {both}, and --local only "
+        f"this tree"
+    )
+
+
 def _wanted(
     part: Part, layout: Layout | None, remote: Location | None, location: Location
 ) -> tuple[Layout | None, Location | None]:
-    mirror_of = layout.mirror_of if layout is not None and location.local_path else None
-    if part == "both" and remote is None and mirror_of is not None and mirror_of.exists():
-        raise InvalidConfig(
-            f"{mirror_of.parent} is this machine's tree of the experiment in "
-            f"{read_note(mirror_of)}: pass the URI of the experiment there to remove both, "
-            f"or --local to remove only this tree"
-        )
     if part == "local" and layout is None:
         raise InvalidConfig(f"this machine has no tree of {location.public}: leave --local out")
     if part == "storage" and remote is None:
@@ -227,7 +246,7 @@ def _others(layout: Layout | None, experiment: LocatedExperiment | None) -> tupl
     if layout is None or experiment is None or experiment.read.runs_before != 0:
         return ()  # the trials of earlier runs are not known
     known = {trial.spec.dirname.rstrip("/") for trial in experiment.machine.trials.values()}
-    known |= {JOURNAL, MIRROR_OF, INDEX_NAME, HEAD, CLAIMS}
+    known |= {JOURNAL, MIRROR_OF, MIRROR_AT, INDEX_NAME, HEAD, CLAIMS}
     names = sorted(os.listdir(layout.root)) if layout.root.is_dir() else []
     return tuple(
         name

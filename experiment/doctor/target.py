@@ -10,8 +10,9 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import HEAD, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.journal_start import traces_in
+from holdfast.experiment.records.mirror_note import is_mirror_of
 from holdfast.experiment.records.opened import OpenedExperiment
-from holdfast.experiment.records.published import is_mirror_of, read_head
+from holdfast.experiment.records.published import read_head
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.experiment.records.snapshots import snapshot_names
 from holdfast.experiment.results.read_experiment import (

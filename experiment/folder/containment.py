@@ -13,6 +13,7 @@ from pathlib import Path
 from holdfast.experiment.folder.layout import (
     JOURNAL,
     LOCK,
+    MIRROR_AT,
     MIRROR_OF,
     STAGING,
     Layout,
@@ -67,7 +68,7 @@ def check_folder(folder: Path) -> None:
 
 
 def _is_the_experiments(name: str) -> bool:
-    is_one = name in (JOURNAL, MIRROR_OF, INDEX_NAME) or name.startswith(LOCK)
+    is_one = name in (JOURNAL, MIRROR_OF, MIRROR_AT, INDEX_NAME) or name.startswith(LOCK)
     return is_one or is_the_experiments(name)
 
 

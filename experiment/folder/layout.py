@@ -20,6 +20,9 @@ UNDELIVERED_PREFIX = "undelivered-"
 POLICY_LOG = "pbt_global.txt"
 POLICY_LOG_PREFIX, POLICY_LOG_SUFFIX = "pbt_policy_", ".txt"
 MIRROR_OF = ".mirror-of"
+MIRROR_AT = ".mirror-at"
+# In the name of a tree that a newer one from storage has replaced.
+SET_ASIDE = ".before-"
 STAGING = ".staging"
 # The experiment's tree in the scratch folder of an agent.
 ON_NODE = "experiment"
@@ -145,6 +148,10 @@ class Layout:
     @property
     def mirror_of(self) -> Path:
         return self.root / MIRROR_OF
+
+    @property
+    def mirror_at(self) -> Path:
+        return self.root / MIRROR_AT
 
     def trial(self, spec: TrialSpec) -> Path:
         return self.root / spec.dirname

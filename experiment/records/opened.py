@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import Any, Self, TypeVar
 
 from holdfast.experiment.folder.containment import check_enclosed
-from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.layout import SET_ASIDE, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
 from holdfast.experiment.records.journal_start import (
@@ -21,10 +21,13 @@ from holdfast.experiment.records.journal_start import (
     find_beginning,
     runs_known_before,
 )
+from holdfast.experiment.records.mirror_note import read_mirror
 from holdfast.experiment.records.place import (
+    COPY_ADVICE,
     ExperimentPlace,
     address_of,
     find_place,
+    followed,
     resume_hint,
     split,
 )
@@ -37,13 +40,13 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.stopping import RESUMABLE
 from holdfast.syncer.checkpoint.download import with_store
+from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import unique
-from holdfast.syncer.files.regular import read_regular
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.stores.preflight import when_ready
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.trial.config import RunConfig, SyncConfig
-from holdfast.trial.errors import ExperimentExists, TuneError
+from holdfast.trial.errors import ExperimentExists, InvalidConfig, TuneError
 
 R = TypeVar("R")
 
@@ -86,9 +89,20 @@ class OpenedExperiment:
     another process may run the experiment.
     """
 
-    def __init__(self, place: ExperimentPlace, *, storage_timeout_s: float = 0.0) -> None:
-        """`storage_timeout_s`: how long to wait for a busy storage."""
+    def __init__(
+        self,
+        place: ExperimentPlace,
+        *,
+        storage_timeout_s: float = 0.0,
+        tree: str = "",
+        copy_of: str = "",
+    ) -> None:
+        """`storage_timeout_s`: how long to wait for a busy storage. `tree` is the user's path, if
+        it is a tree that is uploaded to the storage of `place`. `copy_of`: the storage of the
+        tree that `place` is a copy of."""
         self.place = place
+        self._tree = tree
+        self._copy_of = copy_of
         self._storage_timeout_s = storage_timeout_s
 
     @classmethod
@@ -98,24 +112,52 @@ class OpenedExperiment:
         filesystem: Any,
         settings: Settings,
         environ: Mapping[str, str],
+        *,
+        follows: bool = True,
     ) -> Self:
-        """The experiment at a path or URI, or at that of a RunConfig with a name. Reads nothing.
+        """The experiment at a path or URI, or at that of a RunConfig with a name.
+
+        Of a tree on this machine that is uploaded elsewhere: the experiment there. Unless it
+        `follows` what the folder says, such a tree is refused. Reads at most notes of the tree.
 
         Raises NothingToRestore for a path that names no folder in a storage, InvalidConfig,
-        InvalidLocation.
+        InvalidLocation, OSError.
         """
         timeout_s = _STORAGE_TIMEOUT_S
         if isinstance(path, RunConfig):
             timeout_s = path.sync_config.sync_timeout
         path, filesystem = address_of(path, filesystem, settings)
         parent, name = split(path, filesystem)
-        place = find_place(parent, filesystem, name, settings, environ)
-        return cls(place, storage_timeout_s=timeout_s)
+        named = find_place(parent, filesystem, name, settings, environ)
+        place, note = followed(named, settings, environ)
+        if note is None:
+            return cls(place, storage_timeout_s=timeout_s)
+        if place is named:
+            return cls(place, copy_of=str(note))
+        if not follows:
+            raise InvalidConfig(
+                f"{path} is this machine's tree of {note}, and with trusted=False nothing that "
+                f"it says is used: pass that URI. {COPY_ADVICE}"
+            )
+        return cls(place, storage_timeout_s=timeout_s, tree=path)
 
     @property
     def path(self) -> str:
         """The path for users, without credentials."""
         return self.place.location.public
+
+    @property
+    def notice(self) -> str:
+        """What the user should know about the path; "" for nothing."""
+        if self._tree:
+            return f"{self._tree} is this machine's tree of {self.path}: resuming that one"
+        if self._copy_of:
+            return (
+                f"{self.path} is a copy of a tree of {self._copy_of}: it resumes by itself, "
+                f"with the checkpoints that are here, and nothing is uploaded. To resume the "
+                f"experiment there: {resume_command(self._copy_of)}"
+            )
+        return ""
 
     def exists(self) -> bool:
         """Whether there is an experiment, on this machine or in storage.
@@ -150,7 +192,13 @@ class OpenedExperiment:
         layout = self.place.layout
         if layout.root.is_file():
             raise NothingToRestore(f"{self.path} is a file: pass the folder of an experiment")
-        self._when_ready(self._bring_unless_in_use)
+        try:
+            self._when_ready(self._bring_unless_in_use)
+        except StorageError as error:
+            if not self._tree:
+                raise
+            what = f"{self.path}, whose tree is {self._tree}"
+            raise type(error)("resume", what, str(error), COPY_ADVICE) from error
         beginning = self._beginning()
         if beginning is None:
             begun = layout.lock.exists() and segments(layout.journal)
@@ -185,10 +233,14 @@ class OpenedExperiment:
                 f"RAY_AIR_LOCAL_CACHE_DIR to another directory, or move it away"
             )
         claim = PurePosixPath(head["epoch"])
-        aside = layout.root.with_name(f"{layout.root.name}.before-{claim.name}")
+        aside = layout.root.with_name(f"{layout.root.name}{SET_ASIDE}{claim.name}")
         if aside.exists():
             aside = aside.with_name(f"{aside.name}-{unique()[:6]}")
         fetch_state(layout, remote, aside, mode=mode)
+        _tell(
+            f"Another machine has continued {self.path}. This run continues from there; what this "
+            f"machine had is kept in {aside}"
+        )
 
     def _bring_unless_in_use(self) -> None:
         if self.place.remote is None:
@@ -237,11 +289,11 @@ class OpenedExperiment:
         """
         place = self.place
         exists = self._beginning() is not None
-        if place.remote is None and place.layout.mirror_of.exists():
-            storage = read_regular(place.layout.mirror_of).decode()
+        if place.remote is None and (note := read_mirror(place.layout)) is not None:
+            resumes = f", or resume it: {resume_command(note.uri)}" if note.uri else ""
             raise ExperimentExists(
                 f"{place.layout.root} is the local tree of an experiment in another "
-                f"storage ({storage}): choose another RunConfig(name=...) or storage_path",
+                f"storage ({note}): choose another RunConfig(name=...) or storage_path{resumes}",
                 self.path,
             )
         if place.remote is not None:
@@ -334,5 +386,10 @@ class OpenedExperiment:
             perform,
             self.path,
             timeout_s=self._storage_timeout_s,
-            tell=lambda text: _log.warning("%s", printable(text)),
+            tell=_tell,
         )
+
+
+def _tell(text: str) -> None:
+    """A script without logging prints it to stderr."""
+    _log.warning("%s", printable(text))

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,15 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
-from holdfast.experiment.records.published import is_mirror_of, mark, mirror_name
+from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
+from holdfast.experiment.records.mirror_note import (
+    MirrorNote,
+    forget_storage,
+    is_mirror_of,
+    mark,
+    mirror_name,
+    read_mirror,
+)
 from holdfast.experiment.records.recovery import NothingToRestore
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.syncer.checkpoint.download import with_store
@@ -71,6 +80,61 @@ def find_place(
     )
 
 
+COPY_ADVICE = "To continue it without that storage, copy the folder elsewhere and resume the copy"
+
+
+class StorageNotNamed(InvalidConfig):
+    """The tree at this path is uploaded to a storage that only the caller can name."""
+
+
+def followed(
+    place: ExperimentPlace, settings: Settings, environ: Mapping[str, str]
+) -> tuple[ExperimentPlace, MirrorNote | None]:
+    """If a folder is a tree that is uploaded to a storage: the place there, and the tree's note.
+
+    A run in such a tree alone would fork the experiment: the storage would never see it. So a path
+    to the tree means the experiment in storage. A copy of the tree elsewhere is an experiment of
+    its own, and `place` is returned, as for any other folder.
+
+    Raises StorageNotNamed if the note has no URI, OSError.
+    """
+    if (folder := place.location.local_path) is None:
+        return place, None
+    tree = Layout(root := Path(folder))
+    note = read_mirror(tree)
+    if note is None or not _has_begun(tree):
+        return place, None
+    if not note.uri:
+        if note.is_of(root) or _is_same(root.parent, settings.local_dir):
+            raise StorageNotNamed(_not_named(root, note))
+        return place, note
+    parent, name = split(note.uri, None)
+    stored = find_place(parent, None, name, settings, environ)
+    if not _is_same(stored.layout.root, root):
+        if not note.is_of(root):
+            return place, note
+        stored = replace(stored, layout=tree, remote=stored.location)
+    return stored, note
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    return os.path.realpath(one) == os.path.realpath(other)
+
+
+def _not_named(root: Path, note: MirrorNote) -> str:
+    return (
+        f"{root} is this machine's tree of the experiment in {note}: pass the URI of "
+        f"the experiment there, or that path and its storage_filesystem. {COPY_ADVICE}"
+    )
+
+
+def _has_begun(layout: Layout) -> bool:
+    try:
+        return find_beginning(layout.journal) is not None
+    except JournalUnreadable:
+        return True
+
+
 def check_local(place: ExperimentPlace) -> None:
     """Try to write to the experiment's local tree.
 
@@ -121,10 +185,13 @@ def _tree_name(place: ExperimentPlace) -> str:
     return hashlib.sha256(tree.encode()).hexdigest()[:16]
 
 
-def claim(place: ExperimentPlace) -> None:
-    """Record in the tree which storage it is uploaded to. The caller holds the lock."""
+def claim(place: ExperimentPlace, *, resumes: bool = False) -> None:
+    """Record in the tree which storage it is uploaded to. A copy of such a tree that `resumes` is
+    an experiment of its own from now on. The caller holds the lock."""
     if place.remote is not None:
         mark(place.layout, place.remote)
+    if resumes and (folder := place.location.local_path) is not None:
+        forget_storage(Layout(Path(folder)))
 
 
 def resume_hint(location: Location, spec: ExperimentSpec, *options: str) -> str:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import os
 import shutil
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.folder.layout import CALLBACKS, HEAD, JOURNAL, TRAINER, TUNER, Layout
-from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
+from holdfast.experiment.folder.layout import (
+    CALLBACKS,
+    HEAD,
+    JOURNAL,
+    SET_ASIDE,
+    TRAINER,
+    TUNER,
+    Layout,
+)
+from holdfast.experiment.records.journal_start import find_beginning
+from holdfast.experiment.records.mirror_note import mark
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import NotStored, StorageError
 from holdfast.syncer.files.durable import make_folder, unique, write_atomic
@@ -21,52 +29,12 @@ from holdfast.syncer.journal.head import HEAD_BYTES, is_segment, parse_head, str
 from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.journal.stretches import Stretch, is_here, join_stretches, parse_stretch_name
 from holdfast.syncer.stores.location import Location
-from holdfast.syncer.stores.plain_files import read_note, read_object
+from holdfast.syncer.stores.plain_files import read_object
 from holdfast.syncer.stores.store import ObjectInfo, Store, for_each
 from holdfast.syncer.uploader.lock import is_alive
 
 _AT_ONCE = 16
 _PARTIAL = ".partial-"
-
-
-def is_mirror_of(layout: Layout, remote: Location) -> bool:
-    """Whether the tree here belongs to the experiment in this storage, or to none yet.
-
-    An experiment with the same name may be in another storage, or only here.
-    """
-    try:
-        note, address = read_note(layout.mirror_of), _address(remote)
-        # Earlier versions noted gs://bucket/name as `bucketname`.
-        return note == address or (address.count("/") == 1 and note == address.replace("/", ""))
-    except FileNotFoundError:
-        try:
-            return find_beginning(layout.journal) is None
-        except JournalUnreadable:
-            return False
-
-
-def mark(layout: Layout, remote: Location) -> None:
-    """Record in the tree here which storage it is uploaded to."""
-    if not layout.mirror_of.exists():
-        write_atomic(layout.mirror_of, _address(remote).encode())
-
-
-def mirror_name(name: str, remote: Location) -> str:
-    """The name of the tree here if another experiment has its name."""
-    return f"{name}-{zlib.crc32(_address(remote).encode()):08x}"
-
-
-def _address(remote: Location) -> str:
-    """The location without protocol, endpoint and credentials.
-
-    A bucket may be reached in several ways, and each must find the same local tree.
-    """
-    place, is_uri, path = remote.public.partition("://")
-    if not is_uri:
-        return place.strip("/")
-    from urllib.parse import unquote
-
-    return unquote(path.partition("?")[0]).strip("/")
 
 
 def published(remote: Location) -> dict[str, Any] | None:
@@ -96,7 +64,7 @@ def fetch_state(
         make_folder(staging.root, mode)
         found: bool = with_store(remote, lambda store: _download(store, staging))
         if found:
-            mark(staging, remote)
+            mark(staging, remote, root)
             if aside is not None:
                 _set_aside(layout, aside)
             _move_in(staging, layout)
@@ -139,12 +107,13 @@ def _move_in(staging: Layout, layout: Layout) -> None:
         (staging.tuner, layout.tuner),
         (staging.trainer, layout.trainer),
         (staging.callbacks, layout.callbacks),
+        (staging.mirror_at, layout.mirror_at),
         (staging.mirror_of, layout.mirror_of),
     ):
         if source.exists():
             source.replace(target)
     if layout.journal.exists() and any(layout.journal.iterdir()):
-        aside = layout.root.with_name(f"{layout.root.name}.before-{unique()[:6]}")
+        aside = layout.root.with_name(f"{layout.root.name}{SET_ASIDE}{unique()[:6]}")
         aside.mkdir()
         layout.journal.rename(aside / JOURNAL)
     staging.journal.rename(layout.journal)

@@ -126,7 +126,7 @@ def _fit(
             timeout_s=run_config.sync_config.sync_timeout,
             tell=lambda text: view.message(text, "warning"),
         )
-        claim(place)
+        claim(place, resumes=request.resume is not None)
         _note(place.location)
         if request.record is not None:
             name, content = request.record

@@ -77,7 +77,7 @@ def restored_request(opened: OpenedExperiment, given: RestoreArguments) -> Reque
         tune=_tune_config(spec, file, kept, wanted),
         run=_run_config(opened, spec, file, kept, wanted, environment),
         resume=given.resume,
-        notices=tuple(kept.notices),
+        notices=(*filter(None, [opened.notice]), *kept.notices),
         spaces=spaces,
         extension=None if wanted.is_nothing else Extension(wanted=wanted, spec=spec),
         trusted=given.trusted,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.folder.layout import Layout, log_names_of
 from holdfast.experiment.records.recovery import changed_checkpoint
 from holdfast.experiment.uploads.unrecorded_checkpoints import lacks_newest, newest_beyond
 from holdfast.experiment.uploads.uploads import Uploads
@@ -185,8 +185,17 @@ class StartCheckpoints:
     def _may_miss_files(self, trial: Trial) -> bool:
         """Whether storage may have files that the trial wrote on another machine."""
         uploads = self._experiment.uploads
-        asked = uploads is not None and uploads.brings_artifacts
-        return asked and trial.trial_id in self._unvisited
+        if uploads is None or not uploads.is_remote or trial.trial_id not in self._unvisited:
+            return False
+        return uploads.brings_artifacts or self._may_miss_output(trial)
+
+    def _may_miss_output(self, trial: Trial) -> bool:
+        """Whether earlier attempts have printed on another machine. The next one appends to that:
+        the files here replace those in storage."""
+        options, folder = self._experiment.machine.spec.options, self._layout.trial(trial.spec)
+        names = log_names_of(options.get("log_to_file", False))
+        is_here = not self._has_ranks and all((folder / name).exists() for name in names)
+        return trial.attempt > 1 and not is_here
 
     def _may_have_more(self, trial: Trial) -> bool:
         """Whether the trial has lost its newest checkpoint, or would begin from nothing."""
@@ -223,8 +232,9 @@ class StartCheckpoints:
 
     async def _bring_what_is_missing(self, trial: Trial) -> None:
         if self._may_miss_files(trial):
-            assert self._experiment.uploads is not None
-            await self._experiment.uploads.questions.bring(trial.spec)
+            uploads = self._experiment.uploads
+            assert uploads is not None
+            await uploads.questions.bring(trial.spec, artifacts=uploads.brings_artifacts)
             self._unvisited.discard(trial.trial_id)
 
     async def _problem_with(self, spec: TrialSpec, checkpoint: CheckpointRecord) -> str:

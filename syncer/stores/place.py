@@ -129,9 +129,11 @@ def _make_arrow(base: StoragePlace) -> tuple[Any, str]:
         case "local":
             return arrow_fs.LocalFileSystem(), base.path
         case "s3":
+            from holdfast.syncer.stores.s3.configured import as_configured
             from holdfast.syncer.stores.s3.options import arrow_options
 
-            return arrow_fs.S3FileSystem(**arrow_options(base.options)), base.path
+            options = as_configured(base.options, os.environ)
+            return arrow_fs.S3FileSystem(**arrow_options(options)), base.path
         case "given":
             if base.filesystem is None:
                 cause = "its storage_filesystem must be given"

@@ -150,6 +150,7 @@ def test_files_that_are_not_asked_for_stay_in_storage_until_others_take_their_pl
         "samples/1": "1",
         "scratch": "for a while",
     }
+    assert stored["stdout"] == "".join(f"epoch {epoch}\n" for epoch in (1, 2, 3, 4))
 
 
 def test_a_restore_may_ask_for_them(site: Site) -> None:

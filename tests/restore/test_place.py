@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 from pyarrow.fs import LocalFileSystem
 
@@ -27,7 +28,7 @@ from holdfast.experiment.records.place import (
 )
 from holdfast.experiment.records.recovery import NothingToRestore, recover
 from holdfast.scheduler.events import SearchEnded
-from holdfast.syncer.errors import StorageBusy, StorageError
+from holdfast.syncer.errors import StorageBusy, StorageError, StorageUnavailable
 from holdfast.syncer.stores import preflight
 from holdfast.syncer.stores.local import LocalStore
 from holdfast.syncer.stores.store import ObjectInfo
@@ -132,7 +133,9 @@ def test_an_experiment_that_lies_only_here_is_not_taken_for_that_of_a_storage(
 
 def test_the_tree_of_a_storage_is_not_begun_in_as_if_it_lay_only_here(tmp_path: Path) -> None:
     begin(kept_in("s3://bucket", tmp_path), "remote")
-    with pytest.raises(ExperimentExists, match=r"another storage \(bucket/e\)"):
+    with pytest.raises(
+        ExperimentExists, match=r"another storage \(s3://bucket/e\): .*resume s3://"
+    ):
         OpenedExperiment(kept_in(str(tmp_path / "here"), tmp_path)).refuse_unfinished()
 
 
@@ -336,6 +339,7 @@ def test_a_download_that_a_machine_died_in_counts_for_nothing(
     OpenedExperiment(place).bring()
     assert names(tmp_path / "here") == ["e"]
     assert names(place.layout.root) == [
+        ".mirror-at",
         ".mirror-of",
         "callbacks.msgpack",
         "journal",
@@ -453,3 +457,130 @@ def test_a_journal_that_cannot_be_read_is_refused_though_storage_has_one(
         OpenedExperiment(place).bring()
     with pytest.raises(JournalUnreadable, match="holdfast doctor repair"):
         OpenedExperiment(place).refuse_unfinished()
+
+
+def at(path: Path, tmp_path: Path, **options: Any) -> OpenedExperiment:
+    """The experiment at a path, on the machine of the test."""
+    settings = Settings(local_dir=tmp_path / "here")
+    return OpenedExperiment.at(path, None, settings, {}, **options)
+
+
+def begun_and_published(place: ExperimentPlace, tmp_path: Path, *, trials: int = 1) -> Path:
+    """The tree of an experiment that is published with this many trials, and has one here."""
+    begin(place, "first")
+    publish(place, record(tmp_path / "first", "first", trials=trials))
+    return place.layout.root
+
+
+def test_the_path_of_a_tree_that_is_uploaded_means_the_experiment_in_storage(
+    place: ExperimentPlace, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tree = begun_and_published(place, tmp_path, trials=2)
+    opened = at(tree, tmp_path)
+    assert opened.place == place
+    opened.prepare()
+    assert trials_here(place) == 2
+    assert opened.notice == f"{tree} is this machine's tree of {opened.path}: resuming that one"
+    assert f"what this machine had is kept in {tree}.before-000001" in caplog.text
+    aside = at(tree.with_name("e.before-000001"), tmp_path)
+    assert aside.place.remote is None
+    assert "is a copy of a tree of" in aside.notice
+
+
+def test_it_does_so_where_another_local_directory_is_set(
+    place: ExperimentPlace, tmp_path: Path
+) -> None:
+    tree = begun_and_published(place, tmp_path)
+    for settings in (
+        Settings(local_dir=tmp_path),
+        Settings(local_dir=tmp_path, explicit_local_dir=True),
+    ):
+        found = OpenedExperiment.at(tree, None, settings, {}).place
+        assert (found.name, found.layout, found.remote) == ("e", place.layout, place.remote)
+    link = tmp_path / "link"
+    link.symlink_to(tree.parent)
+    assert at(link / "e", tmp_path).place.remote == place.remote
+
+
+def test_the_tree_of_a_moved_local_directory_is_still_that_of_the_storage(
+    place: ExperimentPlace, tmp_path: Path
+) -> None:
+    tree = begun_and_published(place, tmp_path)
+    tree.parent.rename(tmp_path / "moved")
+    settings = Settings(local_dir=tmp_path / "moved", explicit_local_dir=True)
+    found = OpenedExperiment.at(tmp_path / "moved" / "e", None, settings, {}).place
+    assert found.remote == place.remote
+    found.layout.root.joinpath(".mirror-at").unlink()
+    claim(found)  # as the next run there does
+    assert at(found.layout.root, tmp_path).place.remote == place.remote
+
+
+def test_a_copy_of_such_a_tree_is_an_experiment_of_its_own(
+    place: ExperimentPlace, tmp_path: Path
+) -> None:
+    tree = begun_and_published(place, tmp_path, trials=2)
+    copy = Path(shutil.copytree(tree, tmp_path / "copies" / "e"))
+    opened = at(copy, tmp_path)
+    opened.prepare()
+    assert (opened.place.remote, opened.place.layout.root) == (None, copy)
+    assert trials_here(opened.place) == 1
+    assert opened.notice.startswith(f"{copy} is a copy of a tree of {place.location}: it resumes")
+    assert f"holdfast resume {place.location}" in opened.notice.replace(" -m ", " ")
+    claim(opened.place, resumes=True)
+    assert at(copy, tmp_path).notice == ""
+    assert at(tree, tmp_path).place == place
+
+
+def test_a_tree_whose_storage_does_not_answer_is_not_resumed_without_it(
+    place: ExperimentPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = begun_and_published(place, tmp_path)
+
+    async def silent(store: LocalStore, key: str) -> ObjectInfo | None:
+        raise StorageUnavailable("head", key, "no route to host")
+
+    monkeypatch.setattr(LocalStore, "head", silent)
+    with pytest.raises(StorageUnavailable) as caught:
+        at(tree, tmp_path).prepare()
+    told = str(caught.value)
+    assert told.startswith(f"cannot resume {place.location}, whose tree is {tree}: ")
+    assert "no route to host" in told
+    assert "copy the folder elsewhere and resume the copy" in told
+
+
+@pytest.mark.parametrize("note", ["", "[]", '{"uri": "s3://another/e", "tree": ""}', '{"uri": 1}'])
+def test_a_tree_that_does_not_say_how_to_reach_its_storage_is_refused(
+    place: ExperimentPlace, tmp_path: Path, note: str
+) -> None:
+    """Earlier versions wrote no URI."""
+    tree = begun_and_published(place, tmp_path)
+    (tree / ".mirror-at").write_text(note)
+    with pytest.raises(InvalidConfig, match="pass the URI of the experiment there"):
+        at(tree, tmp_path)
+    copy = Path(shutil.copytree(tree, tmp_path / "copies" / "e"))
+    assert at(copy, tmp_path).place.remote is None
+
+
+def test_a_tree_that_only_a_filesystem_reaches_is_refused(tmp_path: Path) -> None:
+    settings = Settings(local_dir=tmp_path / "here")
+    place = find_place("bucket", fsspec.filesystem("memory"), "e", settings, {})
+    begin(place, "first")
+    assert json.loads(place.layout.mirror_at.read_text())["uri"] == ""
+    with pytest.raises(InvalidConfig, match=r"in bucket/e: .*and its storage_filesystem"):
+        at(place.layout.root, tmp_path)
+
+
+def test_with_trusted_false_a_folder_names_no_storage(
+    place: ExperimentPlace, tmp_path: Path
+) -> None:
+    tree = begun_and_published(place, tmp_path)
+    with pytest.raises(InvalidConfig, match=f"tree of {place.location},.* pass that URI"):
+        at(tree, tmp_path, follows=False)
+
+
+def test_no_credentials_are_noted(tmp_path: Path) -> None:
+    place = kept_in("s3://key:secret@bucket/x?region=eu-1&session_token=t0ken", tmp_path)
+    begin(place, "first")
+    noted = json.loads(place.layout.mirror_at.read_text())
+    assert noted["uri"] == "s3://bucket/x/e?region=eu-1"
+    assert str(tmp_path) not in place.layout.mirror_at.read_text()

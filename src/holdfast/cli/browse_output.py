@@ -14,6 +14,7 @@ from holdfast.experiment.browse.catalog import CatalogEntry
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import Overview, failure_causes
+from holdfast.experiment.folder.layout import SET_ASIDE
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.text_width import aligned
@@ -67,8 +68,14 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
             say(f"{entry.name}: {entry.problem}")
         if entry.state is Condition.UNREADABLE:
             say(f"  holdfast doctor {quoted(entry.path)}   says more")
-    for entry in [one for one in entries if one.state is Condition.INTERRUPTED][-_SHOWN_RESUMES:]:
-        say(f"  holdfast resume {quoted(entry.path)}   finishes the rest of {entry.name}")
+    resumable = [
+        entry
+        for entry in entries
+        if entry.state is Condition.INTERRUPTED and SET_ASIDE not in entry.name
+    ]
+    for entry in resumable[-_SHOWN_RESUMES:]:
+        path = entry.storage or entry.path
+        say(f"  holdfast resume {quoted(path)}   finishes the rest of {entry.name}")
 
 
 def show_entries(entries: Sequence[CatalogEntry], *, now: float) -> None:
@@ -245,7 +252,7 @@ def _empty_mark(file: str) -> str:
 
 def _show_next(overview: Overview, machine: Machine) -> None:
     """The commands that resume or restart it."""
-    path, state = quoted(overview.path), overview.state
+    path, state = quoted(overview.storage or overview.path), overview.state
     resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and has_rest(machine))
     if resumes:
         say(f"  holdfast resume {path}   finishes the rest")

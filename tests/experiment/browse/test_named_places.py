@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.experiment.browse.named_places import AmbiguousName, default_place, path_of
+from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.listed_place import (
     ListedPlace,
     listed_file,
@@ -17,7 +18,9 @@ from holdfast.experiment.folder.listed_place import (
     note_run,
     read_listed,
 )
+from holdfast.experiment.records.mirror_note import mark
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.syncer.stores.location import Location
 
 
 def experiment(folder: Path) -> Path:
@@ -180,3 +183,17 @@ def test_a_home_that_cannot_be_written_does_not_matter(
     (tmp_path / "state").write_text("a file in the way")
     note_listed(environ, "/x", ["a"])
     assert read_listed(environ) == []
+
+
+def test_a_tree_and_the_storage_that_it_is_uploaded_to_are_one_experiment(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    """`holdfast ls 's3://...'` has listed the storage."""
+    usual = experiment(tmp_path / "usual" / "digits")
+    uri = "s3://bucket/a%20b?endpoint_override=http://127.0.0.1:1"
+    note_listed(environ, uri, ["digits"])
+    with pytest.raises(AmbiguousName):
+        path_of("digits", None, environ)
+    mark(Layout(usual), Location.resolve("s3://bucket/a%20b/digits", None, {}))
+    stored = "s3://bucket/a%20b/digits?endpoint_override=http://127.0.0.1:1"
+    assert path_of("digits", None, environ) == stored

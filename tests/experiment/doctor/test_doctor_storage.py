@@ -19,7 +19,7 @@ from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.event_codec import pack
-from holdfast.experiment.records.published import mark
+from holdfast.experiment.records.mirror_note import mark
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.events import CheckpointLost

@@ -18,7 +18,7 @@ from holdfast.experiment.doctor.upload import sync
 from holdfast.experiment.folder.experiment_folders import aside_of, experiments_in
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.records.published import mark
+from holdfast.experiment.records.mirror_note import mark
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, read_records
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import StorageError
