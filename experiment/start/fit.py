@@ -37,6 +37,7 @@ from holdfast.experiment.records.place import (
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.start.changed_code import name_for_shell
 from holdfast.experiment.start.planning import given_callbacks, plan_run
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.trackers.supervisor import check_callbacks
@@ -124,6 +125,8 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         resumes=request.resumes,
         failed_before=_failed(plan.machine.trials) if plan.machine.trials else None,
         command=_command(plan),
+        trainable=name_for_shell(request.trainable),
+        is_over=not plan.runs_trials,
     )
     run = Run(plan)
     if request.run.progress_reporter is not None:
@@ -161,12 +164,21 @@ def _explained(fault: BaseException, plan: RunPlan) -> BaseException:
             f"the trainable cannot be loaded in a worker process: {fault.type_name}: "
             f"{fault.message}\n\n{fault.traceback}"
         )
-    return fault
+    told = _with_command(str(fault), plan) if type(fault) is TuneError else ""
+    return TuneError(told) if told not in ("", str(fault)) else fault
+
+
+def _with_command(text: str, plan: RunPlan) -> str:
+    """The message with the command, if it ends with the advice to resume."""
+    if not text.endswith(("then resume", "then resume.")):
+        return text
+    command = _command(plan) or restore_call(plan.location.public, plan.machine.spec)
+    return f"{text.rstrip('.')}: {command}"
 
 
 def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
     if outcome.reason == "abort":
-        raise TuneError(outcome.message)
+        raise TuneError(_with_command(outcome.message, plan))
     if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
         failed = [t for t in plan.machine.trials.values() if t.status is Status.ERROR]
         assert failed[0].error is not None

@@ -21,7 +21,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         import argcomplete
 
         argcomplete.autocomplete(parser, always_complete_options="long")
-    return parser.parse_args(with_command(list(arguments)))
+    given = list(arguments)
+    if "#" in given and given[0] != "queue":
+        given = given[: given.index("#")]  # a pasted comment, which zsh passes on
+    return parser.parse_args(with_command(given))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -84,13 +84,13 @@ def _say_ended(found: LocatedExperiment, file: str) -> int:
     complain(
         f"{found.name} has ended: {count} trial{'s' * (count != 1)}"
         f"{f', {failed} failed' if failed else ''}\n"
-        f"  holdfast show {path}   shows them\n"
+        f"  holdfast show {path}   # shows them\n"
         + (
-            f"  holdfast resume --restart-errored {path}   restarts the failed trials\n"
+            f"  holdfast resume --restart-errored {path}   # restarts the failed trials\n"
             * bool(failed)
         )
-        + f"  holdfast run {quoted(file)} --new   starts a new run under this name\n"
-        f"  holdfast run {quoted(file)} --extend --samples N   has N trials in total"
+        + f"  holdfast run {quoted(file)} --new   # starts a new run under this name\n"
+        f"  holdfast run {quoted(file)} --extend --samples N   # has N trials in total"
     )
     return WRONG if failed else SOUND
 
