@@ -381,7 +381,6 @@ def test_fit_refuses_another_experiment_or_extends_it_as_asked(
 @pytest.mark.parametrize(
     ("tune_config", "run", "told"),
     [
-        (tune.TuneConfig(metric="epoch", mode="max"), {}, "metric: was none, now epoch"),
         (None, {"log_to_file": "out.txt"}, r"log_to_file: was \('stdout', 'stderr'\), now"),
         (
             None,
