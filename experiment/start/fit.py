@@ -135,7 +135,8 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
     watch(run, view, facts, inline=inline)
     if run.fault is not None:
         error = _explained(run.fault, plan)
-        raise error from (run.fault if error is not run.fault else None)
+        is_caused = isinstance(run.fault, LaunchFailed) and error is not run.fault
+        raise error from (run.fault if is_caused else None)
     if run.unsaved:
         raise _unsaved(run, plan)
     assert run.outcome is not None

@@ -212,7 +212,7 @@ def _resumed(
     if notice := opened.artifacts_left_in_storage(machine, request.run.sync_config):
         view.message(notice, "warning")
     strict = settings.strict_metric
-    changed = has_changed(request.trainable, opened.tuner_file())
+    changed = has_changed(request.trainable, opened.tuner_file(trusted=False))
     if changed and request.retries:
         resume = retried(resume, machine)
     first = Resumed(
@@ -236,7 +236,7 @@ def _resumed(
         told = change_notice(request.trainable, opened.place.name, path, machine, resume)
         view.message(told, "warning")
     if changed and works:
-        store_code(request.trainable, opened.tuner_file())
+        store_code(request.trainable, opened.tuner_file(trusted=False))
     return Start(machine=machine, first=first, begins=recovered.begins)
 
 

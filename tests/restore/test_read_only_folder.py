@@ -17,14 +17,17 @@ from holdfast import tune
 
 def train(config):
     tune.report({"x": config["x"]})
-    if config["x"] == 0 and sys.argv[2:] == ["lock"]:
+    if config["x"] == 0:
         os.chmod("..", 0o555)
 
 if __name__ == "__main__":
     if os.getuid() == 0:  # permissions do not count for root with CAP_DAC_OVERRIDE
-        for capability in (1, 2):
-            if ctypes.CDLL(None).prctl(24, capability, 0, 0, 0):
+        libc, header = ctypes.CDLL(None), (ctypes.c_uint32 * 2)(0x20080522, 0)
+        for capability in (1, 2):  # for programs that start later
+            if libc.prctl(24, capability, 0, 0, 0):
                 sys.exit("cannot drop a capability")
+        if libc.capset(header, (ctypes.c_uint32 * 6)()):  # for this process
+            sys.exit("cannot drop a capability")
     tuner = tune.Tuner(
         tune.with_resources(train, {"cpu": 1}),
         param_space={"x": tune.grid_search([0, 1, 2, 3])},
@@ -37,7 +40,7 @@ if __name__ == "__main__":
 
 def test_a_read_only_results_folder_stops_the_run_and_fails_no_trial(bench: Bench) -> None:
     path = bench.write(SCRIPT, "own.py")
-    script = bench.run(path, str(bench.storage), "lock")
+    script = bench.run(path, str(bench.storage))
     code = script.ends()
     script.finish_reading()
     if "cannot drop a capability" in script.stderr:
