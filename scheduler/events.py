@@ -48,6 +48,8 @@ class ExperimentSpec:
     describes the search space (`holdfast.trial.search_space.description.describe`). `options` are
     settings that only the shell reads, at a restore.
 
+    With `strict_kind`, a first report whose metric is not a number is a mistake, too.
+
     `timeout_s` is the limit of a TimeoutStopper, and `stop_metrics` are the metrics that stoppers
     read. `stop_number` and `space_number` count the changes that restores made to the stop
     condition and to the space; the current space applies to trials from number `space_from` on.
@@ -66,6 +68,7 @@ class ExperimentSpec:
     reuse_actors: bool = False
     stop: StopBounds = field(default_factory=dict)
     strict_stop: bool = False
+    strict_kind: bool = False
     has_stopper: bool = False
     scheduler: str = ""
     saves_when_told: bool = False

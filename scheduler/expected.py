@@ -19,6 +19,7 @@ class Expected:
     bounds: Annotated[tuple[str, ...], Kept(name="bounds_unseen", rare=True)]
     score_checked: Annotated[bool, Kept(late=True)]
     _metric: NotKept[str | None]
+    _strict_kind: NotKept[bool]
     _score: NotKept[str | None]
     _stop: NotKept[Mapping[str, float]]
 
@@ -31,6 +32,7 @@ class Expected:
         score_checked: bool = False,
     ) -> None:
         self._metric = spec.metric if spec.strict_metric else None
+        self._strict_kind = spec.strict_kind
         self._score = spec.checkpoint.checkpoint_score_attribute
         self.metric_seen = metric_seen or self._metric is None
         self.score_checked = score_checked or self._score is None
@@ -80,7 +82,9 @@ class Expected:
         `row` has the automatic metrics in addition to `metrics`, which are the user's.
         """
         if self._metric is not None and not self.metric_seen:
-            self.metric_seen = lookup(row, self._metric) is not None
+            value = lookup(row, self._metric)
+            is_number = isinstance(value, (int, float)) or not self._strict_kind
+            self.metric_seen = value is not None and is_number
         self.bounds = tuple(name for name in self.bounds if not has_metric(row, name))
         return "" if self.is_met else absent_from_first_report(self.unseen, row, metrics)
 

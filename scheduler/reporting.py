@@ -33,7 +33,7 @@ from holdfast.trial.events import (
 )
 from holdfast.trial.evolving import maker
 from holdfast.trial.lifecycle import forgiven
-from holdfast.trial.stopper import reaches
+from holdfast.trial.stopper import lookup, reaches
 from holdfast.trial.trial import Status, Stop, StopReason, Trial, evolve
 
 _VERDICTS = {
@@ -57,6 +57,8 @@ def on_report(state: State, event: Reported) -> list[Effect]:
     if event.checkpoint is not None:
         effects += _keep_newest(state, trial, row)
     if trial.iteration == 1 and (text := _overruled_in_first(trial, row)):
+        effects.append(Warn(text=text))
+    if trial.iteration == 1 and (text := _nan_in_first(state, trial, row)):
         effects.append(Warn(text=text))
     expected = state.expected
     if not expected.is_met and (text := expected.fault_in(row, event.metrics)):
@@ -136,6 +138,20 @@ def _overruled_in_first(trial: Trial, row: dict[str, Any]) -> str:
         return ""
     text = overruled(row, trial.row or {})
     return text and f"{trial.spec.name}: {text}"
+
+
+def _nan_in_first(state: State, trial: Trial, row: dict[str, Any]) -> str:
+    """A warning if the metric is NaN at once, in the first trial, as in `_overruled_in_first`."""
+    metric = state.spec.metric
+    if trial.spec.index or trial.attempt > 1 or metric is None:
+        return ""
+    value = lookup(row, metric)
+    if not isinstance(value, float) or value == value:
+        return ""
+    return (
+        f"{trial.spec.name}: {metric} is NaN in the first report. NaN is never the best, and "
+        f"if all trials report it, no trial is the best"
+    )
 
 
 def _keep_newest(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect]:

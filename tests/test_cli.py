@@ -220,3 +220,35 @@ def test_secrets_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no_such_option" in out
     assert "no_such_option" in err
     assert "hidden7" not in out + err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("lss", "holdfast: error: there is no command 'lss'. Did you mean ls?"),
+        ("zzz", "there is no command 'zzz'. There are ls, "),
+        ("queue lst", "holdfast queue: error: there is no command 'lst'. Did you mean ls?"),
+        ("logs x 0 --folow", "unrecognized arguments: --folow. Did you mean --follow?"),
+        ("best x --chekpoint=d", "--chekpoint=d. Did you mean --checkpoint?"),
+        ("show mine 99", "usage: holdfast show "),
+        ("show mine 99", "holdfast show: error: unrecognized arguments: 99"),
+        ("doctor x --depp", "holdfast doctor verify: error: unrecognized arguments: --depp. Did"),
+    ],
+)
+def test_what_is_misspelled_is_answered_by_what_is_near(
+    words: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse(words.split())
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+
+
+def test_a_pasted_comment_is_no_argument() -> None:
+    assert parse(["resume", "x", "#", "finishes", "the", "rest"]).path == "x"
+    assert parse(["queue", "add", "a.py", "#", "b"]).words == ["a.py", "#", "b"]
+
+
+def test_a_queue_without_a_command_is_listed() -> None:
+    assert parse(["queue"]).queue_command == "ls"
+    assert parse(["queue", "--queue", "Q"]).queue == "Q"

@@ -250,10 +250,10 @@ def test_show_tells_the_best_the_trials_and_what_failed_with_its_logs(
     assert "train_d2a66_00001  was RUNNING ↻1" in out
     assert "d2a66_00002 failed at train.py:7 in train: ValueError: oh no, again\n" in out
     assert f"  {folder}/error.txt\n  {folder}/stdout\n  {folder}/stderr\n" in out
-    assert f"  holdfast resume {store}/cut   finishes the rest\n" in out
+    assert f"  holdfast resume {store}/cut   # finishes the rest\n" in out
     (next_command,) = [line for line in out.splitlines() if "-errored" in line]
     assert (
-        f"resume --restart-errored {store}/cut   finishes the rest, and restarts the failed"
+        f"resume --restart-errored {store}/cut   # finishes the rest, and restarts the failed"
         in (next_command)
     )
     assert "2 more" in told(capsys, "show", "-n", "1", store / "cut")
@@ -311,7 +311,7 @@ def test_what_a_plain_resume_finishes_is_interrupted_though_trials_failed(
     (found,) = parsed(capsys, "ls", tmp_path)["experiments"]
     assert found["not_created"] == 2
     out = told(capsys, "show", tmp_path / "run")
-    assert f"holdfast resume {tmp_path}/run   finishes the rest\n" in out
+    assert f"holdfast resume {tmp_path}/run   # finishes the rest\n" in out
     assert "2 failed, 1 interrupted, 2 not created yet; train, began" in out
 
 
@@ -906,7 +906,7 @@ def test_show_watch_prints_what_has_ended_once(
     lines = told(capsys, "show", "--watch", "--json", store / "ended").splitlines()
     assert [json.loads(line)["name"] for line in lines] == ["ended"]
     drawn = in_terminal(["show", "-w", f"{store}/ended"], 40)
-    assert f"  holdfast resume --restart-errored {store}/ended   finishes the rest" in drawn
+    assert f"  holdfast resume --restart-errored {store}/ended   # finishes the rest" in drawn
 
 
 def test_an_error_of_the_system_is_a_sentence(

@@ -38,6 +38,13 @@ def absent_from_first_report(
     `settings` maps each setting to its metric; `row` has the automatic metrics and the user's. The
     message says how to resume.
     """
+    kinds = [_kind_text(name, row) for name in settings.values() if has_metric(row, name)]
+    if kinds:
+        return (
+            f"{' and '.join(settings)}: {'; '.join(kinds)}. Report one number under this name, "
+            f"such as the mean, and call fit() again: the name of the run is free for it. "
+            f"TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets such reports pass"
+        )
     one = len(settings) == 1
     hint = f"{near_text(settings.values(), row)}{_unnamed_text(settings, metrics)}"
     return (
@@ -55,6 +62,22 @@ def _unnamed_text(settings: Mapping[str, str], metrics: Mapping[str, Any]) -> st
         return ""
     name = next(iter(settings.values()))
     return f" The function returned a number: return {{{name!r}: value}}, or pass it to report()."
+
+
+def _kind_text(name: str, row: Mapping[str, Any]) -> str:
+    """`loss is a list of 3 numbers, not a number`."""
+    value = lookup(row, name)
+    if value is None:
+        return f"{name} is None, not a number"
+    if isinstance(value, str):
+        return f"{name} is the text {value!r:.40}, not a number"
+    if isinstance(value, (list, tuple)):
+        are_numbers = all(isinstance(part, (int, float)) for part in value)
+        what = "number" if are_numbers else "value"
+        return f"{name} is a list of {len(value)} {what}{'s' * (len(value) != 1)}, not a number"
+    if isinstance(value, Mapping):
+        return f"{name} holds {names_text(value)}: name one of them, as in '{name}/...'"
+    return f"{name} is a {type(value).__name__}, not a number"
 
 
 def unscored(name: str, row: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:

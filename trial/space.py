@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Any, Final
+from typing import Any, Final, ParamSpec, TypeVar
 
 from holdfast.foreign import instead_of_domain
 from holdfast.trial.domains import (
@@ -21,6 +22,21 @@ from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.unknown_keywords import explains_call
 
 UNSET: Final[object] = object()
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _of_a_list(function: Callable[P, T]) -> Callable[P, T]:
+    """Explains a call with several values in place of one list."""
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        if len(args) > 1:
+            name = function.__name__
+            raise InvalidSearchSpace(f"{name}() takes one list of values: {name}({list(args)!r})")
+        return function(*args, **kwargs)
+
+    return checked
 
 
 @explains_call("tune.uniform")
@@ -92,6 +108,7 @@ def qrandn(mean: float, sd: float, q: float) -> Normal:
 
 
 @explains_call("tune.choice")
+@_of_a_list
 def choice(categories: Sequence[Any]) -> Categorical:
     """One of `categories`, all equally likely; they may be or contain other domains.
 
@@ -113,6 +130,7 @@ def sample_from(func: Callable[..., Any]) -> Function:
     return Function(func=func, takes_spec=_takes_spec(func))
 
 
+@_of_a_list
 def grid_search(values: Iterable[Any]) -> dict[str, list[Any]]:
     """All of `values`, each combined with every value of the other grids.
 

@@ -19,6 +19,7 @@ from holdfast.experiment.start.restore_request import RestoreArguments, restored
 from holdfast.experiment.start.resume_checks import check_resume, settings_in, settings_of
 from holdfast.experiment.start.short_names import with_algorithms
 from holdfast.experiment.start.untrusted_restore import check_arguments
+from holdfast.experiment.user_objects.code import check_not_importing
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.replaced import explained_attribute
@@ -89,8 +90,9 @@ class Tuner:
         a new one if there is none; with "must" it raises NothingToRestore instead. Settings that
         differ from the experiment's raise InvalidConfig; with `extend=True` those that a restore
         can change are applied, as in `restore(..., extend=True)`. `resume_config` says which of
-        its trials resume. With `trusted=False` nothing from the experiment's folder is unpickled:
-        this script's objects are used instead.
+        its trials resume. Without it, failed trials run again if the trainable's code has changed,
+        and all if none of a finished experiment has reported anything. With `trusted=False`
+        nothing from the experiment's folder is unpickled: this script's objects are used instead.
 
         A failed trial does not raise, unless FailureConfig(fail_fast="raise"). After Ctrl-C,
         `fit` stops the trials, keeps everything and raises KeyboardInterrupt.
@@ -103,10 +105,13 @@ class Tuner:
 
         if self._earlier is not None:
             return self._earlier.as_it_is()
+        check_not_importing()
         request = self._request
         if check_resume(resume, extend=extend, resume_config=resume_config):
             self._resume_named(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
-            request = self._request = replace(self._request, resumes=True)
+            request = self._request = replace(
+                self._request, resumes=True, retries=resume_config is None
+            )
         if (job := JobExperiments.of(os.environ)) is not None:
             request = self._of_job(job)
         settings = Settings.read(os.environ)

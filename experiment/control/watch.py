@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import signal
 import time
 
@@ -10,6 +11,7 @@ from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.repeating import repeated_text
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.signals import StopSignals, deliver
+from holdfast.experiment.progress.failure_text import retry_way
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import workers_lines
@@ -244,8 +246,10 @@ def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
     machine = run.machine
     failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
     if failed and facts.command and not machine.spec.options.get("trainer"):
-        how = "resume" if any(trial.checkpoints for trial in failed) else "restart"
-        view.message(f"To retry the failed trials: {facts.command} --{how}-errored", "info")
+        script = "correct the code and start this script again, or " if facts.resumes else ""
+        code = f" --trainable {shlex.quote(facts.trainable)}" if facts.trainable else ""
+        command = f"{facts.command} --{retry_way(failed)}-errored{code}"
+        view.message(f"To retry the failed trials: {script}{command}", "info")
 
 
 def _is_unfinished(run: Run, facts: RunFacts) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import ERROR, STDERR, STDOUT, rank_log
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
+from holdfast.trial.trial import Trial
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
 # In a checkout, holdfast's own files are in none of the other places.
@@ -56,6 +58,11 @@ def path_of(below: str, here: str, stored: str, *, on_node: bool) -> str:
         return below and f"{here}/{below}"
     base, mark, query = stored.partition("?")
     return f"{base}/{below}{mark}{query}"
+
+
+def retry_way(failed: Iterable[Trial]) -> str:
+    """How failed trials run again: "resume" if one of them has a checkpoint, else "restart"."""
+    return "resume" if any(trial.checkpoints for trial in failed) else "restart"
 
 
 def cause(headline: str, where: str) -> tuple[str, str]:

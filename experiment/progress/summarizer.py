@@ -108,7 +108,7 @@ class Summarizer:
             nodes=_nodes(machine.cluster) if machine.cluster else None,
             ending=machine.ending.message or machine.ending.reason if machine.ending else "",
             done=machine.finished,
-            is_resumed=facts.failed_before is not None,
+            is_resumed=facts.failed_before is not None and not facts.is_over,
         )
 
     def _forget(self) -> None:

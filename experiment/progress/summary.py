@@ -200,7 +200,8 @@ class RunFacts:
     the number of trials that the search will suggest, None if not known. `resumes`: starting the
     script again resumes the run. `failed_before` are the trials, each with its last attempt, that
     had failed before this restore; None if the run is new. `command` resumes it in a shell, "" if
-    none can.
+    none can; `trainable` names the script's function for it, "" if nothing does. `is_over`: the
+    run was finished before, and runs no trial.
     """
 
     name: str
@@ -210,3 +211,5 @@ class RunFacts:
     resumes: bool = False
     failed_before: frozenset[tuple[str, int]] | None = None
     command: str = ""
+    trainable: str = ""
+    is_over: bool = False

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from holdfast.experiment.folder.layout import ERROR
 from holdfast.experiment.progress.failure_text import cause, path_of
 from holdfast.experiment.progress.retry_messages import Retry
 from holdfast.experiment.progress.summary import FailedTrial, StorageAge, Summary, TrialRow
@@ -339,6 +340,8 @@ def pointer(log: str, other: str = "", *, node: str = "") -> str:
         return f"its {name} is empty, see {other}"
     if node:
         return f"see {log}, once its node has sent what it printed"
+    if name == ERROR:
+        return f"its {name} is empty"
     return f"it printed nothing to {name}" + (f" and {os.path.basename(other)}" if other else "")
 
 

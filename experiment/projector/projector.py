@@ -105,7 +105,8 @@ class Projector:
         if not behind:
             return None
         error = next(iter(behind.values()))
-        rest = f", and files of {len(behind) - 1} other trials" if len(behind) > 1 else ""
+        others = len(behind) - 1
+        rest = f", and files of {others} other trial{'s' * (others > 1)}" if others else ""
         return (
             f"{error.filename}: {error.strerror}{rest}. No report is lost: the files are "
             "rewritten from the journal"

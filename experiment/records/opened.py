@@ -347,7 +347,7 @@ class OpenedExperiment:
             f"Another machine has begun or continued the experiment in {self.path}; the copy in "
             f"{self.place.layout.root} is older. Move that directory away; then resume the one in "
             f"storage: {resume_command(self.path)} "
-            f"(in Python: tune.Tuner.restore({self.path!r}, trainable=...).fit()), "
+            f"(in Python: tune.Tuner.restore({self.path!r}).fit()), "
             f"or call fit() again, which starts a new one if that one is finished. Or start a new "
             f"one under another RunConfig(name=...)",
             self.path,

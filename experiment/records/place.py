@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -206,7 +207,10 @@ def restore_call(path: str, spec: ExperimentSpec) -> str:
     """The line of Python that resumes the experiment at `path`, ready to paste."""
     if trainer := spec.options.get("trainer"):
         return f"{trainer}.restore({path!r}).fit()"
-    return f"tune.Tuner.restore({path!r}, trainable=...).fit()"
+    name = spec.trainable
+    # A trainer is an object without a name; it is in trainer.pkl.
+    is_named = name.isidentifier() and not iskeyword(name) and not name.endswith("Trainer")
+    return f"tune.Tuner.restore({path!r}{f', trainable={name}' * is_named}).fit()"
 
 
 def address_of(

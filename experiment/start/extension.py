@@ -40,6 +40,9 @@ SETTINGS: Final[Mapping[str, str]] = {
     "reuse_actors": "reuse_actors",
     "failure": "failure_config",
     "checkpoint": "checkpoint_config",
+    # Only where none was given, and nothing has been decided by it.
+    "metric": "metric",
+    "mode": "mode",
 }
 
 

@@ -40,6 +40,7 @@ from holdfast.experiment.records.place import (
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.start.changed_code import name_for_shell
 from holdfast.experiment.start.planning import given_callbacks, plan_run, resumed_by
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.unrecorded import none_stays
@@ -144,6 +145,8 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         resumes=request.resumes,
         failed_before=_failed(plan.machine.trials) if plan.machine.trials else None,
         command=resumed_by(plan.location, plan.settings),
+        trainable=name_for_shell(request.trainable),
+        is_over=not plan.runs_trials,
     )
     run = Run(plan)
     if request.run.progress_reporter is not None:
@@ -152,7 +155,8 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
     watch(run, view, facts, inline=inline)
     if run.fault is not None:
         error = _explained(run.fault, plan)
-        raise error from (run.fault if error is not run.fault else None)
+        is_caused = isinstance(run.fault, LaunchFailed) and error is not run.fault
+        raise error from (run.fault if is_caused else None)
     if run.unsaved:
         raise _unsaved(run, plan)
     assert run.outcome is not None
@@ -174,12 +178,23 @@ def _explained(fault: BaseException, plan: RunPlan) -> BaseException:
             f"the trainable cannot be loaded in a worker process: {fault.type_name}: "
             f"{fault.message}\n\n{fault.traceback}"
         )
-    return fault
+    told = _with_command(str(fault), plan) if type(fault) is TuneError else ""
+    return TuneError(told) if told not in ("", str(fault)) else fault
+
+
+def _with_command(text: str, plan: RunPlan) -> str:
+    """The message with the command, if it ends with the advice to resume."""
+    if not text.endswith(("then resume", "then resume.")):
+        return text
+    command = resumed_by(plan.location, plan.settings) or restore_call(
+        plan.location.public, plan.machine.spec
+    )
+    return f"{text.rstrip('.')}: {command}"
 
 
 def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
     if outcome.reason == "abort":
-        raise TuneError(outcome.message)
+        raise TuneError(_with_command(outcome.message, plan))
     if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
         failed = [t for t in plan.machine.trials.values() if t.status is Status.ERROR]
         assert failed[0].error is not None

@@ -23,6 +23,14 @@ from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.results.trial_count import planned
+from holdfast.experiment.start.changed_code import (
+    change_notice,
+    code_field,
+    has_changed,
+    retried,
+    retry_options,
+)
+from holdfast.experiment.start.changed_code import store as store_code
 from holdfast.experiment.start.extension import check_enough, extended, extension_notice
 from holdfast.experiment.start.large_objects import large_parts
 from holdfast.experiment.start.machines import (
@@ -36,6 +44,7 @@ from holdfast.experiment.start.machines import (
     with_recorded_limits,
 )
 from holdfast.experiment.start.request import Request
+from holdfast.experiment.start.search_checks import goal_notice, same_configs_notice
 from holdfast.experiment.start.spec_builder import job_of, spec_of
 from holdfast.experiment.start.untrusted_restore import check_recorded
 from holdfast.experiment.trackers.job import TrackerJob
@@ -216,6 +225,9 @@ def _resumed(
     if notice := opened.artifacts_left_in_storage(machine, request.run.sync_config):
         view.message(notice, "warning")
     strict = settings.strict_metric
+    changed = has_changed(request.trainable, opened.tuner_file(trusted=False))
+    if changed and request.retries:
+        resume = retried(resume, machine)
     first = Resumed(
         epoch=machine.epoch + 1,
         capacity=capacity_of(host_resources, offer),
@@ -229,8 +241,15 @@ def _resumed(
         spec=extended(request.extension, machine, strict=strict, resources=resources),
         rules=2,
     )
-    if not request.trusted and has_work(machine, first):
+    works = has_work(machine, first)
+    if not request.trusted and works:
         check_recorded(machine)
+    if changed and machine.trials:
+        path = opened.place.location.public
+        told = change_notice(request.trainable, opened.place.name, path, machine, resume)
+        view.message(told, "warning")
+    if changed and works:
+        store_code(request.trainable, opened.tuner_file(trusted=False))
     return Start(machine=machine, first=first, begins=recovered.begins)
 
 
@@ -289,18 +308,22 @@ def _print_notices(
     """Print that nothing is left to do, and what the search does not do as written."""
     first = start.first
     if isinstance(first, Resumed) and not has_work(start.machine, first):
-        view.message(_was_finished(request, place.name, start.machine), "info")
+        view.message(_was_finished(request, place, start.machine), "info")
     room = room_notice(start.spec, start.first.capacity, start.first.offer, proposer.total)
-    for notice in filter(None, (*request.notices, *proposer.notices, room)):
+    same = same_configs_notice(request, proposer.total) if isinstance(first, Begun) else ""
+    goal = goal_notice(start.spec)
+    for notice in filter(None, (*request.notices, *proposer.notices, room, goal, same)):
         view.message(notice, "warning")
 
 
-def _was_finished(request: Request, name: str, machine: Machine) -> str:
+def _was_finished(request: Request, place: ExperimentPlace, machine: Machine) -> str:
     call = "fit(resume='auto', {})" if request.resumes else "restore(..., {})"
+    options = retry_options(request.trainable, machine)
+    way = options[0].removeprefix("--").removesuffix("-errored")
     errored = (
-        "resume_config=ResumeConfig(errored='resume')"
+        f"resume_config=ResumeConfig(errored='{way}')"
         if request.resumes
-        else "resume_errored=True"
+        else f"{way}_errored=True"
     )
     why = ""
     if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):
@@ -309,9 +332,11 @@ def _was_finished(request: Request, name: str, machine: Machine) -> str:
     failed = sum(trial.status is Status.ERROR for trial in machine.trials.values())
     if failed and not machine.spec.options.get("trainer"):
         trials = f"{failed} trial{'s' * (failed > 1)}"
-        shell = "" if in_notebook() else " or holdfast resume --resume-errored"
+        cannot = in_notebook() or place.location.kind == "given"
+        command = "" if cannot else resume_command(place.location.public, *options)
+        shell = f" or {command}" if command else ""
         why += f" ({trials} failed; {call.format(errored)}{shell} retries)"
-    return f"{name} was finished{why}: its results are returned as they are"
+    return f"{place.name} was finished{why}: its results are returned as they are"
 
 
 def _write_objects(
@@ -321,6 +346,7 @@ def _write_objects(
     values = {"trainable": request.trainable, "param_space": dict(request.param_space)}
     for text in large_parts(fields, values):
         view.message(text, "warning")
+    fields |= code_field(request.trainable)
     if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
         write_tuner_file(layout.trainer, {"trainable": fields.pop("trainable")})
     write_tuner_file(layout.tuner, fields)

@@ -48,7 +48,8 @@ class Request:
     the search spaces before `param_space`, by number. `resumes`: the same call, made again,
     resumes the experiment. Unless `trusted`, nothing in the experiment's files is unpickled.
     `opened` is the experiment, None if `run` says where to find it. `record`: the name and content
-    of a file that describes the experiment, for its folder.
+    of a file that describes the experiment, for its folder. `retries`: with corrected code, the
+    failed trials of a finished experiment run again.
     """
 
     trainable: Any
@@ -64,6 +65,7 @@ class Request:
     trusted: bool = True
     opened: OpenedExperiment | None = None
     record: tuple[str, bytes] | None = None
+    retries: bool = False
 
     @property
     def search(self) -> Any:

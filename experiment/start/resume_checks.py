@@ -64,6 +64,8 @@ def settings_in(script: Request) -> dict[str, Any]:
         "reuse_actors": script.reuses_actors,
         "failure": script.run.failure_config,
         "checkpoint": script.run.checkpoint_config,
+        **({"metric": script.metric} if script.metric else {}),
+        **({"mode": script.mode} if script.mode else {}),
     }
 
 
@@ -172,9 +174,10 @@ def _parts(value: Any) -> dict[str, Any]:
 def fixed_differences(spec: ExperimentSpec, script: Request) -> Iterator[str]:
     """A line for each difference between script and experiment that no restore can change."""
     logs = log_names_of(spec.options.get("log_to_file", False))
+    decides = bool(spec.scheduler or spec.options.get("search"))
+    goals = (("metric", spec.metric, script.metric), ("mode", spec.mode, script.mode))
     for name, was, now in (
-        ("metric", spec.metric, script.metric),
-        ("mode", spec.mode, script.mode),
+        *((name, was, now) for name, was, now in goals if was or decides or not now),
         ("search_alg", spec.options.get("search", script.search_name), script.search_name),
         ("scheduler", spec.scheduler, script.scheduler_name),
         ("log_to_file", logs, log_names_of(script.run.log_to_file)),

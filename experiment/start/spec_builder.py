@@ -53,6 +53,7 @@ def spec_of(
         mode=request.mode,
         strict_metric=settings.strict_metric,
         strict_stop=settings.strict_metric,
+        strict_kind=settings.strict_metric,
         num_samples=tune.num_samples,
         max_concurrent=request.max_concurrent,
         time_budget_s=tune.budget_seconds,

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
 from holdfast.trial.absent import names_text, near_text
+
+# Quoted text, or a word with a slash or a suffix.
+_PATH = re.compile(r"""(?<=['"])[^'"\n]+(?=['"])|[^\s'"]+[/.][^\s'":,]*[^\s'":,.]""")
 
 
 def advice_for(error: BaseException, *, started_in: str, config: Mapping[str, Any]) -> str:
@@ -16,8 +21,8 @@ def advice_for(error: BaseException, *, started_in: str, config: Mapping[str, An
     `started_in` is the script's directory; "" if trials run there, too.
     """
     match error:
-        case FileNotFoundError():
-            return _of_file(error.filename, started_in)
+        case OSError(errno=errno.ENOENT | None):
+            return _of_file(error, started_in)
         case AttributeError():
             return _of_attribute(error)
         case KeyError():
@@ -26,17 +31,17 @@ def advice_for(error: BaseException, *, started_in: str, config: Mapping[str, An
             return ""
 
 
-def _of_file(name: object, started_in: str) -> str:
-    if not started_in or not isinstance(name, str | bytes):
-        return ""
-    there = os.path.join(started_in, name := os.fsdecode(name))
-    if os.path.isabs(name) or not os.path.exists(there):
-        return ""
-    return (
-        f"{there} exists, but a trial runs in its own folder. Pass the absolute path, or join the "
-        f"name to tune.get_context().get_original_working_dir(). RAY_CHDIR_TO_TRIAL_DIR=0 runs "
-        f"trials where the script was started"
-    )
+def _of_file(error: OSError, started_in: str) -> str:
+    # Some libraries name the file in the message alone.
+    named = _PATH.findall(str(error)) if error.filename is None else [error.filename]
+    for name in named if started_in else ():
+        if not name or not isinstance(name, str | bytes) or os.path.isabs(name):
+            continue
+        there = os.path.join(started_in, os.fsdecode(name))
+        if os.path.exists(there):
+            # Short: the screen shows 300 characters of an error, and the path may be long.
+            return f"A trial runs in its own folder: pass the absolute path {there}"
+    return ""
 
 
 def _of_attribute(error: AttributeError) -> str:

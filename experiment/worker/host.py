@@ -28,7 +28,7 @@ from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.experiment.worker.stop_orders import stoppable
 from holdfast.experiment.worker.trainable import Trainable
-from holdfast.experiment.worker.trial_directory import prepare_directory
+from holdfast.experiment.worker.trial_directory import FolderUnusable, prepare_directory
 from holdfast.forked import children_end_here
 from holdfast.runtime import threads
 from holdfast.runtime.fleet.delivery import OBJECTS
@@ -224,9 +224,10 @@ def describe(error: BaseException, session: Session) -> Failure:
     # The first frames are holdfast's: the user needs only their own.
     while shown and shown.tb_next and shown.tb_frame.f_code.co_filename.startswith(_HERE):
         shown = shown.tb_next
-    if isinstance(error, CommandError):
+    is_setup = isinstance(error, FolderUnusable)
+    if is_setup or isinstance(error, CommandError):
         shown = None  # all frames are holdfast's: the message says what the command did
-    failure = failure_of(error.with_traceback(shown), "user")
+    failure = failure_of(error.with_traceback(shown), "setup" if is_setup else "user")
     started_in = session.job.working_dir if session.job.chdir else ""
     advice = advice_for(error, started_in=started_in, config=session.assignment.config)
     return replace(

@@ -14,8 +14,23 @@ from holdfast.syncer.files.durable import delete_tree
 from holdfast.trial.checkpoint import checkpoint_number
 
 
+class FolderUnusable(OSError):
+    """The trial's folder cannot be written, whatever the trial does."""
+
+
 def prepare_directory(session: Session) -> None:
-    """Create the trial's directory, and remove unrecorded files of an attempt that died."""
+    """Create the trial's directory, and remove unrecorded files of an attempt that died.
+
+    Raises FolderUnusable.
+    """
+    try:
+        _prepare(session)
+    except OSError as error:
+        why = f"{error.filename or session.folder}: {error.strerror or error}"
+        raise FolderUnusable(f"cannot write the trial's folder {why}") from error
+
+
+def _prepare(session: Session) -> None:
     try:
         os.mkdir(session.folder)
     except FileNotFoundError:

@@ -21,7 +21,7 @@ from holdfast.runtime.launcher import Grant, WorkerHandle
 from holdfast.runtime.learning import checked
 from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
-from holdfast.scheduler.events import Exited, Raised
+from holdfast.scheduler.events import EndOrdered, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
 from holdfast.trial.errors import LOST_TYPES, Failure, ProcessFailureKind
 from holdfast.trial.events import Returned
@@ -289,6 +289,10 @@ class TrialActor:
                     said.failure, pid=self.pid, node=self.assignment.node.name
                 )
                 self._arm()
+                if failure.kind == "setup" and not (failure.node or self._is_rank):
+                    # It is the experiment's folder: every other trial would fail, too.
+                    self._host.post(EndOrdered(reason="abort", message=_unusable(failure)))
+                    return
                 self._host.post(Raised(trial_id=trial_id, attempt=attempt, failure=failure))
             case claims.AttemptOver(name="unfit"):
                 self._replace()
@@ -342,3 +346,10 @@ def _kind_of(ending: ExitCause) -> ProcessFailureKind:
     if ending.is_out_of_memory:
         return "memory"
     return "preempted" if ending.signum == signal.SIGTERM else "lost"
+
+
+def _unusable(failure: Failure) -> str:
+    return (
+        f"{failure.message}. The run has stopped, and no trial has failed by this. Make the "
+        f"folder writable, or free some space, then resume"
+    )

@@ -153,7 +153,7 @@ class Journal:
                 "append to the journal",
                 str(self.directory / segment_name(self._number)),
                 error.strerror or str(error),
-                "No acknowledged record is lost. Free some disk space, then restore",
+                "No acknowledged record is lost. Free some disk space, then resume",
             ) from error
         self._unforced.append((self.position, data))
         self._unforced_bytes += len(data)

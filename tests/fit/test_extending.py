@@ -347,15 +347,19 @@ def test_a_run_with_failed_trials_says_how_they_are_retried(
     tuner = tune.Tuner(train, run_config=tune.RunConfig(name="run", storage_path=str(tmp_path)))
     for resume in ("never", "auto"):
         assert tuner.fit(resume=resume).num_errors == 1
-    root, shell = tmp_path / "run", " or holdfast resume --resume-errored retries"
-    retry = f"fit(resume='auto', resume_config=ResumeConfig(errored='resume')){shell}"
+    root, shell = tmp_path / "run", f"resume --restart-errored {tmp_path}/run retries"
+    retry = "fit(resume='auto', resume_config=ResumeConfig(errored='restart')) or "
     told = capfd.readouterr().err
-    assert f"run was finished (1 trial failed; {retry})" in told
-    (command,) = set(re.findall(r"To retry the failed trials: (.+)", told))
-    assert command.endswith(f"holdfast resume {root} --restart-errored")
+    assert f"run was finished (1 trial failed; {retry}" in told
+    assert f"{shell})" in told
+    commands = re.findall(r"To retry the failed trials: (.+)", told)
+    assert len(commands) == 2
+    assert commands[1].startswith("correct the code and start this script")
+    assert all(one.endswith(f"holdfast resume {root} --restart-errored") for one in commands)
     assert tune.Tuner.restore(tmp_path / "run").fit().num_errors == 1
-    retry = f"restore(..., resume_errored=True){shell}"
-    assert f"run was finished (1 trial failed; {retry})" in capfd.readouterr().err
+    told, retry = capfd.readouterr().err, "restore(..., restart_errored=True) or "
+    assert f"run was finished (1 trial failed; {retry}" in told
+    assert f"{shell})" in told
 
 
 def test_fit_refuses_another_experiment_or_extends_it_as_asked(
@@ -377,7 +381,6 @@ def test_fit_refuses_another_experiment_or_extends_it_as_asked(
 @pytest.mark.parametrize(
     ("tune_config", "run", "told"),
     [
-        (tune.TuneConfig(metric="epoch", mode="max"), {}, "metric: was none, now epoch"),
         (None, {"log_to_file": "out.txt"}, r"log_to_file: was \('stdout', 'stderr'\), now"),
         (
             None,

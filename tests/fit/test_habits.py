@@ -17,6 +17,13 @@ def message_of(results: tune.ResultGrid) -> str:
     return str(results[0].error).partition("\n")[0]
 
 
+def raises(error: Exception) -> Any:
+    def train(config: dict[str, Any]) -> None:
+        raise error
+
+    return train
+
+
 @pytest.mark.parametrize(
     ("train", "advice"),
     [
@@ -27,7 +34,15 @@ def message_of(results: tune.ResultGrid) -> str:
         (lambda trial: trial.suggest_float("x", 0, 1), "gets a dict, not an Optuna trial"),
         (
             lambda config: os.stat("data.csv"),
-            "/data.csv exists, but a trial runs in its own folder",
+            "A trial runs in its own folder: pass the absolute path /",
+        ),
+        (
+            raises(FileNotFoundError("data.csv not found.")),  # as numpy.genfromtxt
+            "A trial runs in its own folder: pass the absolute path /",
+        ),
+        (
+            raises(OSError("Unable to open file (name = './data.csv', errno = 2)")),  # as h5py
+            "A trial runs in its own folder: pass the absolute path /",
         ),
     ],
 )

@@ -77,7 +77,7 @@ def test_a_full_disk_fails_the_report_and_fit_and_loses_nothing(bench: Bench, di
     assert script.ends() == 1
     script.finish_reading()
     assert "append to the journal" in script.stderr
-    assert "Free some disk space, then restore" in script.stderr
+    assert re.search(r"Free some disk space, then resume: .*holdfast resume /", script.stderr)
     _, shown = script.stderr.split("Traceback (most recent call last):\n")
     assert re.findall(r'^  File "(.+)", line', shown, re.M) == [str(bench.script)] * 2
     assert script.left() == []

@@ -27,7 +27,7 @@ def test_ctrl_c_stops_the_trials_and_tells_how_to_continue(bench: Bench) -> None
     assert shown.endswith("\nKeyboardInterrupt\n")
     assert frames
     assert set(frames) == {str(bench.script)}
-    assert f"Tuner.restore('{bench.root}', trainable=...).fit()" in script.stderr
+    assert f"Tuner.restore('{bench.root}', trainable=train).fit()" in script.stderr
     assert script.left() == []
     gate.open()
     assert epochs_of(bench.restore().succeeds()) == [4, 4]
@@ -133,7 +133,7 @@ def test_a_script_that_is_asked_to_end_lets_its_trials_save(bench: Bench, signum
     gate.open()
     assert script.ends() == -signum
     script.finish_reading()
-    assert f"Tuner.restore('{bench.root}', trainable=...).fit()" in script.stderr
+    assert f"Tuner.restore('{bench.root}', trainable=train).fit()" in script.stderr
     assert script.left() == []
     assert epochs_of(bench.restore().succeeds()) == [4, 4]
     assert bench.problems(tensorboard=True) == []

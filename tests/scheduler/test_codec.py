@@ -253,6 +253,7 @@ def eventful() -> Machine:
         failure=FailureConfig(max_failures=1),
         checkpoint=CheckpointConfig(num_to_keep=1, checkpoint_score_attribute="loss"),
         metric="loss",
+        strict_kind=True,
         stop={"training_iteration": 9},
     )
     run.suggest({"CPU": 1, "GPU": 0.5})

@@ -1,5 +1,6 @@
 """Settings that name a metric: a name that no one reports is a mistake, and is reported early."""
 
+import math
 from typing import Any
 
 import pytest
@@ -201,3 +202,24 @@ def test_metrics_with_names_of_holdfast_are_reported_once_with_both_values() -> 
 
 def test_a_metric_that_counts_as_we_do_is_not_a_mistake() -> None:
     assert warnings_in(running().report("t0", {"training_iteration": 1})) == []
+
+
+@pytest.mark.parametrize("value", [[1, 2, 3], "0.5", None])
+def test_a_first_report_whose_metric_is_not_a_number_ends_the_run(value: Any) -> None:
+    run = running(metric="loss", strict_kind=True)
+    run.report("t0", {"loss": value})
+    assert run.machine.ending is not None
+    assert "not a number" in run.machine.ending.message
+    assert run.machine.has_nothing
+
+
+def test_journals_of_earlier_versions_accept_any_value_of_the_metric() -> None:
+    run = running(metric="loss")
+    assert goes_on(run.report("t0", {"loss": [1, 2, 3]}))
+
+
+def test_a_metric_that_is_nan_at_once_is_warned_about() -> None:
+    run = running(2, metric="loss", strict_kind=True)
+    warned = [one for one in run.report("t0", {"loss": math.nan}) if isinstance(one, Warn)]
+    assert ["loss is NaN in the first report" in one.text for one in warned] == [True]
+    assert not [one for one in run.report("t1", {"loss": math.nan}) if isinstance(one, Warn)]

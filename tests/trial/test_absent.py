@@ -98,3 +98,20 @@ def test_a_score_of_another_name_is_reported_with_what_is_near() -> None:
     assert "checkpoint_score_attribute='acurracy'" in text
     assert "Did you mean 'accuracy'?" in text
     assert text.endswith("Reported: accuracy")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ([1, 2.0, 3], "loss is a list of 3 numbers, not a number."),
+        (["a"], "loss is a list of 1 value, not a number."),
+        ("0.5", "loss is the text '0.5', not a number."),
+        (None, "loss is None, not a number."),
+        ({"train": 1}, "loss holds train: name one of them, as in 'loss/...'."),
+    ],
+)
+def test_a_metric_that_is_not_a_number_is_reported_as_what_it_is(value: object, said: str) -> None:
+    row = {"loss": value}
+    text = absent_from_first_report({"TuneConfig(metric='loss')": "loss"}, row, row)
+    assert text.startswith(f"TuneConfig(metric='loss'): {said}")
+    assert "no such value" not in text

@@ -368,3 +368,10 @@ def test_sampling_by_hand_draws_what_a_trial_is_given() -> None:
     for domain in EACH:
         assert domain.sample(Random(5)) == domain.draw(Random(5))
     assert sample_from(lambda: 5).sample(size=2) == [5, 5]
+
+
+def test_values_that_are_not_in_one_list_are_explained() -> None:
+    with pytest.raises(InvalidSearchSpace, match=r"one list of values: choice\(\[1, 2, 3\]\)"):
+        space.choice(1, 2, 3)  # type: ignore[call-arg,arg-type]
+    with pytest.raises(InvalidSearchSpace, match=r"grid_search\(\[1, 2\]\)"):
+        space.grid_search(1, 2)  # type: ignore[call-arg,arg-type]

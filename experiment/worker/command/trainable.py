@@ -15,6 +15,7 @@ from holdfast.experiment.worker.command.words import (
     check_words,
     misspelled,
     placeholders,
+    unused,
 )
 from holdfast.experiment.worker.session import current
 from holdfast.trial.errors import InvalidConfig, require
@@ -89,9 +90,10 @@ class CommandTrainable(Described):
         run_command(self, config, current("a command"))
 
     def notes(self, names: Sequence[str]) -> list[str]:
-        """What may be a mistake in a command for parameters of these names."""
+        """What may be a mistake in a command for parameters of these names. Raises InvalidConfig
+        for a placeholder that resembles one."""
         macros, written = placeholders(self.words)
-        notes = list(misspelled(self.words, names))
+        notes = [*misspelled(self.words, names), *unused(self.words, names)]
         if not (written.intersection(names) or macros & PASSES_PARAMETERS):
             notes.append(
                 "the command has no placeholder such as ${args} or {lr}: it must read its "

@@ -72,7 +72,10 @@ def check_words(template: Sequence[str], program: str | None) -> None:
 
 
 def misspelled(template: Sequence[str], names: Iterable[str]) -> Iterator[str]:
-    """What stays as it is and resembles a macro or a parameter, with what it resembles."""
+    """What stays as it is and resembles a macro, with what it resembles.
+
+    Raises InvalidConfig for what resembles a parameter.
+    """
     macros, written = placeholders(template)
     known = [*_LISTS, *_TEXTS]
     for macro in sorted(macros.difference(known)):
@@ -81,7 +84,25 @@ def misspelled(template: Sequence[str], names: Iterable[str]) -> Iterator[str]:
     parameters = list(names)
     for name in sorted(written.difference(parameters)):
         if near := near_text([name], dict.fromkeys(parameters)):
-            yield f"{{{name}}} in the command is not a parameter and stays as it is.{near}"
+            raise InvalidConfig(
+                f"{{{name}}} in the command is not a parameter.{near} For the text itself, write "
+                f"{{{{{name}}}}}"
+            )
+
+
+def unused(template: Sequence[str], names: Sequence[str]) -> Iterator[str]:
+    """A line for each parameter that the command does not name, if it does not get all of them."""
+    macros, written = placeholders(template)
+    if macros & PASSES_PARAMETERS:
+        return
+    reads_file = not written.intersection(names)  # then it gets them all from a file
+    for name in names:
+        as_shell = any(re.search(rf"\$\{{?{re.escape(name)}\b", part) for part in template)
+        if name in written or (reads_file and not as_shell):
+            continue
+        shell = f" (${name} stays as it is: no shell reads the command)" if as_shell else ""
+        where = f"write {{{name}}} where it belongs"
+        yield f"parameter {name} is not used by the command{shell}: {where}"
 
 
 def placeholders(template: Sequence[str]) -> tuple[set[str], set[str]]:

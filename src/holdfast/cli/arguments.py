@@ -10,6 +10,7 @@ from holdfast import __version__
 from holdfast.cli.browse_arguments import add_browsing
 from holdfast.cli.common_arguments import CODES
 from holdfast.cli.doctor_arguments import add_doctor, with_command
+from holdfast.cli.parser import Parser
 from holdfast.cli.queue_arguments import add_queue
 from holdfast.cli.run_arguments import add_run
 
@@ -21,11 +22,14 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         import argcomplete
 
         argcomplete.autocomplete(parser, always_complete_options="long")
-    return parser.parse_args(with_command(list(arguments)))
+    given = list(arguments)
+    if "#" in given and given[0] != "queue":
+        given = given[: given.index("#")]  # a pasted comment, which zsh passes on
+    return parser.read(with_command(given))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parser() -> Parser:
+    parser = Parser(
         prog="holdfast",
         description="Run, list, show, resume and repair experiments of holdfast.",
         epilog=CODES,

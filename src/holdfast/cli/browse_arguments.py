@@ -300,7 +300,8 @@ def _add_resume(commands: Any) -> None:
     command.add_argument(
         "--trainable",
         metavar="MODULE:NAME",
-        help="the trainable, if the stored one cannot be used",
+        help="the trainable to run instead of the stored one: new code, or one that can be "
+        "loaded. FILE.py:NAME takes it from a script and does not run the script",
     )
     add_flag(
         command,

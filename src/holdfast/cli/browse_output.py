@@ -15,6 +15,7 @@ from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import Overview, failure_causes
 from holdfast.experiment.folder.layout import SET_ASIDE
+from holdfast.experiment.progress.failure_text import retry_way
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.text_width import aligned
@@ -31,8 +32,9 @@ from holdfast.experiment.progress.wording import (
 )
 from holdfast.experiment.results.pareto import goals_text
 from holdfast.experiment.results.trial_count import has_rest
+from holdfast.experiment.user_objects.code import recorded_code
+from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.names import printable
-from holdfast.scheduler.machine import Machine
 from holdfast.trial.resources import Usage
 from holdfast.trial.trial import Status, StopReason
 
@@ -67,7 +69,7 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
         if entry.state in (Condition.UNREADABLE, Condition.NEVER_BEGUN):
             say(f"{entry.name}: {entry.problem}")
         if entry.state is Condition.UNREADABLE:
-            say(f"  holdfast doctor {quoted(entry.path)}   says more")
+            say(f"  holdfast doctor {quoted(entry.path)}   # says more")
     resumable = [
         entry
         for entry in entries
@@ -75,7 +77,7 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
     ]
     for entry in resumable[-_SHOWN_RESUMES:]:
         path = entry.storage or entry.path
-        say(f"  holdfast resume {quoted(path)}   finishes the rest of {entry.name}")
+        say(f"  holdfast resume {quoted(path)}   # finishes the rest of {entry.name}")
 
 
 def show_entries(entries: Sequence[CatalogEntry], *, now: float) -> None:
@@ -176,7 +178,7 @@ def show_overview(
     show_scheduler(machine.trials.values(), machine.spec, terminal_width())
     _show_failures(experiment)
     if not experiment.read.is_followed:  # only the newest can be resumed
-        _show_next(overview, experiment.machine)
+        _show_next(overview, experiment)
 
 
 def _used_text(usage: Usage) -> str:
@@ -250,20 +252,32 @@ def _empty_mark(file: str) -> str:
         return ""
 
 
-def _show_next(overview: Overview, machine: Machine) -> None:
+def _show_next(overview: Overview, experiment: LocatedExperiment) -> None:
     """The commands that resume or restart it."""
     path, state = quoted(overview.storage or overview.path), overview.state
+    machine = experiment.machine
     resumes = state is Condition.INTERRUPTED or (state is Condition.ERRORED and has_rest(machine))
     if resumes:
-        say(f"  holdfast resume {path}   finishes the rest")
+        say(f"  holdfast resume {path}   # finishes the rest")
     failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
     if failed and state is not Condition.LIVE:
         too = "finishes the rest, and " * resumes
-        if any(trial.checkpoints for trial in failed):
-            how, does = "--resume-errored", "resumes the failed trials from their checkpoints"
-        else:
-            how, does = "--restart-errored", "restarts the failed trials"
-        say(f"  holdfast resume {how} {path}   {too}{does}")
+        way = retry_way(failed)
+        does = {"resume": "resumes the failed trials from their checkpoints"}.get(
+            way, "restarts the failed trials"
+        )
+        code = _script(experiment)
+        say(f"  holdfast resume --{way}-errored {code}{path}   # {too}{does}")
+
+
+def _script(experiment: LocatedExperiment) -> str:
+    """The option that takes the trainable from the script, if the script is here; else ""."""
+    if experiment.read.layout is None:
+        return ""
+    recorded = recorded_code(TunerFile(experiment.read.layout.tuner, trusted=False))
+    name = printable(recorded.get("script", ""))
+    there = name and os.path.exists(name.rpartition(":")[0])
+    return f"--trainable {quoted(name)} " if there else ""
 
 
 def print_table(lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:

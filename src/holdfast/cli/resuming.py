@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import inspect
 import os
 import sys
 import time
@@ -13,9 +12,16 @@ from typing import Any
 
 from holdfast import started_by_import
 from holdfast.cli.naming import settle
-from holdfast.cli.printing import SOUND, WRONG, say_json
-from holdfast.experiment.folder.layout import TUNER
+from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.start.changed_code import name_for_shell
+from holdfast.experiment.user_objects.code import (
+    has_changed_in,
+    place_of,
+    runs_nothing,
+    script_of,
+)
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 
@@ -41,13 +47,8 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         extend=given.extend,
         trusted=not given.untrusted,
     )
-    if given.trainable is None and (script := _changed_script(tuner.trainable, given.path)):
-        print(
-            f"warning: {script} has changed since the experiment stored its trainable: the trials "
-            f"run the stored code. To run the new code, start the script again, or pass "
-            f"--trainable {Path(script).stem}:{tuner.trainable.__name__}",
-            file=sys.stderr,
-        )
+    if given.trainable is None:
+        _check_code(tuner.trainable, given)
     results = tuner.fit()
     if given.json:
         from holdfast.experiment.browse.locate import find
@@ -77,18 +78,33 @@ def _restored(path: str, *arguments: Any, **settings: Any) -> Any:
         ) from error
 
 
-def _changed_script(trainable: Any, path: str) -> str:
-    """The script that a stored trainable comes from, if it has changed since; else ""."""
-    if getattr(trainable, "__module__", "") != "__main__":
-        return ""  # an imported module: its present code runs
-    several = vars(trainable).values() if isinstance(trainable, type) else [trainable]
-    codes = [getattr(inspect.unwrap(one), "__code__", None) for one in several if callable(one)]
-    script = next((code.co_filename for code in codes if code is not None), "")
-    try:
-        is_newer = os.stat(script).st_mtime_ns > os.stat(Path(path) / TUNER).st_mtime_ns
-    except OSError:
-        return ""
-    return script if is_newer else ""
+def _check_code(trainable: Any, given: argparse.Namespace) -> None:
+    """Print that the script has changed whose stored code the trials run.
+
+    Raises InvalidConfig if failed trials would run again with the code that failed.
+    """
+    script = script_of(trainable)  # None for a module: its present code runs
+    if script is None or not has_changed_in(trainable, script):
+        return
+    name = name_for_shell(trainable)
+    again = f"start {script.name} again"
+    retries = given.resume_errored or given.restart_errored
+    if not retries:
+        more = f", or pass --trainable {quoted(name)}" if name else ""
+        print(
+            f"warning: {place_of(trainable)} has changed since the experiment stored it: the "
+            f"trials run the stored code. To run the new code, {again}{more}",
+            file=sys.stderr,
+        )
+        return
+    way = f"--{'resume' if given.resume_errored else 'restart'}-errored"
+    command = resume_command(given.path, way, "--trainable", name)
+    config = f"resume_config=ResumeConfig(errored='{way[2:-8]}')"
+    raise InvalidConfig(
+        f"{place_of(trainable)} has changed since the experiment stored it, and the failed trials "
+        f"would run the stored code. To run the new code:\n  "
+        + (command if name else f"{again}, with fit(resume='auto', {config})")
+    )
 
 
 def resume_config_of(given: argparse.Namespace) -> ResumeConfig:
@@ -119,23 +135,42 @@ def stop_of(given: argparse.Namespace) -> dict[str, float] | None:
 
 
 def _named(text: str) -> Any:
-    """The object that `module:name` names. Raises InvalidConfig."""
-    module, mark, name = text.partition(":")
+    """The object that `module:name` or `file.py:name` names. Raises InvalidConfig."""
+    module, mark, name = text.rpartition(":")
     if not (module and mark and name):
         raise InvalidConfig(
-            f"--trainable must be module:name, as in train:train_digits; not {text!r}"
+            f"--trainable must be module:name or file.py:name, as in train:train_digits or "
+            f"train.py:train_digits; not {text!r}"
         )
     # A script without `if __name__ == "__main__":` would start a run at its import.
     started_by_import.refuse_from_now_on()
     try:
-        found: Any = importlib.import_module(module)
+        found: Any = _imported(module)
         for part in name.split("."):
             found = getattr(found, part)
     except started_by_import.StartedByImport as error:
         raise InvalidConfig(f"--trainable {text}: {error}") from error
     except (ImportError, AttributeError) as error:
+        if module.endswith(".py"):
+            raise InvalidConfig(f"--trainable {text}: {error}") from error
         raise InvalidConfig(
             f"--trainable {text}: {error}. Modules are looked for in {os.getcwd()} and among "
             f"installed packages"
         ) from error
+    return found
+
+
+def _imported(module: str) -> Any:
+    """The module of this name, or that of a script, whose `if __name__ == "__main__":` part does
+    not run. Raises ImportError, InvalidConfig."""
+    if not module.endswith(".py"):
+        return importlib.import_module(module)
+    file = Path(module).resolve()
+    if not file.is_file():
+        raise ImportError(f"there is no file {file}")
+    sys.path.insert(0, str(file.parent))
+    with runs_nothing(file.name):
+        found = importlib.import_module(file.stem)
+    if not (found.__file__ and Path(found.__file__).samefile(file)):
+        raise ImportError(f"another module is named {file.stem}: {found.__file__}")
     return found

@@ -95,13 +95,13 @@ def _say_ended(found: LocatedExperiment, given: argparse.Namespace) -> int:
     complain(
         f"{found.name} has ended: {count} trial{'s' * (count != 1)}"
         f"{f', {failed} failed' if failed else ''}\n"
-        f"  holdfast show {path}   shows them\n"
+        f"  holdfast show {path}   # shows them\n"
         + (
-            f"  holdfast resume --restart-errored {path}   restarts the failed trials\n"
+            f"  holdfast resume --restart-errored {path}   # restarts the failed trials\n"
             * bool(failed)
         )
-        + f"  {_again(given)} --new   starts a new run under this name\n"
-        f"  {_again(given, has_samples=False)} --extend --samples N   has N trials in total"
+        + f"  {_again(given)} --new   # starts a new run under this name\n"
+        f"  {_again(given, has_samples=False)} --extend --samples N   # has N trials in total"
     )
     return WRONG if failed else SOUND
 

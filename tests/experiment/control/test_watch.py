@@ -39,7 +39,7 @@ class Ending:
 
     def __init__(self, status: Status, signum: int = signal.SIGINT) -> None:
         self.machine = Machine()
-        self.machine.spec = ExperimentSpec(experiment_id="e", run="r", trainable="t", seed=0)
+        self.machine.spec = ExperimentSpec(experiment_id="e", run="r", trainable="train", seed=0)
         spec = TrialSpec(trial_id="t_0", index=0, name="t_0", dirname="d", config={})
         self.machine.trials["t_0"] = Trial(spec=spec, status=status)
         settings = SimpleNamespace(
@@ -88,7 +88,7 @@ def ended(
 def test_after_a_ctrl_c_the_way_to_resume_is_shown() -> None:
     shown = ended(Status.PENDING)
     assert "Interrupted: trials have 10 s to end" in shown
-    assert "To resume: tune.Tuner.restore('/results/exp', trainable=...).fit()" in shown
+    assert "To resume: tune.Tuner.restore('/results/exp', trainable=train).fit()" in shown
 
 
 def test_a_script_that_resumes_itself_need_only_be_started_again() -> None:
@@ -100,7 +100,7 @@ def test_a_command_for_the_shell_comes_first() -> None:
     facts = replace(FACTS, command="holdfast resume /results/exp")
     shown = ended(Status.PENDING, facts=facts)
     assert "To resume: holdfast resume /results/exp\n" in shown
-    assert "  or in Python: tune.Tuner.restore('/results/exp', trainable=...).fit()\n" in shown
+    assert "  or in Python: tune.Tuner.restore('/results/exp', trainable=train).fit()\n" in shown
     shown = ended(Status.PENDING, facts=replace(facts, resumes=True))
     assert "To resume: start this script again, or holdfast resume /results/exp\n" in shown
 

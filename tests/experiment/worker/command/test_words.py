@@ -91,12 +91,25 @@ def test_what_only_a_machine_shows_is_refused_there() -> None:
 
 
 def test_what_resembles_a_placeholder_is_noticed(tmp_path: Path) -> None:
-    trainable = made(tmp_path, "train ${argz} ${x} {lrr} {i} {net/width}")
+    trainable = made(tmp_path, "train ${argz} ${x} {lr} {i} {net/width}")
     assert trainable.notes(["lr", "net.width"]) == [
-        "${argz} in the command stays as it is. Did you mean 'args'?",
-        "{lrr} in the command is not a parameter and stays as it is. Did you mean 'lr'?",
+        "${argz} in the command stays as it is. Did you mean 'args'?"
     ]
+    with pytest.raises(InvalidConfig, match=r"{lrr} in .* Did you mean 'lr'\? .* write {{lrr}}"):
+        made(tmp_path, "train {lrr}").notes(["lr"])
     assert "$HOLDFAST_CONFIG" in made(tmp_path, "train {i}").notes(["lr"])[-1]
+
+
+def test_a_parameter_that_the_command_does_not_use_is_noticed(tmp_path: Path) -> None:
+    notes = made(tmp_path, "train --order {order} --rate $rate").notes(["order", "rate", "seed"])
+    assert notes == [
+        "parameter rate is not used by the command ($rate stays as it is: no shell reads the "
+        "command): write {rate} where it belongs",
+        "parameter seed is not used by the command: write {seed} where it belongs",
+    ]
+    assert "$rate stays as it is" in made(tmp_path, "train $rate").notes(["rate"])[0]
+    assert len(made(tmp_path, "train $rates").notes(["rate"])) == 1
+    assert made(tmp_path, "train ${args}").notes(["rate"]) == []
 
 
 def made(tmp_path: Path, command: Any = None, **given: Any) -> tune.CommandTrainable:

@@ -1,0 +1,100 @@
+"""What a run does that resumes an experiment with other code than its trials ran."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.progress.failure_text import retry_way
+from holdfast.experiment.progress.wording import counted
+from holdfast.experiment.user_objects.code import (
+    CODE,
+    differ,
+    digest_of,
+    name_in_script,
+    place_of,
+    recorded_code,
+    script_of,
+)
+from holdfast.experiment.user_objects.pickling import NotPicklable
+from holdfast.experiment.user_objects.stored_objects import StoredField, stored
+from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.scheduler.machine import Machine
+from holdfast.trial.trial import Status
+from holdfast.trial.tuning import ResumeConfig
+
+
+def code_field(trainable: Any) -> dict[str, StoredField]:
+    """The field of tuner.pkl that says which code the trials run; plain data."""
+    if isinstance(trainable, TrainLoop):
+        return {}
+    code = {"digest": digest_of(trainable), "script": name_in_script(trainable)}
+    return {CODE: stored(code, CODE)}
+
+
+def has_changed(trainable: Any, file: TunerFile) -> bool:
+    """Whether the trials ran other code, as far as known."""
+    if isinstance(trainable, TrainLoop):
+        return False
+    return differ(recorded_code(file).get("digest", ""), digest_of(trainable))
+
+
+def store(trainable: Any, file: TunerFile) -> None:
+    """Replace the stored trainable by this one, which the trials run from now on."""
+    with suppress(NotPicklable):  # as in debug mode: the stored one stays
+        file.extend({"trainable": stored(trainable, "the trainable"), **code_field(trainable)})
+
+
+def retried(resume: ResumeConfig, machine: Machine) -> ResumeConfig:
+    """Which trials run again with corrected code: the failed ones, and in a finished experiment
+    all if none has reported anything."""
+    if machine.finished and not any(trial.row is not None for trial in machine.trials.values()):
+        return replace(resume, errored="restart", finished="restart")
+    return replace(resume, errored=retry_way(_failed(machine)))
+
+
+def change_notice(
+    trainable: Any, name: str, path: str, machine: Machine, resume: ResumeConfig
+) -> str:
+    """The warning about the results of the earlier code."""
+    text = f"{place_of(trainable)} has changed since these trials ran"
+    failed, others = len(_failed(machine)), len(machine.trials) - len(_failed(machine))
+    if resume.finished != "skip":
+        return f"{text}, and none reported anything: they start again"
+    if failed and resume.errored != "skip":
+        again = "starts again" if failed == 1 else "start again"
+        text += f": {counted(failed, 'failed trial', 'failed trials')} {again} with the new code"
+        if not others:
+            return text
+        return f"{text}, the results of the other {others} are of the earlier code. {_anew(path)}"
+    return f"{text}: {name} has results of the earlier code. {_anew(path)}"
+
+
+def _anew(path: str) -> str:
+    rm = holdfast_command("rm", path)
+    return f"For a new run use another name, fit() without resume, or {rm} first"
+
+
+def retry_options(trainable: Any, machine: Machine) -> tuple[str, ...]:
+    """The options of `holdfast resume` that run the failed trials again, with the present code."""
+    name = name_for_shell(trainable)
+    more = ("--trainable", name) if name else ()
+    return (f"--{retry_way(_failed(machine))}-errored", *more)
+
+
+def name_for_shell(trainable: Any) -> str:
+    """`folder/train.py:train`, from the current directory; "" unless the script has the name."""
+    script, name = script_of(trainable), name_in_script(trainable)
+    if script is None or not name:
+        return ""
+    here = os.path.relpath(script)
+    shown = str(script) if here.startswith(os.pardir) else here
+    return f"{shown}:{name.rpartition(':')[2]}"
+
+
+def _failed(machine: Machine) -> list[Any]:
+    return [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
