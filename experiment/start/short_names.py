@@ -115,7 +115,9 @@ def _named(name: object, known: Mapping[str, str], package: str, what: str) -> A
     found = known.get(name.lower()) if isinstance(name, str) else None
     if found is None:
         if instead := _ELSEWHERE.get(name.lower() if isinstance(name, str) else ""):
-            raise InvalidConfig(f"there is no {what} {name!r}: write {instead}")
+            raise InvalidConfig(
+                f"there is no {what} {name!r}, only {', '.join(known)}: write {instead}"
+            )
         near = near_text([name], known) if isinstance(name, str) else ""
         raise InvalidConfig(f"there is no {what} {name!r}, only {', '.join(known)}.{near}")
     return getattr(import_module(package), found)
