@@ -102,7 +102,9 @@ def test_a_mistake_is_one_line_and_code_2(run: Run, words: tuple[str, ...], faul
 def test_a_program_that_is_not_executable_is_refused_before_a_trial(
     run: Run, tmp_path: Path, begins: str, instead: str
 ) -> None:
-    (tmp_path / "digits.yaml").write_text(f"{begins}\nparameters: {{x: {{values: [3]}}}}\n")
+    (tmp_path / "digits.yaml").write_text(
+        f"{begins}\nrun_cap: 1\nparameters: {{x: {{values: [3]}}}}\n"
+    )
     (script := tmp_path / "train.sh").write_text("#!/bin/sh\necho holdfast: loss=1\n")
     code, out, err = run("--dry-run")
     assert (code, out) == (2, "")

@@ -80,6 +80,7 @@ TENSORFLOW = Framework(
     minimum="2.16",  # Keras 3, whose files are the checkpoints
     distributions=("tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-macos"),
 )
+YAML = Framework(title="PyYAML", module="yaml")
 TORCH = Framework(title="PyTorch", module="torch", minimum="2.4")
 
 

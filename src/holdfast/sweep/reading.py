@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from holdfast.lazy import YAML
 from holdfast.sweep.node import Node
 from holdfast.trial.errors import InvalidConfig
 
@@ -117,7 +118,7 @@ def _yaml(text: str, file: str) -> Node:
         import yaml
     except ImportError as error:
         raise InvalidConfig(
-            f"{file}: YAML needs PyYAML: pip install 'holdfast[yaml]'. JSON and TOML need nothing"
+            f"{file}: {YAML.missing('YAML', error)}. JSON and TOML need nothing"
         ) from error
     try:
         # The base loader makes only text, lists and tables of it; nothing is constructed.
