@@ -108,7 +108,7 @@ class _TrackerProcess:
         # Whether everything was delivered.
         self._done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         # Whether the tracker has answered a call: its library is imported, its service is open.
-        self._answered = asyncio.Event()
+        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._service = RestartingService(
             f"tracker process of {self._name}",
             lambda: start(self._hear),
@@ -134,7 +134,7 @@ class _TrackerProcess:
         self, deadline_s: float, trials: Collection[Trial], *, is_patient: bool
     ) -> None:
         began_at, left_s = asyncio.get_running_loop().time(), deadline_s
-        if is_patient and not self._answered.is_set():
+        if is_patient and not self._answered.done():
             self._order_end(deadline_s * _OPENING_DEADLINES)
             left_s = deadline_s if await self._opens(deadline_s) else 0.0
         self._order_end(left_s)
@@ -153,18 +153,14 @@ class _TrackerProcess:
 
     async def _opens(self, deadline_s: float) -> bool:
         """Whether the tracker answers, or ends, before it stops working on that."""
-        answers = asyncio.ensure_future(self._answered.wait())
-        try:
-            used_s = self._service.cpu_time_s
-            for _ in range(_OPENING_DEADLINES):
-                if await self._ends(deadline_s, answers):
-                    return True
-                before_s, used_s = used_s, self._service.cpu_time_s
-                if used_s - before_s < _WORKS_SHARE * deadline_s:
-                    break
-            return False
-        finally:
-            answers.cancel()
+        used_s = self._service.cpu_time_s
+        for _ in range(_OPENING_DEADLINES):
+            if await self._ends(deadline_s, self._answered):
+                return True
+            before_s, used_s = used_s, self._service.cpu_time_s
+            if used_s - before_s < _WORKS_SHARE * deadline_s:
+                break
+        return False
 
     async def _ends(self, timeout_s: float, *others: asyncio.Future[Any]) -> bool:
         """Whether the tracker, or one of `others`, is done before the timeout."""
@@ -179,7 +175,7 @@ class _TrackerProcess:
     def _why(self, deadline_s: float, took_s: float) -> str:
         variable = "HOLDFAST_TRACKER_DEADLINE_S"
         cause = f"It has {deadline_s:g} s after the end ({variable})"
-        if not self._answered.is_set():
+        if not self._answered.done():
             cause = (
                 f"After {took_s:.0f} s it was still opening {self._job.target or 'the service'}: "
                 f"no row accepted yet"
@@ -198,7 +194,8 @@ class _TrackerProcess:
             case ["trouble", str(text)]:
                 self._tell(f"{self._name}: {text}", "warning")
             case ["answered"]:
-                self._answered.set()
+                if not self._answered.done():
+                    self._answered.set_result(None)
             case ["unfit", str(text)]:
                 self._is_refused = True
                 self._refuse(f"callback {self._name}.setup: {text}")

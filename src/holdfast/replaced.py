@@ -67,8 +67,6 @@ def explained_attribute(owner: object, name: str) -> Any:
 REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast": {
         "actor": _TASKS,
-        "air": f"`import holdfast.air.integrations` for trackers; {_SESSION}; tune.RunConfig and "
-        "the other configs for those of air",
         "get_actor": _TASKS,
         "kill": _TASKS,
         "remote": _TASKS,

@@ -20,7 +20,7 @@ from tests.rig.free_tasks import free_tasks
 pytestmark = pytest.mark.anyio
 
 
-async def nothing(*_: Any) -> None:
+async def nothing(*_: Any, **__: Any) -> None:
     """Is done at once."""
 
 
