@@ -128,11 +128,11 @@ def test_a_sweep_runs_once_then_anew_or_longer(run: Run) -> None:
     code, out, err = run()
     assert (code, out) == (0, "")
     assert "holdfast: digits has ended: 2 trials\n" in err
-    assert "  holdfast run digits.yaml --storage out --new   starts" in err
+    assert "  holdfast run digits.yaml --storage out --new   # starts" in err
     *_, err = run("--set", "parameters.x.values=[3, 4]", "--samples", "2")
     again = "holdfast run digits.yaml --storage out --set 'parameters.x.values=[3, 4]'"
-    assert f"  {again} --samples 2 --new   starts" in err
-    assert f"  {again} --extend --samples N   has" in err
+    assert f"  {again} --samples 2 --new   # starts" in err
+    assert f"  {again} --extend --samples N   # has" in err
     code, out, err = run("--json", "--extend", "--samples", "3")
     shown = json.loads(out)
     assert (code, shown["counts"], shown["run"]) == (0, {"TERMINATED": 3}, 1)
