@@ -56,7 +56,7 @@ def test_it_is_resumed_in_the_bucket_and_nothing_is_run_twice(
 ) -> None:
     tree = killed(bench, bucket, monkeypatch)
     uri = bucket.storage_path.replace("?", "/run?")
-    line = f"holdfast resume '{uri}'   finishes the rest"
+    line = f"holdfast resume '{uri}'   # finishes the rest"
     assert resume_lines(capsys, "ls", str(tree.parent)) == [f"{line} of run"]
     assert resume_lines(capsys, "show", str(tree)) == [line]
     restored = bench.restore(path=str(tree), prints=True).succeeds()
