@@ -105,10 +105,10 @@ def test_what_a_cluster_may_have_is_not_guessed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"), [("gpus", "GPU"), ("num_cpus", "CPU"), ("ram", "memory")]
+    ("name", "meant"), [("gpus", "gpu"), ("num_cpus", "cpu"), ("ram", "memory")]
 )
 def test_a_resource_by_another_name_is_refused_with_its_name_here(name: str, meant: str) -> None:
     request = PlacementGroupFactory([{name: 1}])
     for offer in ([], OFFER):
-        with pytest.raises(ImpossibleResources, match=f"{name!r} is {meant!r} here"):
+        with pytest.raises(ImpossibleResources, match=f"Instead of {name!r}, use {meant!r}"):
             check_resources(None, request, HERE, offer)
