@@ -63,7 +63,8 @@ def change_notice(
     """The warning about the results of the earlier code."""
     text = f"{place_of(trainable)} has changed since these trials ran"
     failed, others = len(_failed(machine)), len(machine.trials) - len(_failed(machine))
-    if resume.finished != "skip":
+    trials = list(machine.trials.values())
+    if resume.finished == "restart" and not any(trial.row is not None for trial in trials):
         return f"{text}, and none reported anything: they start again"
     if failed and resume.errored != "skip":
         again = "starts again" if failed == 1 else "start again"
@@ -71,7 +72,10 @@ def change_notice(
         if not others:
             return text
         return f"{text}, the results of the other {others} are of the earlier code. {_anew(path)}"
-    return f"{text}: {name} has results of the earlier code. {_anew(path)}"
+    unfinished = sum(not trial.status.is_final for trial in trials)
+    rest = counted(unfinished, "unfinished trial continues", "unfinished trials continue")
+    continues = f", and {rest} with the new code" * (unfinished > 0)
+    return f"{text}: {name} has results of the earlier code{continues}. {_anew(path)}"
 
 
 def _anew(path: str) -> str:

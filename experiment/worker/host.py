@@ -232,7 +232,9 @@ def describe(error: BaseException, session: Session) -> Failure:
     advice = advice_for(error, started_in=started_in, config=session.assignment.config)
     return replace(
         failure,
-        message=f"{failure.message}. {sendable(advice)}" if advice else failure.message,
+        message=f"{failure.message.rstrip('.')}. {sendable(advice)}"
+        if advice
+        else failure.message,
         pid=os.getpid(),
         hostname=socket.gethostname(),
     )
