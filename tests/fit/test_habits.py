@@ -118,10 +118,14 @@ def test_schedulers_and_searches_work_by_name(fit: Any) -> None:
             tune.report({"loss": config["x"]})
 
     config = tune.TuneConfig(
-        metric="loss", mode="min", num_samples=4, search_alg="random", scheduler="ASHA"
+        metric="loss",
+        mode="min",
+        max_concurrent_trials=1,
+        search_alg="random",
+        scheduler="ASHA",
     )
-    results = fit(train, {"x": tune.uniform(0, 1)}, config)
-    assert {result.metrics["training_iteration"] for result in results} > {1}
+    results = fit(train, {"x": tune.grid_search([0, 1, 2])}, config)
+    assert [result.metrics["training_iteration"] for result in results] == [8, 1, 1]
     with pytest.raises(
         InvalidConfig, match=r"no search algorithm 'optunas'.*Did you mean 'optuna'"
     ):

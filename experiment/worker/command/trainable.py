@@ -87,6 +87,7 @@ class CommandTrainable(Described):
         return super().construction().with_arguments(here=self.here, **found)
 
     def __call__(self, config: dict[str, Any]) -> None:
+        """Run the command with this config, in a trial, until it ends."""
         run_command(self, config, current("a command"))
 
     def notes(self, names: Sequence[str]) -> list[str]:
