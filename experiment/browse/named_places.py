@@ -120,6 +120,15 @@ def default_place(environ: Mapping[str, str]) -> str:
     return os.path.expanduser(place)  # so that the commands that ls prints need no quotes
 
 
+def place_to_list(environ: Mapping[str, str]) -> str:
+    """What `holdfast ls` lists without a path: the default place or, if there is no such folder,
+    the place that was used last."""
+    place = default_place(environ)
+    if environ.get("HOLDFAST_ROOT") or "://" in place or os.path.isdir(place):
+        return place
+    return next((last.place for last in read_listed(environ)), place)
+
+
 def _places(environ: Mapping[str, str]) -> list[_Place]:
     if root := environ.get("HOLDFAST_ROOT"):
         return [_Place(text=root, why="HOLDFAST_ROOT")]

@@ -14,6 +14,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from holdfast import tune
 from holdfast.cli import main
+from holdfast.experiment.folder.listed_place import note_listed
 
 
 def train(config: dict[str, Any]) -> None:
@@ -93,3 +94,24 @@ def test_the_command_that_is_printed_finds_the_scripts_modules_from_any_director
         pasted, cwd="/", capture_output=True, text=True, timeout=60, check=False
     )
     assert again.returncode == 0, again.stderr
+
+
+def test_ls_without_a_path_lists_the_place_used_last_if_there_is_no_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("RAY_STORAGE", "RAY_AIR_LOCAL_CACHE_DIR", "HOLDFAST_ROOT"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    other = tmp_path / "other"
+    other.mkdir()
+    note_listed(os.environ, str(other), ["a"])
+    assert main(["ls"]) == 0
+    assert capsys.readouterr().out == f"There is no experiment in {other}.\n"
+    usual = tmp_path / "ray_results"
+    usual.mkdir()
+    assert main(["ls"]) == 0
+    shown = capsys.readouterr().out
+    assert shown == (
+        f"There is no experiment in {usual}.\n  holdfast ls {other}   # used lately, too\n"
+    )

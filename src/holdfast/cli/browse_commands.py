@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from holdfast.cli.browse_output import show_catalog, show_overview
+from holdfast.cli.browse_output import show_catalog, show_other_places, show_overview
 from holdfast.cli.models import best, export_model
 from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
 from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
@@ -51,12 +51,12 @@ def _find(given: argparse.Namespace, settings: Settings) -> LocatedExperiment:
 def _ls(given: argparse.Namespace, settings: Settings) -> int:
     from holdfast.experiment.browse.catalog import catalog
     from holdfast.experiment.browse.condition import Condition
-    from holdfast.experiment.browse.named_places import default_place
-    from holdfast.experiment.folder.listed_place import note_listed
+    from holdfast.experiment.browse.named_places import place_to_list
+    from holdfast.experiment.folder.listed_place import note_listed, read_listed
     from holdfast.experiment.records.place import split
 
     now = time.time()
-    path = given.path or default_place(os.environ)
+    path = given.path or place_to_list(os.environ)
     place, entries = catalog(
         path, settings, os.environ, now=now, with_sizes=not given.quick, tags=given.tag
     )
@@ -67,6 +67,8 @@ def _ls(given: argparse.Namespace, settings: Settings) -> int:
         say_json({"path": place, "experiments": [entry.plain() for entry in entries]})
     else:
         show_catalog(place, entries, now=now)
+        if not given.path:
+            show_other_places(place, [last.place for last in read_listed(os.environ)])
     unreadable = any(entry.state is Condition.UNREADABLE for entry in entries)
     return WRONG if unreadable else SOUND
 

@@ -50,6 +50,7 @@ _TRIAL_STYLES = {"TERMINATED": "green", "ERROR": "red", "RUNNING": "cyan", "PEND
 _RESTORES = {0: "", 1: ", restored once"}
 _SHOWN_CAUSES = 3
 _SHOWN_RESUMES = 3
+_SHOWN_PLACES = 3
 _INFERRED = 3
 
 
@@ -78,6 +79,12 @@ def show_catalog(place: str, entries: Sequence[CatalogEntry], *, now: float) -> 
     for entry in resumable[-_SHOWN_RESUMES:]:
         path = entry.storage or entry.path
         say(f"  holdfast resume {quoted(path)}   # finishes the rest of {entry.name}")
+
+
+def show_other_places(listed: str, lately: Sequence[str]) -> None:
+    """The places that were used lately, for a listing of the default one."""
+    for place in [place for place in lately if place != listed][:_SHOWN_PLACES]:
+        say(f"  holdfast ls {quoted(place)}   # used lately, too")
 
 
 def show_entries(entries: Sequence[CatalogEntry], *, now: float) -> None:
