@@ -14,7 +14,10 @@ from holdfast.experiment.folder.layout import JOURNAL, LOCK, MIRROR_OF, Layout, 
 from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import is_leftover
+from holdfast.syncer.files.threads import ThreadCall
 from holdfast.syncer.uploader.lock import ExperimentLock
+
+_REMOVED_WITHIN_S = 5.0
 
 
 @contextmanager
@@ -27,9 +30,11 @@ def none_stays(layout: Layout) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        # What cannot be removed now, `holdfast rm` removes.
-        with suppress(StorageError, OSError, JournalUnreadable):
-            _remove(layout)
+        # What cannot be removed now, `holdfast rm` removes. The disk may not answer.
+        removal = ThreadCall(lambda: _remove(layout))
+        if removal.has_ended(_REMOVED_WITHIN_S):
+            with suppress(StorageError, OSError, JournalUnreadable):
+                removal.result()
         raise
 
 

@@ -166,9 +166,14 @@ def _ending_by_exit(session: Session, error: SystemExit) -> str:
 def _is_trial_pruned(error: BaseException) -> bool:
     """Whether it is Optuna's TrialPruned, by which a function stops its own trial early. Optuna
     need not be installed here."""
-    return any(
-        kind.__name__ == "TrialPruned" and kind.__module__.partition(".")[0] == "optuna"
+    # Not `kind.__name__`: a user's metaclass may raise anything.
+    names = (
+        (type.__getattribute__(kind, "__module__"), type.__getattribute__(kind, "__name__"))
         for kind in type(error).__mro__
+    )
+    return any(
+        name == "TrialPruned" and str(module).partition(".")[0] == "optuna"
+        for module, name in names
     )
 
 
