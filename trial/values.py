@@ -165,12 +165,12 @@ def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def spread(config: Mapping[str, Any]) -> dict[str, Any]:
-    """`config` with nested keys joined as in `net/width`; lists stay as they are."""
+def spread(config: Mapping[str, Any], mark: str = "/") -> dict[str, Any]:
+    """`config` with nested keys joined by `mark`, as in `net/width`; lists stay as they are."""
     found: dict[str, Any] = {}
     for name, value in config.items():
         if type(value) is dict and value:
-            found |= {f"{name}/{key}": item for key, item in spread(value).items()}
+            found |= {f"{name}{mark}{key}": item for key, item in spread(value, mark).items()}
         else:
             found[name] = value
     return found

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast import started_by_import
 from holdfast.experiment.control.machine_resources import host_resources
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.queue.job_experiments import JobExperiments
@@ -19,7 +20,6 @@ from holdfast.experiment.start.restore_request import RestoreArguments, restored
 from holdfast.experiment.start.resume_checks import check_resume, settings_in, settings_of
 from holdfast.experiment.start.short_names import with_algorithms
 from holdfast.experiment.start.untrusted_restore import check_arguments
-from holdfast.experiment.user_objects.code import check_not_importing
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.replaced import explained_attribute
@@ -105,7 +105,7 @@ class Tuner:
 
         if self._earlier is not None:
             return self._earlier.as_it_is()
-        check_not_importing()
+        started_by_import.check()
         request = self._request
         if check_resume(resume, extend=extend, resume_config=resume_config):
             self._resume_named(resume, extend, resume_config or ResumeConfig(), trusted=trusted)

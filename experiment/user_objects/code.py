@@ -6,37 +6,14 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from pathlib import Path
 from types import CellType, CodeType, FunctionType, MethodType
 from typing import Any, Final
 
 from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile, TunerFile
-from holdfast.trial.errors import InvalidConfig
 
 CODE: Final = "code"
-_importing: ContextVar[str] = ContextVar("importing", default="")
 _OURS = __name__.partition(".")[0]
-
-
-@contextmanager
-def runs_nothing(script: str) -> Iterator[None]:
-    """While this script is imported for one of its functions, `fit()` raises InvalidConfig."""
-    token = _importing.set(script)
-    try:
-        yield
-    finally:
-        _importing.reset(token)
-
-
-def check_not_importing() -> None:
-    """Raises InvalidConfig in a script that is imported for one of its functions."""
-    if script := _importing.get():
-        raise InvalidConfig(
-            f"{script} calls fit() when it is imported: put the call under `if __name__ == "
-            f'"__main__":`, or start the script itself'
-        )
 
 
 def digest_of(trainable: Any) -> str:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from holdfast.dataclass import dataclass
 from holdfast.trial.absent import near_text
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.values import spread
 
 _MACRO = re.compile(r"\$\{([^{}]*)\}")
 _PARAMETER = re.compile(r"\{\{([A-Za-z_][\w./-]*)\}\}|\{([A-Za-z_][\w./-]*)\}")
@@ -32,15 +33,9 @@ class Facts:
     environ: Mapping[str, str]
 
 
-def flat(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters by their names, nested ones as `optimizer.lr`."""
-    found: dict[str, Any] = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{name}.")
-        else:
-            found[f"{prefix}{name}"] = value
-    return found
+    return {str(name): value for name, value in spread(config, ".").items()}
 
 
 def text_of(value: Any) -> str:

@@ -16,12 +16,7 @@ from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.start.changed_code import name_for_shell
-from holdfast.experiment.user_objects.code import (
-    has_changed_in,
-    place_of,
-    runs_nothing,
-    script_of,
-)
+from holdfast.experiment.user_objects.code import has_changed_in, place_of, script_of
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 
@@ -169,8 +164,15 @@ def _imported(module: str) -> Any:
     if not file.is_file():
         raise ImportError(f"there is no file {file}")
     sys.path.insert(0, str(file.parent))
-    with runs_nothing(file.name):
+    try:
         found = importlib.import_module(file.stem)
+    except started_by_import.StartedByImport as error:
+        if error.module != file.stem:
+            raise
+        raise InvalidConfig(
+            f"{file.name} calls fit() when it is imported: put the call under `if __name__ == "
+            f'"__main__":`, or start the script itself'
+        ) from error
     if not (found.__file__ and Path(found.__file__).samefile(file)):
         raise ImportError(f"another module is named {file.stem}: {found.__file__}")
     return found
