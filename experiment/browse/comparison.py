@@ -223,7 +223,7 @@ def _side(
 
 
 def _best(experiment: LocatedExperiment, metric: str | None, mode: str | None) -> Trial | None:
-    """The best trial; the only one, if there is no goal; None if no trial can be best."""
+    """The best trial, or without a goal the only one; None if none can be best."""
     trials = list(experiment.machine.trials.values())
     if metric is None or mode is None:
         return trials[0] if len(trials) == 1 else None

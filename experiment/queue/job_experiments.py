@@ -1,7 +1,7 @@
 """The experiments that the script of a job has begun, in the order of its `fit()` calls.
 
 If the script starts again, after a crash or a reboot, each of its `fit()` calls continues the
-experiment that the same call began before, or returns its results. Calls are told apart by the
+experiment that the same call began before, or returns its results. Calls are distinguished by the
 name that they give, or the trainable if they give none, and counted among equals.
 """
 

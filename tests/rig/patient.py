@@ -8,9 +8,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from holdfast.experiment.doctor.target import DoctorTarget
+from holdfast.experiment.doctor.upload import sync
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.records.mirror_note import mark
 from holdfast.experiment.user_objects import tuner_file
 from holdfast.experiment.user_objects.stored_objects import StoredField
 from holdfast.syncer.files.boot import boot_id
+from holdfast.syncer.stores.location import Location
 from holdfast.trial.config import FailureConfig
 from tests.rig.recorded import RecordedExperiment
 
@@ -51,6 +56,22 @@ def healthy(root: Path, *, ended: bool = True, **spec: Any) -> RecordedExperimen
         run.finish(second)
     run.ends()
     return run
+
+
+def stored(folder: Path, **spec: Any) -> Path:
+    """A folder with a healthy experiment at `here/run`, whose storage is the directory
+    `there/run`."""
+    run = healthy(folder / "here" / "run", **spec)
+    remote = Location.resolve(folder / "there" / "run", None, {})
+    sync(DoctorTarget(shown="run", layout=run.layout, remote=remote))
+    return folder
+
+
+def copied(template: Path, target: Path) -> Path:
+    """A copy of such a folder, whose experiment has the copied storage."""
+    copy = Path(shutil.copytree(template, target, symlinks=True))
+    mark(Layout(copy / "here" / "run"), Location.resolve(copy / "there" / "run", None, {}))
+    return copy
 
 
 def _files(root: Path, pattern: str) -> list[Path]:

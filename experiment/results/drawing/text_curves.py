@@ -19,7 +19,7 @@ _WIDE = 100.0
 def text_curves(
     curves: Sequence[PlotCurve], *, metric: str, x: str, width: int = 78, height: int = 14
 ) -> list[str]:
-    """A plot of the curves, `width` columns wide, with its axes; empty if there is no value.
+    """A plot of the curves, `width` columns wide, with its axes; empty without values.
 
     Takes at most `MOST_CURVES` curves. Values that are not finite are left out.
     """

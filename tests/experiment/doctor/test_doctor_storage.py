@@ -19,7 +19,6 @@ from holdfast.experiment.doctor.verify import Depth, verify
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.records.event_codec import pack
-from holdfast.experiment.records.mirror_note import mark
 from holdfast.experiment.records.recovery import recover
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.events import CheckpointLost
@@ -29,7 +28,7 @@ from holdfast.syncer.journal.journal import Journal, read_segment
 from holdfast.syncer.journal.stretches import Stretch
 from holdfast.syncer.stores.location import Location
 from tests.rig import checker
-from tests.rig.patient import TEMPORARY, healthy
+from tests.rig.patient import TEMPORARY, copied, healthy, stored
 
 SETTINGS = Settings(local_dir=Path("/nowhere"))
 
@@ -37,18 +36,12 @@ SETTINGS = Settings(local_dir=Path("/nowhere"))
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The storage of `here/run` is `there/run`, a directory."""
-    folder = tmp_path_factory.mktemp("kept")
-    run = healthy(folder / "here" / "run")
-    remote = Location.resolve(folder / "there" / "run", None, {})
-    sync(DoctorTarget(shown="run", layout=run.layout, remote=remote))
-    return folder
+    return stored(tmp_path_factory.mktemp("kept"))
 
 
 @pytest.fixture
 def folder(template: Path, in_memory: Path) -> Path:
-    copy = Path(shutil.copytree(template, in_memory / "kept", symlinks=True))
-    mark(Layout(copy / "here" / "run"), Location.resolve(copy / "there" / "run", None, {}))
-    return copy
+    return copied(template, in_memory / "kept")
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from holdfast.syncer.stores.claim import Claim
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock, Locked
 from holdfast.trial.errors import InvalidConfig, TuneError
-from tests.rig.patient import healthy
+from tests.rig.patient import copied, healthy, stored
 from tests.rig.s3_server import S3Server
 from tests.rig.stores import Fault, FaultyStore, MemoryStore
 
@@ -36,18 +36,12 @@ LATER = 4e9  # seconds since 1970: whatever was published has been silent for lo
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The storage of `here/run` is `there/run`, a directory."""
-    folder = tmp_path_factory.mktemp("kept")
-    run = healthy(folder / "here" / "run", metric="loss", mode="min")
-    remote = Location.resolve(folder / "there" / "run", None, {})
-    sync(DoctorTarget(shown="run", layout=run.layout, remote=remote))
-    return folder
+    return stored(tmp_path_factory.mktemp("kept"), metric="loss", mode="min")
 
 
 @pytest.fixture
 def folder(template: Path, in_memory: Path) -> Path:
-    copy = Path(shutil.copytree(template, in_memory / "kept", symlinks=True))
-    mark(Layout(copy / "here" / "run"), Location.resolve(copy / "there" / "run", None, {}))
-    return copy
+    return copied(template, in_memory / "kept")
 
 
 @pytest.fixture
