@@ -247,7 +247,8 @@ class MachineShare:
         threading.Thread(target=wait, name="holdfast-share-end", daemon=True).start()
 
     def _wait(self) -> None:
-        rung = (self._woken, self._membership.bell)
+        bell = self._membership.bell
+        rung = (self._woken, bell) if bell >= 0 else (self._woken,)
         poll = select.poll()
         for descriptor in (*rung, *self._alive.values()):
             poll.register(descriptor, select.POLLIN)

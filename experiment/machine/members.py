@@ -216,7 +216,8 @@ class MachineFolder:
 
 
 class Membership:
-    """This process's own files there, from its creation to `close`."""
+    """This process's own files there, from its creation to `close`. `bell` is negative while they
+    could not be written again."""
 
     def __init__(self, folder: MachineFolder, member: Member) -> None:
         self.name = f"{member.pid}-{secrets.token_hex(4)}"
@@ -238,6 +239,8 @@ class Membership:
         replace_file(self._path(_JSON), json.dumps(to_fields(member)).encode())
         if self._shares:
             for kind in (_ALIVE, _BELL):
+                with suppress(FileNotFoundError):  # a cleaner may have left it
+                    os.unlink(self._path(kind))
                 os.mkfifo(self._path(kind), 0o600)
             self._alive = os.open(self._path(_ALIVE), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             self.bell = os.open(self._path(_BELL), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

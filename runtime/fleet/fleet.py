@@ -234,6 +234,7 @@ class Fleet:
     def on_unloadable(self, node: Node, found: Unloadable) -> None:
         text = f"The node {node.name} cannot be used: {found.type_name}: {found.message}"
         # It ends with an error, so the engine rests before the next attempt there.
+        node.is_refused = True
         node.send(["refused", text])
         self._tasks.later(self._settings.late_s, node.link.fail, "it did not end")
         if found.traceback:
@@ -285,7 +286,9 @@ class Fleet:
             return
         del self._nodes[node.name]
         if not node.is_joined:
-            self._taken.discard(node.name)  # nobody has heard of it
+            self._taken.discard(node.name)
+            if not (self._closing or node.is_ending or node.is_refused):
+                self._first.tell_later(f"The node {node.name} was lost before it was ready: {cause}")
         elif not self._closing:
             self._host.node_left(node.name, cause)
         node.lose_workers(cause)

@@ -47,7 +47,7 @@ class Node:
         self.ticket = ticket
         self.link = link
         self.disk_free_bytes = facts.disk_free_bytes
-        self.is_joined = self.is_leaving = self.is_ending = False
+        self.is_joined = self.is_leaving = self.is_ending = self.is_refused = False
         self.end_cause = GIVEN_BACK  # the reason of the order to end
         # What the engine says about the end of the agent's job.
         self.job_ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()

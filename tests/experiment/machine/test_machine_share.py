@@ -7,6 +7,7 @@ import queue
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -135,6 +136,37 @@ def test_what_a_cleaner_of_old_files_removes_is_written_again(machine: Machine) 
     a.gets()
     b.ask()
     b.waits()
+
+
+@pytest.mark.parametrize("left", [".alive", ".bell", ".json"])
+def test_it_is_written_again_beside_what_a_cleaner_has_left(machine: Machine, left: str) -> None:
+    a = machine.starts("a", cpus=1)
+    for path in machine.folder.path.iterdir():
+        if path.suffix != left:
+            path.unlink(missing_ok=True)
+    a.ask()
+    a.gets()
+
+
+def test_it_waits_without_a_bell_while_nothing_can_be_written(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, make, failing = machine.starts("a"), os.mkfifo, [True, True]
+
+    def fails_twice(*arguments: Any) -> None:
+        if failing:
+            failing.pop()
+            raise OSError(28, "No space left on device")
+        make(*arguments)
+
+    monkeypatch.setattr(os, "mkfifo", fails_twice)
+    for path in machine.folder.path.glob("*.lock"):
+        path.unlink()
+    a.ask()
+    assert "No space left on device" in a.waits()
+    a.ask()
+    a.ask()
+    assert a.gets().amounts == a.gets().amounts == CPU
 
 
 def test_what_the_others_cannot_see_is_not_taken(

@@ -390,6 +390,17 @@ async def test_an_agent_that_ends_before_it_joins_is_a_warning() -> None:
         await on.log.told_about("n1: python: not found")
 
 
+async def test_a_node_that_is_lost_while_it_loads_is_a_warning() -> None:
+    async with stage(2) as on:
+        await on.joined(0)
+        later = await on.invited(1)
+        later.greet()
+        assert (await later.message())[0] == "welcome"
+        later.link.close()
+        text = await on.log.told_about("before it was ready")
+        assert text == ("The node played-2 was lost before it was ready: its connection has ended")
+
+
 async def test_a_warning_of_an_agent_names_the_node() -> None:
     async with stage() as on:
         agent = await on.joined()
