@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 
 from holdfast import __version__
-from holdfast.cli.browse_arguments import add_browsing
+from holdfast.cli.browse.arguments import add_browsing
 from holdfast.cli.common_arguments import CODES
-from holdfast.cli.doctor_arguments import add_doctor, with_command
+from holdfast.cli.doctor.arguments import add_doctor, with_command
 from holdfast.cli.parser import Parser
-from holdfast.cli.queue_arguments import add_queue
+from holdfast.cli.queue.arguments import add_queue
 from holdfast.cli.run_arguments import add_run
 
 

@@ -57,7 +57,7 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
 
         return run_sweep(given, settings)
     if given.command == "queue":
-        from holdfast.cli import queue_commands
+        from holdfast.cli.queue import commands as queue_commands
 
         return queue_commands.perform(given)
     if given.command == "resume":
@@ -66,7 +66,7 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
         return resume(given, settings)
     settle(given)
     if given.command == "doctor":
-        from holdfast.cli import doctor_commands
+        from holdfast.cli.doctor import commands as doctor_commands
 
         return doctor_commands.perform(given, settings)
     if given.command == "rm":
@@ -74,13 +74,13 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
 
         return remove(given, settings)
     if given.command == "compare":
-        from holdfast.cli.comparing import compare_sides
+        from holdfast.cli.browse.comparing import compare_sides
 
         return compare_sides(given, settings)
     if given.command == "replay":
         from holdfast.cli.replaying import replay
 
         return replay(given)
-    from holdfast.cli import browse_commands
+    from holdfast.cli.browse import commands as browse_commands
 
     return browse_commands.perform(given, settings)

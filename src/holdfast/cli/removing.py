@@ -7,7 +7,7 @@ import os
 import sys
 import time
 
-from holdfast.cli.browse_output import show_entries
+from holdfast.cli.browse.output import show_entries
 from holdfast.cli.printing import MISUSED, SOUND, WRONG, complain, quoted, say, say_json
 from holdfast.experiment.browse.removal import Part, Removal, removal
 from holdfast.experiment.doctor.erasing import erase

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.cli.browse_output import show_overview
+from holdfast.cli.browse.output import show_overview
 from holdfast.cli.following import wait_for_reader
 from holdfast.cli.printing import INTERRUPTED, SOUND, collected, complain, json_text, say
 from holdfast.experiment.browse.locate import LocatedExperiment

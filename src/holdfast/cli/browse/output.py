@@ -8,8 +8,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from holdfast.cli.browse.scheduler_output import show_scheduler
 from holdfast.cli.printing import quoted, say
-from holdfast.cli.scheduler_output import show_scheduler
 from holdfast.experiment.browse.catalog import CatalogEntry
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment

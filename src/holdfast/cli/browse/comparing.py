@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from holdfast.cli.browse_output import states_text_of, terminal_width
+from holdfast.cli.browse.output import states_text_of, terminal_width
 from holdfast.cli.naming import named_path
 from holdfast.cli.printing import SOUND, say, say_json
 from holdfast.experiment.browse.comparison import Comparison, Side, compare, split_trial

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from holdfast.cli.doctor_output import show_preflight, show_report
+from holdfast.cli.doctor.output import show_preflight, show_report
 from holdfast.cli.printing import SOUND, WRONG, quoted
 from holdfast.experiment.doctor.findings import DoctorReport
 from holdfast.experiment.doctor.target import DoctorTarget, find_target

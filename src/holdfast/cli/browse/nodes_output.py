@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from holdfast.cli.browse_output import STATE_STYLES, print_table
+from holdfast.cli.browse.output import STATE_STYLES, print_table
 from holdfast.cli.printing import say
 from holdfast.experiment.browse.node_list import RUN_ENDED, ListedNode, NodeList, NodeState
 from holdfast.experiment.progress.node_wording import node_count

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from holdfast.cli.browse_output import print_table
+from holdfast.cli.browse.output import print_table
 from holdfast.cli.printing import INTERRUPTED, SOUND, WRONG, say, say_json
 from holdfast.experiment.progress.text_width import cut, width_of
 from holdfast.experiment.progress.wording import duration

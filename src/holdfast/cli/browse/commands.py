@@ -8,8 +8,8 @@ import sys
 import time
 from typing import Any
 
-from holdfast.cli.browse_output import show_catalog, show_other_places, show_overview
-from holdfast.cli.models import best, export_model
+from holdfast.cli.browse.models import best, export_model
+from holdfast.cli.browse.output import show_catalog, show_other_places, show_overview
 from holdfast.cli.printing import SOUND, WRONG, complain, say, say_json
 from holdfast.experiment.browse.locate import LocatedExperiment, find_enclosing
 from holdfast.experiment.folder.settings import Settings
@@ -24,7 +24,7 @@ def perform(given: argparse.Namespace, settings: Settings) -> int:
     if given.command == "ls":
         return _ls(given, settings)
     if given.command == "show" and given.watch:
-        from holdfast.cli.watching import watch
+        from holdfast.cli.browse.watching import watch
 
         return watch(given, lambda: _find(given, settings))
     experiment = _find(given, settings)
@@ -91,7 +91,7 @@ def _show(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
 
 
 def _nodes(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
-    from holdfast.cli.nodes_output import show_nodes
+    from holdfast.cli.browse.nodes_output import show_nodes
     from holdfast.experiment.browse.node_list import node_list
 
     now = time.time()

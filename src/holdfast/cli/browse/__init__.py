@@ -1,0 +1,1 @@
+"""`ls`, `show` and the other commands that read experiments."""

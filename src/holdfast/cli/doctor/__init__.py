@@ -1,0 +1,1 @@
+"""`holdfast doctor`: the health of an experiment and of this machine."""

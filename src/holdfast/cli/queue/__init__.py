@@ -1,0 +1,1 @@
+"""`holdfast queue`: experiments that run one after another."""
