@@ -288,7 +288,9 @@ class Fleet:
         if not node.is_joined:
             self._taken.discard(node.name)
             if not (self._closing or node.is_ending or node.is_refused):
-                self._first.tell_later(f"The node {node.name} was lost before it was ready: {cause}")
+                self._first.tell_later(
+                    f"The node {node.name} was lost before it was ready: {cause}"
+                )
         elif not self._closing:
             self._host.node_left(node.name, cause)
         node.lose_workers(cause)
