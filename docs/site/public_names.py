@@ -35,6 +35,7 @@ PAGES = {
         "holdfast.tune.integration.xgboost",
     ],
     "holdfast.data": ["holdfast.data"],
+    "holdfast.air": ["holdfast.air", "holdfast.air.session"],
     "holdfast.air.integrations": [
         "holdfast.air.integrations.comet",
         "holdfast.air.integrations.mlflow",

@@ -10,6 +10,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a node may have such a Python, w
     raise ImportError("holdfast needs Python 3.11 or newer; this is " + running)
 
 from holdfast.lazy import lazy
+from holdfast.other_paths import find_last
 from holdfast.version import VERSION
 
 if TYPE_CHECKING:
@@ -29,3 +30,4 @@ if sys.platform == "win32":
 __version__ = VERSION
 
 __getattr__, __dir__, __all__ = lazy(__name__)
+find_last()

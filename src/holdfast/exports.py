@@ -16,6 +16,13 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.experiment.control.machine_resources": "init is_initialized shutdown",
         "holdfast.experiment.worker.objects": "ObjectLost ObjectRef ObjectStoreFull get put",
     },
+    "holdfast.air": {
+        "holdfast.air.session": "session",
+        "holdfast.experiment.results.result": "Result",
+        "holdfast.syncer.checkpoint.checkpoint": "Checkpoint",
+        "holdfast.trial.config": "CheckpointConfig FailureConfig RunConfig",
+        "holdfast.trial.scaling": "ScalingConfig",
+    },
     "holdfast.cluster": {
         "holdfast.experiment.nodes.cluster_config": "Dask Local Ray SSH Slurm",
     },

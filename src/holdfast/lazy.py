@@ -110,6 +110,8 @@ def lazy(
     a submodule. Reading a name raises ImportError if the framework in `needs` is not installed or
     too old.
     """
+    # Modules of Ray's that are inside this one are found (`holdfast.other_paths`).
+    vars(import_module(package)).setdefault("__path__", [])
     homes = {name: home for home, listed in EXPORTS[package].items() for name in listed.split()}
     public = sorted(name for name, home in homes.items() if home != f"{package}.{name}")
 

@@ -12,6 +12,7 @@ from holdfast.cli.common_arguments import CODES
 from holdfast.cli.doctor.arguments import add_doctor, with_command
 from holdfast.cli.parser import Parser
 from holdfast.cli.queue.arguments import add_queue
+from holdfast.cli.ray_arguments import add_ray
 from holdfast.cli.run_arguments import add_run
 
 
@@ -23,7 +24,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
         argcomplete.autocomplete(parser, always_complete_options="long")
     given = list(arguments)
-    if "#" in given and given[0] != "queue":
+    if "#" in given and given[0] not in ("queue", "ray"):
         given = given[: given.index("#")]  # a pasted comment, which zsh passes on
     return parser.read(with_command(given))
 
@@ -38,6 +39,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_browsing(commands)
     add_run(commands)
+    add_ray(commands)
     add_doctor(commands)
     add_queue(commands)
     return parser

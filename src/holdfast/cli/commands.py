@@ -56,6 +56,10 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
         from holdfast.cli.sweeping import run_sweep
 
         return run_sweep(given, settings)
+    if given.command == "ray":
+        from holdfast.cli import ray_commands
+
+        return ray_commands.perform(given)
     if given.command == "queue":
         from holdfast.cli.queue import commands as queue_commands
 

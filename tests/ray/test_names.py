@@ -1,0 +1,132 @@
+"""What `import ray` means where holdfast stands in for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import ray_path
+
+PATHS = """
+import ray, importlib
+from holdfast.ray_names.paths import served, home_of
+for path in sorted(served()):
+    importlib.import_module(f"ray.{path}".rstrip("."))
+from ray import tune, train, air
+from ray.tune.schedulers.pbt import PopulationBasedTraining
+from ray.tune.search.hyperopt import HyperOptSearch
+from ray.tune.suggest.hyperopt import HyperOptSearch as old
+from ray.tune.search.sample import Categorical
+from ray.air import session
+import ray.train.v2.api.config as config
+import holdfast
+assert tune.Tuner is holdfast.tune.Tuner
+assert old is HyperOptSearch
+assert isinstance(tune.choice([1, 2]), Categorical)
+assert config.RunConfig is train.RunConfig is air.RunConfig
+assert ray.data.range is not None
+print("fine")
+"""
+MISSING = """
+import ray
+import ray.rllib.algorithms.ppo as ppo
+from ray.util import ActorPool
+from ray.rllib.algorithms.ppo import PPOConfig
+
+def unused(ref: ray.ObjectRef | None, other: "ray.actor.ActorHandle") -> ray.remote: ...
+
+def told(use):
+    try:
+        use()
+    except Exception as error:
+        print(type(error).__name__, error)
+
+def subclass():
+    class Mine(PPOConfig): ...
+
+told(lambda: ray.remote(num_cpus=1))
+told(lambda: ray.wait.anything)
+told(lambda: isinstance(1, ActorPool))
+told(subclass)
+"""
+
+
+def run(code: str, **environ: str) -> list[str]:
+    """The lines that the code prints, in a Python in which `import ray` means holdfast."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env={**ray_path.added_to(os.environ), **environ},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return done.stdout.splitlines()
+
+
+def test_every_path_of_the_table_can_be_imported() -> None:
+    assert run(PATHS) == ["fine"]
+
+
+def test_a_missing_name_can_be_imported_and_fails_when_it_is_used() -> None:
+    lines = run(MISSING)
+    assert [line.split()[:2] for line in lines] == [
+        ["NotInHoldfast", "ray.remote"],
+        ["NotInHoldfast", "ray.wait"],
+        ["NotInHoldfast", "ray.util.ActorPool"],
+        ["NotInHoldfast", "ray.rllib.algorithms.ppo.PPOConfig"],
+    ]
+    assert all("holdfast, which stands in for Ray here. Use " in line for line in lines)
+    assert all("(docs/differences.md#" in line for line in lines)
+
+
+def test_a_module_that_is_not_there_is_an_import_error_that_names_holdfast() -> None:
+    code = "try: import ray.tune.nothing\nexcept ImportError as error: print(error)"
+    (line,) = run(code)
+    assert line.startswith("No module named 'ray.tune.nothing' in holdfast")
+
+
+def test_the_same_paths_work_below_holdfast() -> None:
+    code = (
+        "from holdfast.tune.schedulers.pbt import PopulationBasedTraining as pbt\n"
+        "from holdfast.tune.tuner import Tuner\n"
+        "from holdfast import tune\n"
+        "print(pbt is tune.schedulers.PopulationBasedTraining, Tuner is tune.Tuner)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.split() == ["True", "True"]
+
+
+def test_an_installed_ray_is_not_touched(tmp_path: Path) -> None:
+    (tmp_path / "ray.py").write_text("name = 'the real one'")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    code = "import holdfast.tune, ray; print(ray.name)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == "the real one"
+
+
+@pytest.mark.parametrize("first", ["import ray; ", ""])
+def test_an_import_of_holdfast_ray_comes_before_that_of_ray(tmp_path: Path, first: str) -> None:
+    (tmp_path / "ray.py").write_text("name = 'the real one'")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    code = f"{first}import holdfast.ray, ray; print(ray.tune.Tuner.__module__)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if first:
+        assert "RayAlreadyImported: Ray itself is imported already" in done.stderr
+    else:
+        assert done.stdout.startswith("holdfast."), done.stderr
