@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.described import Described, state_of
 from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.start.extension import SETTINGS, difference, stop_text
+from holdfast.experiment.start.resume_words import resuming
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
@@ -41,20 +42,17 @@ def check_resume(resume: object, *, extend: bool, resume_config: ResumeConfig | 
 
 def _resume_meant(given: object) -> str:
     """What to write for the values that `tune.run(resume=...)` of Ray takes."""
-    if given is True:
-        return ". Use resume='auto'"
-    if given is False or given is None:
-        return ". Use resume='never', the default"
-    words = given.upper() if isinstance(given, str) else ""
-    if "RESTART_ERRORED" in words:
-        how = "resume_config=tune.ResumeConfig(errored='restart')"
-    elif "ERRORED" in words:
-        how = "resume_config=tune.ResumeConfig(errored='resume')"
-    elif words in ("AUTO", "LOCAL", "REMOTE", "PROMPT"):
-        return ". Use resume='auto'"
-    else:
+    try:
+        how, config = resuming(given)
+    except InvalidConfig:
         return ""
-    return f". Use fit(resume='auto', {how})"
+    if how == "never":
+        return ". Use resume='never', the default"
+    if config is None:
+        return f". Use resume={how!r}"
+    which = f", unfinished={config.unfinished!r}" if config.unfinished != "resume" else ""
+    told = f"tune.ResumeConfig(errored={config.errored!r}{which})"
+    return f". Use fit(resume={how!r}, resume_config={told})"
 
 
 def settings_in(script: Request) -> dict[str, Any]:
