@@ -123,7 +123,7 @@ def ignored_arguments(kept: TuneConfig, script: TuneConfig) -> Iterator[str]:
             yield (
                 f"{name}: {', '.join(differs)} differs from what the experiment was begun with. "
                 f"A restore cannot change it: the earlier {type(begun_with).__name__} is used. "
-                f"To use the new one, start a new run under another RunConfig(name=...)"
+                f"To use the new one, start a new run under another name=..."
             )
 
 
@@ -197,15 +197,15 @@ def settings_differ(
         of_space = any(line.startswith("param_space") for line in changes)
         shell = "" if of_space else ", or --extend to holdfast resume"
         how = (
-            f"To apply this and keep all results, pass extend=True to restore() or to "
-            f"fit(resume=...){shell}. Otherwise leave the settings as they were; objects in a "
+            f"To apply this and keep all results, pass extend=True to restore(), or together with "
+            f"resume={shell}. Otherwise leave the settings as they were; objects in a "
             f"param_space may be replaced by others in the same places"
         )
     if fixed:
         names = ", ".join(line.partition(":")[0] for line in fixed)
         how = (
             f"A restore cannot change {names}: restore the earlier value, or start a new "
-            f"experiment under another RunConfig(name=...)"
+            f"experiment under another name=..."
         )
     return InvalidConfig(
         f"The settings differ from those of the experiment in {path}:\n  {shown}\n{how}"
