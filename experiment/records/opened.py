@@ -293,7 +293,7 @@ class OpenedExperiment:
             resumes = f", or resume it: {resume_command(note.uri)}" if note.uri else ""
             raise ExperimentExists(
                 f"{place.layout.root} is the local tree of an experiment in another "
-                f"storage ({note}): choose another RunConfig(name=...) or storage_path{resumes}",
+                f"storage ({note}): choose another name=... or storage_path{resumes}",
                 self.path,
             )
         if place.remote is not None:
@@ -320,9 +320,8 @@ class OpenedExperiment:
         raise ExperimentExists(
             f"{self.path} holds an experiment that is not finished ({len(machine.trials)} trials "
             f"so far, {left} of them unfinished). Resume it: "
-            f"{resume_hint(place.location, machine.spec)}, or fit(resume='auto') in this script; "
-            f"or "
-            f"start a new one under another RunConfig(name=...), or remove this one: "
+            f"{resume_hint(place.location, machine.spec)}, or resume='auto' in this script; "
+            f"or start a new one under another name=..., or remove this one: "
             f"{holdfast_command('rm', self.path)}{also}",
             self.path,
         )
@@ -348,8 +347,8 @@ class OpenedExperiment:
             f"{self.place.layout.root} is older. Move that directory away; then resume the one in "
             f"storage: {resume_command(self.path)} "
             f"(in Python: tune.Tuner.restore({self.path!r}).fit()), "
-            f"or call fit() again, which starts a new one if that one is finished. Or start a new "
-            f"one under another RunConfig(name=...)",
+            f"or start this script again, which starts a new one if that one is finished. Or "
+            f"start a new one under another name=...",
             self.path,
         )
 

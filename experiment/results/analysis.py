@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.experiment.callbacks.searched import Searched
@@ -15,7 +15,7 @@ from holdfast.experiment.folder.layout import SNAPSHOT_PREFIX
 from holdfast.experiment.folder.trial_folder import Row
 from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.results.outcome import Outcome
-from holdfast.experiment.results.ranking import NoBestResult, check_mode, dataframe
+from holdfast.experiment.results.ranking import NoBestResult, analysed, check_mode, dataframe
 from holdfast.experiment.results.read_experiment import ExperimentNotFound as ExperimentNotFound
 from holdfast.experiment.results.read_experiment import ReadExperiment as ReadExperiment
 from holdfast.experiment.results.read_experiment import load_experiment as load_experiment
@@ -25,6 +25,7 @@ from holdfast.experiment.user_objects.placeholders import (
     ResolveConfig,
     config_without_code,
 )
+from holdfast.replaced import explained_attribute
 from holdfast.syncer.uploader.lock_holder import current_holder
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
@@ -36,6 +37,26 @@ if TYPE_CHECKING:
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 _log = logging.getLogger(__name__)
+
+
+class AnalysedTrial(TrialView):
+    """A trial of an ExperimentAnalysis, with its reported values."""
+
+    def __init__(
+        self,
+        trial: Trial,
+        surroundings: Surroundings,
+        rows: Callable[[], Iterator[tuple[Trial, list[Row]]]],
+    ) -> None:
+        super().__init__(trial, surroundings)
+        self._rows = rows
+
+    @cached_property
+    def metric_analysis(self) -> dict[str, dict[str, float]]:
+        """Of each metric that has been a number: `max`, `min`, `last`, and the averages `avg` (of
+        all), `last-5-avg` and `last-10-avg`. Reads the trial's rows."""
+        ((_, rows),) = self._rows()
+        return analysed(rows)
 
 
 class ExperimentAnalysis:
@@ -63,10 +84,7 @@ class ExperimentAnalysis:
     ) -> None:
         folder = _experiment_folder(experiment_checkpoint_path)
         read = load_experiment(folder, storage_filesystem, run)
-        self._hold(
-            _outcome(read, config_without_code, default_metric, default_mode, trials),
-            read.machine.spec.trainable,
-        )
+        self._hold(_outcome(read, config_without_code, default_metric, default_mode, trials))
 
     @classmethod
     def of(
@@ -83,16 +101,22 @@ class ExperimentAnalysis:
         resolve become placeholders. `only`: the ids of the trials to include. `is_live`: whether a
         process runs the experiment; None asks its lock on this machine.
         """
+        return cls.of_outcome(
+            _outcome(experiment, Completed(resolve_config), only=only, is_live=is_live)
+        )
+
+    @classmethod
+    def of_outcome(cls, outcome: Outcome) -> Self:
+        """The analysis of results that a ResultGrid has."""
         analysis = cls.__new__(cls)
-        outcome = _outcome(experiment, Completed(resolve_config), only=only, is_live=is_live)
-        analysis._hold(outcome, experiment.machine.spec.trainable)
+        analysis._hold(outcome)
         return analysis
 
-    def _hold(self, outcome: Outcome, trainable: str) -> None:
+    def _hold(self, outcome: Outcome) -> None:
         path = outcome.location.path
         self._outcome = outcome
         self._surroundings = Surroundings(
-            trainable_name=trainable,
+            trainable_name=outcome.spec.trainable,
             experiment_path=path,
             local_experiment_path=path if outcome.layout is None else str(outcome.layout.root),
             config_of=lambda trial: outcome.resolve_config(trial.config),
@@ -106,8 +130,12 @@ class ExperimentAnalysis:
         return self._outcome.for_pickle(), self._surroundings.trainable_name
 
     def __setstate__(self, state: tuple[Outcome, str]) -> None:
-        outcome, trainable = state
-        self._hold(outcome.after_unpickle(), trainable)
+        self._hold(state[0].after_unpickle())
+
+    if not TYPE_CHECKING:  # a type checker should report the attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            return explained_attribute(self, name)
 
     @property
     def outcome(self) -> Outcome:
@@ -131,7 +159,7 @@ class ExperimentAnalysis:
 
     @cached_property
     def trials(self) -> list[TrialView]:
-        """Every trial, in the order of their numbers."""
+        """Every trial, in the order of their numbers. Each has a `metric_analysis`."""
         return [self._view(trial) for trial in self._outcome.trials.values()]
 
     @property
@@ -175,8 +203,11 @@ class ExperimentAnalysis:
     ) -> TrialView | None:
         """The best trial; None, and a warning with the reason, if there is none.
 
-        The arguments are those of `ResultGrid.get_best_result`. Raises InvalidConfig.
+        The arguments are those of `ResultGrid.get_best_result`; a single trial is the best without
+        a metric, too. Raises InvalidConfig.
         """
+        if len(self.trials) == 1 and metric is None and self.default_metric is None:
+            return self.trials[0]
         metric, mode = self._outcome.goal(metric, mode)
         try:
             best = self._outcome.best_scored(metric, mode, scope, filter_nan_and_inf)
@@ -257,8 +288,9 @@ class ExperimentAnalysis:
             return None
         return self._outcome.result(self._trial(best)).metrics_dataframe
 
-    def _view(self, trial: Trial) -> TrialView:
-        return TrialView(self._outcome.reachable(trial), self._surroundings)
+    def _view(self, trial: Trial) -> AnalysedTrial:
+        rows = partial(self._outcome.rows, [trial])
+        return AnalysedTrial(self._outcome.reachable(trial), self._surroundings, rows)
 
     def _trial(self, trial: TrialView | str) -> Trial:
         trial_id = trial if isinstance(trial, str) else trial.trial_id

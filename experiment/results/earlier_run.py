@@ -33,7 +33,7 @@ class EarlierRun:
         if self.needs_newest or not self.is_finished:
             raise InvalidConfig(
                 f"run {self.run} in {self.path} was followed by another and cannot be resumed: "
-                f"get_results() reads it. To run it again, use another RunConfig(name=...)"
+                f"get_results() reads it. To run it again, use another name=..."
             )
         return self.results
 

@@ -91,6 +91,31 @@ def reported_names(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return [*sorted(names - AUTOMATIC), *sorted(names & AUTOMATIC)]
 
 
+def analysed(rows: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, float]]:
+    """For each metric that is a number in some of a trial's rows, oldest first: its extremes, its
+    last value and its averages."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        for name, value in columns_of({**row, "config": None}).items():
+            if is_number(value):
+                values.setdefault(name, []).append(value)
+    return {
+        name: {
+            "max": max(found),
+            "min": min(found),
+            "avg": _mean(found),
+            "last": found[-1],
+            "last-5-avg": _mean(found[-5:]),
+            "last-10-avg": _mean(found[-10:]),
+        }
+        for name, found in values.items()
+    }
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
 def dataframe(rows: Sequence[Mapping[str, Any]]) -> pandas.DataFrame:
     """A line for each row. Raises PandasMissing, saying how to install it."""
     try:

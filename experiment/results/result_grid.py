@@ -71,6 +71,13 @@ class ResultGrid(Sequence[Result]):
     def __iter__(self) -> Iterator[Result]:
         return map(self._outcome.result, self._trials)
 
+    @property
+    def analysis(self) -> ExperimentAnalysis:
+        """The same results as `tune.run` returns them."""
+        from holdfast.experiment.results.analysis import ExperimentAnalysis
+
+        return ExperimentAnalysis.of_outcome(self._outcome)
+
     @short_errors
     def get_best_result(
         self,

@@ -80,7 +80,7 @@ def change_notice(
 
 def _anew(path: str) -> str:
     rm = holdfast_command("rm", path)
-    return f"For a new run use another name, fit() without resume, or {rm} first"
+    return f"For a new run use another name, leave out resume, or {rm} first"
 
 
 def retry_options(trainable: Any, machine: Machine) -> tuple[str, ...]:

@@ -317,7 +317,7 @@ def _print_notices(
 
 
 def _was_finished(request: Request, place: ExperimentPlace, machine: Machine) -> str:
-    call = "fit(resume='auto', {})" if request.resumes else "restore(..., {})"
+    call = "resume='auto', {}" if request.resumes else "restore(..., {})"
     options = retry_options(request.trainable, machine)
     way = options[0].removeprefix("--").removesuffix("-errored")
     errored = (

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.described import Described, state_of
 from holdfast.experiment.folder.layout import log_names_of
 from holdfast.experiment.start.extension import SETTINGS, difference, stop_text
+from holdfast.experiment.start.resume_words import resuming
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig
@@ -41,20 +42,17 @@ def check_resume(resume: object, *, extend: bool, resume_config: ResumeConfig | 
 
 def _resume_meant(given: object) -> str:
     """What to write for the values that `tune.run(resume=...)` of Ray takes."""
-    if given is True:
-        return ". Use resume='auto'"
-    if given is False or given is None:
-        return ". Use resume='never', the default"
-    words = given.upper() if isinstance(given, str) else ""
-    if "RESTART_ERRORED" in words:
-        how = "resume_config=tune.ResumeConfig(errored='restart')"
-    elif "ERRORED" in words:
-        how = "resume_config=tune.ResumeConfig(errored='resume')"
-    elif words in ("AUTO", "LOCAL", "REMOTE", "PROMPT"):
-        return ". Use resume='auto'"
-    else:
+    try:
+        how, config = resuming(given)
+    except InvalidConfig:
         return ""
-    return f". Use fit(resume='auto', {how})"
+    if how == "never":
+        return ". Use resume='never', the default"
+    if config is None:
+        return f". Use resume={how!r}"
+    which = f", unfinished={config.unfinished!r}" if config.unfinished != "resume" else ""
+    told = f"tune.ResumeConfig(errored={config.errored!r}{which})"
+    return f". Use fit(resume={how!r}, resume_config={told})"
 
 
 def settings_in(script: Request) -> dict[str, Any]:
@@ -125,7 +123,7 @@ def ignored_arguments(kept: TuneConfig, script: TuneConfig) -> Iterator[str]:
             yield (
                 f"{name}: {', '.join(differs)} differs from what the experiment was begun with. "
                 f"A restore cannot change it: the earlier {type(begun_with).__name__} is used. "
-                f"To use the new one, start a new run under another RunConfig(name=...)"
+                f"To use the new one, start a new run under another name=..."
             )
 
 
@@ -199,15 +197,15 @@ def settings_differ(
         of_space = any(line.startswith("param_space") for line in changes)
         shell = "" if of_space else ", or --extend to holdfast resume"
         how = (
-            f"To apply this and keep all results, pass extend=True to restore() or to "
-            f"fit(resume=...){shell}. Otherwise leave the settings as they were; objects in a "
+            f"To apply this and keep all results, pass extend=True to restore(), or together with "
+            f"resume={shell}. Otherwise leave the settings as they were; objects in a "
             f"param_space may be replaced by others in the same places"
         )
     if fixed:
         names = ", ".join(line.partition(":")[0] for line in fixed)
         how = (
             f"A restore cannot change {names}: restore the earlier value, or start a new "
-            f"experiment under another RunConfig(name=...)"
+            f"experiment under another name=..."
         )
     return InvalidConfig(
         f"The settings differ from those of the experiment in {path}:\n  {shown}\n{how}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.experiment.worker.trainable import Trainable
+from holdfast.experiment.worker.wrap import exports_of
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 
@@ -29,7 +30,8 @@ def drive(
         trainable = kind(config)
     try:
         _resume(trainable, session)
-        _steps(trainable, session)
+        if _steps(trainable, session) and (formats := exports_of(type(trainable))):
+            trainable.export_model(formats)
     except BaseException:
         trainable.cleanup()
         raise
@@ -47,8 +49,11 @@ def _resume(trainable: Trainable, session: Session) -> None:
         trainable.begin_at(session.assignment.iteration, session.assignment.time_total_s)
 
 
-def _steps(trainable: Trainable, session: Session) -> None:
-    """Step until the end. A stop takes effect between two steps, so a checkpoint may follow it."""
+def _steps(trainable: Trainable, session: Session) -> bool:
+    """Step until the end. A stop takes effect between two steps, so a checkpoint may follow it.
+
+    Returns whether the trial is done, and will not continue later.
+    """
     saved_at = session.assignment.iteration
     done = False
     while not done:
@@ -67,10 +72,11 @@ def _steps(trainable: Trainable, session: Session) -> None:
             wanted = session.job.checkpoint_at_end or session.must_save
             if wanted and saved_at < trainable.iteration:
                 session.save(_save(trainable, session))
-            return
+            return session.ending == "returned" and not session.must_save
         if session.must_save and saved_at < trainable.iteration:
             session.save(_save(trainable, session))
             saved_at = trainable.iteration
+    return True
 
 
 # Counted by the session itself, over all attempts.

@@ -16,6 +16,7 @@ from typing import Any
 from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
+from holdfast.experiment.worker.address import node_ip
 from holdfast.experiment.worker.advice import advice_for
 from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
 from holdfast.experiment.worker.command.errors import CommandError
@@ -29,6 +30,7 @@ from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.experiment.worker.stop_orders import stoppable
 from holdfast.experiment.worker.trainable import Trainable
 from holdfast.experiment.worker.trial_directory import FolderUnusable, prepare_directory
+from holdfast.experiment.worker.wrap import start_of
 from holdfast.forked import children_end_here
 from holdfast.runtime import threads
 from holdfast.runtime.fleet.delivery import OBJECTS
@@ -179,6 +181,7 @@ def _is_trial_pruned(error: BaseException) -> bool:
 
 def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable | None:
     config = config_of(session)
+    session.begin_from(start_of(trainable))
     if isinstance(trainable, type):
         used = drive(trainable, config, session, kept)
         return used if session.job.reuse_actors else None
@@ -290,20 +293,6 @@ def _release_limits(cpus: float) -> int:
     """Set the limits of thread pools in the environment of this process for this many CPUs, unless
     they are those already. Returns the number of threads for loaded libraries."""
     return threads.release_limits(os.environ, cpus)
-
-
-def node_ip() -> str:
-    """This machine's address on its default route; loopback if there is none.
-
-    Connecting a datagram socket sends nothing: it asks the kernel which address it would use.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))
-            address: str = probe.getsockname()[0]
-        except OSError:
-            return "127.0.0.1"
-    return address
 
 
 HOST = TrialHost()

@@ -31,7 +31,6 @@ class RankSession(Session):
     of its node.
     """
 
-    _start: Checkpoint | None = None
     _telling: threading.Thread | None = None
     _has_looked = False
     # The newest checkpoint is on another node, or in parts on several. The one to read is older.
@@ -42,13 +41,9 @@ class RankSession(Session):
     # The results of `get_dataset_shard`, by the names of the datasets.
     shards: Mapping[str, Any] = MappingProxyType({})
 
-    def begin_from(self, start: Checkpoint | None) -> None:
-        """Set the checkpoint to resume from until this trial has its own."""
-        self._start = start
-
     def checkpoint(self) -> Checkpoint | None:
         if not self._is_elsewhere:
-            return super().checkpoint() or self._start
+            return super().checkpoint()
         readable = self._readable
         return Checkpoint(str(self.trial_dir / readable)) if readable else self._start
 

@@ -67,6 +67,7 @@ class Session:
         self._thread = threading.get_ident()
         self._next_checkpoint = assignment.next_checkpoint
         self._newest = assignment.checkpoint
+        self._start: Checkpoint | None = None
         self._clock = TrainingClock(time.perf_counter(), assignment.time_total_s)
         # As text: the first path object of a process takes 0.2 ms of a trial's start.
         self.folder = f"{job.experiment_dir}/{assignment.dirname}"
@@ -264,9 +265,14 @@ class Session:
         directory.mkdir()
         return directory
 
+    def begin_from(self, start: Checkpoint | None) -> None:
+        """Set the checkpoint to resume from until this trial has its own."""
+        self._start = start
+
     def checkpoint(self) -> Checkpoint | None:
         """The newest checkpoint that this attempt reported, or else the one it resumes from."""
-        return None if self._newest is None else Checkpoint(str(self.trial_dir / self._newest))
+        newest = self._newest
+        return self._start if newest is None else Checkpoint(str(self.trial_dir / newest))
 
     def pass_over(self, index: int) -> None:
         """Give later checkpoints a number above `index`."""

@@ -2,37 +2,55 @@
 
 from __future__ import annotations
 
-import json
-import math
 import os
 import pickle
+import platform
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from holdfast.experiment.worker.address import node_ip
 from holdfast.experiment.worker.session import running
+from holdfast.experiment.worker.step_counts import StepCounts
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import TuneError
 
 # Holds the dict that save_checkpoint() may return instead of writing files.
 STATE_FILE = "trainable_state.pkl"
-# Holds the iteration and the training time of a checkpoint.
-PROGRESS_FILE = ".trainable.json"
+# What `get_auto_filled_metrics` returns before the first iteration.
+_KNOWN_BEFORE = ("trial_id", "date", "timestamp", "pid", "hostname", "node_ip", "config")
+
+
+class SavedCheckpoint(Checkpoint):
+    """The checkpoint that `Trainable.save` has written. It is also a path (`os.fspath`), and has
+    itself as `checkpoint` and the last result as `metrics`, as in Ray."""
+
+    metrics: Mapping[str, Any] = MappingProxyType({})
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self
+
+    def __fspath__(self) -> str:
+        return self.path
 
 
 class Trainable:
     """Base class: `setup` once, `step` for each iteration, `save_checkpoint` and
     `load_checkpoint`.
 
-    Outside a trial it works step by step: `train()`, `save()`, `restore()`.
+    Outside a trial it works step by step: `train()`, `save()`, `restore()`, `stop()`.
     """
 
     def __init__(self, config: dict[str, Any] | None = None, storage: Any = None) -> None:
         self.config: dict[str, Any] = dict(config or {})
-        self._iteration = 0
-        self._time_total_s = 0.0
-        self._began = time.time()
+        self._counts = self._restored_at = StepCounts()
+        self._last_result: dict[str, Any] | None = None
         self.setup(dict(self.config))
 
     # -- for the subclass ------------------------------------------------------------------------
@@ -63,22 +81,31 @@ class Trainable:
     def log_result(self, result: dict[str, Any]) -> None:
         """Called in the worker with each result before it is reported."""
 
+    def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
+        """Write the model to `export_dir` in each format; return the formats with their paths."""
+        return {}
+
     @classmethod
     def default_resource_request(cls, config: dict[str, Any]) -> Any:
         """The resources that a trial with `config` needs; None for one CPU."""
         return None
+
+    @classmethod
+    def resource_help(cls, config: dict[str, Any]) -> str:
+        """A text about the resources of a trial with `config`."""
+        return ""
 
     # -- facts -----------------------------------------------------------------------------------
 
     @property
     def iteration(self) -> int:
         """Iterations done, over all attempts."""
-        return self._iteration
+        return self._counts.training_iteration
 
     @property
     def training_iteration(self) -> int:
         """The same as `iteration`."""
-        return self._iteration
+        return self._counts.training_iteration
 
     @property
     def trial_id(self) -> str:
@@ -111,8 +138,12 @@ class Trainable:
     # -- for those who drive it ------------------------------------------------------------------
 
     def train(self) -> dict[str, Any]:
-        """Do one iteration. Returns the result of `step` with `training_iteration` and times
-        (seconds)."""
+        """Do one iteration. Returns the result of `step` with `training_iteration`, times
+        (seconds) and `done`; outside a trial also with `get_auto_filled_metrics()`.
+
+        `timesteps_this_iter` and `episodes_this_iter` are added up to `timesteps_total` and
+        `episodes_total`.
+        """
         began = time.perf_counter()
         result = self.step()
         if not isinstance(result, dict):
@@ -120,19 +151,77 @@ class Trainable:
                 f"{type(self).__name__}.step() must return a dict of metrics, not {result!r:.80}"
             )
         elapsed = time.perf_counter() - began
-        self._iteration += 1
-        self._time_total_s += elapsed
+        self._counts = self._counts.after(result, elapsed)
         result = {
-            "training_iteration": self._iteration,
+            **({} if self.is_actor() else self.get_auto_filled_metrics()),
+            **self._counts.known(),
             "time_this_iter_s": elapsed,
-            "time_total_s": self._time_total_s,
             "done": False,
             **result,
         }
         self.log_result(result)
+        self._last_result = result
         return result
 
-    def save(self, checkpoint_dir: str | None = None) -> Checkpoint:
+    def train_buffered(
+        self, buffer_time_s: float, max_buffer_length: int = 1000
+    ) -> list[dict[str, Any]]:
+        """The results of `train()`, called for `buffer_time_s`, at most `max_buffer_length` times
+        and until a result says `done` or `should_checkpoint`."""
+        until, results = time.monotonic() + buffer_time_s, [self.train()]
+        while (
+            time.monotonic() < until
+            and len(results) < max_buffer_length
+            and not (results[-1]["done"] or results[-1].get("should_checkpoint"))
+        ):
+            results.append(self.train())
+        return results
+
+    def get_auto_filled_metrics(
+        self,
+        now: datetime | None = None,
+        time_this_iter: float | None = None,
+        timestamp: int | None = None,
+        debug_metrics_only: bool = False,
+    ) -> dict[str, Any]:
+        """The facts that are in each row besides the user's metrics; with `debug_metrics_only`
+        those that are known before the first iteration."""
+        now = now or datetime.now().astimezone()
+        filled = {
+            "trial_id": self.trial_id,
+            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
+            "timestamp": timestamp or int(now.timestamp()),
+            "time_this_iter_s": time_this_iter,
+            "time_total_s": self._counts.time_total_s,
+            "pid": os.getpid(),
+            "hostname": platform.node(),
+            "node_ip": node_ip(),
+            "config": self.config,
+            "time_since_restore": self._counts.time_total_s - self._restored_at.time_total_s,
+            "iterations_since_restore": self.iteration - self._restored_at.training_iteration,
+        }
+        return {name: filled[name] for name in _KNOWN_BEFORE} if debug_metrics_only else filled
+
+    def get_state(self) -> dict[str, Any]:
+        """How far it is, by the names that Ray uses."""
+        counts = self._counts
+        return {
+            "iteration": counts.training_iteration,
+            "timesteps_total": counts.timesteps_total,
+            "time_total": counts.time_total_s,
+            "episodes_total": counts.episodes_total,
+            "last_result": self._last_result,
+        }
+
+    def get_current_ip_pid(self) -> tuple[str, int]:
+        """The address of this machine, and the id of this process."""
+        return node_ip(), os.getpid()
+
+    def is_actor(self) -> bool:
+        """Whether a trial runs it, in a worker."""
+        return running() is not None
+
+    def save(self, checkpoint_dir: str | None = None) -> SavedCheckpoint:
         """Write a checkpoint into a directory (a new temporary one by default)."""
         directory = checkpoint_dir or tempfile.mkdtemp(prefix="holdfast-")
         os.makedirs(directory, exist_ok=True)
@@ -140,15 +229,24 @@ class Trainable:
         if isinstance(state, dict):
             with open(os.path.join(directory, STATE_FILE), "wb") as file:
                 pickle.dump(state, file)
-        progress = {"training_iteration": self._iteration, "time_total_s": self._time_total_s}
-        Path(directory, PROGRESS_FILE).write_text(json.dumps(progress))
-        return Checkpoint.from_directory(directory)
+        self._counts.write(directory)
+        saved = SavedCheckpoint.from_directory(directory)
+        saved.metrics = dict(self._last_result or {})
+        return saved
 
-    def restore(self, checkpoint: Checkpoint | str) -> None:
+    def export_model(
+        self, export_formats: Sequence[str] | str, export_dir: str | None = None
+    ) -> dict[str, str]:
+        """Call `_export_model` with a list of formats and a directory, by default `logdir`."""
+        formats = [export_formats] if isinstance(export_formats, str) else list(export_formats)
+        return self._export_model(formats, export_dir or self.logdir)
+
+    def restore(self, checkpoint_path: Checkpoint | str | os.PathLike[str]) -> None:
         """Load the state of a checkpoint that `save` made, and its `iteration`."""
-        given = checkpoint if isinstance(checkpoint, Checkpoint) else Checkpoint(checkpoint)
+        path = checkpoint_path
+        given = path if isinstance(path, Checkpoint) else Checkpoint(path)
         with given.as_directory() as directory:
-            self.begin_at(*_progress(directory, self._iteration, self._time_total_s))
+            self._counts = self._restored_at = self._counts.read(directory)
             state = Path(directory, STATE_FILE)
             if state.exists():
                 session = running()
@@ -165,31 +263,18 @@ class Trainable:
 
     def begin_at(self, iteration: int, time_total_s: float) -> None:
         """Continue counting from a restored checkpoint's iteration and training time."""
-        self._iteration, self._time_total_s = iteration, time_total_s
+        self._counts = self._restored_at = replace(
+            self._counts, training_iteration=iteration, time_total_s=time_total_s
+        )
 
     def reset(self, new_config: dict[str, Any], storage: Any = None) -> bool:
         """Call `reset_config` and, on success, reset the counts for a new trial."""
         if not self.reset_config(new_config):
             return False
         self.config = dict(new_config)
-        self.begin_at(0, 0.0)
+        self._counts = self._restored_at = StepCounts()
         return True
 
     def stop(self) -> None:
         """Call `cleanup`."""
         self.cleanup()
-
-
-def _progress(directory: str, iteration: int, time_total_s: float) -> tuple[int, float]:
-    """The iteration and time of a checkpoint; the arguments, for a checkpoint of a release that
-    did not store them."""
-    try:
-        found = json.loads(Path(directory, PROGRESS_FILE).read_text())
-    except (OSError, ValueError, RecursionError):
-        return iteration, time_total_s
-    match found:
-        case {"training_iteration": int(known), "time_total_s": float() | int() as seconds} if (
-            known >= 0 and math.isfinite(seconds)
-        ):
-            return known, float(seconds)
-    return iteration, time_total_s

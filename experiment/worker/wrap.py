@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from holdfast.experiment.worker.trainable import Trainable
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory, request
 
 _RESOURCES = "holdfast_resources"
+_START = "holdfast_start"
+_EXPORTS = "holdfast_exports"
 
 
 @runtime_checkable
@@ -121,9 +124,7 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
         return trainable(config, **kwargs)
 
     del bound.__wrapped__
-    if hasattr(trainable, _RESOURCES):
-        setattr(bound, _RESOURCES, getattr(trainable, _RESOURCES))
-    return bound
+    return _holding(bound, _held_by(trainable))
 
 
 def with_resources(
@@ -145,7 +146,34 @@ def with_resources(
         given: Any = resources
         if inspect.isfunction(given):  # in a class body, it would become a method
             given = staticmethod(given)
-        return type(trainable.__name__, (trainable,), {_RESOURCES: given})
+        return _holding(trainable, {_RESOURCES: given})
+    return _holding(_wrapped(trainable), {**_held_by(trainable), _RESOURCES: resources})
+
+
+def with_start(trainable: Any, checkpoint: Checkpoint) -> Any:
+    """`trainable` whose trials begin from this checkpoint, until they have their own."""
+    kind = trainable if isinstance(trainable, type) else _wrapped(trainable)
+    return _holding(kind, {**_held_by(trainable), _START: checkpoint})
+
+
+def start_of(trainable: Any) -> Checkpoint | None:
+    """The checkpoint of `with_start`."""
+    found = getattr(trainable, _START, None)
+    return found if isinstance(found, Checkpoint) else None
+
+
+def with_exports(trainable: type, formats: Sequence[str]) -> type:
+    """The Trainable class, whose trials call `export_model(formats)` when they are done."""
+    return cast(type, _holding(trainable, {_EXPORTS: tuple(formats)}))
+
+
+def exports_of(trainable: type) -> list[str]:
+    """The formats of `with_exports`."""
+    return list(getattr(trainable, _EXPORTS, ()))
+
+
+def _wrapped(trainable: Any) -> Any:
+    """A function that calls this one, for attributes that the user's own does not get."""
 
     @functools.wraps(trainable, updated=())
     def bound(config: dict[str, Any], **kwargs: Any) -> Any:
@@ -154,8 +182,22 @@ def with_resources(
     del bound.__wrapped__
     with suppress(ValueError):  # a builtin has none
         bound.__signature__ = inspect.signature(trainable)  # type: ignore[attr-defined]
-    setattr(bound, _RESOURCES, resources)
     return bound
+
+
+def _holding(trainable: Any, held: Mapping[str, Any]) -> Any:
+    """A subclass with these attributes; or the function, which gets them."""
+    if isinstance(trainable, type):
+        return type(trainable.__name__, (trainable,), dict(held))
+    for name, value in held.items():
+        setattr(trainable, name, value)
+    return trainable
+
+
+def _held_by(trainable: Any) -> dict[str, Any]:
+    """What a function was bound to before; a subclass inherits it."""
+    names = () if isinstance(trainable, type) else (_RESOURCES, _START)
+    return {name: getattr(trainable, name) for name in names if hasattr(trainable, name)}
 
 
 def resources_of(

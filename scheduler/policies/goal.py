@@ -179,7 +179,7 @@ def timeless(scheduler: TrialScheduler, time_attr: str, row: Mapping[str, Any]) 
     return (
         f"{type(scheduler).__name__}(time_attr={time_attr!r}): a report has no such number."
         f"{near_text([time_attr], row)} A restore keeps the scheduler's arguments: correct them "
-        f"and start a new run under another RunConfig(name=...). Reported: {names_text(row)}"
+        f"and start a new run under another name=.... Reported: {names_text(row)}"
     )
 
 

@@ -87,7 +87,9 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.train.xgboost.trainer": "XGBoostTrainer",
     },
     "holdfast.tune": {
+        "holdfast.experiment.api.experiment": "Experiment",
         "holdfast.experiment.api.load_experiment": "load",
+        "holdfast.experiment.api.run": "run run_experiments",
         "holdfast.experiment.api.tuner": "Tuner",
         "holdfast.experiment.callbacks.callback": "Callback LoggerCallback",
         "holdfast.experiment.progress.reporters": "CLIReporter JupyterNotebookReporter ProgressReporter",

@@ -9,6 +9,10 @@ _FIT: Final = (
     "tune.Tuner(trainable, param_space=..., tune_config=tune.TuneConfig(...), "
     "run_config=tune.RunConfig(...)).fit()"
 )
+_ENV: Final = (
+    "tune.with_parameters(trainable, make_env=function): there is no registry of environments, "
+    "which only RLlib reads"
+)
 _TASKS: Final = (
     "tune.Tuner(function) for many trials, or holdfast.train.torch.TorchTrainer for one training "
     "on several workers; there are no tasks or actors"
@@ -26,7 +30,15 @@ _BEST: Final = "results.best"
 
 # Attributes of a Study of Optuna, and of Ray's ExperimentAnalysis.
 REPLACED_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
+    "ExperimentAnalysis": {
+        "best_logdir": "analysis.best_trial.path",
+        "fetch_trial_dataframes": "analysis.trial_dataframes",
+        "get_best_logdir": "analysis.get_best_trial(metric, mode).path",
+        "get_trial_checkpoints_paths": "tune.load(analysis.experiment_path), whose results have "
+        "best_checkpoints",
+    },
     "ResultGrid": {
+        "_experiment_analysis": "results.analysis",
         "best_checkpoint": f"{_BEST}.checkpoint",
         "best_config": f"{_BEST}.config",
         "best_params": f"{_BEST}.config",
@@ -84,7 +96,6 @@ REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "holdfast.tune.search": {"sample": _SAMPLES},
     "holdfast.tune": {
-        "Experiment": _FIT,
         "checkpoint_dir": f"folder = tune.staging_directory(), write there, then {_REPORT}",
         "create_study": _FIT,
         "get_trial_dir": "tune.get_context().get_trial_dir()",
@@ -92,8 +103,7 @@ REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
         "get_trial_name": "tune.get_context().get_trial_name()",
         "get_trial_resources": "tune.get_context().get_trial_resources()",
         "load_study": "tune.load(path), or tune.Tuner.restore(path, trainable).fit() to continue",
-        "run": _FIT,
-        "run_experiments": _FIT,
+        "register_env": _ENV,
         "save_checkpoint": _REPORT,
         "session": _SESSION,
         "suggest_categorical": _IN_SPACE.format("tune.choice([...])"),

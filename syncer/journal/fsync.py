@@ -71,7 +71,7 @@ def _check_there(path: Path, descriptor: int) -> None:
         str(path),
         cause,
         "Rows reported since then are lost with it. Put the folder back and restore, or start "
-        "again under another RunConfig(name=...)",
+        "again under another name=...",
     )
 
 

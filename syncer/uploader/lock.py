@@ -163,7 +163,7 @@ class ExperimentLock:
             "use the experiment in",
             str(self._path.parent),
             cause,
-            "Wait for it or stop it; a new run can use another RunConfig(name=...)",
+            "Wait for it or stop it; a new run can use another name=...",
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import tune
-from holdfast.experiment.worker.trainable import PROGRESS_FILE
+from holdfast.experiment.worker.step_counts import PROGRESS_FILE
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 
@@ -412,3 +413,49 @@ def test_restoring_by_hand_takes_over_the_iteration_of_the_checkpoint(
         (tmp_path / "saved" / PROGRESS_FILE).write_text(damaged)
         other.restore(checkpoint)
         assert other.iteration == 4
+
+
+def test_by_hand_a_result_has_the_facts_of_a_row_and_a_checkpoint_is_a_path(
+    tmp_path: Path,
+) -> None:
+    class Steps(StateInADict):
+        def step(self) -> dict[str, Any]:
+            return {**super().step(), "timesteps_this_iter": 10}
+
+        def _export_model(self, export_formats: list[str], export_dir: str) -> dict[str, str]:
+            return {name: os.path.join(export_dir, name) for name in export_formats}
+
+    trainable = Steps({"diary": str(tmp_path / "diary")})
+    before = trainable.get_auto_filled_metrics(debug_metrics_only=True)
+    assert "time_total_s" not in before
+    assert (
+        trainable.train().items()
+        >= {
+            "training_iteration": 1,
+            "timesteps_total": 10,
+            "iterations_since_restore": 1,
+            "done": False,
+            "pid": os.getpid(),
+            "config": trainable.config,
+            **{name: before[name] for name in ("trial_id", "hostname", "node_ip")},
+        }.items()
+    )
+    assert len(trainable.train_buffered(buffer_time_s=3600, max_buffer_length=2)) == 2
+    assert len(trainable.train_buffered(buffer_time_s=0)) == 1
+    saved = trainable.save()
+    assert (saved.metrics["value"], saved.checkpoint) == (4, saved)
+    assert PROGRESS_FILE in os.listdir(saved)
+
+    other = Steps({"diary": str(tmp_path / "diary")})
+    other.restore(os.fspath(saved))
+    result = other.train()
+    assert (result["training_iteration"], result["iterations_since_restore"]) == (5, 1)
+    assert (result["value"], result["timesteps_total"]) == (5, 50)
+    state = other.get_state()
+    assert (state["iteration"], state["timesteps_total"], state["last_result"]) == (5, 50, result)
+    assert not other.reset({"diary": "another"})  # it does not define reset_config
+    assert other.export_model("onnx", str(tmp_path)) == {"onnx": str(tmp_path / "onnx")}
+    assert not other.is_actor()
+    other.stop()
+    assert (tmp_path / "diary").read_text().splitlines()[-1] == "cleanup"
+    shutil.rmtree(saved)

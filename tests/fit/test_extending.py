@@ -348,7 +348,7 @@ def test_a_run_with_failed_trials_says_how_they_are_retried(
     for resume in ("never", "auto"):
         assert tuner.fit(resume=resume).num_errors == 1
     root, shell = tmp_path / "run", f"resume --restart-errored {tmp_path}/run retries"
-    retry = "fit(resume='auto', resume_config=ResumeConfig(errored='restart')) or "
+    retry = "resume='auto', resume_config=ResumeConfig(errored='restart') or "
     told = capfd.readouterr().err
     assert f"run was finished (1 trial failed; {retry}" in told
     assert f"{shell})" in told

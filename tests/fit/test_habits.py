@@ -141,8 +141,11 @@ def test_schedulers_and_searches_work_by_name(fit: Any) -> None:
         (True, "Use resume='auto'"),
         (False, "Use resume='never', the default"),
         ("AUTO+ERRORED", "resume_config=tune.ResumeConfig(errored='resume')"),
-        ("AUTO+RESTART_ERRORED_ONLY", "resume_config=tune.ResumeConfig(errored='restart')"),
-        ("ERRORED_ONLY", "resume_config=tune.ResumeConfig(errored='resume')"),
+        (
+            "AUTO+RESTART_ERRORED_ONLY",
+            "resume_config=tune.ResumeConfig(errored='restart', unfinished='skip')",
+        ),
+        ("ERRORED_ONLY", "Use fit(resume='must', resume_config=tune.ResumeConfig(errored="),
     ],
 )
 def test_the_words_of_rays_resume_have_their_replacement(given: Any, advice: str) -> None:

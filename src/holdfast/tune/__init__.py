@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
+    from holdfast.experiment.api.experiment import Experiment as Experiment
     from holdfast.experiment.api.load_experiment import load as load
+    from holdfast.experiment.api.run import run as run
+    from holdfast.experiment.api.run import run_experiments as run_experiments
     from holdfast.experiment.api.tuner import Tuner as Tuner
     from holdfast.experiment.callbacks.callback import Callback as Callback
     from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback

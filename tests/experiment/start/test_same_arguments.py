@@ -79,8 +79,8 @@ def test_other_arguments_are_reported_in_a_line_each() -> None:
     assert list(ignored_arguments(kept, said)) == [
         "scheduler: max_t, brackets differs from what the experiment was begun with. A restore "
         "cannot change it: the earlier ASHAScheduler is used. To use the new one, start a "
-        "new run under another RunConfig(name=...)",
+        "new run under another name=...",
         "search_alg: points_to_evaluate differs from what the experiment was begun with. A "
         "restore cannot change it: the earlier BasicVariantGenerator is used. To use the "
-        "new one, start a new run under another RunConfig(name=...)",
+        "new one, start a new run under another name=...",
     ]
