@@ -23,7 +23,8 @@ class Settings:
     """The values of environment variables; every field has a default.
 
     `local_dir` holds experiments before they are uploaded; `explicit_local_dir` is true if the
-    user set it. `share` overrides the argument of `init`; `share` and `enforce_memory` are None if
+    user set it. `echo`: the output of workers is shown; only `init` says otherwise. `share`
+    overrides the argument of `init`; `share` and `enforce_memory` are None if
     the variable is not set. Times are in seconds.
     """
 
@@ -36,6 +37,7 @@ class Settings:
     tensorboard: bool = True
     strict_metric: bool = True
     debug: bool = False
+    echo: bool = True
     preload: bool = True
     shared: bool = False
     enforce_memory: bool | None = None

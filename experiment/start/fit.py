@@ -70,6 +70,7 @@ def fit(request: Request, settings: Settings, host_resources: MachineResources) 
         settings = replace(
             settings,
             debug=settings.debug or host_resources.debug,
+            echo=host_resources.echoes,
             enforce_memory=_either(settings.enforce_memory, host_resources.enforces_memory),
         )
         started_by_import.check("" if settings.debug else wrap.module_of(request.trainable))

@@ -92,7 +92,7 @@ def job_of(
         working_dir=(None if debug else environment.working_dir) or os.getcwd(),
         chdir=settings.chdir_to_trial_dir,
         log_names=log_names_of(request.run.log_to_file),
-        echo=verbose is None or verbose > 0,
+        echo=settings.echo and (verbose is None or verbose > 0),
         capture=not debug,
         checkpoint_frequency=spec.checkpoint.checkpoint_frequency or 0,
         checkpoint_at_end=bool(spec.checkpoint.checkpoint_at_end),

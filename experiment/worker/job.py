@@ -129,6 +129,17 @@ class Assignment(NamedTuple):
         return PlacementGroupFactory(self.bundles, self.strategy)
 
 
+class Machine(NamedTuple):
+    """A machine that trials may run on: a list on the wire. `total` and `free` are amounts by the
+    names of resources."""
+
+    name: str
+    hostname: str
+    address: str
+    total: Mapping[str, float]
+    free: Mapping[str, float]
+
+
 def parts_of(assignment: Assignment) -> list[Assignment]:
     """The assignment of each rank: its own bundle, which follows the coordinator's.
 

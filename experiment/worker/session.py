@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import STAGING
-from holdfast.experiment.worker.job import Assignment, Job
+from holdfast.experiment.worker.job import Assignment, Job, Machine
 from holdfast.experiment.worker.metrics import plain_metrics, sendable
 from holdfast.experiment.worker.reporting import OneAtATime, TrainingClock, upload_mode
 from holdfast.forked import end_child
@@ -245,6 +245,18 @@ class Session:
             time_total_s=self._clock.total_s,
             upload=upload,
         )
+
+    def ask_machines(self) -> list[Machine]:
+        """The machines of this trial's run, with what is free there. Raises TuneError."""
+        with self._reporting:
+            self._send(["machines"])
+            match self._transport.receive():
+                case ["machines", list(found)]:
+                    return [Machine(*one) for one in found]
+                case None:
+                    os._exit(71)
+                case message:
+                    raise TuneError(f"unexpected answer about machines: {message!r:.100}")
 
     @property
     def is_sending(self) -> bool:

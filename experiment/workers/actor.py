@@ -28,7 +28,7 @@ from holdfast.trial.events import Returned
 
 # Messages that arrive while user code runs: they do not show that it makes progress.
 _SHOWN_PARTS = 5
-_ASIDE = ("log", "meeting", "gather", "preempting", "imported")
+_ASIDE = ("log", "meeting", "gather", "preempting", "imported", "machines")
 _PREEMPTED = "its worker process got a SIGTERM, not from holdfast"
 
 
@@ -257,6 +257,8 @@ class TrialActor:
         match message:
             case ["imported", names, took_s]:
                 self._host.launcher.learn(*checked(names, took_s))
+            case ["machines"]:
+                self._worker.send(["machines", [list(one) for one in self._host.machines()]])
             case ["meeting" | "gather" | "merged" | "merge_failed" | "preempting", *_]:
                 self._host.hear(message)
             case _:

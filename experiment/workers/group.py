@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import RankWait
-from holdfast.experiment.worker.job import Assignment, GroupTerms, parts_of
+from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine, parts_of
 from holdfast.experiment.workers import claims
 from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
@@ -48,6 +48,9 @@ class _RankHost:
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None:
         self.group.host.show_line(f"{trial_name}, rank {self.rank}", pid, stream, text)
+
+    def machines(self) -> list[Machine]:
+        return self.group.host.machines()
 
     def refusal(self, node: str) -> str:
         return self.group.host.refusal(node)

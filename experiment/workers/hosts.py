@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.worker.job import Machine
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
@@ -41,6 +42,9 @@ class ActorHost(WorkerHost, Protocol):
 
     def hear(self, message: Message) -> None:
         """Handle a message that only ranks send. Raises ValueError for an unknown message."""
+
+    def machines(self) -> list[Machine]:
+        """Those that the run has now."""
 
     def refusal(self, node: str) -> str:
         """Why a checkpoint cannot be stored from this node; "" if it can."""

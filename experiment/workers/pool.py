@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Protocol
 
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.progress.summary import RankWait
-from holdfast.experiment.worker.job import GroupTerms
+from holdfast.experiment.worker.job import GroupTerms, Machine
 from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.assigning import Assigner
 from holdfast.experiment.workers.group import WorkerGroup
@@ -24,6 +27,7 @@ from holdfast.experiment.workers.preparation import (
 from holdfast.experiment.workers.run_resources import RunResources, WaitingRequest
 from holdfast.experiment.workers.seating import NodeNames
 from holdfast.experiment.workers.start_checkpoints import StartCheckpoints
+from holdfast.runtime.fleet.facts import own_address
 from holdfast.runtime.fleet.host import NodeFacts
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
@@ -88,6 +92,10 @@ class WorkerPool:
         )
         self._has_told = False
 
+    @cached_property
+    def _address(self) -> str:
+        return own_address(os.environ)
+
     @property
     def _timeouts(self) -> WorkerTimeouts:
         config = self._host.machine.spec.failure
@@ -117,6 +125,19 @@ class WorkerPool:
 
     def hear(self, message: Message) -> None:
         raise ValueError("only a rank sends this")
+
+    def machines(self) -> list[Machine]:
+        """The nodes of the run that are there, or this machine, with what its trials leave
+        free."""
+        placement = self._host.machine.placement
+        if not placement.cluster.offer:
+            host, capacity = socket.gethostname(), placement.capacity
+            return [Machine(host, host, self._address, capacity.total, capacity.free)]
+        free = placement.cluster.capacities
+        return [
+            Machine(name, node.hostname, node.address, free[name].total, free[name].free)
+            for name, node in placement.cluster.nodes.items()
+        ]
 
     def refusal(self, node: str) -> str:
         """Why a checkpoint cannot be stored from this node; "" if it can."""

@@ -44,6 +44,12 @@ class SharedCapacity:
             self._queue.append(waiting)
             return waiting
 
+    @property
+    def free(self) -> dict[str, float]:
+        """What is free now."""
+        with self._lock:
+            return self._capacity.free
+
     def has_room(self, amounts: Mapping[str, float]) -> bool:
         """Whether these resources are free now."""
         with self._lock:
@@ -101,3 +107,10 @@ def shared(total: Mapping[str, float]) -> SharedCapacity:
         if found is None:
             found = _known[key] = SharedCapacity(total)
         return found
+
+
+def free_of(total: Mapping[str, float]) -> dict[str, float]:
+    """What no running experiment of this process holds of these resources."""
+    with _registering:
+        found = _known.get(frozenset(total.items()))
+    return dict(total) if found is None else found.free

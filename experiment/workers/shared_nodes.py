@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.worker.job import Machine
 from holdfast.scheduler.capacity import Capacity
 from holdfast.trial.resources import Allocation, Place
 
@@ -56,6 +57,15 @@ class SharedNodes:
             self._runs[key].remove(run)
             if not self._runs[key]:
                 del self._runs[key], self._capacities[key]
+
+    def machines(self) -> list[Machine]:
+        """Those on which a run has an agent now, named as in the first such run."""
+        with self._lock:
+            return [
+                Machine(runs[0].name_of(key), key[0], "", capacity.total, capacity.free)
+                for key, capacity in self._capacities.items()
+                if (runs := self._runs[key])
+            ]
 
     def take(self, request: PlacesRequest) -> Allocation | None:
         """The resources, now held; None if the request waits."""
@@ -126,6 +136,10 @@ class RunNodeShares:
         self._keys[node] = key
         self._there.add(node)
         return self._shared.enter(key, resources, self)
+
+    def name_of(self, key: Key) -> str:
+        """The newest name of the node there."""
+        return next((name for name in reversed(self._keys) if self._keys[name] == key), key[0])
 
     def leave(self, node: str) -> None:
         """A node is gone. What its workers held is given back when they are."""

@@ -13,7 +13,9 @@ from typing import Final
 EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast": {
         "holdfast.cluster": "cluster",
-        "holdfast.experiment.control.machine_resources": "init is_initialized shutdown",
+        "holdfast.experiment.api.initializing": "InitContext init is_initialized shutdown",
+        "holdfast.experiment.api.machines": "available_resources cluster_resources get_gpu_ids nodes",
+        "holdfast.experiment.api.runtime_context": "RuntimeContext get_runtime_context",
         "holdfast.experiment.worker.objects": "ObjectLost ObjectRef ObjectStoreFull get put",
     },
     "holdfast.air": {

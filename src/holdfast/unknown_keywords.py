@@ -48,10 +48,6 @@ _OTHER_WORDS: Final[Mapping[str, str]] = {
 _OTHER_VALUES: Final = frozenset({"config", "search_space", "storage"})
 _TPE: Final = "Use tune.search.OptunaSearch(sampler=optuna.samplers.TPESampler({}=...))"
 _ELSEWHERE: Final[Mapping[str, str]] = {
-    "address": (
-        "Leave it out for this machine; for several, use cluster=, as in "
-        "cluster=holdfast.cluster.SSH(['node1', 'node2']) or cluster='slurm://gpu?nodes=4'"
-    ),
     "constant_liar": _TPE.format("constant_liar"),
     "load_if_exists": "Use fit(resume='auto')",
     "multivariate": _TPE.format("multivariate"),
@@ -69,18 +65,6 @@ _DOMAINS: Final[Mapping[tuple[str, str], str]] = {
     ("tune.uniform", "step"): "Use tune.quniform(lower, upper, q)",
 }
 _SHORT: Final = 60  # characters of a value that is repeated
-_INIT: Final = "holdfast.init"
-# Of `ray.init()`, without a meaning here.
-_NOT_NEEDED: Final = frozenset(
-    (
-        *("object_store_memory", "labels", "namespace", "job_config", "storage", "log_to_driver"),
-        *("include_dashboard", "dashboard_host", "dashboard_port", "allow_multiple"),
-        *("configure_logging", "logging_level", "logging_format", "logging_config"),
-        *("enable_resource_isolation", "system_reserved_cpu", "system_reserved_memory"),
-        *("_memory", "_node_ip_address", "_node_name", "_plasma_directory", "_redis_password"),
-        *("_system_config", "_temp_dir"),
-    )
-)
 _keywords: dict[str, tuple[str, ...]] = {}
 
 
@@ -92,14 +76,25 @@ def explains_keywords(kind: C) -> C:
 
 
 def explains_call(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Decorate a public function, which users know by this name, in the same way."""
+    """Decorate a public function, which users know by this name, in the same way.
+
+    If it takes any keywords (`**private`), those that begin with `_` pass."""
 
     def decorate(call: Callable[P, T]) -> Callable[P, T]:
-        _keywords[name] = tuple(one for one in inspect.signature(call).parameters if one != "self")
+        known = inspect.signature(call).parameters
+        any_kind = inspect.Parameter.VAR_KEYWORD
+        takes_private = any(one.kind is any_kind for one in known.values())
+        _keywords[name] = tuple(
+            one for one, is_a in known.items() if one != "self" and is_a.kind is not any_kind
+        )
 
         @wraps(call)
         def called(*args: P.args, **kwargs: P.kwargs) -> T:
-            unknown = {one: value for one, value in kwargs.items() if one not in _keywords[name]}
+            unknown = {
+                one: value
+                for one, value in kwargs.items()
+                if one not in _keywords[name] and not (takes_private and one.startswith("_"))
+            }
             if unknown:
                 raise TypeError(_text(name, unknown))
             return call(*args, **kwargs)
@@ -131,8 +126,6 @@ def _advice(name: str, given: str, value: Any) -> str:
     """What to write in place of `given=value`; "" if nothing is similar."""
     if text := _DOMAINS.get((name, given)):
         return text
-    if name == _INIT and given in _NOT_NEEDED:
-        return "It is not needed here: leave it out"
     if given == "directions":
         use, _ = several_goals(None, value)
         return f"Use {use if name == 'OptunaSearch' else f'search_alg={use}'}"

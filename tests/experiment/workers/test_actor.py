@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.worker.job import Assignment
+from holdfast.experiment.worker.job import Assignment, Machine
 from holdfast.experiment.workers.actor import TrialActor
 from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.runtime import process_control
@@ -108,6 +108,9 @@ class Desk:
         self.events.append(event)
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
+
+    def machines(self) -> list[Machine]:
+        return [Machine("a", "host-a", "10.0.0.1", {"CPU": 4}, {"CPU": 1})]
 
     def hear(self, message: Message) -> None:
         raise ValueError(message)

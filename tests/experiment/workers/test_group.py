@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.experiment.progress.summary import RankWait
-from holdfast.experiment.worker.job import Assignment, GroupTerms
+from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine
 from holdfast.experiment.workers import rank_deadlines
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerTimeouts
@@ -131,6 +131,9 @@ class Desk:
         self.events.append(event)
 
     def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
+
+    def machines(self) -> list[Machine]:
+        return [Machine("a", "host-a", "10.0.0.1", {"CPU": 4}, {"CPU": 1})]
 
     def hear(self, message: Message) -> None:
         raise ValueError(message)
