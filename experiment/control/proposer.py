@@ -9,14 +9,18 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.described import is_holdfast_class
 from holdfast.experiment.control.naming import Naming, ProposedTrial
 from holdfast.experiment.user_objects.pickling import dumps, users_config
 from holdfast.experiment.worker.objects import ObjectRef, references_in
+from holdfast.global_numbers import seeded_numbers
 from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
+from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.nesting import check_nesting
@@ -39,9 +43,13 @@ from holdfast.trial.values import (
     Ref,
     fold_values,
     format_tag,
+    key_name,
     seal,
     spread,
     summarize,
+)
+from holdfast.trial.values import (
+    Path as ConfigPath,
 )
 
 Resources = PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory]
@@ -91,6 +99,8 @@ class Proposer:
         self._alike = 0
         # Trials of a former search space: the searcher does not get their results.
         self.skipped: set[str] = set()
+        self._has_user_code = has_user_code(param_space)
+        self._must_answer: list[ConfigPath] = []
         if isinstance(search, BasicVariantGenerator):
             self._space = Space(
                 param_space,
@@ -116,7 +126,7 @@ class Proposer:
             self._space is None
             or not isinstance(self._resources, PlacementGroupFactory)
             or self._naming.chooses
-            or has_user_code(self._param_space)
+            or self._has_user_code
         )
 
     @property
@@ -148,10 +158,12 @@ class Proposer:
         assert isinstance(self._search, Searcher)
         spec, space = self._spec, self._param_space
         taken = introduce(self._search, spec.metric, spec.mode, space, seed=spec.seed)
-        searched = [] if taken else list(searched_in(self._param_space))
-        if searched:
+        searched = list(searched_in(self._param_space))
+        if taken:
+            self._must_answer = searched
+        elif searched:
             raise InvalidConfig(
-                f"param_space leaves {', '.join(map(repr, searched))} to be searched, but "
+                f"param_space leaves {_names(searched)} to be searched, but "
                 f"{type(self._search).__name__} searches only a space of its own: define them "
                 f"there, and leave only fixed values in param_space"
             )
@@ -168,7 +180,8 @@ class Proposer:
         if self._space is not None:
             return Suggested(spec=self._make(trial_id, self._draw(index)), is_last=is_last)
         assert isinstance(self._search, Searcher)
-        answer = self._search.suggest(trial_id)
+        with self._numbers_of_search(index):
+            answer = self._search.suggest(trial_id)
         if answer == Searcher.FINISHED:
             return SearchEnded()
         if answer is None:
@@ -193,12 +206,13 @@ class Proposer:
             self.skipped.add(spec.trial_id)
             return
         self._note_repeat(spec.config)
-        self._search.recall(spec.trial_id, answer)
+        with self._numbers_of_search(spec.index):
+            self._search.recall(spec.trial_id, answer)
 
     def _could_suggest(self, answer: Mapping[str, Any]) -> bool:
         """Whether the searcher could suggest this now; True if it has its own space, which is
         unchanged."""
-        searched = set(searched_in(self._param_space))
+        searched = set(map(key_name, searched_in(self._param_space)))
         return not searched or could_suggest(self._param_space, searched, answer)
 
     def _note_repeat(self, config: Mapping[str, Any]) -> None:
@@ -209,17 +223,39 @@ class Proposer:
     def _draw(self, index: int) -> Variant:
         space, spec = self._space, self._spec
         assert space is not None
-        if self._continued is None:
-            return space.variant(index, random.Random(f"{spec.seed}/{space.stream(index)}"))
-        number = self._continued.variant(index - spec.space_from)
-        stream = f"{spec.seed}/space {spec.space_number}/{space.stream(number)}"
-        return replace(space.variant(number, random.Random(stream)), index=index)
+        number = (
+            index if self._continued is None else self._continued.variant(index - spec.space_from)
+        )
+        stream = str(space.stream(number))
+        if self._continued is not None:
+            stream = f"space {spec.space_number}/{stream}"
+        with self._numbers(stream) if self._has_user_code else nullcontext():
+            variant = space.variant(number, random.Random(f"{spec.seed}/{stream}"))
+        return replace(variant, index=index)
+
+    def _numbers(self, stream: str) -> AbstractContextManager[None]:
+        """Where the user's functions draw from `random` and `numpy.random`: they draw the same
+        after a restore, and in another run with this seed."""
+        return seeded_numbers(f"{self._spec.seed}/{stream}/functions")
+
+    def _numbers_of_search(self, index: int) -> AbstractContextManager[None]:
+        """As `_numbers`, for a search algorithm of the user."""
+        search = self._search
+        while isinstance(search, Wrapper):
+            search = search.searcher
+        return nullcontext() if is_holdfast_class(type(search)) else self._numbers(str(index))
 
     def _merged(self, index: int, answer: Any) -> Variant:
         if not isinstance(answer, Mapping):
             raise TuneError(
                 f"{type(self._search).__name__}.suggest() must return a dict, None or "
                 f"Searcher.FINISHED, not {answer!r:.100}"
+            )
+        if missing := [path for path in self._must_answer if not _has(answer, path)]:
+            raise TuneError(
+                f"{type(self._search).__name__}.suggest() returned no value for "
+                f"{_names(missing)}, which param_space leaves to the search: each config needs "
+                f"all of them"
             )
         fixed = Space(without_searched(self._param_space)).variant(0, random.Random(0))
         config = overlaid(fixed.config, answer)
@@ -255,13 +291,16 @@ class Proposer:
         self,
         question: Mapping[str, Any],
         ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        about: str = "",
     ) -> dict[str, Any]:
         """Call `ask` with the user's own objects in the config of the question. Objects that it
         leaves alone in its answer get their references back. Raises what `ask` raises, and
-        NotPicklable for a value that cannot be stored."""
+        NotPicklable for a value that cannot be stored. `about` differs from question to
+        question, and says which numbers the user's functions draw."""
         kept: Mapping[str, Any] = question.get("config", {})
         given = users_config(kept, self._values)
-        answer = dict(ask({**question, "config": given}))
+        with self._numbers(f"scheduler/{about}"):
+            answer = dict(ask({**question, "config": given}))
         if "config" in answer:
             check_nesting(answer["config"], "the scheduler's config")
             answer["config"] = self._as_kept(kept, given, answer["config"])
@@ -302,6 +341,19 @@ class Proposer:
         if isinstance(self._resources, PlacementGroupFactory):
             return self._resources
         return self._resources(users_config(config, self._values))
+
+
+def _names(paths: Sequence[ConfigPath]) -> str:
+    return ", ".join(repr(key_name(path)) for path in paths)
+
+
+def _has(config: Any, path: ConfigPath) -> bool:
+    """Whether a config has a value there."""
+    for key in path:
+        if not isinstance(config, Mapping) or key not in config:
+            return False
+        config = config[key]
+    return True
 
 
 def _pickle(path: tuple[str | int, ...], value: Any) -> Opaque:

@@ -97,6 +97,8 @@ class UserCode:
         """Ask the user's functions; an error in them ends the run, as in a search algorithm."""
         policy, proposer = self._machine.policy, self._plan.proposer
         assert policy is not None
-        ask = partial(proposer.with_users_config, effect.question, policy.answer)
+        trial = self._machine.trials[effect.trial_id]
+        about = f"{trial.spec.index}/{trial.iteration}"
+        ask = partial(proposer.with_users_config, effect.question, policy.answer, about)
         answer = await self._scheduler.ask(ask)
         self._post(SchedulerAnswered(trial_id=effect.trial_id, answer=answer))

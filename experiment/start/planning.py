@@ -45,7 +45,7 @@ from holdfast.experiment.start.machines import (
 )
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.search_checks import goal_notice, same_configs_notice
-from holdfast.experiment.start.spec_builder import job_of, spec_of
+from holdfast.experiment.start.spec_builder import job_of, seed_of, spec_of
 from holdfast.experiment.start.untrusted_restore import check_recorded
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import jobs_of
@@ -110,9 +110,12 @@ def plan_run(
     check_limits(offer, enforces_memory=bool(settings.enforce_memory))
     environment = request.environment(host_resources)
     policy = _policy(request)
+    # A restore needs no seed, but takes as many of the script's random numbers as the first start
+    # did: what the script draws afterwards stays the same.
+    seed = seed_of(request.search)
     if request.resume is None:
         opened.refuse_unfinished(lambda text: view.message(text, "info"))
-        spec = spec_of(request, settings, resources, environment)
+        spec = spec_of(request, settings, resources, environment, seed)
         start = _new(spec, policy, host_resources, offer, opened.place)
         _write_objects(request, opened.place, view, travels=not settings.debug)
     else:

@@ -15,6 +15,7 @@ from holdfast.experiment.start.request import Request
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.job import Job
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.global_numbers import drawn_seed
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.options import ENFORCED
 from holdfast.trial.resources import PlacementGroupFactory
@@ -26,13 +27,15 @@ _SEED_BITS = 63
 
 
 def seed_of(search: object) -> int:
-    """The search's seed, reduced to what the journal can hold, or a random one.
+    """The search's seed, reduced to what the journal can hold; else one from the generators that
+    the script has seeded; else a random one.
 
     A user's own search may call something else its `seed`, for instance a generator.
     """
     seed = unwrap_scalar(getattr(search, "seed", None))
     if not isinstance(seed, int):
-        return secrets.randbits(_SEED_BITS)
+        seed = drawn_seed()
+        return secrets.randbits(_SEED_BITS) if seed is None else seed
     return seed if seed.bit_length() <= _SEED_BITS else seed % 2**_SEED_BITS
 
 
@@ -41,14 +44,15 @@ def spec_of(
     settings: Settings,
     resources: PlacementGroupFactory | Callable[[dict[str, Any]], PlacementGroupFactory],
     environment: RuntimeEnv,
+    seed: int,
 ) -> ExperimentSpec:
     """The spec that the journal of a new experiment begins with."""
-    tune, search = request.tune, request.search
+    tune = request.tune
     return ExperimentSpec(
         experiment_id=secrets.token_hex(8),
         run=secrets.token_hex(3)[:5],
         trainable=wrap.name_of(request.trainable),
-        seed=seed_of(search),
+        seed=seed,
         metric=request.metric,
         mode=request.mode,
         strict_metric=settings.strict_metric,

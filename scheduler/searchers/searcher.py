@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Final
 
 from holdfast.described import Construction, Described
+from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
 from holdfast.trial.values import unwrap_scalar
 
+_log = logging.getLogger(__name__)
 FINISHED: Final = "FINISHED"
 
 
@@ -29,6 +32,10 @@ class Searcher(Described):
     such as `random.Random(f"{seed}/{trial_id}")`, instead of keeping one with state. If a restore
     resumed a finished trial, `on_trial_complete` is called only for its last end.
 
+    A class without `recall` is asked again instead, with the same random numbers: during
+    `suggest` and `recall`, `random` and `numpy.random` are seeded from the run's seed and the
+    number of the trial. `save` and `restore` are for scripts that call them; holdfast does not.
+
     A row may lack the metric, or have NaN or an infinite value: the algorithm decides what that
     means. Those of `holdfast.tune.search` treat it as a failure of the trial.
 
@@ -39,6 +46,7 @@ class Searcher(Described):
     repeats: int = 1
     """How many times in a row it suggests one config on purpose; the run ends after 100 times as
     many."""
+    _has_warned = False
 
     def __init__(
         self, metric: str | Sequence[str] | None = None, mode: str | Sequence[str] | None = None
@@ -69,7 +77,20 @@ class Searcher(Described):
         raise NotImplementedError(f"{type(self).__name__} must define suggest()")
 
     def recall(self, trial_id: str, config: dict[str, Any]) -> None:
-        """After a restore: take the config that `suggest` returned for this trial before."""
+        """After a restore: take the config that `suggest` returned for this trial before.
+
+        This one calls `suggest` again, which does the same to a searcher whose answers depend only
+        on its calls and on seeds. If it answers something else, a warning says so, once.
+        """
+        answer = self.suggest(trial_id)
+        if not same(answer, config) and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "%s.suggest(%r) returned %.100r when its history was replayed, but %.100r before "
+                "the restore: what it learns from that trial may be wrong. Define "
+                "recall(trial_id, config), which gets the earlier answer",
+                *(type(self).__name__, trial_id, answer, config),
+            )
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Called with each report."""

@@ -9,6 +9,9 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a node may have such a Python, w
     running = ".".join(map(str, sys.version_info[:3]))
     raise ImportError("holdfast needs Python 3.11 or newer; this is " + running)
 
+from holdfast import (
+    global_numbers as global_numbers,
+)  # remembers those of `random` before a script seeds them
 from holdfast.lazy import lazy
 from holdfast.other_paths import find_last
 from holdfast.version import VERSION

@@ -24,7 +24,6 @@ from holdfast.trial.values import (
     Ref,
     flatten,
     is_plain,
-    key_name,
     replace_leaves,
     unwrap_scalar,
 )
@@ -87,10 +86,10 @@ def could_suggest(space: Mapping[str, Any], searched: Set[str], answer: Mapping[
     return not notices and searched <= set(flatten(answer))
 
 
-def searched_in(space: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+def searched_in(space: Any, path: tuple[str, ...] = ()) -> Iterator[Path]:
     """The keys of `space` with a domain or a grid."""
     if isinstance(space, Domain) or is_grid(space) or _is_searched_list(space):
-        yield key_name(path)
+        yield path
     elif isinstance(space, Mapping):
         for key, value in space.items():
             yield from searched_in(value, (*path, str(key)))

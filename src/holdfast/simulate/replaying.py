@@ -126,6 +126,7 @@ class _Recorded(Proposer):
         self,
         question: Mapping[str, Any],
         ask: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+        about: str = "",
     ) -> dict[str, Any]:
         """Leaves out the user's objects, which no code can use here."""
         return dict(ask(question))

@@ -111,12 +111,28 @@ def test_a_seed_makes_the_configs_the_same_again_whatever_runs_first(fit: Any) -
     assert run(8, 2) != first
 
 
-def test_the_scripts_own_random_state_is_left_alone(fit: Any) -> None:
+def test_a_search_with_a_seed_leaves_the_scripts_own_random_numbers_alone(fit: Any) -> None:
     random.seed(5)
     expected = random.random()
     random.seed(5)
-    fit(report_config, {"lr": tune.uniform(0, 1)})
+    search = BasicVariantGenerator(random_state=1)
+    fit(report_config, {"lr": tune.uniform(0, 1)}, tune.TuneConfig(search_alg=search))
     assert random.random() == expected
+
+
+def test_a_search_that_leaves_out_a_parameter_of_the_space_is_an_error(fit: Any) -> None:
+    """The trial would run without it, and the default in the user's code would hide it."""
+
+    class Forgetful(Searcher):
+        def set_search_properties(self, *given: Any, **spec: Any) -> bool:
+            return True
+
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            return {"x": 1, "net": {"deep": True}}
+
+    space = {"x": tune.uniform(0, 1), "net": {"width": tune.randint(1, 9)}, "fixed": 3}
+    with pytest.raises(TuneError, match=r"Forgetful.*no value for 'net/width', which param_space"):
+        fit(report_config, space, tune.TuneConfig(search_alg=Forgetful()))
 
 
 def test_sample_from_may_look_at_the_rest_of_the_config(fit: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import bounds
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
@@ -16,7 +17,6 @@ from holdfast.tune.search.rebuilt_study import (
     RebuiltStudy,
     one_thread,
     one_torch_thread,
-    seeded_globals,
 )
 from holdfast.tune.search.study import Query, SearchGoal
 
@@ -88,7 +88,7 @@ class _Study(RebuiltStudy):
             return None
         # The library uses the global random numbers of NumPy and torch.
         with (
-            seeded_globals(query.seed),
+            seeded_numpy(query.seed),
             torch.random.fork_rng(devices=[]),
             one_thread(),
             one_torch_thread(),

@@ -7,13 +7,12 @@ same after a restore.
 from __future__ import annotations
 
 import random
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
 from statistics import fmean
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar
 
 from threadpoolctl import threadpool_limits
 
@@ -22,8 +21,6 @@ from holdfast.scheduler.searchers.axes import varied
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.study import Losses, Query, Study
-
-_GLOBAL_NUMBERS: Final = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,23 +140,6 @@ def _check_flat(searched: Sequence[Parameter], who: str) -> None:
                 f"which {who} does not support: move it out of the choice, or search with "
                 f"HyperOptSearch, AxSearch, NevergradSearch, OptunaSearch or TuneBOHB"
             )
-
-
-@contextmanager
-def seeded_globals(seed: int) -> Iterator[None]:
-    """Seed NumPy's global random numbers inside the block, and restore their state afterwards.
-
-    Some libraries use no others.
-    """
-    import numpy as np
-
-    with _GLOBAL_NUMBERS:
-        state = np.random.get_state()
-        np.random.seed(seed)
-        try:
-            yield
-        finally:
-            np.random.set_state(state)
 
 
 def one_thread() -> threadpool_limits:

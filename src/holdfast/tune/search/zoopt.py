@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import place, value_at
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.rebuilt_study import RebuiltStudy, seeded_globals
+from holdfast.tune.search.rebuilt_study import RebuiltStudy
 from holdfast.tune.search.study import Query, SearchGoal
 
 _DIGITS: Final = 10
@@ -84,7 +85,7 @@ class _Study(RebuiltStudy):
     def answer(self, query: Query) -> Assignment | None:
         if len(self.running) >= self.parallel:
             return None
-        with seeded_globals(query.seed):
+        with seeded_numpy(query.seed):
             found = self._suggested()
         if found is None:
             return self.at_random(query.seed)
