@@ -19,6 +19,10 @@ from holdfast.trial.events import Launched
 from holdfast.trial.resources import PlacementGroupFactory, comparable
 from holdfast.trial.trial import Trial
 
+# While so many questions wait for the user's code, no trial is added: one that waits before its
+# start holds no resources, so a slow scheduler would get trials without end.
+_MOST_ASKED = 16
+
 
 def fill(state: State) -> list[Effect]:
     """Launch waiting trials on free resources, then ask for new ones."""
@@ -81,7 +85,7 @@ def _has_place(state: State) -> bool:
 
 
 def _wants_suggestion(state: State) -> bool:
-    if state.asking or state.search_ended:
+    if state.asking or state.search_ended or len(state.questions) >= _MOST_ASKED:
         return False
     placement = state.placement
     if placement.idle or state.spec.resources is None or not placement.holds:

@@ -10,11 +10,10 @@ from typing import Any, Protocol, Self
 
 from holdfast.dataclass import dataclass
 from holdfast.described import Described
-from holdfast.foreign import instead_of_scheduler
 from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.hooks import SchedulerHooks
 from holdfast.trial.bounds import Count
 from holdfast.trial.encoding import Config
-from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import Bundles
 from holdfast.trial.trial import Trial
 
@@ -52,9 +51,14 @@ class NoteRung:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PauseTrial:
-    """Pause a running trial: it saves a checkpoint and gives up its worker until UnpauseTrial."""
+    """Pause a running trial: it saves a checkpoint and gives up its worker until UnpauseTrial.
+
+    A trial without any checkpoint starts from scratch when it resumes, if it `may_restart`;
+    otherwise this ends the run.
+    """
 
     trial_id: str
+    may_restart: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,8 +229,12 @@ class View(Protocol):
     def is_complete(self) -> bool:
         """Whether the search is known to have no more trials."""
 
+    @property
+    def questions(self) -> Mapping[str, Config]:
+        """The questions that the user's code has not answered yet, by trial."""
 
-class TrialScheduler(Described):
+
+class TrialScheduler(SchedulerHooks, Described):
     """Base class of schedulers. `decide` is pure: the same view and event give the same decisions.
 
     Decisions are recorded in the journal with their event. A decision that does not fit its trial
@@ -238,6 +246,9 @@ class TrialScheduler(Described):
     failure or a restore, a trial may report the same iterations again.
 
     `metric` and `mode` are those of the Tuner if they are None.
+
+    A user's subclass that defines methods of SchedulerHooks instead of `decide` is called as Ray
+    calls it.
     """
 
     metric: str | None = None
@@ -272,48 +283,6 @@ class FIFOScheduler(TrialScheduler):
 
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         return ()
-
-
-def scheduler_of(given: Any) -> TrialScheduler:
-    """The scheduler of a TuneConfig, FIFO by default. Raises InvalidConfig if it is not a
-    scheduler."""
-    policy = FIFOScheduler() if given is None else given
-    if not isinstance(policy, TrialScheduler):
-        if instead := instead_of_scheduler(policy):
-            raise InvalidConfig(
-                f"scheduler={type(policy).__name__}(...) is a pruner of Optuna: write {instead}"
-            )
-        raise InvalidConfig(
-            "scheduler must be a TrialScheduler, such as ASHAScheduler() or "
-            f"create_scheduler('asha'), not {policy!r:.100}"
-        )
-    check_overrides(policy)
-    return policy
-
-
-_NEVER_CALLED = (
-    "on_trial_add",
-    "on_trial_result",
-    "on_trial_complete",
-    "on_trial_error",
-    "on_trial_remove",
-    "choose_trial_to_run",
-    "set_search_properties",
-)
-
-
-def check_overrides(policy: TrialScheduler) -> None:
-    """Reject methods that Ray calls and holdfast does not: their decisions would have no effect.
-
-    Raises InvalidConfig.
-    """
-    found = [name for name in _NEVER_CALLED if callable(getattr(policy, name, None))]
-    if found:
-        raise InvalidConfig(
-            f"{type(policy).__name__} defines {', '.join(found)}, which holdfast never calls: "
-            f"override decide(view, event), which gets TrialAdded, TrialReported and TrialEnded "
-            f"and returns decisions such as StopTrial; read metric and mode in begun(spec)"
-        )
 
 
 def is_memoryless(policy: TrialScheduler | None) -> bool:

@@ -108,6 +108,8 @@ def on_scheduler(state: State, event: SchedulerAnswered) -> list[Effect]:
     effects = observe(state, UserAnswered(trial_id=trial_id, answer=event.answer))
     trial = state.trials[trial_id]
     state.enqueue(trial_id)
+    if trial_id in state.questions and trial.status is Status.RUNNING:
+        return effects  # another question follows: the report waits for its answer, too
     if (
         state.deferred_replies.pop(trial_id, None) == trial.attempt
         and trial_id in state.placement.holds

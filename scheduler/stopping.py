@@ -75,7 +75,12 @@ def _perform(state: State, decision: Decision, reporting_id: str) -> list[Effect
         case NoteRung():
             return _note_rung(state, decision)
         case PauseTrial(trial_id=trial_id):
-            return _pause_or_abort(state, trial_id, is_reporting=trial_id == reporting_id)
+            return _pause_or_abort(
+                state,
+                trial_id,
+                is_reporting=trial_id == reporting_id,
+                may_restart=decision.may_restart,
+            )
         case UnpauseTrial():
             state.unpause(decision.trial_id)
             return []
@@ -163,14 +168,33 @@ def _interrupt(state: State, *, may_save: bool) -> list[Effect]:
     return effects
 
 
-def _pause_or_abort(state: State, trial_id: str, *, is_reporting: bool) -> list[Effect]:
-    """Pause a running trial; end the run if the trial saves no checkpoints to resume from."""
+def _pause_or_abort(
+    state: State, trial_id: str, *, is_reporting: bool, may_restart: bool = False
+) -> list[Effect]:
+    """Pause a running trial. If it saves no checkpoints to resume from, this ends the run, unless
+    the trial may restart from scratch."""
     trial = state.trials[trial_id]
     if trial.status is not Status.RUNNING:
         return []
+    effects: list[Effect] = []
     if trial.iteration and not trial.checkpoints and not state.spec.saves_when_told:
-        return end(state, EndOrdered(reason="abort", message=_saves_nothing(state, trial)))
-    return _order_pause(state, trial_id, is_reporting=is_reporting)
+        if not may_restart:
+            return end(state, EndOrdered(reason="abort", message=_saves_nothing(state, trial)))
+        effects += _tell_restarts(state, trial)
+    return [*effects, *_order_pause(state, trial_id, is_reporting=is_reporting)]
+
+
+def _tell_restarts(state: State, trial: Trial) -> list[Effect]:
+    """A warning, once in a run, that paused trials lose what they have trained."""
+    if state.has_told_restarts:
+        return []
+    state.has_told_restarts = True
+    return [
+        Warn(
+            text=f"{_reported_none(state, trial)}: when it resumes, it starts from scratch, "
+            "and its iterations run again. Pass report() a checkpoint"
+        )
+    ]
 
 
 def _order_pause(state: State, trial_id: str, *, is_reporting: bool) -> list[Effect]:
@@ -217,11 +241,17 @@ def _change(state: State, order: ChangeTrial, *, is_reporting: bool) -> list[Eff
 
 
 def _saves_nothing(state: State, trial: Trial) -> str:
+    return (
+        f"{_reported_none(state, trial)}: pass report() a checkpoint (a class trainable: define "
+        "save_checkpoint and load_checkpoint), or choose a scheduler that only stops trials"
+    )
+
+
+def _reported_none(state: State, trial: Trial) -> str:
     name = state.spec.scheduler or "the scheduler"
     return (
         f"{name} resumes trials from checkpoints, but {trial.spec.name} has reported none in "
-        f"{trial.iteration} iterations: pass report() a checkpoint (a class trainable: define "
-        "save_checkpoint and load_checkpoint), or choose a scheduler that only stops trials"
+        f"{trial.iteration} iterations"
     )
 
 

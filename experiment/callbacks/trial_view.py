@@ -235,3 +235,7 @@ class Views:
             self.trials.append(view)
         view.show(trial)
         return view
+
+    def get(self, trial_id: str) -> TrialView | None:
+        """The view of the trial with this id; None if none was shown."""
+        return self._by_id.get(trial_id)

@@ -160,7 +160,8 @@ class Controller:
         """
         plan, journal_writer = self._plan, self.journal_writer
         resumed = next((event for event in events if isinstance(event, Resumed)), None)
-        changes = history(plan.layout.journal, Position(plan.begins), journal_writer.position)
+        until = journal_writer.position
+        changes = partial(history, plan.layout.journal, Position(plan.begins), until)
         self.user_code.begin(resumed, changes)
         self.pool.inherit(self.machine.trials.values(), resumed)
         self._inbox = [(answer, self.machine.now) for answer in overdue]

@@ -11,6 +11,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.trial_view import Surroundings
 from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.control.stopper_thread import StopFunction
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import SHARE, Settings
@@ -38,7 +39,8 @@ class RunPlan:
 
     `remote` is the storage of the experiment; None if `layout` is in the storage itself. `first`
     is Begun or Resumed. `machine` is empty, or has the state that a restore read. `engine`
-    supplies the nodes of a cluster; without one, trials run on this machine.
+    supplies the nodes of a cluster; without one, trials run on this machine. `scheduler_calls` are
+    those of a scheduler in Ray's style.
     """
 
     settings: Settings
@@ -61,6 +63,7 @@ class RunPlan:
     launcher: Launcher | None = None
     engine: PlannedEngine | None = None
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)
+    scheduler_calls: SchedulerCalls | None = None
 
     @property
     def spec(self) -> ExperimentSpec:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.replay import Change
+from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.control.search_thread import SearchThread
 from holdfast.experiment.control.stopper_thread import StopperThread
 from holdfast.experiment.control.user_threads import UserThread
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks, TaskScope
 from holdfast.scheduler.effects import AskScheduler, AskStopper
-from holdfast.scheduler.events import Event, Resumed, SchedulerAnswered
+from holdfast.scheduler.events import Event, Resumed, SchedulerAnswered, Suggested
+from holdfast.trial.trial import Trial
 
 
 class UserCode:
@@ -34,7 +37,7 @@ class UserCode:
     ) -> None:
         self._plan, self._machine = plan, plan.machine
         self._run_tasks, self._tasks = run_tasks, tasks
-        self._post, self._warn = post, warn
+        self._post, self._warn, self._inform = post, warn, inform
         self._search = SearchThread(
             plan.proposer,
             tasks=tasks,
@@ -47,14 +50,22 @@ class UserCode:
         )
         self.stopping = StopperThread(plan.stopper)
         self._scheduler = UserThread("scheduler")
+        self._calls = plan.scheduler_calls
 
-    def begin(self, resumed: Resumed | None, history: Iterable[Change]) -> None:
-        """Open the search. On a restore, replay `history` to it."""
-        self._search.begin(self._machine.trials.values(), resumed, history)
+    def begin(self, resumed: Resumed | None, history: Callable[[], Iterable[Change]]) -> None:
+        """Open the search. On a restore, replay the history to it and to the scheduler."""
+        self._search.begin(self._machine.trials.values(), resumed, history())
+        if self._calls is not None and resumed is not None:
+            self._tasks.start(self._replay(self._calls, history()))
 
     def observe(self, change: Change) -> None:
-        """Show the search what has happened."""
+        """Show the search and the scheduler what has happened."""
         self._search.observe(*change)
+        if self._calls is not None:
+            event, _, after = change
+            known = Trial(spec=event.spec) if isinstance(event, Suggested) else after
+            if known is not None:
+                self._calls.note(known)
 
     def suggest(self, index: int) -> None:
         """Ask the search for a trial."""
@@ -64,10 +75,13 @@ class UserCode:
         self._tasks.start(self._ask_stopper(effect))
 
     def ask_scheduler(self, effect: AskScheduler) -> None:
-        self._tasks.start(self._ask_scheduler(effect))
+        self._tasks.start(self._ask_scheduler(effect.trial_id, self._call_of(effect)))
 
     async def finish(self, deadline_s: float) -> str | None:
-        """Wait until the search algorithm has all results. Returns a warning, or None."""
+        """Wait until the search algorithm has all results, and show what the scheduler says of
+        itself. Returns a warning, or None."""
+        if self._calls is not None and self._calls.line:
+            self._inform(f"{self._calls.name}: {self._calls.line}")
         return await self._search.finish(deadline_s)
 
     def close(self) -> None:
@@ -93,12 +107,20 @@ class UserCode:
     async def _ask_stopper(self, effect: AskStopper) -> None:
         self._post(await self.stopping.ask(effect, self._machine.trials[effect.trial_id]))
 
-    async def _ask_scheduler(self, effect: AskScheduler) -> None:
-        """Ask the user's functions; an error in them ends the run, as in a search algorithm."""
+    async def _replay(self, calls: SchedulerCalls, history: Iterable[Change]) -> None:
+        """Make the calls of earlier runs again, before any other."""
+        await self._scheduler.tell_each(calls.replay(history))
+
+    async def _ask_scheduler(self, trial_id: str, call: Callable[[], dict[str, Any]]) -> None:
+        """Call the user's functions; an error in them ends the run, as in a search algorithm."""
+        answer = await self._scheduler.ask(call)
+        self._post(SchedulerAnswered(trial_id=trial_id, answer=answer))
+
+    def _call_of(self, effect: AskScheduler) -> Callable[[], dict[str, Any]]:
+        if self._calls is not None:
+            return self._calls.call(effect.trial_id, effect.question)
         policy, proposer = self._machine.policy, self._plan.proposer
         assert policy is not None
         trial = self._machine.trials[effect.trial_id]
         about = f"{trial.spec.index}/{trial.iteration}"
-        ask = partial(proposer.with_users_config, effect.question, policy.answer, about)
-        answer = await self._scheduler.ask(ask)
-        self._post(SchedulerAnswered(trial_id=effect.trial_id, answer=answer))
+        return partial(proposer.with_users_config, effect.question, policy.answer, about)

@@ -13,6 +13,7 @@ from holdfast.experiment.control.machine_resources import MachineResources
 from holdfast.experiment.control.naming import Naming
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer
+from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
@@ -54,9 +55,12 @@ from holdfast.experiment.user_objects.tuner_file import write as write_tuner_fil
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.forked import children_end_here
 from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
 from holdfast.scheduler.machine import Machine
-from holdfast.scheduler.policy import TrialScheduler, scheduler_of
+from holdfast.scheduler.policies.given import scheduler_of
+from holdfast.scheduler.policies.ray_style import RayStyleScheduler
+from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.resuming import has_work
 from holdfast.syncer.files.boot import boot_id
 from holdfast.syncer.journal.journal import segments
@@ -179,7 +183,18 @@ def plan_run(
     )
     if request.resume is not None and plan.runs_trials:
         check_given_again(spec.options, environment)
-    return plan
+    return replace(plan, scheduler_calls=_scheduler_calls(policy, plan))
+
+
+def _scheduler_calls(policy: TrialScheduler, plan: RunPlan) -> SchedulerCalls | None:
+    """The calls of a scheduler in Ray's style, which knows its goal. Raises InvalidConfig, and
+    what the user's code raises."""
+    if not isinstance(policy, RayStyleScheduler) or not plan.runs_trials:
+        return None
+    calls = SchedulerCalls(policy.users, plan.surroundings)
+    with children_end_here():
+        calls.set_goal(plan.spec)
+    return calls
 
 
 def given_callbacks(request: Request) -> tuple[Callback, ...]:

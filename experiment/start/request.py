@@ -23,7 +23,8 @@ from holdfast.experiment.worker.data_config import check_datasets
 from holdfast.experiment.worker.runtime_env import kept_of, located
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.foreign import instead_of_search
-from holdfast.scheduler.policy import is_memoryless, scheduler_of
+from holdfast.scheduler.policies.given import scheduler_of
+from holdfast.scheduler.policy import is_memoryless
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig

@@ -237,7 +237,7 @@ class HyperBandScheduler(Judging):
         decisions = [*self._halve_if_due(bracket)]
         if self._brackets.get(trial_id) is bracket and time >= bracket.milestone:
             note = self._note(trial_id, bracket.milestone, value, bracket=bracket.number)
-            decisions += [note, PauseTrial(trial_id=trial_id)]
+            decisions += [note, PauseTrial(trial_id=trial_id, may_restart=True)]
         return decisions
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:

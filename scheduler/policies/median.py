@@ -183,7 +183,7 @@ class MedianStoppingRule(Judging):
             )
             return [StopTrial(trial_id=trial_id, why=why, is_early=True)]
         self._set_aside.add(trial_id)
-        return [PauseTrial(trial_id=trial_id)]
+        return [PauseTrial(trial_id=trial_id, may_restart=True)]
 
     def _give_way(self, view: View, trial_id: str, time: float) -> list[Decision]:
         curve = self._field.curves[trial_id]
@@ -192,7 +192,7 @@ class MedianStoppingRule(Judging):
             return []
         curve.begun_at = time
         self._giving_way.append(trial_id)
-        return [PauseTrial(trial_id=trial_id)]
+        return [PauseTrial(trial_id=trial_id, may_restart=True)]
 
     def _has_waiting_trials(self, view: View) -> bool:
         if not self._slice or not self._search_ended:

@@ -16,6 +16,7 @@ from holdfast.scheduler.policies.allocating import (
     SharingTerms,
     SharingTrial,
 )
+from holdfast.scheduler.policies.given import check_base
 from holdfast.scheduler.policy import (
     AskUser,
     ChangeTrial,
@@ -32,7 +33,6 @@ from holdfast.scheduler.policy import (
     TrialScheduler,
     UserAnswered,
     View,
-    check_overrides,
 )
 from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.resources import PlacementGroupFactory, request
@@ -75,7 +75,7 @@ class ResourceChangingScheduler(TrialScheduler):
             isinstance(base, TrialScheduler) and not isinstance(base, ResourceChangingScheduler),
             f"{name}(base_scheduler={base!r:.100}): pass another kind of scheduler",
         )
-        check_overrides(base)
+        check_base(base, name)
         if not callable(function):
             raise InvalidConfig(
                 f"{name}(resources_allocation_function={function!r:.100}): pass a function. To "

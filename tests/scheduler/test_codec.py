@@ -275,7 +275,7 @@ def unlike() -> Machine:
     machine.ending, machine.finished = EndOrdered(reason="budget"), True
     machine.asking = not machine.asking
     machine.search_ended = machine.is_complete = machine.search_waits = True
-    machine.active_s, machine.errored_before = 7.5, 3
+    machine.active_s, machine.errored_before, machine.has_told_restarts = 7.5, 3, True
     machine.resume_when_free = {"t2"}
     machine.questions, machine.deferred_replies = {"t0": {"config": {"lr": 1.0}}}, {"t0": 1}
     machine.saving = {"t0": 1}

@@ -16,8 +16,10 @@ from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Begun, ExperimentSpec
 from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.policies.given import scheduler_of
 from holdfast.scheduler.policies.goal import is_finite_number
-from holdfast.scheduler.policy import TrialScheduler, scheduler_of
+from holdfast.scheduler.policies.ray_style import RayStyleScheduler
+from holdfast.scheduler.policy import TrialScheduler
 from holdfast.simulate.curves import Curve, CurveFunction, Seconds, cost_of, curve_of
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.known_nodes import NodesSpec
@@ -170,6 +172,11 @@ def play(scene: Scene, policy: TrialScheduler, sink: Sink) -> Simulation:
 def policy_of(scheduler: Any, training: Training) -> TrialScheduler:
     """The user's scheduler; the machine makes a copy of it. Raises InvalidConfig."""
     policy = scheduler_of(scheduler)
+    if isinstance(policy, RayStyleScheduler):
+        raise InvalidConfig(
+            f"{policy.name} has methods that Ray calls, and a simulation calls none: define "
+            "decide(view, event) in it"
+        )
     if policy.needs_checkpoints and not (training.saves_when_told or training.checkpoint_every):
         raise InvalidConfig(
             f"{type(policy).__name__} resumes trials from checkpoints, and these make none: "

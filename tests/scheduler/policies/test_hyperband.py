@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.scheduler.effects import Launch, Reply
+from holdfast.scheduler.effects import Launch, Reply, Warn
 from holdfast.scheduler.events import SearchEnded, SearchWaits
 from holdfast.scheduler.policies.hyperband import HyperBandForBOHB, HyperBandScheduler, shapes
 from holdfast.scheduler.policy import Decision, Observation, Stalled, View
@@ -335,11 +335,23 @@ def test_trials_that_a_restore_adds_begin_where_a_bracket_still_has_room() -> No
     assert verdict(run, "t2", 3.0) is Verdict.PAUSE
 
 
-def test_a_pause_without_a_checkpoint_says_what_to_do() -> None:
+def test_a_trial_that_saves_nothing_starts_from_scratch_and_is_halved_as_if_it_had_saved() -> None:
     run = halving(3)
-    run.report("t0", {"loss": 1.0})
-    assert run.machine.ending is not None
-    assert "HyperBandScheduler resumes trials from checkpoints" in run.machine.ending.message
+    effects = run.report("t0", {"loss": 1.0})
+    (text,) = [effect.text for effect in effects if isinstance(effect, Warn)]
+    assert "HyperBandScheduler resumes trials from checkpoints, but train_t0 has reported" in text
+    run.ends("t0")
+    for trial_id, loss in (("t1", 2.0), ("t2", 3.0)):
+        assert not any(isinstance(one, Warn) for one in run.report(trial_id, {"loss": loss}))
+        run.ends(trial_id)
+    assert [run.trial(f"t{i}").status for i in (1, 2)] == [Status.TERMINATED] * 2
+    run.start("t0")
+    assert run.trial("t0").iteration == 0
+    # What it has reported before changes nothing, also if it is worse now.
+    for loss, told in ((9.0, Verdict.CONTINUE), (0.9, Verdict.CONTINUE), (0.8, Verdict.STOP)):
+        assert run.report("t0", {"loss": loss})[-1] == Reply(
+            trial_id="t0", attempt=2, verdict=told
+        )
 
 
 @pytest.mark.parametrize(

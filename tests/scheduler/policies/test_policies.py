@@ -5,14 +5,12 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.api.tuner import Tuner
 from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Suggest
 from holdfast.scheduler.events import EndOrdered, SearchEnded
 from holdfast.scheduler.policies.asha import ASHAScheduler
 from holdfast.scheduler.policies.median import MedianStoppingRule
 from holdfast.scheduler.policies.multi_objective import MultiObjectiveASHAScheduler
 from holdfast.scheduler.policies.pasha import PASHAScheduler
-from holdfast.scheduler.policies.resource_changing import ResourceChangingScheduler
 from holdfast.scheduler.policy import (
     Decision,
     FIFOScheduler,
@@ -27,9 +25,7 @@ from holdfast.scheduler.policy import (
 )
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
-from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import TuneConfig
 
 KINDS: dict[str, Callable[..., Decision]] = {
     "stop": StopTrial,
@@ -322,17 +318,3 @@ def test_under_pasha_too_what_reaches_a_bound_counts_for_the_others() -> None:
     run.report("t2", {"loss": 3.0, "speed": 1}, checkpoint=True)
     run.ends("t2")
     assert run.trial("t1").status is Status.PAUSED
-
-
-class OfRay(TrialScheduler):
-    """Written for Ray, which calls other methods."""
-
-    def on_trial_result(self, controller: Any, trial: Any, result: Any) -> str:
-        return "STOP"
-
-
-def test_a_scheduler_that_was_written_for_ray_is_refused_at_once() -> None:
-    for scheduler in (OfRay, lambda: ResourceChangingScheduler(OfRay())):
-        told = r"OfRay defines on_trial_result, which .* never calls: override decide\(view"
-        with pytest.raises(InvalidConfig, match=told):
-            Tuner(print, tune_config=TuneConfig(scheduler=scheduler()))

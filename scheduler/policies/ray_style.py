@@ -1,0 +1,158 @@
+"""Decides by calling a user's scheduler in Ray's style: `on_trial_result` returns CONTINUE, PAUSE
+or STOP.
+
+Each call is a question of the machine, so it runs off the control loop, and its answer is in the
+journal. A restore takes the decisions from there. The user's object is kept by the shell, which
+makes the answered calls again to rebuild its state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+from holdfast.scheduler.events import ExperimentSpec
+from holdfast.scheduler.hooks import ENDS, hooks_of, is_own
+from holdfast.scheduler.policy import (
+    AskUser,
+    Decision,
+    FIFOScheduler,
+    NoMoreTrials,
+    Observation,
+    PauseTrial,
+    Stalled,
+    StopTrial,
+    TrialAdded,
+    TrialEnded,
+    TrialReported,
+    TrialScheduler,
+    UnpauseTrial,
+    UserAnswered,
+    View,
+)
+from holdfast.trial.trial import Status
+
+CALL, SAID, CHOSEN, ORDERS = "call", "said", "chosen", "orders"
+_CHOOSE = "choose_trial_to_run"
+
+
+class RayStyleScheduler(TrialScheduler):
+    """Calls the hooks that the class of `users` defines, and carries out what they return.
+
+    A trial that has reported waits for the answer, and one that was added starts after it. Without
+    a `choose_trial_to_run` of its own, paused trials resume when no other trial waits and the
+    search has no more. Otherwise the user chooses among the paused ones: whenever a call has
+    returned and the search has no more trials, and when all are paused.
+    """
+
+    def __init__(self, users: TrialScheduler) -> None:
+        self.users = users
+        self.metric = users.metric or users._metric
+        self.mode = users.mode or users._mode
+        kind = type(users)
+        # `debug_string` is asked for with the last call about a trial.
+        last = ENDS if is_own(kind, "debug_string") else ()
+        self._hooks = frozenset((*hooks_of(kind), *last))
+        self._due: dict[str, deque[str]] = {}
+        self._paused: dict[str, None] = {}
+        self._stalled = False
+
+    @property
+    def name(self) -> str:
+        return type(self.users).__name__
+
+    def begun(self, spec: ExperimentSpec) -> Self:
+        return type(self)(self.users)  # the machine gets no copy of it, and never calls it
+
+    def decide(self, view: View, event: Observation) -> Sequence[Decision]:
+        trial_id = event.trial_id
+        match event:
+            case TrialAdded():
+                return self._call(view, trial_id, "on_trial_add")
+            case TrialReported():
+                self._paused.pop(trial_id, None)
+                return self._call(view, trial_id, "on_trial_result") or self._resume(view, "")
+            case TrialEnded():
+                hook = self._last_hook(view, trial_id)
+                self._paused.pop(trial_id, None)
+                return self._call(view, trial_id, hook) or self._resume(view, "")
+            case UserAnswered(answer=answer):
+                return self._answered(view, trial_id, answer)
+            case NoMoreTrials():
+                return self._resume(view, "")
+            case Stalled():
+                return self._resume_stalled(view)
+
+    def _call(self, view: View, trial_id: str, hook: str) -> list[Decision]:
+        """Call the hook, after the call about the same trial that has not returned yet."""
+        if hook not in self._hooks:
+            return []
+        if trial_id in view.questions:
+            self._due.setdefault(trial_id, deque()).append(hook)
+            return []
+        return [AskUser(trial_id=trial_id, question={CALL: hook})]
+
+    def _last_hook(self, view: View, trial_id: str) -> str:
+        trial = view.trials[trial_id]
+        if trial.status is Status.ERROR:
+            return "on_trial_error"
+        has_run = trial.attempt > 0 and trial_id not in self._paused
+        return "on_trial_complete" if has_run else "on_trial_remove"
+
+    def _answered(self, view: View, trial_id: str, answer: Mapping[str, Any]) -> list[Decision]:
+        decided: list[Decision] = []
+        for order, about in (*answer.get(ORDERS, ()), (answer.get(SAID), trial_id)):
+            decided += self._ordered(view, order, about)
+        is_answer_to_stall, chosen = self._stalled, answer.get(CHOSEN)
+        self._stalled = False
+        if chosen in self._paused:
+            decided.append(self._unpause(chosen))
+        elif answer.get(CALL) == _CHOOSE:
+            return decided + (self._unpause_all() if is_answer_to_stall else [])
+        if due := self._due.get(trial_id):
+            hook = due.popleft()
+            if not due:
+                del self._due[trial_id]
+            return [*decided, AskUser(trial_id=trial_id, question={CALL: hook})]
+        return decided + self._resume(view, trial_id)
+
+    def _ordered(self, view: View, order: str | None, trial_id: str) -> list[Decision]:
+        if order == self.STOP:
+            return [StopTrial(trial_id=trial_id, by=self.name)]
+        if order == self.PAUSE and view.trials[trial_id].status is Status.RUNNING:
+            self._paused[trial_id] = None
+            return [PauseTrial(trial_id=trial_id, may_restart=True)]
+        return []
+
+    def _resume(self, view: View, about: str) -> list[Decision]:
+        """Resume paused trials, or ask which: with a question about the trial `about`, which has
+        no other one."""
+        if not self._paused or not view.is_complete:
+            return []
+        if _CHOOSE in self._hooks:
+            return [AskUser(trial_id=about, question={CALL: _CHOOSE})] if about else []
+        waits = any(trial.status is Status.PENDING for trial in view.trials.values())
+        return [] if waits else self._unpause_all()
+
+    def _resume_stalled(self, view: View) -> list[Decision]:
+        if _CHOOSE not in self._hooks or not self._paused:
+            return self._unpause_all()
+        self._stalled = True
+        return [AskUser(trial_id=next(iter(self._paused)), question={CALL: _CHOOSE})]
+
+    def _unpause(self, trial_id: str) -> UnpauseTrial:
+        del self._paused[trial_id]
+        return UnpauseTrial(trial_id=trial_id)
+
+    def _unpause_all(self) -> list[Decision]:
+        return [self._unpause(trial_id) for trial_id in sorted(self._paused)]
+
+
+_UNDECIDED = (TrialScheduler.decide, FIFOScheduler.decide)
+
+
+def is_ray_style(scheduler: TrialScheduler) -> bool:
+    """Whether its class defines hooks of Ray's, and leaves `decide` alone."""
+    kind = type(scheduler)
+    return bool(hooks_of(kind)) and kind.decide in _UNDECIDED
