@@ -24,7 +24,7 @@ from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.main_module import adopt
 from holdfast.experiment.worker.metrics import sendable
 from holdfast.experiment.worker.objects import collecting_references, import_packages, use_copies
-from holdfast.experiment.worker.output_capture import OutputCapture
+from holdfast.experiment.worker.output.capture import OutputCapture
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
 from holdfast.experiment.worker.stop_orders import stoppable

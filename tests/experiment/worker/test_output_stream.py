@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.worker import output_stream
-from holdfast.experiment.worker.echo import LineEcho
-from holdfast.experiment.worker.output_stream import OutputStream
+from holdfast.experiment.worker.output import stream as output_stream
+from holdfast.experiment.worker.output.echo import LineEcho
+from holdfast.experiment.worker.output.stream import OutputStream
 
 
 class Shown:

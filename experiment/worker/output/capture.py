@@ -9,8 +9,8 @@ import sys
 from contextlib import suppress
 from functools import cache, partial
 
-from holdfast.experiment.worker.echo import LineEcho
-from holdfast.experiment.worker.output_stream import OutputStream
+from holdfast.experiment.worker.output.echo import LineEcho
+from holdfast.experiment.worker.output.stream import OutputStream
 from holdfast.experiment.worker.session import Session
 from holdfast.runtime import c_stdio, process_control
 from holdfast.syncer.files.regular import regular_descriptor

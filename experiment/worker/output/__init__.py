@@ -1,0 +1,1 @@
+"""What user code prints: captured in files of the trial, and shown."""
