@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
+from holdfast import ray_path
 from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.control.controller import Controller
 from holdfast.experiment.control.plan import RunPlan
@@ -95,6 +96,7 @@ def _open_fleet(plan: RunPlan, engine: PlannedEngine, nodes: RunNodes, tasks: Ta
             learns=plan.settings.preload,
             workers_move=plan.job.chdir,
             stopped_deadline_s=plan.settings.stopped_deadline_s,
+            ray_names=ray_path.is_active(),
         ),
         taken=plan.machine.cluster.past,
         in_thread=threads.call,

@@ -8,6 +8,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from holdfast import ray_path
 from holdfast.syncer.errors import redact
 
 
@@ -37,7 +38,7 @@ def _module_path() -> str:
     """
     main = sys.modules.get("__main__")
     script, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
-    present = os.environ.get("PYTHONPATH", "")
+    present = ray_path.without(os.environ).get("PYTHONPATH", "")
     if spec is not None:  # `python -m`, which finds modules in the current directory
         return present if spec.name == "holdfast.__main__" else ""
     if script is None:

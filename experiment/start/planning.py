@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from holdfast import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.control.debug_mode import InlineLauncher
@@ -51,6 +52,8 @@ from holdfast.experiment.start.untrusted_restore import check_recorded
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import jobs_of
 from holdfast.experiment.trackers.tracker import Tracker
+from holdfast.experiment.user_objects.stored_objects import StoredField
+from holdfast.experiment.user_objects.tuner_file import RAY_NAMES
 from holdfast.experiment.user_objects.tuner_file import write as write_tuner_file
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
@@ -365,6 +368,8 @@ def _write_objects(
     for text in large_parts(fields, values):
         view.message(text, "warning")
     fields |= code_field(request.trainable)
+    if ray_path.is_active():
+        fields[RAY_NAMES] = StoredField(plain=True)
     if isinstance(request.trainable, TrainLoop) and "trainable" in fields:
         write_tuner_file(layout.trainer, {"trainable": fields.pop("trainable")})
     write_tuner_file(layout.tuner, fields)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from holdfast import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import TUNER
 from holdfast.experiment.start.extension import Extension, Wanted
@@ -63,6 +64,8 @@ def restored_request(opened: OpenedExperiment, given: RestoreArguments) -> Reque
     environment = runtime_env_of(given.runtime_env, where="restore(runtime_env=...)")
     spec = opened.prepare()
     file = opened.tuner_file(trusted=given.trusted)
+    if given.trainable is None and file.has_ray_names:
+        ray_path.activate()
     given = _with_trainable(given, file)
     wanted = given.wanted.only_changes(spec)
     _check_changes(opened, spec, wanted, given)

@@ -36,6 +36,8 @@ _MAGIC: Final = b"HFTUNR\0\2"
 _FRAME: Final = struct.Struct("<IQ")  # CRC-32 and length of the body
 _MOST_BYTES: Final = 1 << 33
 EXTENDED = "extended"
+# True if `import ray` meant holdfast in the script (`holdfast.ray_path`).
+RAY_NAMES = "ray_names"
 
 
 def numbered(name: str, number: int) -> str:
@@ -159,6 +161,12 @@ class TunerFile:
     def is_extended(self) -> bool:
         """Whether a restore may have changed the experiment; the journal says whether it has."""
         return bool(self.fault) or EXTENDED in self._own
+
+    @property
+    def has_ray_names(self) -> bool:
+        """Whether the objects refer to modules of holdfast by the names of Ray."""
+        field = self._own.get(RAY_NAMES)
+        return field is not None and field.plain is True
 
     def extend(self, more: Mapping[str, StoredField]) -> None:
         """Add fields to tuner.pkl. A restore uses the old ones until the journal names the new

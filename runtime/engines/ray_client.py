@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from holdfast import ray_path
 from holdfast.dataclass import dataclass
 from holdfast.runtime.engines.agent_job import Ending
 from holdfast.runtime.engines.client_side import CALL_S, Refusal, Tell
@@ -207,6 +208,7 @@ async def _reach(address: str) -> None:
 
 
 def _connect(address: str) -> Any:
+    ray_path.deactivate()
     import ray
 
     ray.init(address=address, namespace="holdfast", log_to_driver=False, logging_level="error")

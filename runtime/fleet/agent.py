@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+from holdfast import ray_path
 from holdfast.runtime.engines.engine import LEAVES_IN_S
 from holdfast.runtime.errors import LaunchFailed, RuntimeFault, WireError
 from holdfast.runtime.fleet.admission import python_version
@@ -207,6 +208,8 @@ class Agent:
         except OSError as error:  # also if it takes too long
             self._link.send(self._unwritable(error))
             return
+        if table["ray_names"]:
+            ray_path.activate()
         _import_from(table["import_folders"])
         self._delivered.import_from()
         launcher = self._launcher = LocalLauncher(

@@ -52,7 +52,8 @@ class Shared:
     place of `directory`. Workers import from `import_folders` too, if the node has
     them, and start in `directory`, if it is given. `learns` and `workers_move` are those of
     `LocalLauncher`. A process that is stopped is continued after `stopped_deadline_s`. `service`
-    is opaque: unless it is empty, the agent's `NodeService` loads it.
+    is opaque: unless it is empty, the agent's `NodeService` loads it. `ray_names`: `import ray`
+    means holdfast in the workers (`holdfast.ray_path`).
     """
 
     env_vars: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +64,7 @@ class Shared:
     workers_move: bool = False
     stopped_deadline_s: float = 0.0
     service: bytes = b""
+    ray_names: bool = False
 
 
 def free_name(wanted: str, taken: Iterable[str]) -> str:

@@ -65,5 +65,6 @@ class Supply:
                 "workers_move": shared.workers_move,
                 "stopped_deadline_s": shared.stopped_deadline_s,
                 "service": shared.service,
+                "ray_names": shared.ray_names,
             },
         ]

@@ -10,10 +10,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from types import ModuleType
 from typing import Final
+
+from holdfast.errors import TuneError
 
 FOLDER: Final = os.path.join(os.path.dirname(os.path.abspath(__file__)), "ray", "on_path")
 _PYTHONPATH: Final = "PYTHONPATH"
+_RAY: Final = "ray"
+
+
+class RayAlreadyImported(TuneError, ImportError):
+    """`import ray` cannot mean holdfast any more in this process."""
 
 
 def is_active() -> bool:
@@ -23,10 +31,23 @@ def is_active() -> bool:
 
 def activate() -> None:
     """From now on, `import ray` means holdfast in this process and in those that get its import
-    path."""
+    path. Raises RayAlreadyImported."""
+    check_not_imported()
     if not is_active():
         # The script's own folder stays the first.
         sys.path.insert(0 if sys.flags.safe_path else 1, FOLDER)
+
+
+def check_not_imported() -> None:
+    """Raises RayAlreadyImported if `ray` is another module already."""
+    found = sys.modules.get(_RAY)
+    if found is not None and not _is_ours(found):
+        raise RayAlreadyImported(
+            f"Ray itself is imported already ({getattr(found, '__file__', None)}): import "
+            f"holdfast.ray first, or start the script with: holdfast ray "
+            f"{sys.argv[0] or 'script.py'}",
+            name=_RAY,
+        )
 
 
 def deactivate() -> None:
@@ -46,6 +67,11 @@ def without(environ: Mapping[str, str]) -> dict[str, str]:
     if _PYTHONPATH not in environ:
         return dict(environ)
     return {**environ, _PYTHONPATH: os.pathsep.join(_others(environ))}
+
+
+def _is_ours(module: ModuleType) -> bool:
+    origin = getattr(module.__spec__, "origin", None)
+    return isinstance(origin, str) and origin.startswith(os.path.dirname(__file__) + os.sep)
 
 
 def _others(environ: Mapping[str, str]) -> Sequence[str]:

@@ -7,16 +7,19 @@ import importlib
 import os
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from holdfast import started_by_import
+from holdfast import ray_path, started_by_import
 from holdfast.cli.naming import settle
 from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
+from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.start.changed_code import name_for_shell
 from holdfast.experiment.user_objects.code import has_changed_in, place_of, script_of
+from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 
@@ -29,6 +32,8 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
     """Returns 0, or 1 if a trial failed. Raises the errors of Tuner.restore and fit."""
     stop = stop_of(given)
     settle(given)
+    if given.trainable is not None:
+        _take_ray_names(given.path)
     # As with `python script.py`: the user's modules are found from here.
     sys.path.insert(0, os.getcwd())
     tuner = _restored(
@@ -52,6 +57,14 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         experiment = find(given.path, settings, os.environ)
         say_json(experiment_as_json(experiment, now=time.time()))
     return WRONG if results.num_errors else SOUND
+
+
+def _take_ray_names(path: str) -> None:
+    """`import ray` means holdfast in the trainable's module, if it did in the script, or if there
+    is no Ray."""
+    is_recorded = TunerFile(Layout(Path(path)).tuner, trusted=False).has_ray_names
+    if is_recorded or find_spec("ray") is None:
+        ray_path.activate()
 
 
 def _restored(path: str, *arguments: Any, **settings: Any) -> Any:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import ray_path
-from holdfast.ray_names.finder import check_not_imported, take_over
+from holdfast.ray_names.finder import take_over
 
-check_not_imported()
 ray_path.activate()
 _ray = take_over()
 

@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any
 
 from holdfast import ray_path
-from holdfast.errors import TuneError
 from holdfast.lazy import missing as missing_here
 from holdfast.ray_names.missing import PACKAGES, missing
 from holdfast.ray_names.paths import CONSTANTS, OWN, home_of, served
@@ -19,10 +18,6 @@ from holdfast.ray_names.placeholder import DIFFERENCES, Placeholder
 
 RAY = "ray"
 OURS = "holdfast"
-
-
-class RayAlreadyImported(TuneError, ImportError):
-    """`import ray` cannot mean holdfast any more in this process."""
 
 
 class Finder:
@@ -52,21 +47,9 @@ def is_served(path: str) -> bool:
     return path in served() or path.partition(".")[0] in PACKAGES
 
 
-def check_not_imported() -> None:
-    """Raises RayAlreadyImported if `ray` is another module already."""
-    found = sys.modules.get(RAY)
-    if found is None or _is_ours(found):
-        return
-    raise RayAlreadyImported(
-        f"Ray itself is imported already ({getattr(found, '__file__', None)}): import "
-        f"holdfast.ray first, or start the script with: holdfast ray {sys.argv[0] or 'script.py'}",
-        name=RAY,
-    )
-
-
 def take_over() -> ModuleType:
     """Serve `ray` and its submodules from now on. Returns `ray`. Raises RayAlreadyImported."""
-    check_not_imported()
+    ray_path.check_not_imported()
     if FINDER not in sys.meta_path:
         sys.meta_path.insert(0, FINDER)
         sys.modules.pop(RAY, None)  # the package in `ray_path.FOLDER`, which calls this
@@ -77,13 +60,6 @@ def other_path_spec(name: str) -> ModuleSpec | None:
     """The spec for a path of Ray below `holdfast` where holdfast has no module of its own."""
     path = name.partition(".")[2]
     return _spec(name) if path in served() and path not in OWN else None
-
-
-def _is_ours(module: ModuleType) -> bool:
-    spec = module.__spec__
-    if spec is None:
-        return False
-    return isinstance(spec.loader, _Loader) or str(spec.origin).startswith(ray_path.FOLDER)
 
 
 def _spec(name: str) -> ModuleSpec:

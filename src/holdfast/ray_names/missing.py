@@ -24,8 +24,8 @@ class Missing:
 # Packages of Ray of which holdfast has nothing. Each of their names can be imported.
 PACKAGES: Final[Mapping[str, Missing]] = {
     "actor": Missing("processes: there are no actors", _TASKS),
-    "autoscaler": Missing("RunConfig's cluster=, which grows with the queue", _TASKS),
-    "cluster_utils": Missing("holdfast.cluster.Local(nodes=...)", _TASKS),
+    "autoscaler": Missing("holdfast.init(cluster=...), with Slurm nodes that come and go", _TASKS),
+    "cluster_utils": Missing("holdfast.init(cluster=holdfast.cluster.Local(agents=...))", _TASKS),
     "dag": Missing("plain Python calls: there are no tasks", _TASKS),
     "experimental": Missing("the names of holdfast itself", _TASKS),
     "job_submission": Missing("`holdfast queue add -- python script.py`", _TASKS),
@@ -44,11 +44,11 @@ _MISSING: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
         _TASKS,
         {
             _OTHER_IDS: "ActorClassID ActorID ClientBuilder DynamicObjectRefGenerator "
-            "FunctionID JobID Language NodeID ObjectID ObjectRefGenerator PlacementGroupID SCRIPT_MODE TaskID "
-            "UniqueID WORKER_MODE WorkerID cancel cpp_function internal java_actor_class "
-            "java_function method widgets",
+            "FunctionID JobID Language NodeID ObjectID ObjectRefGenerator "
+            "PlacementGroupID SCRIPT_MODE TaskID UniqueID WORKER_MODE WorkerID cancel "
+            "cpp_function internal java_actor_class java_function method widgets",
             "`holdfast show` and the progress table": "timeline",
-            "cluster=holdfast.cluster.Ray(address) of RunConfig": "client",
+            "holdfast.init(cluster=holdfast.cluster.Ray(address))": "client",
             "logging of the script itself": "LoggingConfig",
         },
     ),
