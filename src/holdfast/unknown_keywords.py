@@ -104,6 +104,12 @@ def explains_call(name: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     return decorate
 
 
+def advice(name: str, given: str) -> str:
+    """What to write in place of the keyword `given` of a call of `name`, whatever its value; "" if
+    nothing is similar."""
+    return _advice(name, given, None) if name in _keywords else ""
+
+
 def _text(name: str, unknown: Mapping[str, Any]) -> str:
     advice = {given: _advice(name, given, value) for given, value in unknown.items()}
     if len(unknown) == 1:

@@ -3,14 +3,88 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+from holdfast.cli.printing import SOUND, WRONG, say_json
+from holdfast.ray_names.checking import Finding, check
 from holdfast.ray_names.running import run_script
+from holdfast.ray_names.states import State
 from holdfast.trial.errors import InvalidConfig
+
+_WIDTH = 100  # in a pipe
+_LEAST = 40
+_TITLES = {"same": "The same", "differs": "Different", "missing": "Missing"}
 
 
 def perform(given: argparse.Namespace) -> int:
     """Returns the exit code, unless this process becomes the script. Raises InvalidConfig."""
+    if given.check:
+        return max([_check(Path(file), as_json=given.json) for file in given.check])
     words = given.words if given.module is None else ["-m", *given.module]
     if not words or words == ["-m"]:
         raise InvalidConfig("holdfast ray needs a script: holdfast ray script.py ARGUMENTS")
     run_script(words)
+
+
+def _check(file: Path, *, as_json: bool) -> int:
+    """Print what a script uses. Returns 1 if something that it uses is missing."""
+    try:
+        found = check(file.read_bytes(), str(file))
+    except (OSError, SyntaxError, ValueError) as error:
+        raise InvalidConfig(f"{file} cannot be read as a script: {error}") from error
+    if as_json:
+        say_json({"file": str(file), **_as_json(found)})
+    else:
+        _say(file, found)
+    return WRONG if any(_fails(one) for one in found) else SOUND
+
+
+def _fails(finding: Finding) -> bool:
+    return finding.state.kind == "missing" and finding.is_used
+
+
+def _as_json(found: Sequence[Finding]) -> dict[str, Any]:
+    return {
+        kind: [
+            {
+                "name": one.name,
+                "lines": list(one.lines),
+                "text": one.state.text,
+                "link": one.state.link,
+                "used": one.is_used,
+            }
+            for one in found
+            if one.state.kind == kind
+        ]
+        for kind in _TITLES
+    }
+
+
+def _say(file: Path, found: Sequence[Finding]) -> None:
+    counts = [(kind, sum(one.state.kind == kind for one in found)) for kind in _TITLES]
+    told = ", ".join(f"{count} {_TITLES[kind].lower()}" for kind, count in counts)
+    print(f"{file}: {told}" if found else f"{file} uses no names of Ray")
+    for kind, title in _TITLES.items():
+        if of_kind := [one for one in found if one.state.kind == kind]:
+            print(f"\n{title}")
+            for state in dict.fromkeys(one.state for one in of_kind):
+                _say_state(state, [one for one in of_kind if one.state == state])
+
+
+def _say_state(state: State, found: Sequence[Finding]) -> None:
+    """Print the names that have this state, then what it is."""
+    names = ", ".join(f"{one.name} ({_where(one)})" for one in found)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    for indent, text in (("  ", names), ("      ", state.text), ("      ", state.link)):
+        for line in textwrap.wrap(text, max(width, _LEAST) - len(indent), break_on_hyphens=False):
+            print(textwrap.indent(line, indent))
+
+
+def _where(finding: Finding) -> str:
+    lines = f"line{'s' * (len(finding.lines) > 1)} {', '.join(map(str, finding.lines))}"
+    return lines if finding.is_used else f"{lines}, only imported"

@@ -72,9 +72,9 @@ class _Loader(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         root, _, path = module.__name__.partition(".")
-        names = _Names(root, path)
+        names = Names(root, path)
         vars(module).update(
-            CONSTANTS.get(path, {}),
+            {name: value for name, value in CONSTANTS.get(path, {}).items() if "__" in name},
             __getattr__=lambda name: names.get(module, name),
             __dir__=names.all,
             __doc__=f"Names of Ray's module {RAY}{path and '.'}{path}, from holdfast.",
@@ -84,7 +84,7 @@ class _Loader(Loader):
 _LOADER = _Loader()
 
 
-class _Names:
+class Names:
     """The names of one module."""
 
     def __init__(self, root: str, path: str) -> None:
@@ -117,12 +117,14 @@ class _Names:
         return self._path.partition(".")[0] in PACKAGES
 
     def _find(self, name: str) -> Any:
+        if name in (constants := CONSTANTS.get(self._path, {})):
+            return constants[name]
         other = name if self._listed is None else self._listed.get(name, "")
         path, colon, inner = other.partition(":")
         home = _module(path if colon else self._home) if other else None
         if home is not None and (inner or other) in getattr(home, "__all__", vars(home)):
             return getattr(home, inner or other)
-        absent = missing(self._home, other or name)
+        absent = missing(self._path, name) or missing(self._home, other or name)
         if absent is None:
             module = f"{self._root}.{self._path}".rstrip(".")
             raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
@@ -133,6 +135,8 @@ class _Names:
 
 def _module(path: str) -> ModuleType | None:
     """The module of holdfast; None if it does not have it."""
+    if path in served() and path not in OWN:
+        return None
     name = f"{OURS}.{path}".rstrip(".")
     try:
         return import_module(name)

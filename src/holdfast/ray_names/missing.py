@@ -3,7 +3,7 @@ has more."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from holdfast.dataclass import dataclass
@@ -37,22 +37,97 @@ PACKAGES: Final[Mapping[str, Missing]] = {
     "workflow": Missing("a script, which resumes when it is started again", _TASKS),
 }
 
-_OTHER_IDS: Final = "nothing: there are no tasks and actors"
-# By module path. What to use: the names that are replaced so.
-_MISSING: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    "": (
-        _TASKS,
-        {
-            _OTHER_IDS: "ActorClassID ActorID ClientBuilder DynamicObjectRefGenerator "
-            "FunctionID JobID Language NodeID ObjectID ObjectRefGenerator "
-            "PlacementGroupID SCRIPT_MODE TaskID UniqueID WORKER_MODE WorkerID cancel "
-            "cpp_function internal java_actor_class java_function method widgets",
-            "`holdfast show` and the progress table": "timeline",
-            "holdfast.init(cluster=holdfast.cluster.Ray(address))": "client",
-            "logging of the script itself": "LoggingConfig",
-        },
+_NO_TASKS: Final = "nothing: there are no tasks and actors"
+_READ_FILES: Final = (
+    "data.from_arrow(table) or data.from_pandas(frame), with the library's own reader"
+)
+# By module path: what to use, and the names that are replaced so.
+_MISSING: Final[Sequence[tuple[str, str, str]]] = (
+    (
+        "",
+        _NO_TASKS,
+        "ActorClassID ActorID ClientBuilder DynamicObjectRefGenerator FunctionID JobID Language "
+        "NodeID ObjectID ObjectRefGenerator PlacementGroupID SCRIPT_MODE TaskID UniqueID "
+        "WORKER_MODE WorkerID cancel cpp_function internal java_actor_class java_function method "
+        "widgets",
     ),
-}
+    ("", "holdfast.init(cluster=holdfast.cluster.Ray(address))", "client"),
+    ("", "`holdfast show` and the progress table", "timeline"),
+    ("", "Python's own logging", "LoggingConfig"),
+    ("air", "a dict of NumPy arrays, a pandas DataFrame or an Arrow table", "DataBatchType"),
+    ("air", "tune.PlacementGroupFactory", "AcquiredResources ResourceRequest"),
+    (
+        "data",
+        _READ_FILES,
+        "Catalog CatalogAccessMode ClickHouseTableSettings DatabricksUnityCatalog "
+        "Datasource KafkaAuthConfig ReadTask ReaderFormat ResolvedSource "
+        "from_arrow_refs from_blocks from_daft from_dask from_mars from_modin "
+        "from_numpy_refs from_pandas_refs from_spark from_tf range_tensor read_audio "
+        "read_avro read_binary_files read_clickhouse read_datasource read_delta "
+        "read_delta_sharing_tables read_hudi read_iceberg read_kafka read_lance "
+        "read_lerobot read_mcap read_mongo read_numpy read_orc read_snowflake "
+        "read_sql read_tfrecords read_unity_catalog read_videos read_webdataset "
+        "read_zarr",
+    ),
+    (
+        "data",
+        "pyarrow's writers, in the trainable",
+        "BlockBasedFileDatasink Datasink RowBasedFileDatasink SaveMode SinkMode",
+    ),
+    (
+        "data",
+        "nothing: a dataset is read in the workers, and has no engine",
+        "ActorPoolStrategy DataContext DatasetContext DatasetSummary ExecutionOptions "
+        "ExecutionResources FileShuffleConfig MixStoppingCondition NodeIdStr RandomSeedConfig "
+        "TaskPoolStrategy list_stats_summaries",
+    ),
+    ("data", "data.DataIterator", "DatasetIterator"),
+    ("data", "the schema of pyarrow", "Schema"),
+    ("train", "holdfast.train.DataParallelTrainer, with a train_loop_per_worker", "BaseTrainer"),
+    ("train", "train.BackendConfig, whose joined(rank) each rank enters", "Backend"),
+    ("train", "train.report() in the training loop", "TrainingIterator"),
+    ("train", "tune.TuneError", "SessionMisuseError"),
+    ("train", "tune.Callback, in RunConfig(callbacks=[...])", "RayTrainCallback"),
+    (
+        "train.lightgbm",
+        "pandas' own methods",
+        "normalize_pandas_for_lightgbm",
+    ),
+    ("tune", "Ray itself: it belongs to RLlib", "register_env"),
+    ("tune", "the trial that a callback or a scheduler gets, or Result", "Trial"),
+    ("tune.search", "tune.search.Searcher", "SearchAlgorithm SearchGenerator"),
+    (
+        "tune.search",
+        "an error of your own",
+        "UNDEFINED_METRIC_MODE UNDEFINED_SEARCH_SPACE UNRESOLVED_SEARCH_SPACE",
+    ),
+    (
+        "tune.utils",
+        "a short function of your own",
+        "date_str deep_update flatten_dict merge_dicts",
+    ),
+    ("tune.utils", "`holdfast show`, which has what each trial used", "UtilMonitor"),
+    ("tune.utils", "nothing: a trial's GPUs are free when it starts", "wait_for_gpu"),
+    ("tune.utils", "a plain dict", "unflattened_lookup warn_if_slow"),
+    ("tune.utils", "cloudpickle.dumps(object)", "diagnose_serialization"),
+    ("tune.utils", "save() and restore() of a Trainable in a test", "validate_save_restore"),
+    ("tune.utils", "RunConfig(verbose=...)", "Verbosity set_verbosity has_verbosity"),
+    (
+        "exceptions",
+        "tune.TuneError and tune.TrialError",
+        "ActorAlreadyExistsError ActorHandleNotFoundError ActorPlacementGroupRemoved "
+        "ActorUnavailableError ActorUnschedulableError AsyncioActorExit AuthenticationError "
+        "CrossLanguageError GetTimeoutError LocalRayletDiedError ObjectFetchTimedOutError "
+        "ObjectFreedError ObjectReconstructionFailedError ObjectRefStreamEndOfStreamError "
+        "OufOfBandObjectRefSerializationException OutOfDiskError OwnerDiedError "
+        "PendingCallsLimitExceeded PlasmaObjectNotAvailable RayCgraphCapacityExceeded "
+        "RayChannelError RayChannelTimeoutError RayDirectTransportError "
+        "ReferenceCountingAssertionError RpcError RuntimeEnvSetupError "
+        "StreamingGeneratorReplayInconsistentError TaskCancelledError TaskPlacementGroupRemoved "
+        "TaskUnschedulableError UnserializableException",
+    ),
+)
+_SECTIONS: Final = {"": _TASKS, "data": "datasets", "data.preprocessors": "datasets"}
 
 
 def missing(path: str, name: str) -> Missing | None:
@@ -60,16 +135,8 @@ def missing(path: str, name: str) -> Missing | None:
     package = PACKAGES.get(path.partition(".")[0])
     if package is not None:
         return package
-    home = f"holdfast.{path}".rstrip(".")
-    if (use := REPLACED.get(home, {}).get(name)) is not None:
-        return Missing(use, _TASKS if not path else _NOT_YET)
-    section, groups = _MISSING.get(path, ("", {}))
-    use = next((use for use, names in groups.items() if name in names.split()), None)
+    section = _SECTIONS.get(path, _NOT_YET)
+    if (use := REPLACED.get(f"holdfast.{path}".rstrip("."), {}).get(name)) is not None:
+        return Missing(use, section)
+    use = next((use for at, use, names in _MISSING if at == path and name in names.split()), None)
     return None if use is None else Missing(use, section)
-
-
-def known_missing(path: str) -> frozenset[str]:
-    """The names of a module that `missing` knows."""
-    _, groups = _MISSING.get(path, ("", {}))
-    listed = (name for names in groups.values() for name in names.split())
-    return frozenset([*listed, *REPLACED.get(f"holdfast.{path}".rstrip("."), {})])

@@ -29,8 +29,11 @@ OWN: Final = frozenset(
 # Other paths of the same names: those of the package in which Ray defines them, and those of older
 # versions. `module: name name`, or `module` for all names of it. `a=b` is another name for `b`.
 _ALIASES: Final[Mapping[str, str]] = {
-    "exceptions": "tune: RayActorError=TuneError RayError=TuneError RayTaskError=TrialError "
-    "UserCodeException=TrialError",
+    "exceptions": "tune: ActorDiedError=TrialError NodeDiedError=TrialError "
+    "ObjectLostError=:ObjectLost ObjectStoreFullError=:ObjectStoreFull "
+    "OutOfMemoryError=TrialError "
+    "RayActorError=TuneError RayError=TuneError RaySystemError=TuneError RayTaskError=TrialError "
+    "UserCodeException=TrialError WorkerCrashedError=TrialError",
     # -- air
     "air.callbacks": "air.integrations",
     "air.callbacks.keras": "air.integrations.keras",

@@ -1,0 +1,120 @@
+"""`holdfast ray --check`: what a script uses of Ray: the same here, different or missing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+from holdfast.dataclass import dataclass
+from holdfast.ray_names.finder import RAY, Names, is_served
+from holdfast.ray_names.missing import PACKAGES
+from holdfast.ray_names.placeholder import Placeholder
+from holdfast.ray_names.reading import Dotted, Used, module_in, read
+from holdfast.ray_names.states import State, parameter_text, state_of
+from holdfast.unknown_keywords import advice
+
+_UNKNOWN = State(kind="missing", text="holdfast has no such name", section="not-there-yet")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """A name that a script uses, or a keyword of its calls: `ray.tune.RunConfig(local_dir=)`.
+
+    `is_used` is false for a name that is only imported, which fails nothing.
+    """
+
+    name: str
+    state: State
+    lines: Sequence[int]
+    is_used: bool = True
+
+
+def check(text: str | bytes, file: str) -> list[Finding]:
+    """What the script uses, in the order of its names. Runs none of it. Raises SyntaxError."""
+    used = read(text, file)
+    return sorted(_findings(used), key=lambda one: (one.lines[0], one.name))
+
+
+def _findings(used: Used) -> Iterator[Finding]:
+    for name, lines in used.names.items():
+        if (state := _state(name)) is not None:
+            yield Finding(name=_shown(name), state=state, lines=_in_order(lines))
+    for name, lines in used.imported.items():
+        if any(one[: len(name)] == name for one in used.names):
+            continue
+        if (state := _state(name)) is not None:
+            # The import of a module that is not there fails at once.
+            fails = not is_served(".".join(name[:-1])) or state is _UNKNOWN
+            yield Finding(name=_shown(name), state=state, lines=lines, is_used=fails)
+    for (name, keyword), lines in used.keywords.items():
+        if (state := _keyword_state(name, keyword)) is not None:
+            shown = f"{_shown(name)}({keyword}=)"
+            yield Finding(name=shown, state=state, lines=_in_order(lines))
+
+
+def _shown(name: Dotted) -> str:
+    return ".".join((RAY, *name))
+
+
+def _in_order(lines: Sequence[int]) -> list[int]:
+    return sorted(set(lines))
+
+
+def _state(name: Dotted) -> State | None:
+    """The state of a dotted name; None for a module that is there."""
+    path, rest = module_in(name)
+    if not rest:
+        package = PACKAGES.get(path.partition(".")[0])
+        if package is None:
+            return None
+        return State(kind="missing", text=f"use {package.use}", section=package.section)
+    found = _object(path, rest[0])
+    state = state_of(path, rest[0], is_here=found is not None)
+    if state is None:
+        return _UNKNOWN
+    if state.kind != "missing" and len(rest) > 1 and inspect.isclass(found):
+        return state if hasattr(found, rest[1]) else _UNKNOWN
+    return state
+
+
+def _object(path: str, name: str) -> Any:
+    """What `ray.path.name` is in holdfast; None if it is not there. A text if its library is not
+    installed."""
+    try:
+        found = Names(RAY, path).get(ModuleType(RAY), name)
+    except AttributeError:
+        return None
+    except ImportError as error:
+        return str(error)
+    return None if isinstance(found, Placeholder) else found
+
+
+def _keyword_state(name: Dotted, keyword: str) -> State | None:
+    """The state of a keyword of a call; None for one that is there."""
+    path, rest = module_in(name)
+    found: Any = _object(path, rest[0]) if rest else None
+    for part in rest[1:]:
+        found = getattr(found, part, None)
+    parameters = _parameters(found)
+    if parameters is None or keyword in parameters:
+        return None
+    text = parameter_text(path, rest[0], keyword) or advice(rest[-1], keyword)
+    use = text[0].lower() + text[1:] if text.startswith("Use ") else f"use {text}" if text else ""
+    state = state_of(path, rest[0], is_here=True)
+    section = state.section if state is not None and state.section else "not-there-yet"
+    return State(kind="missing", text=use or "there is no such parameter", section=section)
+
+
+def _parameters(called: Any) -> set[str] | None:
+    """The names of its parameters; None if any, or if they are not known."""
+    if called is None or isinstance(called, str):
+        return None
+    try:
+        parameters = inspect.signature(called).parameters
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters.values()):
+        return None
+    return set(parameters)

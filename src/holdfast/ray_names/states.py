@@ -1,0 +1,299 @@
+"""The state of each name of Ray: the same in holdfast, different, or missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Final, Literal
+
+from holdfast.dataclass import dataclass
+from holdfast.ray_names.missing import missing
+from holdfast.ray_names.paths import home_of
+
+Kind = Literal["same", "differs", "missing"]
+PAGE: Final = "docs/differences.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """`text` says what differs, or what to use instead; `section` is one of PAGE."""
+
+    kind: Kind
+    text: str = ""
+    section: str = ""
+
+    @property
+    def link(self) -> str:
+        return f"{PAGE}#{self.section}" if self.section else ""
+
+
+_SEARCHES: Final = " ".join(
+    f"tune.search.{name}"
+    for name in (
+        *("AxSearch", "BayesOptSearch", "HEBOSearch", "HyperOptSearch", "NevergradSearch"),
+        *("Searcher", "TuneBOHB", "ZOOptSearch", "create_searcher"),
+    )
+)
+_TRAINERS: Final = (
+    "train.data_parallel_trainer.DataParallelTrainer train.DataParallelTrainer "
+    "train.lightgbm.LightGBMTrainer train.tensorflow.TensorflowTrainer train.torch.TorchTrainer "
+    "train.xgboost.XGBoostTrainer"
+)
+# A section of PAGE, the names, and what differs. The first sentence for a name counts.
+_DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
+    (
+        "start-stop-resume",
+        "tune.Tuner",
+        "fit() under the name of an unfinished experiment refuses, and prints the command that "
+        "resumes it; Ctrl-C raises KeyboardInterrupt",
+    ),
+    (
+        "start-stop-resume",
+        "tune.run tune.run_experiments",
+        "Ctrl-C raises KeyboardInterrupt after the state is saved",
+    ),
+    (
+        "start-stop-resume",
+        "tune.ResumeConfig",
+        'finished="resume" leaves a trial without a checkpoint finished',
+    ),
+    (
+        "start-stop-resume",
+        "tune.TuneConfig",
+        "time_budget_s counts over all restores",
+    ),
+    (
+        "start-stop-resume",
+        "init",
+        "parameters without a meaning here are accepted, and named in one line",
+    ),
+    (
+        "failures",
+        "tune.Callback tune.logger.LoggerCallback",
+        "all hooks run in one separate thread; one that raises does not end the run",
+    ),
+    (
+        "failures",
+        "train.TrainingFailedError tune.TrialError exceptions.RayTaskError "
+        "exceptions.RayActorError exceptions.UserCodeException",
+        "an error of your code is a TrialError with its type name, message and traceback; the "
+        "class itself is not raised again",
+    ),
+    (
+        "failures",
+        "train.FailureConfig tune.FailureConfig",
+        "preemptions have a budget of their own, as lost workers and out-of-memory kills may",
+    ),
+    (
+        "reports-and-checkpoints",
+        "train.report tune.report air.session.report",
+        "raises NotInTrial outside a trial; uploads are ASYNC by default",
+    ),
+    (
+        "reports-and-checkpoints",
+        "tune.ResultGrid",
+        'get_best_result(scope="all") is the row with the best value, with its checkpoint',
+    ),
+    (
+        "reports-and-checkpoints",
+        "train.CheckpointUploadMode",
+        "ASYNC is the default",
+    ),
+    (
+        "reports-and-checkpoints",
+        "train.CheckpointConfig tune.CheckpointConfig",
+        "a score that is infinite, NaN or missing is never the best",
+    ),
+    (
+        "files-and-storage",
+        "train.RunConfig tune.RunConfig",
+        "a local storage_path is used directly; stdout and stderr of a trial are always in files",
+    ),
+    (
+        "files-and-storage",
+        "train.SyncConfig tune.SyncConfig",
+        "artifacts that you remove are removed in storage at the next sync",
+    ),
+    (
+        "search-algorithms",
+        "tune.search.ConcurrencyLimiter",
+        "batch=True passes on what it holds back if the search waits before the batch is full",
+    ),
+    (
+        "search-algorithms",
+        "tune.search.OptunaSearch",
+        "quantized and logarithmic at once is refused, as are lists of tuples",
+    ),
+    (
+        "search-algorithms",
+        _SEARCHES,
+        "after a restore it is created again, and the history is replayed to it",
+    ),
+    (
+        "schedulers",
+        "tune.schedulers.HyperBandScheduler tune.schedulers.HyperBandForBOHB",
+        "brackets and survivors are those of the papers",
+    ),
+    (
+        "schedulers",
+        "tune.schedulers.MedianStoppingRule",
+        "each report counts once; trials pause for others only if min_time_slice is above 0",
+    ),
+    (
+        "schedulers",
+        "tune.schedulers.ResourceChangingScheduler tune.schedulers.DistributeResources "
+        "tune.schedulers.DistributeResourcesToTopJob",
+        "resources change only at a report with a checkpoint; the function gets plain facts",
+    ),
+    (
+        "schedulers",
+        "tune.schedulers.TrialScheduler tune.schedulers.FIFOScheduler",
+        "the methods of a subclass get a small view of each trial",
+    ),
+    (
+        "population-based-training",
+        "tune.schedulers.PopulationBasedTraining tune.schedulers.PopulationBasedTrainingReplay",
+        "a multiplied value stays in its domain; whole numbers change by at least 1",
+    ),
+    (
+        "population-based-training",
+        "tune.schedulers.PB2",
+        "plain Python, with the likeliest of twelve kernels",
+    ),
+    (
+        "stoppers",
+        "tune.Stopper tune.stopper.Stopper tune.stopper.CombinedStopper "
+        "tune.stopper.FunctionStopper tune.stopper.TimeoutStopper",
+        "its state is rebuilt from the reports after a restore; TimeoutStopper counts over all "
+        "restores",
+    ),
+    (
+        "stoppers",
+        "tune.stopper.ExperimentPlateauStopper tune.stopper.TrialPlateauStopper",
+        "a metric that no report has is an error at the first report",
+    ),
+    (
+        "training-on-several-workers",
+        "train.xgboost.XGBoostTrainer",
+        "num_workers that do not fit are an error; search over "
+        'param_space={"train_loop_config": ...}',
+    ),
+    (
+        "training-on-several-workers",
+        _TRAINERS,
+        "num_workers that do not fit are an error within a second; the coordinator needs no CPU",
+    ),
+    (
+        "training-on-several-workers",
+        "train.ScalingConfig",
+        "num_workers may be (least, most); the coordinator needs no CPU",
+    ),
+    (
+        "training-on-several-workers",
+        "train.BackendConfig train.backend.BackendConfig",
+        "joined(rank), a context manager, in place of a Backend",
+    ),
+    (
+        "datasets",
+        "data.Dataset data.DataIterator train.get_dataset_shard air.session.get_dataset_shard",
+        "an Arrow table or files; a shard resumes in the middle of an epoch",
+    ),
+    (
+        "datasets",
+        "data.from_arrow data.from_items data.from_numpy data.from_pandas data.range "
+        "data.read_parquet",
+        "an Arrow table or files of this machine; nothing is distributed",
+    ),
+    (
+        "datasets",
+        "train.DataConfig",
+        "splits rows among the ranks; there are no execution options",
+    ),
+    (
+        "shared-objects-and-runtime_env",
+        "put get ObjectRef",
+        "files that readers map, until the script ends; references are not counted, and an "
+        "object whose owner has died is ObjectLost at once",
+    ),
+    (
+        "frameworks",
+        "train.lightning.RayTrainReportCallback",
+        "when_preempted=True saves in mid-epoch; all ranks write into one checkpoint",
+    ),
+    (
+        "frameworks",
+        "train.xgboost.RayTrainReportCallback train.lightgbm.RayTrainReportCallback "
+        "tune.integration.xgboost.TuneReportCheckpointCallback "
+        "tune.integration.lightgbm.TuneReportCheckpointCallback",
+        "frequency counts the rounds of all attempts",
+    ),
+    (
+        "frameworks",
+        "train.tensorflow.keras.ReportCheckpointCallback",
+        "resume(model) restores weights, optimizer and epoch",
+    ),
+    (
+        "trackers-and-output",
+        "air.integrations.wandb.WandbLoggerCallback",
+        "runs in a process of its own; the step is the number of the row",
+    ),
+    (
+        "trackers-and-output",
+        "air.integrations.comet.CometLoggerCallback air.integrations.mlflow.MLflowLoggerCallback",
+        "runs in a process of its own, which reads the journal",
+    ),
+)
+# Parameters of Ray's that a name does not have: what to write instead.
+_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
+    "data.read_parquet": {
+        "columns": "columns=",
+        "filter": "pyarrow.dataset, and data.from_arrow(table)",
+    },
+    "train.DataConfig": {
+        "enable_shard_locality": "nothing: rows are read where they are needed",
+        "execution_options": "nothing: datasets run in the workers",
+    },
+    "train.RunConfig": {"local_dir": "storage_path="},
+    "train.ScalingConfig": {"use_tpu": "resources_per_worker={'TPU': ...}"},
+}
+# Where a name without an entry of its own is looked up.
+_ALSO: Final = {"air": "train", "train.base_trainer": "train", "tune.experiment": "tune"}
+
+
+@cache
+def _differences() -> Mapping[str, State]:
+    found: dict[str, State] = {}
+    for section, names, text in _DIFFERENCES:
+        for name in names.split():
+            found.setdefault(name, State(kind="differs", text=text, section=section))
+    return found
+
+
+def state_of(path: str, name: str, *, is_here: bool) -> State | None:
+    """The state of `ray.path.name`; None for a name that Ray does not have, as far as known.
+
+    `is_here`: holdfast has it.
+    """
+    module, listed = home_of(path)
+    other = name if listed is None else listed.get(name, name)
+    if not is_here:
+        absent = missing(path, name) or missing(module, other)
+        if absent is None:
+            return None
+        return State(kind="missing", text=f"use {absent.use}", section=absent.section)
+    for full in (f"{path}.{name}", f"{module}.{other}", f"{_ALSO.get(module, module)}.{other}"):
+        if (found := _differences().get(full.lstrip("."))) is not None:
+            return found
+    return State(kind="same")
+
+
+def parameter_text(path: str, name: str, parameter: str) -> str:
+    """What to write instead of a parameter that `ray.path.name` does not have here; "" if not
+    known."""
+    module, listed = home_of(path)
+    name = name if listed is None else listed.get(name, name)
+    for where in (module, _ALSO.get(module, module)):
+        known = _PARAMETERS.get(f"{where}.{name}".lstrip("."), {})
+        if parameter in known:
+            return known[parameter]
+    return ""
