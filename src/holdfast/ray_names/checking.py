@@ -44,7 +44,7 @@ def _findings(used: Used) -> Iterator[Finding]:
     for name, lines in used.imported.items():
         if any(one[: len(name)] == name for one in used.names):
             continue
-        if (state := _state(name)) is not None:
+        if (state := _state(name)) is not None and state.kind == "missing":
             # The import of a module that is not there fails at once.
             fails = not is_served(".".join(name[:-1])) or state is _UNKNOWN
             yield Finding(name=_shown(name), state=state, lines=lines, is_used=fails)
@@ -70,7 +70,7 @@ def _state(name: Dotted) -> State | None:
         if package is None:
             return None
         return State(kind="missing", text=f"use {package.use}", section=package.section)
-    found = _object(path, rest[0])
+    found = object_of(path, rest[0])
     state = state_of(path, rest[0], is_here=found is not None)
     if state is None:
         return _UNKNOWN
@@ -79,9 +79,11 @@ def _state(name: Dotted) -> State | None:
     return state
 
 
-def _object(path: str, name: str) -> Any:
+def object_of(path: str, name: str) -> Any:
     """What `ray.path.name` is in holdfast; None if it is not there. A text if its library is not
     installed."""
+    if not path and name in PACKAGES:
+        return None
     try:
         found = Names(RAY, path).get(ModuleType(RAY), name)
     except AttributeError:
@@ -94,7 +96,7 @@ def _object(path: str, name: str) -> Any:
 def _keyword_state(name: Dotted, keyword: str) -> State | None:
     """The state of a keyword of a call; None for one that is there."""
     path, rest = module_in(name)
-    found: Any = _object(path, rest[0]) if rest else None
+    found: Any = object_of(path, rest[0]) if rest else None
     for part in rest[1:]:
         found = getattr(found, part, None)
     parameters = _parameters(found)

@@ -103,6 +103,8 @@ class Names:
         """Raises AttributeError for a name that Ray's module does not have."""
         if name == "__all__":
             return self.all()
+        if name in (constants := CONSTANTS.get(self._path, {})):
+            return constants[name]
         if name.startswith("__"):
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
         inner = f"{self._path}.{name}".lstrip(".")
@@ -117,8 +119,6 @@ class Names:
         return self._path.partition(".")[0] in PACKAGES
 
     def _find(self, name: str) -> Any:
-        if name in (constants := CONSTANTS.get(self._path, {})):
-            return constants[name]
         other = name if self._listed is None else self._listed.get(name, "")
         path, colon, inner = other.partition(":")
         home = _module(path if colon else self._home) if other else None

@@ -42,7 +42,7 @@ _READ_FILES: Final = (
     "data.from_arrow(table) or data.from_pandas(frame), with the library's own reader"
 )
 # By module path: what to use, and the names that are replaced so.
-_MISSING: Final[Sequence[tuple[str, str, str]]] = (
+MISSING: Final[Sequence[tuple[str, str, str]]] = (
     (
         "",
         _NO_TASKS,
@@ -132,11 +132,11 @@ _SECTIONS: Final = {"": _TASKS, "data": "datasets", "data.preprocessors": "datas
 
 def missing(path: str, name: str) -> Missing | None:
     """What to use for a name of Ray that holdfast does not have; None if it is not known."""
-    package = PACKAGES.get(path.partition(".")[0])
+    package = PACKAGES.get(path.partition(".")[0] or name)
     if package is not None:
         return package
     section = _SECTIONS.get(path, _NOT_YET)
     if (use := REPLACED.get(f"holdfast.{path}".rstrip("."), {}).get(name)) is not None:
         return Missing(use, section)
-    use = next((use for at, use, names in _MISSING if at == path and name in names.split()), None)
+    use = next((use for at, use, names in MISSING if at == path and name in names.split()), None)
     return None if use is None else Missing(use, section)

@@ -116,8 +116,8 @@ class _Reader(ast.NodeVisitor):
         for line in node.body:
             self.visit(line)
         self._expects_errors -= expects
-        for line in (*node.handlers, *node.orelse, *node.finalbody):
-            self.visit(line)
+        for part in (*node.handlers, *node.orelse, *node.finalbody):
+            self.visit(part)
 
     def _bind(self, name: str, meaning: Dotted | None) -> None:
         self._scopes[-1][name] = meaning
@@ -131,8 +131,8 @@ class _Reader(ast.NodeVisitor):
 
         def visit() -> None:
             self._scopes = scopes
-            for line in body:
-                self.visit(line)
+            for part in body:
+                self.visit(part)
 
         self._later.append(visit)
 

@@ -11,6 +11,7 @@ from holdfast.ray_names.missing import missing
 from holdfast.ray_names.paths import home_of
 
 Kind = Literal["same", "differs", "missing"]
+_NOT_YET: Final = "not-there-yet"
 PAGE: Final = "docs/differences.md"
 
 
@@ -244,7 +245,7 @@ _DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     ),
 )
 # Parameters of Ray's that a name does not have: what to write instead.
-_PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
+PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
     "data.read_parquet": {
         "columns": "columns=",
         "filter": "pyarrow.dataset, and data.from_arrow(table)",
@@ -261,7 +262,7 @@ _ALSO: Final = {"air": "train", "train.base_trainer": "train", "tune.experiment"
 
 
 @cache
-def _differences() -> Mapping[str, State]:
+def differences() -> Mapping[str, State]:
     found: dict[str, State] = {}
     for section, names, text in _DIFFERENCES:
         for name in names.split():
@@ -282,9 +283,16 @@ def state_of(path: str, name: str, *, is_here: bool) -> State | None:
             return None
         return State(kind="missing", text=f"use {absent.use}", section=absent.section)
     for full in (f"{path}.{name}", f"{module}.{other}", f"{_ALSO.get(module, module)}.{other}"):
-        if (found := _differences().get(full.lstrip("."))) is not None:
+        if (found := differences().get(full.lstrip("."))) is not None:
             return found
+    if lacking := _lacking(module, other):
+        return State(kind="differs", text=lacking, section=_NOT_YET)
     return State(kind="same")
+
+
+def _lacking(module: str, name: str) -> str:
+    """The parameters that it does not have here; "" if it has all."""
+    return "; ".join(f"no {one}=: {use}" for one, use in parameters(module, name).items())
 
 
 def parameter_text(path: str, name: str, parameter: str) -> str:
@@ -292,8 +300,13 @@ def parameter_text(path: str, name: str, parameter: str) -> str:
     known."""
     module, listed = home_of(path)
     name = name if listed is None else listed.get(name, name)
-    for where in (module, _ALSO.get(module, module)):
-        known = _PARAMETERS.get(f"{where}.{name}".lstrip("."), {})
-        if parameter in known:
-            return known[parameter]
-    return ""
+    return parameters(module, name).get(parameter, "")
+
+
+def parameters(module: str, name: str) -> Mapping[str, str]:
+    """The parameters of Ray's that a name of `ray.module` does not have here, with what to write
+    instead."""
+    found: dict[str, str] = {}
+    for where in (_ALSO.get(module, module), module):
+        found |= PARAMETERS.get(f"{where}.{name}".lstrip("."), {})
+    return found

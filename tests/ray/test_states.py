@@ -1,0 +1,90 @@
+"""Each public name of Ray has a state, and the state is true."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.ray_names import missing as missing_table
+from holdfast.ray_names import states
+from holdfast.ray_names.checking import object_of
+from holdfast.ray_names.paths import home_of, served
+
+ROOT = Path(__file__).parents[2]
+FACTS: dict[str, dict[str, list[str] | None]] = json.loads(
+    Path(__file__).with_name("facts.json").read_text()
+)
+
+# Modules whose names are being added.
+LANDING = (
+    *("data", "data.preprocessors", "train", "train.collective", "train.lightgbm", "train.torch"),
+    *("train.tensorflow", "train.xgboost", "tune", "tune.integration.ray_train", "tune.search"),
+)
+
+
+@cache
+def slugs() -> set[str]:
+    """The headings of docs/differences.md, as links name them."""
+    text = (ROOT / "docs" / "differences.md").read_text()
+    titles = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def parameters(found: Any) -> set[str] | None:
+    """The parameters of holdfast's object; None if it takes any, or is not called."""
+    try:
+        here = inspect.signature(found).parameters
+    except (TypeError, ValueError):
+        return None
+    if any(one.kind is one.VAR_KEYWORD for one in here.values()):
+        return None
+    return set(here)
+
+
+@pytest.mark.parametrize("path", FACTS)
+def test_each_name_of_a_module_has_a_state_that_is_true(path: str) -> None:
+    found = [problem for name in FACTS[path] for problem in problems(path, name)]
+    assert [problem for problem in found if path not in LANDING] == []
+
+
+def problems(path: str, name: str) -> Iterator[str]:
+    found = object_of(path, name)
+    state = states.state_of(path, name, is_here=found is not None)
+    if state is None:
+        yield f"{name} is neither in holdfast nor in the table of missing names"
+        return
+    if state.kind != "same" and state.section not in slugs():
+        yield f"{name}: there is no section {state.section}"
+    if found is None or isinstance(found, str):
+        return  # missing, or its library is not installed here
+    module, listed = home_of(path)
+    known = states.parameters(module, name if listed is None else listed.get(name, name))
+    theirs = {one.partition("=")[0] for one in FACTS[path][name] or () if one[0] != "*"}
+    here = parameters(found)
+    if here is not None and (new := theirs - here - set(known)):
+        yield f"{name}: the table says nothing about the parameters {sorted(new)}"
+    if here is not None and (old := here & set(known)):
+        yield f"{name} has the parameters {sorted(old)}, which the table says are missing"
+
+
+def test_the_tables_name_what_is_there() -> None:
+    for full in states.differences():
+        path, _, name = full.rpartition(".")
+        assert object_of(path, name) is not None, full
+    for full in states.PARAMETERS:
+        path, _, name = full.rpartition(".")
+        assert object_of(path, name) is not None, full
+    for path, _, names in missing_table.MISSING:
+        for name in names.split():
+            assert object_of(path, name) is None, f"{path}.{name}"
+
+
+def test_every_other_path_leads_to_a_module_that_is_served() -> None:
+    assert {home_of(path)[0] for path in served()} <= served()
