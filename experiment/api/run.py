@@ -39,7 +39,7 @@ class TrialsFailed(TuneError):
 
     def __init__(self, analysis: ExperimentAnalysis) -> None:
         self.analysis = analysis
-        self.trials = [one for one in analysis.trials if one.status == TrialView.ERROR]
+        self.trials = [one for one in analysis.trials if one.status == one.ERROR]
         super().__init__(_failed_text(analysis, self.trials))
 
     def __reduce__(self) -> tuple[type[TrialsFailed], tuple[ExperimentAnalysis]]:
@@ -204,7 +204,7 @@ def run_experiments(
         )
         for one in found
     ]
-    trials = [trial for analysis in analyses for trial in analysis.trials]
+    trials: list[TrialView] = [trial for analysis in analyses for trial in analysis.trials]
     if raise_on_failed_trial:
         for analysis in analyses:
             if any(trial.status == TrialView.ERROR for trial in analysis.trials):

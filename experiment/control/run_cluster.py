@@ -24,9 +24,9 @@ from holdfast.experiment.nodes.cluster_config import Local
 from holdfast.experiment.nodes.engines import PlannedEngine
 from holdfast.experiment.nodes.storage_environ import of_storage
 from holdfast.experiment.records.wall_clock import wall_time
-from holdfast.experiment.worker.address import node_ip
 from holdfast.experiment.worker.objects import ObjectRef
 from holdfast.experiment.worker.train_loop import LOOPBACK
+from holdfast.runtime.fleet.facts import node_ip
 from holdfast.runtime.tasks import TaskScope
 from holdfast.scheduler.demand import demand
 from holdfast.scheduler.events import NodeLeaving, NodesSettled

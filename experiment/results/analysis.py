@@ -158,7 +158,7 @@ class ExperimentAnalysis:
         return self._outcome.location.path
 
     @cached_property
-    def trials(self) -> list[TrialView]:
+    def trials(self) -> list[AnalysedTrial]:
         """Every trial, in the order of their numbers. Each has a `metric_analysis`."""
         return [self._view(trial) for trial in self._outcome.trials.values()]
 
@@ -200,7 +200,7 @@ class ExperimentAnalysis:
         mode: str | None = None,
         scope: str = "last",
         filter_nan_and_inf: bool = True,
-    ) -> TrialView | None:
+    ) -> AnalysedTrial | None:
         """The best trial; None, and a warning with the reason, if there is none.
 
         The arguments are those of `ResultGrid.get_best_result`; a single trial is the best without
@@ -253,14 +253,15 @@ class ExperimentAnalysis:
         return None if chosen is None else self._outcome.result(self._trial(chosen)).checkpoint
 
     @property
-    def best_trial(self) -> TrialView | None:
+    def best_trial(self) -> AnalysedTrial | None:
         """The best trial by the experiment's goal. Raises InvalidConfig if it has no goal."""
-        return self.get_best_trial()
+        return self.get_best_trial(*self._outcome.goal(None, None))
 
     @property
     def best_config(self) -> dict[str, Any] | None:
         """The config of `best_trial`."""
-        return self.get_best_config()
+        best = self.best_trial
+        return None if best is None else best.config
 
     @property
     def best_checkpoint(self) -> Checkpoint | None:

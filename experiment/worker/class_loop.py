@@ -65,7 +65,7 @@ def _steps(trainable: Trainable, session: Session) -> bool:
             saved_at = trainable.iteration
         try:
             session.report(
-                {key: value for key, value in result.items() if key not in _COUNTED},
+                _metrics_of(result),
                 _save(trainable, session) if wanted else None,
             )
         except TrialStopped:
@@ -81,6 +81,12 @@ def _steps(trainable: Trainable, session: Session) -> bool:
 
 # Counted by the session itself, over all attempts.
 _COUNTED = frozenset({"training_iteration", "time_this_iter_s", "time_total_s"})
+
+
+def _metrics_of(result: dict[str, Any]) -> dict[str, Any]:
+    """The user's own metrics; every row has a `done`, which only True changes."""
+    left_out = _COUNTED if result["done"] is True else _COUNTED | {"done"}
+    return {key: value for key, value in result.items() if key not in left_out}
 
 
 def _wants_checkpoint(

@@ -16,7 +16,6 @@ from typing import Any
 from holdfast.experiment.folder.layout import ON_NODE
 from holdfast.experiment.user_objects.pickling import users_config
 from holdfast.experiment.worker import session as sessions
-from holdfast.experiment.worker.address import node_ip
 from holdfast.experiment.worker.advice import advice_for
 from holdfast.experiment.worker.class_loop import NeedsNewProcess, drive
 from holdfast.experiment.worker.command.errors import CommandError
@@ -34,6 +33,7 @@ from holdfast.experiment.worker.wrap import start_of
 from holdfast.forked import children_end_here
 from holdfast.runtime import threads
 from holdfast.runtime.fleet.delivery import OBJECTS
+from holdfast.runtime.fleet.facts import node_ip
 from holdfast.runtime.fleet.settings import NODE_DIR
 from holdfast.runtime.process_control import Title
 from holdfast.runtime.safe_text import message_of, traceback_of, type_name

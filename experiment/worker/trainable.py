@@ -14,9 +14,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from holdfast.experiment.worker.address import node_ip
 from holdfast.experiment.worker.session import running
 from holdfast.experiment.worker.step_counts import StepCounts
+from holdfast.runtime.fleet.facts import node_ip
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import TuneError
 

@@ -13,6 +13,8 @@ from pathlib import Path
 from holdfast.dataclass import dataclass
 
 _LOOPBACK = "127.0.0.1"
+# An address for documentation, which lies behind the default route.
+_ANYWHERE = "192.0.2.1"
 # How many CPUs this process may use, if whoever started it says so.
 CPUS = "HOLDFAST_CPUS"
 
@@ -23,6 +25,11 @@ class HostFacts:
 
     resources: Mapping[str, float] = field(default_factory=dict)
     gpus: Sequence[str] = ()
+
+
+def node_ip() -> str:
+    """This machine's address on its default route; loopback if there is none."""
+    return _towards(_ANYWHERE) or _LOOPBACK
 
 
 def own_address(environ: Mapping[str, str]) -> str:
@@ -36,7 +43,7 @@ def own_address(environ: Mapping[str, str]) -> str:
     # srun passes on the variables of the login node, where the user has come in by ssh.
     if len(reached) == 4 and _is_own(reached[2]):
         return reached[2]
-    for target in (environ.get("SLURM_LAUNCH_NODE_IPADDR", ""), "192.0.2.1"):
+    for target in (environ.get("SLURM_LAUNCH_NODE_IPADDR", ""), _ANYWHERE):
         if found := _towards(target):
             return found
     return _LOOPBACK

@@ -94,6 +94,8 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.experiment.api.run": "run run_experiments",
         "holdfast.experiment.api.tuner": "Tuner",
         "holdfast.experiment.callbacks.callback": "Callback LoggerCallback",
+        "holdfast.experiment.callbacks.trial_view": "TrialView",
+        "holdfast.experiment.callbacks.trial_view:TrialView": "Trial",
         "holdfast.experiment.progress.reporters": "CLIReporter JupyterNotebookReporter ProgressReporter",
         "holdfast.experiment.results.analysis": "ExperimentAnalysis",
         "holdfast.experiment.results.result": "Result",

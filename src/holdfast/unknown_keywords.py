@@ -23,6 +23,8 @@ _ARGUMENTS: Final = {
     "SyncConfig": "sync_config",
 }
 _IN_RUN_CONFIG: Final = ("CheckpointConfig", "FailureConfig", "SyncConfig")
+# Calls that take an object of these classes themselves.
+_TAKING: Final = dict.fromkeys(("tune.run", "Experiment"), ("CheckpointConfig", "SyncConfig"))
 # Words of `tune.run`, of older versions of Ray, of Optuna and of others.
 _OTHER_WORDS: Final[Mapping[str, str]] = {
     "choices": "categories",
@@ -36,6 +38,7 @@ _OTHER_WORDS: Final[Mapping[str, str]] = {
     "n_jobs": "max_concurrent_trials",
     "n_trials": "num_samples",
     "num_trials": "num_samples",
+    "param_space": "config",
     "pruner": "scheduler",
     "sampler": "search_alg",
     "search_space": "param_space",
@@ -55,7 +58,9 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "objective": "Use Tuner(objective, ...).fit()",
     "resources_per_trial": "Use Tuner(tune.with_resources(trainable, {'cpu': 2, 'gpu': 1}))",
     "resume": "Use fit(resume='auto')",
+    "run_config": "Use Tuner(trainable, run_config=...).fit()",
     "seed": "Use search_alg=tune.search.BasicVariantGenerator(random_state=...)",
+    "tune_config": "Use Tuner(trainable, tune_config=...).fit()",
     "study": "Use tune.search.OptunaSearch(study_name=..., storage=...), with those of the study",
 }
 _DOMAINS: Final[Mapping[tuple[str, str], str]] = {
@@ -181,6 +186,8 @@ def _valued(word: str, given: str, value: Any) -> str:
 def _argument(name: str, owner: str, keyword: str) -> str:
     """How to pass a keyword to `owner`, to someone who writes a call of `name`."""
     argument = f"{_ARGUMENTS[owner]}=tune.{owner}({keyword})"
+    if owner in _TAKING.get(name, ()):
+        return argument
     if owner in _IN_RUN_CONFIG and name != "RunConfig":
         argument = f"run_config=tune.RunConfig({argument})"
     return argument if name in ("Tuner", "RunConfig") else f"Tuner(..., {argument})"

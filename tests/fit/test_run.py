@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.experiment.api.run import TrialsFailed
+from holdfast.experiment.worker import wrap
 from holdfast.trial.errors import ExperimentExists, InvalidConfig
 
 
@@ -89,8 +90,8 @@ def test_a_search_returns_its_analysis(tmp_path: Path) -> None:
     assert len({trial.last_result["pid"] for trial in analysis.trials}) == 1
     best = analysis.best_trial
     assert best is not None
-    losses = best.metric_analysis["loss"]  # type: ignore[attr-defined]
-    assert (losses["max"], losses["last"]) == (0.4, pytest.approx(0.4 / 3))
+    losses = best.metric_analysis["loss"]
+    assert [losses["max"], losses["last"]] == pytest.approx([0.4, 0.4 / 3])
     assert best.placement_group_factory.bundles == ({"CPU": 0.5},)
     assert notes.got == [({"training_iteration": 3}, 2, 4), 0.4, 0.8, 0.4, 0.8]
 
@@ -210,6 +211,9 @@ def test_a_function_gets_the_checkpoint_to_begin_from_until_it_has_its_own(
         counts, restore=str(start), max_failures=1, storage_path=tmp_path / "results", verbose=0
     )
     assert analysis.trials[0].last_result["n"] == 9
+    kept = wrap.start_of(tune.Tuner.restore(analysis.experiment_path).trainable)
+    assert kept is not None
+    assert kept.path == str(start)
 
 
 def test_several_experiments_run_one_after_the_other_and_all_before_an_error(

@@ -76,6 +76,18 @@ def pruner(name: str) -> Any:
         ),
         (tune.TuneConfig, {"n_jobs": -1}, "has no parameter 'n_jobs'. Use max_concurrent_trials"),
         (
+            lambda **given: tune.run(print, **given),
+            {"param_space": {}, "num_to_keep": 1, "hang_timeout_s": 2},
+            "tune.run() has no parameters 'param_space', 'num_to_keep', 'hang_timeout_s'. "
+            "param_space: use config; num_to_keep: use checkpoint_config=tune.CheckpointConfig("
+            "num_to_keep=...); hang_timeout_s: use Tuner(..., run_config=tune.RunConfig(",
+        ),
+        (
+            lambda **given: tune.run(print, **given),
+            {"run_config": 1},
+            "'run_config'. Use Tuner(trainable, run_config=...).fit()",
+        ),
+        (
             tune.TuneConfig,
             {"num_sample": 3, "nonsense": 1},
             "'num_sample', 'nonsense'. num_sample: did you mean 'num_samples'? It has mode",

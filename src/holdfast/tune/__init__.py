@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from holdfast.experiment.api.tuner import Tuner as Tuner
     from holdfast.experiment.callbacks.callback import Callback as Callback
     from holdfast.experiment.callbacks.callback import LoggerCallback as LoggerCallback
+    from holdfast.experiment.callbacks.trial_view import TrialView as TrialView
     from holdfast.experiment.progress.reporters import CLIReporter as CLIReporter
     from holdfast.experiment.progress.reporters import (
         JupyterNotebookReporter as JupyterNotebookReporter,
@@ -62,5 +63,7 @@ if TYPE_CHECKING:
     from holdfast.tune import schedulers as schedulers
     from holdfast.tune import search as search
     from holdfast.tune import stopper as stopper
+
+    Trial = TrialView
 
 __getattr__, __dir__, __all__ = lazy(__name__)

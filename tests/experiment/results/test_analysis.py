@@ -20,6 +20,7 @@ from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 from holdfast.experiment.folder.layout import HEAD, JOURNAL
 from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.ranking import analysed
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, load_experiment
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.experiment.user_objects.placeholders import StoredObject
@@ -396,3 +397,51 @@ def test_an_earlier_run_is_read_from_storage_whose_head_names_only_the_newest(
     assert (second.machine.spec.run, second.runs_before) == ("beef0", 1)
     analysis = ExperimentAnalysis("exp", storage_filesystem=elsewhere(tmp_path), run=1)
     assert {trial.trial_id[:5] for trial in analysis.trials} == {"d2a66"}
+
+
+def test_a_trial_knows_the_extremes_and_averages_of_its_metrics(run: RecordedExperiment) -> None:
+    first = ExperimentAnalysis(run.layout.root).trials[0]
+    assert first.metric_analysis["loss"] == {
+        "max": 3.0,
+        "min": 1.0,
+        "avg": 2.0,
+        "last": 2.0,
+        "last-5-avg": 2.0,
+        "last-10-avg": 2.0,
+    }
+    assert "config/lr" not in first.metric_analysis
+
+
+def test_averages_of_the_last_rows_and_nested_values_are_computed_as_ray_does() -> None:
+    rows = [{"a": {"b": value}, "text": "x", "config": {"lr": 1}} for value in range(1, 13)]
+    found = analysed([*rows, {"other": 1}])
+    assert set(found) == {"a/b", "other"}
+    assert found["a/b"] == {
+        "max": 12,
+        "min": 1,
+        "avg": 6.5,
+        "last": 12,
+        "last-5-avg": 10,
+        "last-10-avg": 7.5,
+    }
+
+
+def test_a_single_trial_is_the_best_without_a_metric(tmp_path: Path) -> None:
+    recorded = RecordedExperiment(tmp_path / "one")
+    recorded.report(recorded.begin({"lr": 0.1}), {"loss": 1.0})
+    recorded.write_files()
+    recorded.close()
+    analysis = ExperimentAnalysis(tmp_path / "one")
+    assert analysis.get_best_trial() == analysis.trials[0]
+    assert analysis.get_best_config() == {"lr": 0.1}
+    with pytest.raises(InvalidConfig, match="no metric is given"):
+        analysis.best_config  # noqa: B018
+
+
+def test_a_grid_and_its_analysis_have_the_same_results(run: RecordedExperiment) -> None:
+    analysis = ExperimentAnalysis(run.layout.root)
+    grid = ResultGrid(analysis)
+    assert grid.analysis.outcome is analysis.outcome
+    assert grid.analysis.best_config == grid.best.config
+    with pytest.raises(AttributeError, match=r"Use analysis.best_trial.path"):
+        analysis.best_logdir  # type: ignore[attr-defined]  # noqa: B018
