@@ -158,7 +158,10 @@ def report(
     must stop, it unwinds the function with a SystemExit.
     """
     if checkpoint is not None and not isinstance(metrics, Mapping):
-        raise TypeError(f"report() takes one dict of metrics, not {metrics!r:.100}")
+        raise InvalidMetrics(
+            f"report() takes one dict of metrics, not {metrics!r:.100}. Pass all metrics in one "
+            f"dict: report({{'loss': ...}})"
+        )
     session = current("tune.report()")
     given = checkpoint
     if isinstance(checkpoint, Checkpoint):

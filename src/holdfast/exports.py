@@ -73,10 +73,12 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast.train.lightgbm": {
         "holdfast.train.lightgbm.callback": "TrainReportCallback",
         "holdfast.train.lightgbm.callback:TrainReportCallback": "RayTrainReportCallback",
+        "holdfast.train.lightgbm.checkpoint": "LightGBMCheckpoint",
         "holdfast.train.lightgbm.config": "LightGBMConfig get_network_params",
         "holdfast.train.lightgbm.trainer": "LightGBMTrainer",
     },
     "holdfast.train.tensorflow": {
+        "holdfast.train.tensorflow.checkpoint": "TensorflowCheckpoint",
         "holdfast.train.tensorflow.config": "TensorflowConfig prepare_dataset_shard",
         "holdfast.train.tensorflow.trainer": "TensorflowTrainer",
     },
@@ -94,6 +96,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast.train.xgboost": {
         "holdfast.train.xgboost.callback": "TrainReportCallback",
         "holdfast.train.xgboost.callback:TrainReportCallback": "RayTrainReportCallback",
+        "holdfast.train.xgboost.checkpoint": "XGBoostCheckpoint",
         "holdfast.train.xgboost.config": "XGBoostConfig",
         "holdfast.train.xgboost.trainer": "XGBoostTrainer",
     },
