@@ -76,6 +76,11 @@ class Barrier:
         self._reports: dict[int, Reported] = {}
 
     @property
+    def waiting(self) -> tuple[int, ...]:
+        """The ranks that wait in a report."""
+        return tuple(self._where(_At.BARRIER))
+
+    @property
     def missing(self) -> tuple[int, ...]:
         """The ranks that the others wait for."""
         if _At.BARRIER not in self._at:

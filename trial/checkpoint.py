@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.bounds import Count, NodeName, Ordinal
@@ -21,6 +23,15 @@ class CheckpointUploadMode(StrEnum):
     ASYNC = "ASYNC"
     SYNC = "SYNC"
     NO_UPLOAD = "NO_UPLOAD"
+
+
+class Validation(StrEnum):
+    """What is known of a checkpoint's validation; NONE: nobody asked for one."""
+
+    NONE = ""
+    VALIDATED = "VALIDATED"
+    VALIDATION_FAILED = "VALIDATION_FAILED"
+    VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"
 
 
 _PREFIX = "checkpoint_"
@@ -48,7 +59,8 @@ class CheckpointRecord:
     `time_total_s` is the trial's training time up to this checkpoint. `score` is the value of the
     configured attribute; None if it was missing or not finite. `committed` is true once its
     manifest is written and, if storage is remote, confirmed. `node` is where it was written; "" on
-    the controller's machine.
+    the controller's machine. `metrics` are those of its report, with those of its validation, in
+    a trial of a trainer; None in others, and in records of earlier versions.
     """
 
     index: Ordinal
@@ -61,6 +73,8 @@ class CheckpointRecord:
     committed: bool = False
     upload: CheckpointUploadMode = CheckpointUploadMode.ASYNC
     node: NodeName = ""
+    metrics: Mapping[str, Any] | None = None
+    validation: Validation = Validation.NONE
 
     @property
     def stays_here(self) -> bool:

@@ -64,6 +64,15 @@ class CheckpointConfig:
         )
 
 
+_SHARED_BUDGETS = ("max_lost_workers", "max_out_of_memory", "max_preemptions")
+_BUDGETS = (
+    "max_failures",
+    "controller_failure_limit",
+    "max_preemption_failures",
+    *_SHARED_BUDGETS,
+)
+
+
 @explains_keywords
 @dataclass(frozen=True)
 class FailureConfig:
@@ -71,6 +80,12 @@ class FailureConfig:
 
     `max_failures`: 0 for no retry, -1 for no limit. `fail_fast`: True stops all trials when the
     first one errors for good; "raise" also raises its error from `fit()`.
+
+    The next four are those of Train V2. `max_preemption_failures` is its name for
+    `max_preemptions`. `controller_failure_limit` has no effect: the controller is the script, and
+    a restore continues what it has begun. `relax_collectives_on_preemption` has none either: a
+    SIGTERM to one rank reaches all, and they save together. `preemption_grace_s`: seconds in which
+    a trial can still report a checkpoint after SIGTERM.
 
     The rest is holdfast's own. Each kind of failure that the user's code did not cause has its own
     budget, counted like `max_failures`; None counts it towards `max_failures`. `max_lost_workers`:
@@ -82,15 +97,19 @@ class FailureConfig:
     `reset_on_progress`: a new checkpoint resets all budgets of the trial. `max_errored_trials`:
     the run ends, and can be restored, when more trials than this have errored for good; None for
     no limit. `hang_timeout_s`: seconds without a report after which a worker counts as hung: its
-    stack is written to the trial's stderr, and it is killed; None for never. `preemption_grace_s`:
-    seconds in which a trial can still report a checkpoint after SIGTERM. `lost_worker_absence_s`:
-    seconds for which an elastic worker group that has lost a worker does not look for another.
+    stack is written to the trial's stderr, and it is killed; None for never.
+    `lost_worker_absence_s`: seconds for which an elastic worker group that has lost a worker does
+    not look for another.
 
     Raises InvalidConfig.
     """
 
     max_failures: int = 0
     fail_fast: bool | str = False
+    controller_failure_limit: int = -1
+    max_preemption_failures: int = -1
+    relax_collectives_on_preemption: bool = False
+    preemption_grace_s: float = 5.0
     _: KW_ONLY
     max_lost_workers: int | None = None
     max_out_of_memory: int | None = None
@@ -100,17 +119,23 @@ class FailureConfig:
     reset_on_progress: bool = False
     max_errored_trials: int | None = None
     hang_timeout_s: float | None = None
-    preemption_grace_s: float = 5.0
     lost_worker_absence_s: float = 30.0
 
     def __post_init__(self) -> None:
-        for name in ("max_failures", "max_lost_workers", "max_out_of_memory", "max_preemptions"):
+        for name in _BUDGETS:
             most = getattr(self, name)
-            shared = most is None and name != "max_failures"
+            shared = most is None and name in _SHARED_BUDGETS
             require(
                 shared or (is_count(most) and most >= -1),
                 f"{name} must be 0 or more, or -1 for no limit, not {most!r}",
             )
+        if self.max_preemption_failures != -1:
+            require(
+                self.max_preemptions in (-1, self.max_preemption_failures),
+                f"max_preemptions={self.max_preemptions!r} and max_preemption_failures="
+                f"{self.max_preemption_failures!r} are two names of one setting: pass one",
+            )
+            object.__setattr__(self, "max_preemptions", self.max_preemption_failures)
         require(
             isinstance(self.fail_fast, bool) or self.fail_fast == "raise",
             f"fail_fast must be True, False or 'raise', not {self.fail_fast!r}",
@@ -172,6 +197,32 @@ class SyncConfig:
             )
 
 
+@dataclass(frozen=True)
+class LoggingConfig:
+    """`log_level`: the level of the logger "holdfast" in the script: a name of `logging`, or a
+    number.
+
+    Raises InvalidConfig.
+    """
+
+    log_level: int | str = "INFO"
+
+    def __post_init__(self) -> None:
+        level = self.log_level
+        require(
+            is_count(level) or (isinstance(level, str) and level.upper() in _LEVELS),
+            f"LoggingConfig(log_level={level!r:.100}) must be one of {', '.join(_LEVELS)}",
+        )
+
+    @property
+    def level(self) -> int | str:
+        """The level as `logging` takes it."""
+        return self.log_level.upper() if isinstance(self.log_level, str) else self.log_level
+
+
+_LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")
+
+
 @explains_keywords
 @dataclass(frozen=True)
 class RunConfig:
@@ -192,7 +243,8 @@ class RunConfig:
 
     `runtime_env`: `{"env_vars": {...}, "working_dir": ...}` for the workers of this experiment; it
     overrides that of `holdfast.init`. Every worker receives the variables, and no file holds them:
-    pass them to each restore again.
+    pass them to each restore again. `worker_runtime_env` is Train V2's name for it.
+    `logging_config`: the level of holdfast's own log.
 
     `tags`: a dict of texts that label the run, such as `{"data": "v3"}`; a number becomes text.
     They are in tables of results as `tag/data`, and `holdfast ls --tag data=v3` finds the run. A
@@ -216,8 +268,17 @@ class RunConfig:
         default=None, kw_only=True, repr=False, compare=False
     )
     tags: Mapping[str, Any] | None = field(default=None, kw_only=True, hash=False)
+    worker_runtime_env: Mapping[str, Any] | RuntimeEnv | None = field(
+        default=None, kw_only=True, repr=False, compare=False
+    )
+    logging_config: LoggingConfig | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
+        self._take_worker_runtime_env()
+        require(
+            self.logging_config is None or isinstance(self.logging_config, LoggingConfig),
+            f"logging_config must be a LoggingConfig, not {self.logging_config!r:.100}",
+        )
         object.__setattr__(self, "tags", _tags_of(self.tags))
         environment = runtime_env_of(self.runtime_env, where="RunConfig(runtime_env=...)")
         object.__setattr__(self, "runtime_env", environment)
@@ -238,6 +299,17 @@ class RunConfig:
                 isinstance(self.callbacks, Sequence) and not isinstance(self.callbacks, str),
                 f"callbacks must be a list of Callback objects, not {self.callbacks!r}",
             )
+
+    def _take_worker_runtime_env(self) -> None:
+        if self.worker_runtime_env is None:
+            return
+        require(
+            self.runtime_env is None,
+            "worker_runtime_env and runtime_env are two names of one setting: pass one",
+        )
+        object.__setattr__(self, "runtime_env", self.worker_runtime_env)
+        # One holds it, so that `replace` keeps it and no copy holds the values twice.
+        object.__setattr__(self, "worker_runtime_env", None)
 
     def _check_name(self) -> None:
         name = self.name

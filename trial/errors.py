@@ -113,7 +113,8 @@ class Failure:
     nothing for too long), `preempted` (another process sent it SIGTERM), `stopper` (the user's
     stop function raised), `checkpoint` (the checkpoint to resume from could not be read; it does
     not count as a failure of the trial). `traceback` is text, empty if there is none. `node` is
-    empty on the controller's machine.
+    empty on the controller's machine. `rank` is that of a worker among several; None for a trial
+    of one worker, and in records of earlier versions.
     """
 
     kind: FailureKind
@@ -123,6 +124,7 @@ class Failure:
     pid: Count | None = None
     hostname: str = ""
     node: NodeName = ""
+    rank: Count | None = None
 
     @property
     def headline(self) -> str:

@@ -18,6 +18,8 @@ from holdfast.trial.tuning import MODES
 
 # The option of a run that enforces the resource memory.
 ENFORCED = "enforce_memory"
+# The option of a run that says where trials run.
+CHDIR = "chdir_to_trial_dir"
 
 
 def checked_options(plain: Any) -> Mapping[str, Any]:
@@ -104,6 +106,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "search": _text,
     "stopper": _text,
     "env_vars": _texts,
+    CHDIR: _flag,
     "tags": _table_of_texts,
     ENFORCED: _flag,
     "goals": _goals,

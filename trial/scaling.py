@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -17,7 +17,7 @@ Choice = Domain | dict[str, list[Any]]
 
 
 @explains_keywords
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ScalingConfig:
     """`num_workers` processes train one trial together; each requests `resources_per_worker`.
 
@@ -26,6 +26,12 @@ class ScalingConfig:
     `resources_per_worker`: by default one CPU, and one GPU with `use_gpu`. `trainer_resources`:
     the coordinator's; it needs none, because it is not a process. `placement_strategy` and
     `accelerator_type` are kept for engines with several machines.
+
+    The others are those of Train V2. `label_selector` has no effect, because machines have no
+    labels: a custom resource does that job (`resources_per_worker={"CPU": 1, "a100": 1}`, with
+    `resources_per_node` of the cluster). `use_tpu` and `topology` are refused: there are no TPUs.
+    `elastic_resize_monitor_interval_s` has no effect: an elastic training grows when resources
+    become free, and does not poll.
 
     In a Tuner's `param_space`, the fields may be domains and grids.
 
@@ -38,8 +44,17 @@ class ScalingConfig:
     resources_per_worker: Mapping[str, float] | Choice | None = None
     placement_strategy: str | Choice = "PACK"
     accelerator_type: str | None = None
+    label_selector: Mapping[str, str] | Sequence[Mapping[str, str]] | None = None
+    use_tpu: bool = False
+    topology: str | None = None
+    elastic_resize_monitor_interval_s: float = 60.0
 
     def __post_init__(self) -> None:
+        if self.use_tpu or self.topology is not None:
+            raise InvalidConfig(
+                "ScalingConfig(use_tpu=..., topology=...): there are no TPUs here. Leave both "
+                "out, or declare them as a custom resource: holdfast.init(resources={'TPU': 4})"
+            )
         if is_searched(self.chosen):
             return
         least, most = self.least_workers, self.most_workers
@@ -78,6 +93,27 @@ class ScalingConfig:
     def most_workers(self) -> int:
         """The largest number of workers that the trial can use."""
         return self._bounds[1]
+
+    @property
+    def without_effect(self) -> dict[str, Any]:
+        """The settings that were given and have no effect here."""
+        names = ("label_selector", "accelerator_type")
+        return {name: value for name in names if (value := getattr(self, name))}
+
+    @property
+    def min_workers(self) -> int:
+        """Train V2's name of `least_workers`."""
+        return self.least_workers
+
+    @property
+    def max_workers(self) -> int:
+        """Train V2's name of `most_workers`."""
+        return self.most_workers
+
+    @property
+    def elasticity_enabled(self) -> bool:
+        """Train V2's name of `is_elastic`."""
+        return self.is_elastic
 
     @property
     def is_elastic(self) -> bool:

@@ -31,6 +31,8 @@ class TuneConfig:
     trials (None: every trial runs to its end). Both may be short names, such as "optuna" and
     "asha", for what `create_searcher` and `create_scheduler` return. `trial_name_creator`,
     `trial_dirname_creator`: functions of a trial that return its name and its folder.
+    `chdir_to_trial_dir`: whether a trial's working directory is its own folder; None for what
+    RAY_CHDIR_TO_TRIAL_DIR says.
 
     Raises InvalidConfig.
     """
@@ -45,6 +47,7 @@ class TuneConfig:
     reuse_actors: bool = False
     trial_name_creator: Callable[[Any], str] | None = None
     trial_dirname_creator: Callable[[Any], str] | None = None
+    chdir_to_trial_dir: bool | None = None
 
     def __post_init__(self) -> None:
         search, scheduler = several_goals(self.metric, self.mode)
@@ -71,6 +74,10 @@ class TuneConfig:
             most is None or (is_count(most) and most >= 0),
             "max_concurrent_trials must be a whole number, or 0 or None for no limit, not "
             f"{most!r}",
+        )
+        require(
+            self.chdir_to_trial_dir in (None, True, False),
+            f"chdir_to_trial_dir must be True or False, not {self.chdir_to_trial_dir!r}",
         )
         budget = self.budget_seconds
         require(

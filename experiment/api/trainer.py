@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from holdfast.experiment.api.training_errors import failed
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.progress.notebook_view import in_notebook
@@ -17,16 +19,13 @@ from holdfast.experiment.user_objects.tuner_file import NotTrusted
 from holdfast.experiment.worker.data_config import DataConfig
 from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.worker.train_loop import BackendConfig, TrainLoop
+from holdfast.experiment.worker.training.validation import ValidationConfig
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.config import RunConfig
-from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.scaling import ScalingConfig
 from holdfast.trial.tuning import ResumeConfig
 from holdfast.unknown_keywords import explains_keywords
-
-
-class TrainingFailedError(TuneError, RuntimeError):
-    """The training ended with an error, the `__cause__`. The message says how to resume it."""
 
 
 @explains_keywords
@@ -38,6 +37,7 @@ class DataParallelTrainer:
     files of all ranks that passed one. `datasets`, by name, are split among the ranks as
     `dataset_config` says; `get_dataset_shard(name)` returns a rank's part. `metadata`, plain JSON
     values, is what `get_context().get_metadata()` and each checkpoint's `get_metadata()` return.
+    `validation_config`: the function of `report(..., validation=True)`.
     `get_checkpoint()` returns `resume_from_checkpoint` until this run has a checkpoint of its own.
     `backend_config` sets up the framework's process group. `run_config`: storage, failures,
     output.
@@ -61,6 +61,7 @@ class DataParallelTrainer:
         dataset_config: DataConfig | None = None,
         run_config: RunConfig | None = None,
         datasets: Mapping[str, Any] | None = None,
+        validation_config: ValidationConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
         keep_all_metrics: bool = False,
@@ -73,6 +74,7 @@ class DataParallelTrainer:
             ("dataset_config", dataset_config, DataConfig),
             ("run_config", run_config, RunConfig),
             ("datasets", datasets, Mapping),
+            ("validation_config", validation_config, ValidationConfig),
             ("metadata", metadata, Mapping),
             ("resume_from_checkpoint", resume_from_checkpoint, Checkpoint),
         ):
@@ -91,9 +93,11 @@ class DataParallelTrainer:
             data_config=data_config,
             metadata=_as_json(metadata or {}),
             start=resume_from_checkpoint,
+            validation=validation_config,
             terms=GroupTerms(keeps_all_metrics=keep_all_metrics, refuses_clashes=refuse_clashes),
         )
         self._tuner: Tuner | None = None
+        _tell_without_effect(self._loop.scaling)
 
     def as_trainable(self) -> TrainLoop:
         """The training loop that `Tuner(trainer)` runs in each trial."""
@@ -109,7 +113,8 @@ class DataParallelTrainer:
         `restore`. With `trusted=False` nothing from the training's folder is unpickled: this
         script's objects are used instead.
 
-        Raises TrainingFailedError if the training fails, and what `Tuner.fit` raises before it
+        Raises TrainingFailedError if the training fails (WorkerGroupError if a worker did,
+        PreemptionError if it was preempted too often), and what `Tuner.fit` raises before it
         starts.
         """
         self._loop.check_constant()
@@ -130,11 +135,12 @@ class DataParallelTrainer:
             call = f"{type(self).__name__}.restore({uri!r}).fit()"
             if results.uri is not None and not in_notebook():
                 call = f"{resume_command(uri, '--resume-errored')} (in Python: {call})"
-            raise TrainingFailedError(
+            raise failed(
+                result.error,
                 f"the training failed: {result.error}\n"
                 f"What it kept is in {result.path}. To resume from its newest checkpoint: "
                 f"{call}. To retry "
-                f"automatically: RunConfig(failure_config=FailureConfig(max_failures=...))"
+                f"automatically: RunConfig(failure_config=FailureConfig(max_failures=...))",
             ) from result.error
         return result
 
@@ -231,6 +237,16 @@ _GIVE_TRAINER = (
     "with trusted=False nothing is unpickled. Pass trainer=, made as the one that began it; "
     "trusted=True runs code from the training's folder"
 )
+
+
+def _tell_without_effect(scaling: ScalingConfig) -> None:
+    """One line about settings that change nothing here."""
+    if given := scaling.without_effect:
+        print(
+            f"holdfast: ScalingConfig({', '.join(given)}) is ignored: machines have no labels "
+            f"here. To choose machines, ask for a custom resource in resources_per_worker",
+            file=sys.stderr,
+        )
 
 
 def _of_an_earlier_run() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -107,6 +108,8 @@ class Tuner:
             return self._earlier.as_it_is()
         started_by_import.check()
         request = self._request
+        if request.run.logging_config is not None:
+            logging.getLogger("holdfast").setLevel(request.run.logging_config.level)
         if check_resume(resume, extend=extend, resume_config=resume_config):
             self._resume_named(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
             request = self._request = replace(

@@ -22,8 +22,8 @@ from holdfast.experiment.callbacks.messages import Tell
 from holdfast.experiment.callbacks.trial_view import Views
 from holdfast.forked import children_end_here
 from holdfast.runtime.safe_text import named
-from holdfast.scheduler.events import Event, Suggested
-from holdfast.trial.errors import TuneError
+from holdfast.scheduler.events import Event, Exited, Raised, Suggested
+from holdfast.trial.errors import Failure, TuneError, lost_worker
 from holdfast.trial.trial import Trial
 
 LONG_QUEUE = 10_000
@@ -232,6 +232,8 @@ class CallbackThread:
         trial = self._views.show(after)
         about = {"iteration": after.iteration, "trials": self._views.trials, "trial": trial}
         for hook in hooks_for(event, before, after):
+            if hook in ("on_trial_recover", "on_trial_error"):
+                trial.failure = _failure_in(event, after)
             if hook == "on_trial_result":
                 for name, callback in self._callbacks:
                     self._call(name, callback, hook, **about, result=_copy(trial.last_result))
@@ -314,6 +316,18 @@ class CallbackThread:
         )
         self._failures[name, f"{hook} (not finished)"] = failure
         self._tell_first(failure, str(failure))
+
+
+def _failure_in(event: Event | None, after: Trial) -> Failure | None:
+    """The failure of the attempt that this event has ended: the trial forgets it at its next
+    start, which the same event may be."""
+    match event:
+        case Raised():
+            return event.failure
+        case Exited():
+            return after.error or lost_worker(event.kind, event.cause, pid=None)
+        case _:
+            return after.error
 
 
 def names_of(callbacks: Sequence[Callback]) -> list[str]:

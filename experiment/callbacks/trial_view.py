@@ -18,6 +18,7 @@ from holdfast.experiment.folder.layout import ERROR, Layout
 from holdfast.experiment.records.rows import newest_row
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status, Stop, Trial, TrialSpec
 
@@ -79,6 +80,8 @@ class TrialView:
         self._trial = trial
         self._surroundings = surroundings
         self._row: dict[str, Any] = {}
+        # Why the newest attempt that has failed did, as the hooks about failures see it.
+        self.failure: Failure | None = None
         self._row_shows: Mapping[str, Any] | None = None
 
     def show(self, trial: Trial) -> None:
@@ -131,6 +134,11 @@ class TrialView:
         if self._row_shows is not self._trial.row:
             self._row, self._row_shows = self._surroundings.row_of(self._trial), self._trial.row
         return self._row
+
+    @property
+    def reported(self) -> dict[str, Any]:
+        """The metrics of the newest report, as the trial passed them; empty before the first."""
+        return dict(self._trial.row or {})
 
     @property
     def iteration(self) -> int:

@@ -29,6 +29,7 @@ from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searche
 from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.nesting import check_nesting
+from holdfast.trial.options import CHDIR
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.search_space.description import describe
@@ -187,6 +188,7 @@ class Request:
             "trainer": self._trainer,
             "search": self.search_name,
             **({"tags": dict(self.run.tags)} if self.run.tags else {}),
+            **({} if (chdir := self.tune.chdir_to_trial_dir) is None else {CHDIR: chdir}),
             **({"search_space": space} if (space := self.search_space) else {}),
             **({"goals": goals} if (goals := self.goals) else {}),
             **stop_options(self.run.stop),

@@ -26,6 +26,7 @@ from holdfast.scheduler.events import ExperimentSpec
 from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.options import CHDIR
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
@@ -172,6 +173,7 @@ def _tune_config(spec: ExperimentSpec, file: TunerFile, kept: _Kept, wanted: Wan
         trial_name_creator=kept.load("trial_name_creator"),
         trial_dirname_creator=kept.load("trial_dirname_creator"),
         reuse_actors=wanted.settings.get("reuse_actors", spec.reuse_actors),
+        chdir_to_trial_dir=spec.options.get(CHDIR),
     )
 
 

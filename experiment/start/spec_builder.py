@@ -85,6 +85,7 @@ def job_of(
 ) -> Job:
     """The job of every worker. In debug mode trials run in the script's own process."""
     debug, verbose = settings.debug, request.run.verbose
+    chdir = request.tune.chdir_to_trial_dir
     loop = request.trainable if isinstance(request.trainable, TrainLoop) else None
     return Job(
         trainable=request.trainable,
@@ -94,7 +95,7 @@ def job_of(
         storage=place.location.public,
         # In debug mode the script returns to its own directory.
         working_dir=(None if debug else environment.working_dir) or os.getcwd(),
-        chdir=settings.chdir_to_trial_dir,
+        chdir=settings.chdir_to_trial_dir if chdir is None else chdir,
         log_names=log_names_of(request.run.log_to_file),
         echo=settings.echo and (verbose is None or verbose > 0),
         capture=not debug,

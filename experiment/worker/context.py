@@ -6,14 +6,24 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec
 
-from holdfast.experiment.worker.session import Session, current
+from holdfast.experiment.worker.session import Session, TrialStopped, current
+from holdfast.experiment.worker.training.validation import ValidationTaskConfig
+from holdfast.experiment.worker.uploading import (
+    UploadFn,
+    delete_local,
+    tell_numbered,
+    uploaded,
+)
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointUploadMode
 from holdfast.trial.errors import InvalidMetrics
 from holdfast.trial.resources import PlacementGroupFactory
 
 P = ParamSpec("P")
-_KEYWORDS = ("metrics", "checkpoint", "checkpoint_dir_name", "checkpoint_upload_mode")
+_KEYWORDS = (
+    *("metrics", "checkpoint", "checkpoint_dir_name", "checkpoint_upload_mode", "validation"),
+    *("delete_local_checkpoint_after_upload", "checkpoint_upload_fn"),
+)
 
 
 def get_context() -> TuneContext:
@@ -120,10 +130,12 @@ def _with_a_dict(call: Callable[P, None]) -> Callable[P, None]:
 @_with_a_dict
 def report(
     metrics: Mapping[Any, Any],
-    *,
     checkpoint: Checkpoint | None = None,
     checkpoint_dir_name: str | None = None,
     checkpoint_upload_mode: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
+    delete_local_checkpoint_after_upload: bool | None = None,
+    checkpoint_upload_fn: UploadFn | None = None,
+    validation: bool | ValidationTaskConfig = False,
 ) -> None:
     """Report one iteration of the trial, and optionally a checkpoint of it.
 
@@ -133,19 +145,42 @@ def report(
     is copied, unless it came from `staging_directory()`; you may delete it afterwards.
     `checkpoint_upload_mode` says whether to wait for storage too, or not to upload the checkpoint.
     Checkpoints are numbered (`checkpoint_000000` and so on), which shows what a crash has cut off;
-    so `checkpoint_dir_name` cannot give one another name.
+    so `checkpoint_dir_name` does not name the folder, which is said once.
+
+    `delete_local_checkpoint_after_upload=True` removes the checkpoint's directory before this
+    returns: by then holdfast has its own copy. `checkpoint_upload_fn(checkpoint, name)` is called
+    first, and the Checkpoint that it returns is reported; not with NO_UPLOAD. `validation`, in the
+    loop of a trainer with a `validation_config`: True, or a ValidationTaskConfig; the metrics of
+    the validation function are added to the row.
 
     Raises NotInTrial outside a trial, InvalidMetrics for values that cannot be stored, and
     TuneError if a SYNC checkpoint does not reach storage (it stays on this machine). If the trial
     must stop, it unwinds the function with a SystemExit.
     """
-    if checkpoint_dir_name is not None:
+    if checkpoint is not None and not isinstance(metrics, Mapping):
         raise InvalidMetrics(
-            f"checkpoint_dir_name={checkpoint_dir_name!r}: folders of checkpoints are numbered "
-            f"here. Leave it out, and keep the name in the metrics, or in the checkpoint: "
-            f"checkpoint.update_metadata({{'name': {checkpoint_dir_name!r}}})"
+            f"report() takes one dict of metrics, not {metrics!r:.100}. Pass all metrics in one "
+            f"dict: report({{'loss': ...}})"
         )
-    current("tune.report()").report(metrics, checkpoint, checkpoint_upload_mode)
+    session = current("tune.report()")
+    given = checkpoint
+    if isinstance(checkpoint, Checkpoint):
+        if checkpoint_dir_name is not None and checkpoint_upload_fn is None:
+            tell_numbered(session, checkpoint_dir_name)
+        checkpoint = uploaded(
+            session, checkpoint, checkpoint_dir_name, checkpoint_upload_fn, checkpoint_upload_mode
+        )
+    try:
+        session.report(metrics, checkpoint, checkpoint_upload_mode, validation)
+    except TrialStopped:
+        _delete(session, given, delete_local_checkpoint_after_upload)
+        raise
+    _delete(session, given, delete_local_checkpoint_after_upload)
+
+
+def _delete(session: Session, checkpoint: object, wanted: bool | None) -> None:
+    if wanted and isinstance(checkpoint, Checkpoint):
+        delete_local(session, checkpoint)
 
 
 def get_checkpoint() -> Checkpoint | None:

@@ -42,6 +42,9 @@ from holdfast.trial.absent import UNNAMED
 from holdfast.trial.encoding import from_plain
 from holdfast.trial.errors import Failure, FailureKind
 
+# Ray's variable for the directory in which the script was started.
+ORIGIN = "TUNE_ORIG_WORKING_DIR"
+
 
 class TrialHost:
     """The entry of every worker process: `prepare` in the warm parent, `run` in each child."""
@@ -282,7 +285,8 @@ def trial_environment(session: Session) -> Iterator[OutputCapture]:
     if job.chdir:
         os.chdir(session.folder)
     try:
-        yield capture
+        with threads.changed(os.environ, {ORIGIN: job.working_dir}):
+            yield capture
     finally:
         if job.chdir:
             os.chdir(job.working_dir)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -20,8 +20,13 @@ from holdfast.syncer.checkpoint.merge_ranks import facts_of, merge_parts, owners
 from holdfast.syncer.checkpoint.staging import stage
 from holdfast.syncer.errors import DirectoryMissing, StorageError
 from holdfast.syncer.files.durable import remove_tree
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, checkpoint_dirname
-from holdfast.trial.errors import InvalidMetrics, TuneError
+from holdfast.trial.checkpoint import (
+    CheckpointRecord,
+    CheckpointUploadMode,
+    checkpoint_dirname,
+    checkpoint_number,
+)
+from holdfast.trial.errors import InvalidConfig, InvalidMetrics, TuneError
 
 
 class RankSession(Session):
@@ -40,6 +45,9 @@ class RankSession(Session):
     _is_leaving = False
     # The results of `get_dataset_shard`, by the names of the datasets.
     shards: Mapping[str, Any] = MappingProxyType({})
+    # Validates a checkpoint for `report(validation=...)`; None if the trainer has no function.
+    validate: Callable[[Checkpoint, Any], tuple[str, dict[str, Any]]] | None = None
+    _validation: object = False
 
     def checkpoint(self) -> Checkpoint | None:
         if not self._is_elsewhere:
@@ -67,6 +75,7 @@ class RankSession(Session):
         metrics: object,
         checkpoint: Checkpoint | None = None,
         upload: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
+        validation: object = False,
     ) -> None:
         keeps_all = self.job.group is not None and self.job.group.keeps_all_metrics
         if keeps_all and isinstance(metrics, Mapping) and "ranks" in metrics:
@@ -74,7 +83,30 @@ class RankSession(Session):
                 "keep_all_metrics stores the metrics of all ranks as 'ranks': give this metric "
                 "another name"
             )
-        super().report(metrics, checkpoint, upload)
+        try:
+            super().report(metrics, checkpoint, upload, validation)
+        finally:
+            self._validation = False
+
+    def prepare_validation(self, asked: object) -> None:
+        if self.validate is None:
+            super().prepare_validation(asked)
+        self._validation = asked
+
+    def ask_reported(self) -> list[tuple[str, dict[str, Any], str]]:
+        """The folder, the metrics and the validation of each checkpoint of this trial that is
+        kept. Raises TuneError."""
+        with self._reporting:
+            self._send(["reported"])
+            (found,) = self._receive("reported")
+        return [(str(name), dict(metrics), str(state)) for name, metrics, state in found]
+
+    def checkpoint_named(self, dirname: str) -> Checkpoint:
+        """The checkpoint in the trial's folder, or in storage if it is not on this machine."""
+        here = self.trial_dir / dirname
+        if here.is_dir():
+            return Checkpoint(str(here))
+        return Checkpoint(f"{self.job.storage}/{self.assignment.dirname}/{dirname}")
 
     def wait_for_all(self) -> None:
         """Wait until every rank has started. Raises TuneError if the run ends before."""
@@ -144,7 +176,9 @@ class RankSession(Session):
                     return self._verdict(message)
                 case ["newest", str(dirname)]:
                     self._newest, self._is_elsewhere = dirname, False
+                    self.pass_over(checkpoint_number(dirname) or 0)
                 case ["saved", str(dirname)]:
+                    self.pass_over(checkpoint_number(dirname) or 0)
                     if not self._is_elsewhere:
                         self._readable, self._is_elsewhere = self._newest, True
                     self._newest = dirname
@@ -195,6 +229,9 @@ class RankSession(Session):
         with suppress(OSError):  # the user's files may be there, too
             self.staging_root.rmdir()
         record = self._record(index, self.iteration, merged.staged, upload)
+        if self._validation and self.validate is not None:
+            whole = Checkpoint(str(self.trial_dir / checkpoint_dirname(index)))
+            self._send(["validated", *self.validate(whole, self._validation)])
         self._send(["merged", asdict(record), merged.clashes])
 
     def _merge_share(
@@ -207,6 +244,12 @@ class RankSession(Session):
     ) -> None:
         """Merge the parts of this node's ranks to its share of the checkpoint."""
         assert self.job.group is not None
+        if self._validation:
+            raise InvalidConfig(
+                "report(validation=...) needs the whole checkpoint on one node, and the ranks of "
+                "several have reported parts of it: save on the ranks of one node, or leave "
+                "validation out"
+            )
         self._check_there(parts)
         folders = list(parts.values())
         if is_first or any(Checkpoint(str(part)).get_metadata() for part in folders):

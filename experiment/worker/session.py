@@ -26,7 +26,7 @@ from holdfast.trial.checkpoint import (
     CheckpointUploadMode,
     checkpoint_dirname,
 )
-from holdfast.trial.errors import InvalidMetrics, TuneError
+from holdfast.trial.errors import InvalidConfig, InvalidMetrics, TuneError
 
 # Longer lines are cut in the terminal; the trial's files hold them whole.
 LONGEST_LINE = 10_000
@@ -55,6 +55,8 @@ class Session:
         self.assignment = assignment
         self.iteration = assignment.iteration
         self.stopping = self.is_preempted = False
+        # When a preempted attempt ends at the latest, in seconds since 1970.
+        self.preempted_until: float | None = None
         # Whether a class trainable must save itself now.
         self.must_save = False
         # The message that the controller gets if the attempt ends now.
@@ -106,6 +108,7 @@ class Session:
         """
         self.is_preempted = True
         grace_s = self.job.preemption_grace_s
+        self.preempted_until = time.time() + grace_s
         text = f"holdfast: SIGTERM: this trial has {grace_s:g} s to report a checkpoint\n"
         with suppress(OSError):  # a full disk must not keep the trial from saving
             os.write(2, text.encode())
@@ -118,15 +121,31 @@ class Session:
         metrics: object,
         checkpoint: Checkpoint | None = None,
         upload: CheckpointUploadMode | str = CheckpointUploadMode.ASYNC,
+        validation: object = False,
     ) -> None:
-        """Stage the checkpoint, send the row, wait until it is in the journal.
+        """Stage the checkpoint, send the row, wait until it is in the journal. `validation` is for
+        ranks.
 
         The row goes to `TrialActor.on_message` in the controller's process, which answers.
         Threads of user code take turns, because rows have an order and each has its own answer.
         """
         self.check_is_here("report()")
+        if validation:
+            self.prepare_validation(validation)
         with self._reporting:
             self._report(metrics, checkpoint, upload)
+
+    def prepare_validation(self, asked: object) -> None:
+        """Raises InvalidConfig: only a trainer has a function for it."""
+        raise InvalidConfig(
+            f"report(validation={asked!r:.100}) works in the loop of a trainer that has a "
+            f"ValidationConfig: TorchTrainer(..., validation_config=train.ValidationConfig(fn))"
+        )
+
+    @property
+    def next_dirname(self) -> str:
+        """The name of the folder that the next checkpoint will have."""
+        return checkpoint_dirname(self._next_checkpoint)
 
     def _report(
         self, metrics: object, checkpoint: Checkpoint | None, upload: CheckpointUploadMode | str

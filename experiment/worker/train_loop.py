@@ -14,6 +14,7 @@ from holdfast.experiment.worker import session as sessions
 from holdfast.experiment.worker.data_config import DataConfig
 from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.worker.rank_session import RankSession
+from holdfast.experiment.worker.training.validation import ValidationConfig
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.resources import PlacementGroupFactory
@@ -85,6 +86,7 @@ class TrainLoop:
     data_config: DataConfig = field(default_factory=DataConfig)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     start: Checkpoint | None = None
+    validation: ValidationConfig | None = None
     terms: GroupTerms = field(default_factory=GroupTerms)
 
     def __post_init__(self) -> None:
@@ -181,6 +183,7 @@ class TrainLoop:
             )
         session.wait_for_all()
         session.begin_from(self.start)
+        session.validate = None if self.validation is None else self.validation.run
         datasets = {**self.datasets, **config.get(DATASETS, {})}
         session.shards = self.data_config.configure(datasets, rank.world_size)[rank.rank]
         given = self.config if self.is_renewed else config.get(LOOP_CONFIG, self.config)

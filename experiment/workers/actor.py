@@ -28,7 +28,11 @@ from holdfast.trial.events import Returned
 
 # Messages that arrive while user code runs: they do not show that it makes progress.
 _SHOWN_PARTS = 5
-_ASIDE = ("log", "meeting", "gather", "preempting", "imported", "machines")
+_ASIDE = ("log", "meeting", "gather", "preempting", "imported", "machines", "reported")
+# What only ranks send, for their group.
+_OF_RANKS = frozenset(
+    {"meeting", "gather", "merged", "merge_failed", "preempting", "reported", "validated"}
+)
 _PREEMPTED = "its worker process got a SIGTERM, not from holdfast"
 
 
@@ -259,7 +263,7 @@ class TrialActor:
                 self._host.launcher.learn(*checked(names, took_s))
             case ["machines"]:
                 self._worker.send(["machines", [list(one) for one in self._host.machines()]])
-            case ["meeting" | "gather" | "merged" | "merge_failed" | "preempting", *_]:
+            case [str(word), *_] if word in _OF_RANKS:
                 self._host.hear(message)
             case _:
                 self._on_said(claims.read(message))

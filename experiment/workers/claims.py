@@ -18,7 +18,7 @@ from holdfast.names import shown
 from holdfast.runtime import safe_text
 from holdfast.runtime.wire import Message
 from holdfast.trial.bounds import Between, Count, Stored
-from holdfast.trial.checkpoint import CheckpointRecord, evolve_record
+from holdfast.trial.checkpoint import CheckpointRecord, Validation, evolve_record
 from holdfast.trial.decoding import decode, row_decoder
 from holdfast.trial.errors import Failure
 
@@ -29,6 +29,8 @@ _LONGEST_NAME = 255
 # The worker joins lines up to this many characters.
 _LONGEST_LOG = 1 << 18
 _LONGEST_KEY = 1 << 16
+# Of a text that ranks pass to each other: 64 KiB as base64.
+LONGEST_GATHERED = 1 << 17
 
 _SIMPLE = frozenset({float, int, bool, type(None)})
 
@@ -44,7 +46,9 @@ def short_text(value: object, name: str, longest: int = _LONGEST_NAME) -> str:
     if type(value) is not str or len(value) > longest:
         what = shown(value)
         raise ValueError(f"{name} must be text of at most {longest} characters, not {what}")
-    if any(unicodedata.category(letter).startswith("C") for letter in value):
+    if not value.isprintable() and any(
+        unicodedata.category(letter).startswith("C") for letter in value
+    ):
         raise ValueError(f"{name} has control characters: {shown(value)}")
     return value
 
@@ -54,6 +58,13 @@ def long_text(value: object, name: str, longest: int = safe_text.LONGEST_TEXT) -
     if type(value) is not str:
         raise ValueError(f"{name} must be text, not {shown(value)}")
     return safe_text.shortened(value, longest)
+
+
+def validated(status: object, found: object) -> tuple[Validation, dict[str, Any]]:
+    """The result of a validation, and its metrics."""
+    if type(status) is not str or status not in (*Validation,) or not status:
+        raise ValueError(f"not the result of a validation: {shown(status)}")
+    return Validation(status), _metrics(found)
 
 
 def _metrics(value: object) -> dict[str, Any]:
@@ -153,8 +164,8 @@ class AttemptOver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureOfCode:
-    """A `Failure` as the worker describes it. Its `pid` and `node` are ignored: the controller
-    knows them better."""
+    """A `Failure` as the worker describes it. Its `pid`, `node` and `rank` are ignored: the
+    controller knows them better."""
 
     kind: Literal["user", "setup"]
     type_name: TypeName
@@ -163,6 +174,7 @@ class FailureOfCode:
     pid: Any = None
     hostname: ShortText = ""
     node: Any = None
+    rank: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,8 +234,10 @@ def record(
     most_index = least_index + (0 if is_part else _FURTHEST_INDEX)
     if not least_index <= known.index <= most_index:
         raise ValueError(f"index must be from {least_index} to {most_index}, not {known.index}")
-    # Only the controller decides these two.
-    return evolve_record(known, score=None, committed=False)
+    # Only the controller decides these.
+    return evolve_record(
+        known, score=None, committed=False, metrics=None, validation=Validation.NONE
+    )
 
 
 def failure(known: FailureOfCode, *, pid: int, node: str) -> Failure:

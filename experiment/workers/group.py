@@ -8,8 +8,9 @@ consequences.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.summary import RankWait
@@ -26,7 +27,7 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, Validation
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Measured, Reported, Returned, Started
 from holdfast.trial.resources import Usage, usage_of_ranks
@@ -87,6 +88,9 @@ class WorkerGroup:
         self._gone: dict[int, Exited] = {}
         self._usages: dict[int, Usage] = {}
         self._gathered: dict[int, str] = {}
+        # Of the checkpoint that is being put together.
+        self._validation = Validation.NONE
+        self._validated: Mapping[str, Any] = {}
         self._failures = RankFailures()
         self._is_pruned = False  # a rank has raised Optuna's TrialPruned
         self._is_ending = False  # the ranks have the order to end
@@ -194,7 +198,12 @@ class WorkerGroup:
                 for actor in self._actors[1:]:
                     actor.tell(["meet", address])
             case ["gather", text]:
-                self._gather(rank, claims.short_text(text, "its text"))
+                longest = claims.LONGEST_GATHERED
+                self._gather(rank, claims.short_text(text, "its text", longest))
+            case ["reported"]:
+                self._actors[rank].tell(["reported", self._reported()])
+            case ["validated", status, found] if rank in self._checkpoints.missing:
+                self._validation, self._validated = claims.validated(status, found)
             case ["merged", _, _] | ["merged", _, _, _] if rank in self._checkpoints.missing:
                 self._on_merged(rank, message)
             case ["merge_failed", text] if rank in self._checkpoints.missing:
@@ -208,11 +217,24 @@ class WorkerGroup:
         if rank in self._gathered:
             raise ValueError("it has sent its text already")
         self._gathered[rank] = text
+        if elsewhere := self._barrier.waiting:
+            self._fail(rank, _apart(elsewhere, "report()", f"rank {rank}", "a barrier"))
+            return
+        self._deadlines.expect_texts(self._ungathered)
         if len(self._gathered) == len(self._actors):
+            self._deadlines.met()
             texts = [self._gathered[rank] for rank in range(len(self._actors))]
             self._gathered.clear()
             for actor in self._actors:
                 actor.tell(["gathered", texts])
+
+    def _ungathered(self) -> list[int]:
+        return [rank for rank in range(len(self._actors)) if rank not in self._gathered]
+
+    def _reported(self) -> list[list[Any]]:
+        """The trial's checkpoints with their metrics."""
+        found = self.host.reported(self.assignment.trial_id)
+        return [[one.dirname, one.metrics or {}, one.validation.value] for one in found]
 
     def _preempt_others(self, rank: int | None, why: str) -> None:
         """Preempt all ranks: the one that got the SIGTERM may not be the one that saves."""
@@ -223,15 +245,21 @@ class WorkerGroup:
                     actor.preempt(why)
 
     def _on_report(self, rank: int, event: Reported) -> None:
-        if not self._is_ending and not self._failures.ranks:
-            self._follow(self._barrier.reported(rank, event))
+        if self._is_ending or self._failures.ranks:
+            return
+        if self._gathered:
+            self._fail(rank, _apart(self._gathered, "a barrier", f"rank {rank}", "report()"))
+            return
+        self._follow(self._barrier.reported(rank, event))
 
     def _on_return(self, rank: int, event: Returned) -> None:
         self._ended.add(rank)
         self._is_pruned = self._is_pruned or event.pruned
         if self._failures.ranks:
             return
-        if not self._is_ending:
+        if not self._is_ending and self._gathered:
+            self._fail(rank, _apart(self._gathered, "a barrier", f"rank {rank}", "its end"))
+        elif not self._is_ending:
             self._follow(self._barrier.returned(rank))
         elif len(self._ended) == len(self._actors):
             self._post_return()
@@ -309,7 +337,10 @@ class WorkerGroup:
 
     def _post_report(self, met: Met, record: CheckpointRecord | None) -> None:
         first = met.reports[0]
-        metrics = first.metrics
+        metrics: Mapping[str, Any] = {**first.metrics, **self._validated}
+        if record is not None:
+            record = replace(record, metrics=metrics, validation=self._validation)
+        self._validation, self._validated = Validation.NONE, {}
         if self._terms.keeps_all_metrics:
             every = {str(rank): report.metrics for rank, report in enumerate(met.reports)}
             metrics = {**metrics, "ranks": every}
@@ -368,3 +399,14 @@ class WorkerGroup:
         for rank, actor in enumerate(self._actors):
             if rank not in self._gone:
                 actor.kill("its trial has ended")
+
+
+def _apart(waiting: Iterable[int], where: str, who: str, other: str) -> Failure:
+    """The failure of ranks that can never meet: some wait `where`, and another is elsewhere."""
+    ranks = ", ".join(map(str, waiting))
+    return Failure(
+        kind="user",
+        type_name=OUT_OF_STEP,
+        message=f"{who} is at {other} while rank {ranks} waits at {where}: every rank must call "
+        f"report(), barrier() and the like in the same order",
+    )

@@ -10,6 +10,7 @@ from holdfast.experiment.worker.job import Machine
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event
+from holdfast.trial.checkpoint import CheckpointRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,9 @@ class GroupHost(ActorHost, Protocol):
     """The owner of a group."""
 
     def has_room(self, trial_id: str) -> bool: ...
+
+    def reported(self, trial_id: str) -> list[CheckpointRecord]:
+        """The checkpoints of the trial that are kept, oldest first."""
 
     def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
         """Called before a report whose checkpoint has a share on each of these nodes."""

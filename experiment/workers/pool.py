@@ -33,6 +33,7 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.effects import Halt, Launch, Preempt
 from holdfast.scheduler.events import Event, Exited, Raised, Resumed
 from holdfast.scheduler.verdict import Verdict
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import LOST_TYPES, Failure
 from holdfast.trial.events import Returned
 from holdfast.trial.resources import Allocation
@@ -143,6 +144,9 @@ class WorkerPool:
         """Why a checkpoint cannot be stored from this node; "" if it can."""
         uploads = self._host.uploads
         return "" if uploads is None else uploads.nodes.refusal(node)
+
+    def reported(self, trial_id: str) -> list[CheckpointRecord]:
+        return list(self._host.machine.trials[trial_id].checkpoints)
 
     def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
         if self._host.uploads is not None:

@@ -58,6 +58,15 @@ class RankDeadlines:
                 since=wall_time(),
             )
 
+    def expect_texts(self, missing: Callable[[], Sequence[int]]) -> None:
+        """All ranks must come to a meeting soon after the first."""
+        if not self._timer.is_armed:
+            late = (
+                f"has not come to the barrier, or the like, for {self._timeout_s:g} s while other "
+                f"ranks waited there"
+            )
+            self._timer.arm(self._timeout_s, lambda: self._give_up(missing(), late))
+
     def expect_merges(self, missing: Callable[[], Sequence[int]]) -> None:
         """The ranks that merge a checkpoint must have done so soon: all others wait for them."""
         late = (

@@ -60,6 +60,7 @@ def cause_of(
         message=f"rank {rank}{where}: {first.message}",
         traceback=first.traceback + below,
         hostname=host,
+        rank=rank,
     )
 
 

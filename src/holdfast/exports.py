@@ -46,15 +46,24 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "holdfast.train": {
         "holdfast.experiment.api.load_training": "load",
-        "holdfast.experiment.api.trainer": "DataParallelTrainer TrainingFailedError",
+        "holdfast.experiment.api.trainer": "DataParallelTrainer",
+        "holdfast.experiment.api.training_errors": "ControllerError PreemptionError TrainingFailedError WorkerGroupError",
+        "holdfast.experiment.callbacks.user_callback": "UserCallback",
         "holdfast.experiment.results.result": "Result",
         "holdfast.experiment.worker.context": "TrainContext get_checkpoint get_context report staging_directory",
         "holdfast.experiment.worker.data_config": "DataConfig TRAIN_DATASET_KEY get_dataset_shard",
         "holdfast.experiment.worker.train_loop": "BackendConfig",
+        "holdfast.experiment.worker.training.preemption": "PreemptionInfo get_preemption_info",
+        "holdfast.experiment.worker.training.reported": "CheckpointConsistencyMode ReportedCheckpoint ReportedCheckpointStatus get_all_reported_checkpoints",
+        "holdfast.experiment.worker.training.validation": "ValidationConfig ValidationFn ValidationTaskConfig",
         "holdfast.syncer.checkpoint.checkpoint": "Checkpoint",
+        "holdfast.train.collective": "collective",
         "holdfast.trial.checkpoint": "CheckpointUploadMode",
-        "holdfast.trial.config": "CheckpointConfig FailureConfig RunConfig SyncConfig",
+        "holdfast.trial.config": "CheckpointConfig FailureConfig LoggingConfig RunConfig SyncConfig",
         "holdfast.trial.scaling": "ScalingConfig",
+    },
+    "holdfast.train.collective": {
+        "holdfast.experiment.worker.training.collective": "barrier broadcast_from_rank_zero",
     },
     "holdfast.train.huggingface.transformers": {
         "holdfast.train.huggingface.transformers.preparing": "prepare_trainer",
@@ -64,10 +73,12 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast.train.lightgbm": {
         "holdfast.train.lightgbm.callback": "TrainReportCallback",
         "holdfast.train.lightgbm.callback:TrainReportCallback": "RayTrainReportCallback",
+        "holdfast.train.lightgbm.checkpoint": "LightGBMCheckpoint",
         "holdfast.train.lightgbm.config": "LightGBMConfig get_network_params",
         "holdfast.train.lightgbm.trainer": "LightGBMTrainer",
     },
     "holdfast.train.tensorflow": {
+        "holdfast.train.tensorflow.checkpoint": "TensorflowCheckpoint",
         "holdfast.train.tensorflow.config": "TensorflowConfig prepare_dataset_shard",
         "holdfast.train.tensorflow.trainer": "TensorflowTrainer",
     },
@@ -85,6 +96,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast.train.xgboost": {
         "holdfast.train.xgboost.callback": "TrainReportCallback",
         "holdfast.train.xgboost.callback:TrainReportCallback": "RayTrainReportCallback",
+        "holdfast.train.xgboost.checkpoint": "XGBoostCheckpoint",
         "holdfast.train.xgboost.config": "XGBoostConfig",
         "holdfast.train.xgboost.trainer": "XGBoostTrainer",
     },

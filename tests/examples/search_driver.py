@@ -34,9 +34,9 @@ def held_function(train: Any) -> Any:
 
         plainly, session = tune.report, current("the test")
 
-        def report(metrics: Any, **more: Any) -> None:
+        def report(metrics: Any, *given: Any, **more: Any) -> None:
             stand(session.iteration + 1)
-            plainly(metrics, **more)
+            plainly(metrics, *given, **more)
 
         tune.report = report
         train(config)

@@ -28,7 +28,7 @@ def raises(error: Exception) -> Any:
     ("train", "advice"),
     [
         (lambda config: tune.report(acc=1), "Pass all metrics in one dict: report({'acc': ...})"),  # type: ignore[call-arg]
-        (lambda config: tune.report(0.3, 1), "Pass all metrics in one dict: report({'loss'"),  # type: ignore[call-arg,arg-type]
+        (lambda config: tune.report(0.3, 1), "Pass all metrics in one dict: report({'loss'"),  # type: ignore[arg-type]
         (lambda config: config["learning_rate"], "The config has lr, rate_of_learning. Did you"),
         (lambda config: config.lr, "The config is a dict: config['lr']"),
         (lambda trial: trial.suggest_float("x", 0, 1), "gets a dict, not an Optuna trial"),

@@ -9,7 +9,11 @@ from holdfast.lazy import lazy
 if TYPE_CHECKING:
     from holdfast.experiment.api.load_training import load as load
     from holdfast.experiment.api.trainer import DataParallelTrainer as DataParallelTrainer
-    from holdfast.experiment.api.trainer import TrainingFailedError as TrainingFailedError
+    from holdfast.experiment.api.training_errors import ControllerError as ControllerError
+    from holdfast.experiment.api.training_errors import PreemptionError as PreemptionError
+    from holdfast.experiment.api.training_errors import TrainingFailedError as TrainingFailedError
+    from holdfast.experiment.api.training_errors import WorkerGroupError as WorkerGroupError
+    from holdfast.experiment.callbacks.user_callback import UserCallback as UserCallback
     from holdfast.experiment.results.result import Result as Result
     from holdfast.experiment.worker.context import TrainContext as TrainContext
     from holdfast.experiment.worker.context import get_checkpoint as get_checkpoint
@@ -20,10 +24,33 @@ if TYPE_CHECKING:
     from holdfast.experiment.worker.data_config import DataConfig as DataConfig
     from holdfast.experiment.worker.data_config import get_dataset_shard as get_dataset_shard
     from holdfast.experiment.worker.train_loop import BackendConfig as BackendConfig
+    from holdfast.experiment.worker.training.preemption import PreemptionInfo as PreemptionInfo
+    from holdfast.experiment.worker.training.preemption import (
+        get_preemption_info as get_preemption_info,
+    )
+    from holdfast.experiment.worker.training.reported import (
+        CheckpointConsistencyMode as CheckpointConsistencyMode,
+    )
+    from holdfast.experiment.worker.training.reported import (
+        ReportedCheckpoint as ReportedCheckpoint,
+    )
+    from holdfast.experiment.worker.training.reported import (
+        ReportedCheckpointStatus as ReportedCheckpointStatus,
+    )
+    from holdfast.experiment.worker.training.reported import (
+        get_all_reported_checkpoints as get_all_reported_checkpoints,
+    )
+    from holdfast.experiment.worker.training.validation import ValidationConfig as ValidationConfig
+    from holdfast.experiment.worker.training.validation import ValidationFn as ValidationFn
+    from holdfast.experiment.worker.training.validation import (
+        ValidationTaskConfig as ValidationTaskConfig,
+    )
     from holdfast.syncer.checkpoint.checkpoint import Checkpoint as Checkpoint
+    from holdfast.train import collective as collective
     from holdfast.trial.checkpoint import CheckpointUploadMode as CheckpointUploadMode
     from holdfast.trial.config import CheckpointConfig as CheckpointConfig
     from holdfast.trial.config import FailureConfig as FailureConfig
+    from holdfast.trial.config import LoggingConfig as LoggingConfig
     from holdfast.trial.config import RunConfig as RunConfig
     from holdfast.trial.config import SyncConfig as SyncConfig
     from holdfast.trial.scaling import ScalingConfig as ScalingConfig

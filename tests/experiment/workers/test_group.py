@@ -23,6 +23,7 @@ from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Measured, Reported, Returned, Started
 
@@ -134,6 +135,13 @@ class Desk:
 
     def machines(self) -> list[Machine]:
         return [Machine("a", "host-a", "10.0.0.1", {"CPU": 4}, {"CPU": 1})]
+
+    def reported(self, trial_id: str) -> list[CheckpointRecord]:
+        return [
+            CheckpointRecord(
+                index=3, iteration=4, attempt=1, files=1, size_bytes=1, metrics={"loss": 0.5}
+            )
+        ]
 
     def hear(self, message: Message) -> None:
         raise ValueError(message)

@@ -9,6 +9,7 @@ from holdfast.train.lightgbm.config import LIGHTGBM
 
 if TYPE_CHECKING:
     from holdfast.train.lightgbm.callback import TrainReportCallback as TrainReportCallback
+    from holdfast.train.lightgbm.checkpoint import LightGBMCheckpoint as LightGBMCheckpoint
     from holdfast.train.lightgbm.config import LightGBMConfig as LightGBMConfig
     from holdfast.train.lightgbm.config import get_network_params as get_network_params
     from holdfast.train.lightgbm.trainer import LightGBMTrainer as LightGBMTrainer

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import shutil
-import tempfile
-import weakref
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -14,13 +11,13 @@ import torch
 from torch.nn.modules.utils import consume_prefix_in_state_dict_if_present
 from torch.nn.parallel import DistributedDataParallel
 
-from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.train.model_checkpoint import ModelCheckpoint
 from holdfast.trial.errors import InvalidConfig
 
 _MODEL = "model.pt"
 
 
-class TorchCheckpoint(Checkpoint):
+class TorchCheckpoint(ModelCheckpoint):
     """A checkpoint with a model, or its state dict, in `model.pt`.
 
     What `from_model` and `from_state_dict` make is in a temporary directory that goes with the
@@ -30,12 +27,12 @@ class TorchCheckpoint(Checkpoint):
     @classmethod
     def from_state_dict(cls, state_dict: Mapping[str, Any]) -> Self:
         """A checkpoint of a state dict, written with `torch.save`."""
-        return cls._saved(dict(state_dict))
+        return cls._made(dict(state_dict))
 
     @classmethod
     def from_model(cls, model: torch.nn.Module) -> Self:
         """The whole model, pickled; of a DistributedDataParallel the module in it."""
-        return cls._saved(model.module if isinstance(model, DistributedDataParallel) else model)
+        return cls._made(model.module if isinstance(model, DistributedDataParallel) else model)
 
     def get_model(self, model: torch.nn.Module | None = None) -> torch.nn.Module:
         """The model; from a state dict, `model` with that state.
@@ -58,12 +55,8 @@ class TorchCheckpoint(Checkpoint):
         return model
 
     @classmethod
-    def _saved(cls, value: Any) -> Self:
-        directory = tempfile.mkdtemp(prefix="holdfast-torch-")
-        made = cls(directory)
-        weakref.finalize(made, shutil.rmtree, directory, ignore_errors=True)
-        torch.save(value, os.path.join(directory, _MODEL))
-        return made
+    def _made(cls, value: Any) -> Self:
+        return cls.saved(_MODEL, lambda path: torch.save(value, path))
 
 
 def _load(path: str) -> Any:

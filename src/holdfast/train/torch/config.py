@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.worker.torch_devices import get_device
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import TORCH
 from holdfast.train.ports import interface_of
@@ -95,11 +96,13 @@ def _tell_libraries(rank: Rank, store: Any) -> None:
         LOCAL_WORLD_SIZE=str(rank.local_world_size),
         GROUP_RANK=str(rank.node_rank),
         GROUP_WORLD_SIZE=str(rank.node_count),
+        NODE_RANK=str(rank.node_rank),
         ROLE_RANK=str(rank.rank),
         ROLE_WORLD_SIZE=str(rank.world_size),
         # Libraries that join by these variables use this store instead of opening another.
         TORCHELASTIC_USE_AGENT_STORE="True",
     )
+    os.environ.setdefault("ACCELERATE_TORCH_DEVICE", str(get_device()))
     if not rank.uses_gpu:
         # Without it, Accelerate, and so Transformers, takes a rank on CPUs for the only one.
         os.environ.setdefault("ACCELERATE_USE_CPU", "true")

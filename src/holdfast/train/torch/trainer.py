@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from holdfast.experiment.api.trainer import DataParallelTrainer
 from holdfast.experiment.worker.data_config import DataConfig
 from holdfast.experiment.worker.train_loop import BackendConfig
+from holdfast.experiment.worker.training.validation import ValidationConfig
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.train.torch.config import TorchConfig
 from holdfast.trial.config import RunConfig
@@ -34,6 +35,7 @@ class TorchTrainer(DataParallelTrainer):
         run_config: RunConfig | None = None,
         datasets: Mapping[str, Any] | None = None,
         dataset_config: DataConfig | None = None,
+        validation_config: ValidationConfig | None = None,
         metadata: Mapping[str, Any] | None = None,
         resume_from_checkpoint: Checkpoint | None = None,
         keep_all_metrics: bool = False,
@@ -47,6 +49,7 @@ class TorchTrainer(DataParallelTrainer):
             dataset_config=dataset_config,
             run_config=run_config,
             datasets=datasets,
+            validation_config=validation_config,
             metadata=metadata,
             resume_from_checkpoint=resume_from_checkpoint,
             keep_all_metrics=keep_all_metrics,

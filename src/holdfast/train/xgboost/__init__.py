@@ -9,6 +9,7 @@ from holdfast.train.xgboost.config import XGBOOST
 
 if TYPE_CHECKING:
     from holdfast.train.xgboost.callback import TrainReportCallback as TrainReportCallback
+    from holdfast.train.xgboost.checkpoint import XGBoostCheckpoint as XGBoostCheckpoint
     from holdfast.train.xgboost.config import XGBoostConfig as XGBoostConfig
     from holdfast.train.xgboost.trainer import XGBoostTrainer as XGBoostTrainer
 

@@ -1,0 +1,26 @@
+"""What the checkpoints of one model have in common: each is a file in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable
+from typing import Any, Self
+
+from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+
+
+class ModelCheckpoint(Checkpoint):
+    """A checkpoint with one model. What `saved` makes is in a temporary directory that goes with
+    the object."""
+
+    @classmethod
+    def saved(cls, filename: str, save: Callable[[str], Any]) -> Self:
+        """A checkpoint with the file that `save` writes to the path that it gets."""
+        directory = tempfile.mkdtemp(prefix="holdfast-model-")
+        made = cls(directory)
+        weakref.finalize(made, shutil.rmtree, directory, ignore_errors=True)
+        save(os.path.join(directory, filename))
+        return made
