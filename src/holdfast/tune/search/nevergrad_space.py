@@ -27,22 +27,26 @@ class ValueSpace:
     def __init__(self, parametrization: Any, names: Sequence[str]) -> None:
         self.parametrization = parametrization
         self._elements = tuple(names)
-        if not names and _is_dict(parametrization.value):
-            return
-        if not names and not _keywords(parametrization.value):
+        with seeded_numpy(0):  # a Choice may be drawn for this
+            self._example = parametrization.value
+        array = _array(self._example)
+        size = array.size if isinstance(array, np.ndarray) else 0
+        if names and len(names) != size:
+            raise InvalidSearchSpace(
+                f"space has {len(names)} names, for an array of {size} numbers"
+            )
+        if not names and not _is_dict(self._example) and not _keywords(self._example):
             raise InvalidSearchSpace(
                 f"Nevergrad's {type(parametrization).__name__} has no names for a config: write "
                 f"{_WHAT}"
             )
-        if names and len(self._elements) != np.size(_array(parametrization.value)):
-            raise InvalidSearchSpace(
-                f"space has {len(self._elements)} names, for an array of "
-                f"{np.size(_array(parametrization.value))} numbers"
-            )
+        self._names = self._elements or list(self._named(self._example))
 
     def read(self, candidate: Any) -> Assignment:
         """The assignment of a candidate."""
-        value = candidate.value
+        return self._named(candidate.value)
+
+    def _named(self, value: Any) -> dict[str, Any]:
         if self._elements:
             numbers = np.ravel(_array(value)).tolist()
             return dict(zip(self._elements, numbers, strict=True))
@@ -51,7 +55,7 @@ class ValueSpace:
 
     def value(self, assignment: Assignment) -> Any:
         """The library's value for an assignment: the inverse of `read`."""
-        value = self.parametrization.value
+        value = self._example
         if self._elements:
             numbers = np.reshape(
                 [assignment[name] for name in self._elements], np.shape(_array(value))
@@ -86,10 +90,6 @@ class ValueSpace:
             drawn = self.parametrization.copy()
             drawn.random_state = np.random.RandomState(seed)
             return {**self.read(drawn.sample()), **assignment}
-
-    @property
-    def _names(self) -> Sequence[str]:
-        return self._elements or list(self.read(self.parametrization))
 
     def _found(self, config: Mapping[str, Any]) -> dict[str, Any]:
         found = {}
