@@ -169,23 +169,24 @@ def is_searched(value: Any) -> bool:
     return False
 
 
-def check_called(value: Any, path: str) -> None:
+def check_called(value: Any, path: str, expressions: str = "") -> None:
     """Raise InvalidSearchSpace for what would be a constant, but was surely meant as a domain.
 
     That is a function of this module, which should have been called, and a distribution of another
-    library.
+    library than the one whose `expressions` the search finds.
     """
     if inspect.isfunction(value) and value.__module__ == __name__:
         raise InvalidSearchSpace(f"{path} is a function: call it, as tune.{value.__name__}(...)")
-    if instead := instead_of_domain(value):
-        library = type(value).__module__.partition(".")[0]
+    library = type(value).__module__.partition(".")[0]
+    if library != expressions and (instead := instead_of_domain(value)):
         raise InvalidSearchSpace(
             f"{path} is {library}'s {type(value).__name__}, which would be the same object in "
             f"each trial: write {instead}"
         )
-    if isinstance(value, dict):
-        for key, item in value.items():
-            check_called(item, f"{path}[{key!r}]")
+    value = value.categories if isinstance(value, Categorical) else value
+    if isinstance(value, (dict, list, tuple)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            check_called(item, f"{path}[{key!r}]", expressions)
 
 
 def has_user_code(space: Mapping[str, Any]) -> bool:

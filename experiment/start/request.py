@@ -127,7 +127,8 @@ class Request:
         fit together. Raises InvalidConfig.
         """
         check_nesting(self.param_space, "param_space")
-        check_called(dict(self.param_space), "param_space")
+        expressions = getattr(self.tune.search_alg, "expressions", "")
+        check_called(dict(self.param_space), "param_space", expressions)
         if isinstance(self.trainable, TrainLoop):
             self.trainable.check_datasets(self.param_space)
         else:

@@ -46,6 +46,8 @@ class Searcher(Described):
     repeats: int = 1
     """How many times in a row it suggests one config on purpose; the run ends after 100 times as
     many."""
+    expressions: str = ""
+    """The module of the library whose own parameters it finds in the Tuner's space."""
     _has_warned = False
 
     def __init__(

@@ -84,7 +84,19 @@ def _of_scipy(value: Any) -> str:
 
 
 def _of_hyperopt(value: object) -> str:
-    return "tune.uniform(low, high), tune.choice([...]) and so on, also for HyperOptSearch"
+    return "tune.uniform(low, high), tune.choice([...]) and so on, or search with HyperOptSearch"
+
+
+def _of_config_space(value: object) -> str:
+    return "tune.uniform(low, high), or TuneBOHB(space=...) with a ConfigurationSpace"
+
+
+def _of_nevergrad(value: object) -> str:
+    return "tune.uniform(low, high), or NevergradSearch(space=...) with a whole ng.p.Dict(...)"
+
+
+def _of_ax(value: object) -> str:
+    return "tune.uniform(low, high), or AxSearch(space=[...]) with a list"
 
 
 def _of_ray(value: object) -> str:
@@ -94,6 +106,10 @@ def _of_ray(value: object) -> str:
 _DOMAINS: Final[dict[str, Callable[[Any], str]]] = {
     "optuna.distributions": _of_optuna,
     "hyperopt.pyll.base": _of_hyperopt,
+    "ConfigSpace.hyperparameters": _of_config_space,
+    "nevergrad.parametrization": _of_nevergrad,
+    "ax.api.configs": _of_ax,
+    "ax.core.parameter": _of_ax,
     "scipy.stats._distn_infrastructure": _of_scipy,
     "ray.tune.search.sample": _of_ray,
 }

@@ -204,8 +204,29 @@ def test_a_dict_of_distributions_is_a_space() -> None:
     assert set(second) == {"net", "lr"}
     with pytest.raises(InvalidSearchSpace, match=r"points_to_evaluate\[0\]: net/depth is not in"):
         opened(OptunaSearch(space, points_to_evaluate=[{"net": {"depth": 3}}]))
-    with pytest.raises(InvalidConfig, match="mixes"):
-        opened(OptunaSearch({"lr": FloatDistribution(0, 1), "n": 3}))
+
+
+def test_a_space_may_mix_distributions_domains_and_fixed_values() -> None:
+    space = {
+        "lr": FloatDistribution(1e-3, 1, log=True),
+        "net": {"width": IntDistribution(2, 8, step=2), "depth": tune.randint(1, 4)},
+        "kind": tune.choice([{"a": FloatDistribution(0, 1, step=0.25)}, None]),
+        "list": [CategoricalDistribution(["x", "y"]), 3],
+        "epochs": 3,
+    }
+    for search in (OptunaSearch(space, seed=1), OptunaSearch(seed=1)):
+        search.set_search_properties("loss", "min", {} if search.own_space else space)
+        for trial in range(8):
+            config = search.suggest(f"t{trial}")
+            assert isinstance(config, dict)
+            assert 1e-3 <= config["lr"] <= 1
+            assert config["net"]["width"] in (2, 4, 6, 8)
+            assert config["net"]["depth"] in (1, 2, 3)
+            assert config["kind"] is None or config["kind"]["a"] in (0, 0.25, 0.5, 0.75, 1)
+            assert config["list"] in (["x", 3], ["y", 3])
+            assert config.get("epochs", 3) == 3
+    with pytest.raises(InvalidSearchSpace, match=r"^n: the steps of IntDistribution.* multiple"):
+        opened(OptunaSearch({"n": IntDistribution(1, 9, step=2), "lr": tune.uniform(0, 1)}))
 
 
 def define(trial: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 
 from holdfast import tune
-from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
+from holdfast.trial.errors import InvalidConfig
 from holdfast.tune.search import (
     AxSearch,
     BayesOptSearch,
@@ -144,15 +144,3 @@ def test_an_example_that_is_killed_chooses_what_it_would_have_chosen(
     after, whole = killed_and_whole(example, tmp_path, samples=samples)
     assert after == whole
     assert len(after) == samples
-
-
-def test_a_space_mixed_of_domains_and_expressions_of_hyperopt_is_refused() -> None:
-    from hyperopt import hp
-
-    for space in (
-        {"a": hp.uniform("a", 0, 1), "b": tune.uniform(0, 1)},
-        {"a": hp.choice("a", [{"x": tune.uniform(0, 1)}, 2]), "b": tune.uniform(0, 1)},
-        {"a": tune.choice([{"x": hp.uniform("x", 0, 1)}, 2])},
-    ):
-        with pytest.raises(InvalidSearchSpace, match=r"^a(/0/x)? is a Apply of HyperOpt"):
-            opened(HyperOptSearch(), space)

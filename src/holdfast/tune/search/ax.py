@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import logging
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.described import Construction
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import bounds
 from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
-from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
+from holdfast.tune.search.ax_space import read_client, read_entries
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import RebuiltStudy, one_thread, one_torch_thread
-from holdfast.tune.search.study import Query, SearchGoal
+from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal
 
 _LOSS: Final = "loss"
+_OUTCOME: Final = "outcome"
+_CONSTRAINT: Final = re.compile(r"(.*[^<>=\s])\s*([<>]=)\s*([-+.\deE]+)")
 
 
 class AxSearch(LibrarySearch):
     """Bayesian optimization with the models that Ax chooses for a space, most often a Gaussian
     process.
 
-    `parameter_constraints`: constraints for Ax, such as `["x1 + x2 <= 2"]`. Other arguments
-    go to `Client.configure_generation_strategy`, such as `method="quality"` or
-    `initialization_budget` (the number of random configs at the start: 5). For the rest see
-    `LibrarySearch`.
+    `space` may also be a list of dicts, as Ax takes it. `parameter_constraints`: constraints for
+    Ax, such as `["x1 + x2 <= 2"]`; `outcome_constraints`: bounds of other reported metrics, such
+    as `["size <= 10"]`. `ax_client`: a client whose experiment has all this, and the metric; its
+    generation strategy is not used. Other arguments go to `Client.configure_generation_strategy`,
+    such as `method="quality"` or `initialization_budget` (the number of random configs at the
+    start: 5). For the rest see `LibrarySearch`.
 
     M. Balandat et al., "BoTorch: A Framework for Efficient Monte-Carlo Bayesian Optimization"
     (2020). Raises ImportError, InvalidConfig; InvalidSearchSpace for normally distributed
@@ -39,28 +46,67 @@ class AxSearch(LibrarySearch):
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Mapping[str, Any] | Sequence[Any] | None = None,
         metric: str | None = None,
         mode: str | None = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
         parameter_constraints: Sequence[str] | None = None,
+        outcome_constraints: Sequence[str] | None = None,
+        ax_client: Any = None,
         *,
         evaluated_rewards: Sequence[Any] | None = None,
         seed: int | None = None,
         initialization_budget: int = 5,
         **more: Any,
     ) -> None:
+        constraints, outcomes = list(parameter_constraints or ()), list(outcome_constraints or ())
+        if ax_client is not None and (there := read_client(ax_client)) is not None:
+            if space is not None or constraints or outcomes:
+                raise InvalidConfig(
+                    "ax_client has an experiment with a space already: leave out space, "
+                    "parameter_constraints and outcome_constraints"
+                )
+            space, metric, mode = there.space, metric or there.metric, mode or there.mode
+            constraints, outcomes = there.parameter_constraints, there.outcome_constraints
         super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
-        self._constraints = list(parameter_constraints or ())
+        self._constraints = constraints
+        self._outcomes = list(map(_outcome, outcomes))
+        # The client itself may hold what cannot be stored.
+        self._read = {
+            "space": space,
+            "metric": metric,
+            "mode": mode,
+            "parameter_constraints": constraints,
+            "outcome_constraints": outcomes,
+        }
         self._initial = initialization_budget
         self._more = more
+
+    def construction(self) -> Construction:
+        """With what was read from `ax_client` in its place."""
+        made = super().construction()
+        if made.argument("ax_client") is None:
+            return made
+        return made.without("ax_client").with_arguments(**self._read)
+
+    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
+        if isinstance(space, (list, tuple)):
+            return read_entries(space, self._name)
+        return super().read_space(space, is_own=is_own)
+
+    def _goal(self, metric: Any, mode: Any) -> SearchGoal:
+        """With the metrics of the constraints, which are passed on as they are."""
+        goal = super()._goal(metric, mode)
+        names = tuple(name for name, _ in self._outcomes)
+        return SearchGoal(metrics=goal.metrics + names, modes=goal.modes + ("min",) * len(names))
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         from ax.api import client
 
         # The library logs each trial again with each question.
         client.logger.setLevel(logging.WARNING)
-        return _Study(parameters, self._constraints, self._initial, self._more)
+        bounds = [bound for _, bound in self._outcomes]
+        return _Study(parameters, self._constraints, bounds, self._initial, self._more)
 
 
 @dataclass(slots=True)
@@ -72,6 +118,7 @@ class _Study(RebuiltStudy):
     nests = True
 
     constraints: list[str]
+    bounds: list[str]
     initial: int
     more: Mapping[str, Any]
 
@@ -109,16 +156,30 @@ class _Study(RebuiltStudy):
 
         client = Client(random_seed=seed)
         client.configure_experiment(parameters=self.axes, parameter_constraints=self.constraints)
-        client.configure_optimization(objective=f"-{_LOSS}")
+        outcomes = [f"{_OUTCOME}{i} {bound}" for i, bound in enumerate(self.bounds)]
+        client.configure_optimization(objective=f"-{_LOSS}", outcome_constraints=outcomes or None)
         names = {one.name for one in self.searched}
         for one in self.tried:
             known = {k: value for k, value in one.assignment.items() if k in names}
             index = client.attach_trial(parameters=known)
             if one.loss is not None:
-                client.complete_trial(index, raw_data={_LOSS: one.loss})
+                others = {f"{_OUTCOME}{i}": other for i, other in enumerate(one.others)}
+                client.complete_trial(index, raw_data={_LOSS: one.loss, **others})
             elif one.is_failed:
                 client.mark_trial_failed(index)
         return client
+
+
+def _outcome(constraint: str) -> tuple[str, str]:
+    """The metric of an outcome constraint, and the rest of it. Raises InvalidConfig."""
+    found = _CONSTRAINT.fullmatch(constraint.strip()) if isinstance(constraint, str) else None
+    if found is None:
+        raise InvalidConfig(
+            f"outcome_constraints must be bounds of single metrics, such as 'size <= 10', not "
+            f"{constraint!r:.100}"
+        )
+    metric, sign, bound = found.groups()
+    return metric, f"{sign} {bound}"
 
 
 def _points(parameter: Parameter) -> float:

@@ -14,8 +14,9 @@ from holdfast.scheduler.searchers.density import Density, Vector
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameters
+from holdfast.tune.search.config_space import is_config_space, read_config_space
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Losses, Query, SearchGoal
+from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal
 
 _LEAST = 1e-32  # a density of 0 would make a config infinitely better
 
@@ -51,7 +52,8 @@ class TuneBOHB(LibrarySearch):
     `bohb_config` may have `min_points_in_model` (the number of parameters and 1), `top_n_percent`
     (15), `num_samples` (64), `random_fraction` (1/3), `bandwidth_factor` (3) and `min_bandwidth`
     (0.001). At most `max_concurrent` trials run at once, 0 for no limit. For the rest see
-    `LibrarySearch`. It searches every kind of domain, also in a choice.
+    `LibrarySearch`. It searches every kind of domain, also in a choice. `space` may also be a
+    ConfigurationSpace of ConfigSpace.
 
     S. Falkner, A. Klein, F. Hutter, "BOHB: Robust and Efficient Hyperparameter Optimization at
     Scale" (2018). Raises InvalidConfig.
@@ -59,7 +61,7 @@ class TuneBOHB(LibrarySearch):
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Any = None,
         bohb_config: Mapping[str, Any] | None = None,
         metric: str | None = None,
         mode: str | None = None,
@@ -79,6 +81,11 @@ class TuneBOHB(LibrarySearch):
             raise InvalidConfig(f"max_concurrent must be 0 or more, not {max_concurrent!r}")
         self._terms = BohbParameters(**given)
         self._most = max_concurrent or math.inf
+
+    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
+        if is_config_space(space):
+            return read_config_space(space, self._name)
+        return super().read_space(space, is_own=is_own)
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         return _Study(parameters, self._terms, self._most)

@@ -6,27 +6,30 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.dataclass import dataclass
+from holdfast.foreign import is_of
 from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import bounds
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
+from holdfast.tune.search.flat_parameters import FlatParameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import (
     RebuiltStudy,
     one_thread,
     one_torch_thread,
 )
-from holdfast.tune.search.study import Query, SearchGoal
+from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal
 
 
 class HEBOSearch(LibrarySearch):
     """Bayesian optimization that warps inputs and outputs, by HEBO.
 
-    At most `max_concurrent` trials run at once. Other arguments go to HEBO, such as
-    `model_name` and `rand_sample` (the number of random configs at the start). For the rest see
-    `LibrarySearch`; `random_state_seed` is its seed.
+    At most `max_concurrent` trials run at once. Other arguments go to HEBO, such as `model_name`
+    and `rand_sample` (the number of random configs at the start). `space` may also be a
+    DesignSpace of HEBO, or the list that makes one. For the rest see `LibrarySearch`;
+    `random_state_seed` is its seed.
 
     A. I. Cowen-Rivers et al., "HEBO: Pushing The Limits of Sample-Efficient Hyper-parameter
     Optimisation" (2022). Raises ImportError, InvalidConfig; InvalidSearchSpace for parameters
@@ -37,7 +40,7 @@ class HEBOSearch(LibrarySearch):
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Any = None,
         metric: str | None = None,
         mode: str | None = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
@@ -52,6 +55,13 @@ class HEBOSearch(LibrarySearch):
             raise InvalidConfig(f"max_concurrent must be above 0, not {max_concurrent!r}")
         self._most = max_concurrent
         self._more = more
+
+    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
+        if is_of(space, "hebo.design_space", "DesignSpace"):
+            space = [one.param_dict for one in space.paras.values()]
+        if isinstance(space, (list, tuple)):
+            return FlatParameters([*map(_parameter, space)], who=self._name)
+        return super().read_space(space, is_own=is_own)
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         return _Study(parameters, seed, self._most, self._more)
@@ -113,3 +123,37 @@ class _Study(RebuiltStudy):
             configs = pd.DataFrame(rows, columns=[one.name for one in self.searched])
             optimizer.observe(configs, np.array([[loss] for _, loss in measured]))
         return optimizer
+
+
+def _parameter(given: Any) -> Parameter:
+    """A parameter from the library's dict for it. Raises InvalidSearchSpace."""
+    name = given.get("name") if isinstance(given, Mapping) else None
+    if not isinstance(name, str):
+        raise InvalidSearchSpace(
+            f"space must have dicts such as {{'name': 'lr', 'type': 'num', 'lb': 0, 'ub': 1}}, "
+            f"not {given!r:.100}"
+        )
+    match dict(given):
+        case {"type": "num" | "pow" as kind, "lb": low, "ub": high}:
+            domain: Any = Float(lower=float(low), upper=float(high), log=kind == "pow")
+        case {"type": "int" | "pow_int" as kind, "lb": low, "ub": high}:
+            domain = Integer(lower=int(low), upper=int(high) + 1, log=kind == "pow_int")
+        case {"type": "step_int", "lb": low, "ub": high, "step": step}:
+            fits = low % step == 0
+            domain = (
+                Integer(lower=low, upper=high, q=step)
+                if fits
+                else Categorical(categories=tuple(range(low, high + 1, step)))
+            )
+        case {"type": "cat", "categories": categories}:
+            domain = Categorical(categories=tuple(categories))
+        case {"type": "bool"}:
+            domain = Categorical(categories=(False, True))
+        case {"type": kind}:
+            raise InvalidSearchSpace(
+                f"{name}: HEBOSearch does not read {kind!r}: write tune.uniform, tune.choice and "
+                f"so on in a dict, or num, pow, int, pow_int, step_int, cat or bool"
+            )
+        case _:
+            raise InvalidSearchSpace(f"{name}: the type is missing in {given!r:.100}")
+    return Parameter(name=name, domain=domain)

@@ -10,11 +10,12 @@ from typing import Any
 
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import bounds, varied
+from holdfast.scheduler.searchers.searcher import Searcher
 from holdfast.trial.domains import Categorical, Float, Integer, Normal
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Losses, Query, SearchGoal, Study
+from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal, Study
 
 Conditions = tuple[tuple[str, int], ...]
 
@@ -24,17 +25,19 @@ class HyperOptSearch(LibrarySearch):
 
     The first `n_initial_points` configs are drawn at random; of the others, the best share
     `gamma` make the model of good ones. For the rest see `LibrarySearch`; `random_state_seed` is
-    its seed. Every kind of domain can be searched, also in a choice.
+    its seed. Every kind of domain can be searched, also in a choice. `space` may have HyperOpt's
+    own expressions, such as `hp.uniform("lr", 0, 1)`, also next to domains; so may the Tuner's.
 
     J. Bergstra, R. Bardenet, Y. Bengio, B. Kégl, "Algorithms for Hyper-Parameter Optimization"
     (2011). Raises ImportError, InvalidConfig.
     """
 
     library = Framework(title="HyperOpt", module="hyperopt", minimum="0.2.7")
+    expressions = "hyperopt"
 
     def __init__(
         self,
-        space: Mapping[str, Any] | None = None,
+        space: Any = None,
         metric: str | None = None,
         mode: str | None = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
@@ -51,29 +54,62 @@ class HyperOptSearch(LibrarySearch):
         self._initial = n_initial_points
         self._gamma = gamma
 
-    def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
-        return _Study(parameters, self._initial, self._gamma)
+    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
+        from holdfast.tune.search.hyperopt_space import (
+            ExpressionSpace,
+            has_expressions,
+            searched_part,
+        )
+
+        if not has_expressions(space):
+            return super().read_space(space, is_own=is_own)
+        part = space if is_own else searched_part(space)
+        return ExpressionSpace(part, self._name, lambda one: _expression(one, ()))
+
+    def open_study(self, parameters: Any, goal: SearchGoal, seed: int) -> _Study:
+        from hyperopt.base import Domain
+
+        if not isinstance(parameters, Parameters):
+            return _Study(
+                parameters, parameters.domain, parameters.labels, self._initial, self._gamma
+            )
+        searched = varied(parameters.all)
+        domain = Domain(None, _below(searched, ()))
+        names = [parameter.name for parameter in searched]
+        return _Study(parameters, domain, names, self._initial, self._gamma)
+
+    def recall(self, trial_id: str, config: dict[str, Any]) -> None:
+        if getattr(self._opened.terms, "computes", False):
+            Searcher.recall(self, trial_id, config)  # asks again
+        else:
+            super().recall(trial_id, config)
 
 
 class _Study(Study):
     """A study that keeps trials by number, so that the order of their ends has no effect. The
     algorithm ignores running trials."""
 
-    def __init__(self, parameters: Parameters, initial: int, gamma: float) -> None:
+    def __init__(
+        self,
+        terms: AssignmentCodec,
+        domain: Any,
+        names: Sequence[str],
+        initial: int,
+        gamma: float,
+    ) -> None:
         from hyperopt import Trials, tpe
-        from hyperopt.base import Domain
 
-        self._parameters = parameters
+        self._terms = terms
         self._trials = Trials()
-        self._searched = varied(parameters.all)
-        self._domain = Domain(None, _below(self._searched, ()))
+        self._names = names
+        self._domain = domain
         self._algorithm = partial(tpe.suggest, n_startup_jobs=initial, gamma=gamma, verbose=False)
 
     def ask(self, query: Query) -> Assignment:
         [document] = self._algorithm([query.number], self._domain, self._trials, query.seed)
         chosen = document["misc"]["vals"]
         answer = {name: values[0] for name, values in chosen.items() if len(values)}
-        return self._parameters.complete(answer, random.Random(query.seed))
+        return self._terms.complete(answer, random.Random(query.seed))
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         from hyperopt import JOB_STATE_DONE, STATUS_FAIL, STATUS_OK
@@ -82,7 +118,7 @@ class _Study(Study):
         if losses is not None:
             result = {"status": STATUS_OK, "loss": losses[0]}
         number = query.number
-        names = [parameter.name for parameter in self._searched]
+        names = self._names
         misc = {
             "tid": number,
             "cmd": self._domain.cmd,

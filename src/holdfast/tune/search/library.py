@@ -21,6 +21,7 @@ from holdfast.trial.absent import has_metric, near_text
 from holdfast.trial.domains import Categorical, same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameters
+from holdfast.trial.space import check_called
 from holdfast.trial.values import unwrap_scalar
 from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal, Study
 
@@ -140,6 +141,8 @@ class LibrarySearch(Searcher, ABC):
         """The parameters of `space`. `is_own`: it was passed to the search, not the Tuner."""
         if self.library is not None:
             check_native(space, self._name, self.library)
+        if is_own:
+            check_called(space, "space")
         return Parameters(space, who=self._name, named=not is_own)
 
     # -- suggestions and results ----------------------------------------------------------------
@@ -253,6 +256,12 @@ class LibrarySearch(Searcher, ABC):
         known = run.terms.known(evaluated.config)
         found = run.terms.assignment(known, label, _looks_same)
         assignment = run.terms.fit(found, label)
+        metrics = run.goal.metrics
+        if evaluated.values is not None and len(evaluated.values) != len(metrics):
+            raise InvalidConfig(
+                f"{label} needs {len(metrics)} values, of {', '.join(metrics)}; it has "
+                f"{len(evaluated.values)}"
+            )
         losses = None if evaluated.values is None else run.goal.losses_of(evaluated.values)
         assignment = run.take(query, assignment)
         for step, value in enumerate(evaluated.steps, start=1):

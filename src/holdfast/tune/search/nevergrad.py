@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
+from holdfast.foreign import is_of
+from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import bounds, varied
-from holdfast.trial.domains import Categorical, Float, Integer, Normal
+from holdfast.trial.domains import Categorical, Float, Integer, Normal, same
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
 from holdfast.tune.search.library import LibrarySearch
-from holdfast.tune.search.study import Losses, Query, SearchGoal, Study
+from holdfast.tune.search.study import AssignmentCodec, Losses, Query, SearchGoal, Study
 
 _NUMBER = "number"
+_OPTIMIZERS = "nevergrad.optimization.base"
+_SPACES = "nevergrad.parametrization"
 _BUDGET = 100
 Conditions = tuple[tuple[str, int], ...]
 
@@ -22,11 +27,13 @@ Conditions = tuple[tuple[str, int], ...]
 class NevergradSearch(LibrarySearch):
     """Optimization without gradients, by any optimizer of Nevergrad.
 
-    `optimizer`: one of `nevergrad.optimizers`, or its name; without it NGOpt, which chooses by
-    the space and the budget. `optimizer_kwargs` are its arguments. Pass
-    `{"budget": ...}`, the number of trials, because many optimizers depend on it (default for
-    NGOpt: 100), and `num_workers` if several trials run at once. For the rest see
-    `LibrarySearch`. It searches every kind of domain, also in a choice.
+    `optimizer`: one of `nevergrad.optimizers`, or its name; without it NGOpt, which chooses by the
+    space and the budget. `optimizer_kwargs` are its arguments. Pass `{"budget": ...}`, the number
+    of trials, because many optimizers depend on it (default for NGOpt: 100), and `num_workers` if
+    several trials run at once. `space` may also be a `Dict` or an `Instrumentation` of
+    `nevergrad.p`. An `optimizer` that has such a parametrization needs no `space`; it is copied,
+    and must not have been asked yet. If its parametrization is an array, `space` is a list of
+    names. For the rest see `LibrarySearch`. It searches every kind of domain, also in a choice.
 
     J. Rapin, O. Teytaud, "Nevergrad, a gradient-free optimization platform" (2018).
     Raises ImportError, InvalidConfig.
@@ -38,7 +45,7 @@ class NevergradSearch(LibrarySearch):
         self,
         optimizer: Any = None,
         optimizer_kwargs: Mapping[str, Any] | None = None,
-        space: Mapping[str, Any] | None = None,
+        space: Any = None,
         metric: str | None = None,
         mode: str | None = None,
         points_to_evaluate: Sequence[Mapping[str, Any]] | None = None,
@@ -46,28 +53,54 @@ class NevergradSearch(LibrarySearch):
         evaluated_rewards: Sequence[Any] | None = None,
         seed: int | None = None,
     ) -> None:
-        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
-        if optimizer is not None and not isinstance(optimizer, str) and not callable(optimizer):
+        is_made = is_of(optimizer, _OPTIMIZERS, "Optimizer")
+        if is_made:
+            _check_made(optimizer, space, optimizer_kwargs)
+        elif optimizer is not None and not isinstance(optimizer, str) and not callable(optimizer):
             raise InvalidConfig(
-                f"optimizer must be a class of nevergrad.optimizers, or its name, not an "
-                f"instance: {optimizer!r:.100}"
+                f"optimizer must be one of nevergrad.optimizers, its class or its name, not "
+                f"{optimizer!r:.100}"
             )
+        self._names: Sequence[str] = ()
+        if is_made:
+            self._names, space = space or (), optimizer.parametrization
+        super().__init__(space, metric, mode, points_to_evaluate, evaluated_rewards, seed)
+        self._made = optimizer if is_made else None
         self._optimizer = optimizer or "NGOpt"
         # Without a budget NGOpt fails in a space of numbers.
         known = {} if optimizer else {"budget": _BUDGET}
         self._kwargs = {**known, **(optimizer_kwargs or {})}
 
-    def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
+    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
+        if is_own and is_of(space, _SPACES):
+            from holdfast.tune.search.nevergrad_space import ValueSpace
+
+            return ValueSpace(space, self._names)
+        return super().read_space(space, is_own=is_own)
+
+    def open_study(self, parameters: Any, goal: SearchGoal, seed: int) -> _Study:
+        # The library draws some seeds from NumPy's global numbers.
+        with seeded_numpy(seed):
+            return self._opened_study(parameters, seed)
+
+    def _opened_study(self, parameters: Any, seed: int) -> _Study:
+        import numpy as np
         from nevergrad import optimizers
 
+        numbers = np.random.RandomState(seed)
+        if self._made is not None:
+            optimizer = deepcopy(self._made)
+            optimizer.parametrization.random_state = numbers
+            return _Study(parameters, optimizer)
         chosen = self._optimizer
         if isinstance(chosen, str):
             if chosen not in optimizers.registry:
                 raise InvalidConfig(f"nevergrad.optimizers has no {chosen!r}")
             chosen = optimizers.registry[chosen]
-        parametrization = _below(varied(parameters.all), ())
-        parametrization.random_state.seed(seed)
-        return _Study(parameters, chosen(parametrization=parametrization, **self._kwargs))
+        codec = _Domains(parameters) if isinstance(parameters, Parameters) else parameters
+        parametrization = deepcopy(codec.parametrization)
+        parametrization.random_state = numbers
+        return _Study(codec, chosen(parametrization=parametrization, **self._kwargs))
 
 
 class _Study(Study):
@@ -77,23 +110,25 @@ class _Study(Study):
     after a restore, the optimizer recognizes the config as its own.
     """
 
-    def __init__(self, parameters: Parameters, optimizer: Any) -> None:
-        self._parameters = parameters
-        self._searched = varied(parameters.all)
+    def __init__(self, codec: Any, optimizer: Any) -> None:
+        self._codec = codec
         self._optimizer = optimizer
         self._candidates: dict[int, Any] = {}
         self._worst: float | None = None
 
     def ask(self, query: Query) -> Assignment:
-        candidate = self._optimizer.ask()
+        with seeded_numpy(query.seed):
+            candidate = self._optimizer.ask()
+            found: Assignment = self._codec.read(candidate)
         self._candidates[query.number] = candidate
-        return self._assignment(candidate)
+        return found
 
     def take(self, query: Query, assignment: Assignment) -> None:
-        candidate = self._optimizer.ask()
-        if self._assignment(candidate) != assignment:
-            value = _value(self._searched, (), assignment)
-            candidate = self._optimizer.parametrization.spawn_child(new_value=value)
+        with seeded_numpy(query.seed):
+            candidate = self._optimizer.ask()
+            if not same(self._codec.read(candidate), assignment):
+                value = self._codec.value(assignment)
+                candidate = self._optimizer.parametrization.spawn_child(new_value=value)
         self._candidates[query.number] = candidate
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
@@ -103,13 +138,43 @@ class _Study(Study):
             self._worst = max(losses[0], losses[0] if self._worst is None else self._worst)
         loss = self._worst if losses is None else losses[0]
         if loss is not None:
-            self._optimizer.tell(candidate, loss)
+            with seeded_numpy(query.seed):
+                self._optimizer.tell(candidate, loss)
 
-    def _assignment(self, candidate: Any) -> Assignment:
+
+class _Domains:
+    """Converts assignments of domains to the library's values and back."""
+
+    def __init__(self, parameters: Parameters) -> None:
+        self._parameters = parameters
+        self._searched = varied(parameters.all)
+        self.parametrization = _below(self._searched, ())
+
+    def read(self, candidate: Any) -> Assignment:
         flat: dict[str, Any] = {}
         _flatten(candidate.value, flat)
         whole = self._parameters.complete(flat, random.Random(0))
         return self._parameters.fit(whole, "NevergradSearch")
+
+    def value(self, assignment: Assignment) -> dict[str, Any]:
+        return _value(self._searched, (), assignment)
+
+
+def _check_made(optimizer: Any, space: Any, kwargs: Any) -> None:
+    """Raises InvalidConfig for what does not fit an optimizer that has been made."""
+    are_names = isinstance(space, (list, tuple)) and all(isinstance(one, str) for one in space)
+    if space is not None and not are_names:
+        raise InvalidConfig(
+            "optimizer has a parametrization of its own: leave out space, or pass a list of names "
+            "for the elements of its array"
+        )
+    if kwargs:
+        raise InvalidConfig("optimizer has its arguments already: leave out optimizer_kwargs")
+    if optimizer.num_ask or optimizer.num_tell:
+        raise InvalidConfig(
+            "optimizer has been asked already: pass a new one, and earlier results as "
+            "points_to_evaluate and evaluated_rewards"
+        )
 
 
 def _below(parameters: Sequence[Parameter], conditions: Conditions, **more: Any) -> Any:

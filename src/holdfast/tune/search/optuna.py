@@ -6,16 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from holdfast.foreign import is_of
 from holdfast.lazy import OPTUNA, Framework
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Parameters
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.optuna_space import (
+    DISTRIBUTIONS,
     Asks,
     AsksDistributions,
     AsksFunction,
     AsksParameters,
     NamedParameters,
+    as_domains,
     distributions_of,
 )
 from holdfast.tune.search.study import AssignmentCodec, SearchGoal, Study
@@ -29,12 +32,12 @@ class OptunaSearch(LibrarySearch):
     Hyper-Parameter Optimization", 2011).
 
     `space`: a dict of domains, as `param_space`; a dict of Optuna's distributions, with names as
-    `net/width` for nested ones; or a function of a trial which calls its `suggest_...` methods and
-    returns a dict of additional constants, or None. Default: the Tuner's. `metric`, `mode`: one
-    goal, or lists of several. `seed` makes the answers reproducible, also those of a `sampler`.
-    `storage` (a URL or an Optuna storage; default: in memory) and `study_name`: the study, for
-    other programs to read; an existing one is continued. The URL must not contain a password. See
-    `LibrarySearch` for the rest.
+    `net/width` for nested ones; a dict of both; or a function of a trial which calls its
+    `suggest_...` methods and returns a dict of additional constants, or None. Default: the
+    Tuner's. `metric`, `mode`: one goal, or lists of several. `seed` makes the answers
+    reproducible, also those of a `sampler`. `storage` (a URL or an Optuna storage; default: in
+    memory) and `study_name`: the study, for other programs to read; an existing one is continued.
+    The URL must not contain a password. See `LibrarySearch` for the rest.
 
     With a `storage`, a trial that a scheduler stops early is PRUNED there, with TPE and samplers
     that learn from no trial, and with several metrics. Otherwise it is COMPLETE with its last
@@ -45,6 +48,7 @@ class OptunaSearch(LibrarySearch):
     """
 
     library: ClassVar[Framework] = OPTUNA
+    expressions = "optuna"
     takes_many_metrics: ClassVar[bool] = True
 
     def __init__(
@@ -80,9 +84,9 @@ class OptunaSearch(LibrarySearch):
     def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
         if callable(space):
             return NamedParameters(None)
-        if is_own and _has_distributions(space):
+        if is_own and _has_only_distributions(space):
             return NamedParameters(space)
-        return super().read_space(space, is_own=is_own)
+        return super().read_space(as_domains(space), is_own=is_own)
 
     def open_study(self, parameters: Any, goal: SearchGoal, seed: int) -> Study:
         from holdfast.tune.search.optuna_study import OptunaStudy
@@ -124,10 +128,5 @@ def _check_no_password(storage: Any) -> None:
         )
 
 
-def _has_distributions(space: Mapping[str, Any]) -> bool:
-    from optuna.distributions import BaseDistribution
-
-    found = [isinstance(value, BaseDistribution) for value in space.values()]
-    if any(found) and not all(found):
-        raise InvalidConfig("space mixes distributions of Optuna with something else")
-    return any(found)
+def _has_only_distributions(space: Mapping[str, Any]) -> bool:
+    return bool(space) and all(is_of(value, DISTRIBUTIONS) for value in space.values())

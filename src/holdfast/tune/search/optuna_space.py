@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+from holdfast.foreign import is_of
 from holdfast.trial.domains import Categorical, Float, Integer, same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, Same
 from holdfast.trial.values import spread
+from holdfast.tune.search.flat_parameters import nested
 
+DISTRIBUTIONS: Final = "optuna.distributions"
+_NEARLY: Final = 1e-9
 _AS_THEY_ARE = (type(None), bool, int, float, str)
 
 
@@ -24,14 +28,7 @@ class NamedParameters:
         self.distributions = distributions
 
     def config(self, assignment: Assignment) -> dict[str, Any]:
-        config: dict[str, Any] = {}
-        for name, value in assignment.items():
-            *path, last = name.split("/")
-            place = config
-            for key in path:
-                place = place.setdefault(key, {})
-            place[last] = value
-        return config
+        return nested(assignment.items())
 
     def known(self, config: Mapping[str, Any]) -> Mapping[str, Any]:
         if self.distributions is None:
@@ -181,6 +178,44 @@ def distribution_of(parameter: Parameter) -> Any:
     raise InvalidSearchSpace(
         f"{parameter.name}: Optuna has no distribution for {domain}: {advice}"
     )
+
+
+def as_domains(space: Any, name: str = "") -> Any:
+    """The space with a domain in place of each of Optuna's distributions.
+
+    Raises InvalidSearchSpace, naming the key, for a distribution without an equal domain.
+    """
+    if is_of(space, DISTRIBUTIONS):
+        return _domain(space, name)
+    if isinstance(space, dict):
+        return {
+            key: as_domains(one, f"{name}/{key}" if name else str(key))
+            for key, one in space.items()
+        }
+    if isinstance(space, Categorical):
+        inside = (as_domains(one, f"{name}:{i}") for i, one in enumerate(space.categories))
+        return Categorical(categories=tuple(inside))
+    if type(space) in (list, tuple):
+        return type(space)(as_domains(one, f"{name}/{i}") for i, one in enumerate(space))
+    return space
+
+
+def _domain(one: Any, name: str) -> Categorical | Float | Integer:
+    if hasattr(one, "choices"):
+        return Categorical(categories=tuple(one.choices))
+    is_whole, step = isinstance(one.low, int), one.step
+    if is_whole and step in (None, 1):
+        return Integer(lower=one.low, upper=one.high + 1, log=one.log)
+    if step is None:
+        return Float(lower=one.low, upper=one.high, log=one.log)
+    if abs(one.low / step - round(one.low / step)) > _NEARLY:
+        raise InvalidSearchSpace(
+            f"{name}: the steps of {one} do not begin at a multiple of {step}: pass a dict of "
+            f"distributions alone, or tune.choice([...])"
+        )
+    if is_whole:
+        return Integer(lower=one.low, upper=one.high, q=step)
+    return Float(lower=one.low, upper=one.high, q=step)
 
 
 def choices_of(domain: Categorical) -> tuple[Any, ...]:

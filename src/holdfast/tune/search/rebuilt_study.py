@@ -25,10 +25,12 @@ from holdfast.tune.search.study import Losses, Query, Study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriedConfig:
-    """A config and its result. `loss` is None while it runs, and if it failed."""
+    """A config and its result. `loss` is None while it runs, and if it failed; `others` are the
+    losses of further metrics."""
 
     assignment: Assignment
     loss: float | None = None
+    others: Losses = ()
     is_failed: bool = False
 
 
@@ -75,9 +77,9 @@ class RebuiltStudy(Study, ABC):
         self._known[query.number] = TriedConfig(assignment=assignment)
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
-        loss = None if losses is None else losses[0]
+        loss, *others = losses or (None,)
         self._known[query.number] = TriedConfig(
-            assignment=assignment, loss=loss, is_failed=losses is None
+            assignment=assignment, loss=loss, others=tuple(others), is_failed=losses is None
         )
 
     @property

@@ -10,13 +10,15 @@ from holdfast.global_numbers import seeded_numpy
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import place, value_at
 from holdfast.trial.domains import Categorical
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.space import choice, is_grid, quniform, randint, uniform
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import RebuiltStudy
-from holdfast.tune.search.study import Query, SearchGoal
+from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal
 
 _DIGITS: Final = 10
+_FINEST: Final = 1e-9  # a step of this part of a range is none
 # How often it may draw a known config, as in the library's own loop.
 _TRIES: Final = 100
 
@@ -25,9 +27,9 @@ class ZOOptSearch(LibrarySearch):
     """Optimization without gradients by classification (SRacos), by ZOOpt.
 
     `budget`: the number of trials, some of them random at the start; required. `dim_dict`: the
-    space, a dict of domains (`space` elsewhere). `parallel_num`: trials at once; with that many
-    unfinished it waits. `algo` is "asracos", the only one. Other arguments go to
-    `zoopt.Parameter`, such as `exploration_rate`. For the rest see `LibrarySearch`.
+    space, a dict of domains or of ZOOpt's tuples (`space` elsewhere). `parallel_num`: trials at
+    once; with that many unfinished it waits. `algo` is "asracos", the only one. Other arguments go
+    to `zoopt.Parameter`, such as `exploration_rate`. For the rest see `LibrarySearch`.
 
     Y.-Q. Hu, H. Qian, Y. Yu, "Sequential Classification-Based Optimization for Direct Policy
     Search" (2017). Raises ImportError, InvalidConfig; InvalidSearchSpace for parameters inside of
@@ -61,6 +63,9 @@ class ZOOptSearch(LibrarySearch):
             raise InvalidConfig(f"parallel_num must be above 0, not {parallel_num!r}")
         self._parallel = parallel_num
         self._more = {"budget": budget, **more}
+
+    def read_space(self, space: Any, *, is_own: bool) -> AssignmentCodec:
+        return super().read_space(_of_dimensions(space) if is_own else space, is_own=is_own)
 
     def open_study(self, parameters: Parameters, goal: SearchGoal, seed: int) -> _Study:
         return _Study(parameters, self._parallel, self._more)
@@ -112,6 +117,34 @@ class _Study(RebuiltStudy):
                 found: list[float] = solution.get_x()
                 return found
         return None
+
+
+def _of_dimensions(space: Any, name: str = "") -> Any:
+    """The space with a domain for each of the library's tuples, such as
+    `(ValueType.CONTINUOUS, [0, 1], 1e-6)`."""
+    if isinstance(space, dict) and not is_grid(space):
+        return {
+            key: _of_dimensions(one, f"{name}/{key}" if name else str(key))
+            for key, one in space.items()
+        }
+    from zoopt import ValueType
+
+    match space:
+        case (kind, [low, high], precision) if kind == ValueType.CONTINUOUS:
+            is_fine = precision < _FINEST * (high - low)
+            return uniform(low, high) if is_fine else quniform(low, high, precision)
+        case (kind, [low, high], has_order) if kind == ValueType.DISCRETE:
+            return randint(low, high + 1) if has_order else choice(range(low, high + 1))
+        case (kind, [*values]) if kind == ValueType.GRID:
+            return choice(values)
+        case tuple() if space and type(space[0]) is int:
+            raise InvalidSearchSpace(
+                f"{name}: {space!r:.100} is not a dimension of ZOOpt: write "
+                f"(ValueType.CONTINUOUS, [0, 1], 1e-6), (ValueType.DISCRETE, [1, 9], True) or "
+                f"(ValueType.GRID, ['a', 'b'])"
+            )
+        case _:
+            return space
 
 
 def _placed(parameter: Parameter, value: Any) -> float:
