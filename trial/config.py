@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from typing import Any, TypeGuard
 
+from holdfast.assignable import assignable
 from holdfast.dataclass import dataclass
 from holdfast.trial.bounds import Limit
 from holdfast.trial.errors import require
@@ -26,7 +27,8 @@ def is_count(value: object) -> TypeGuard[int]:
 
 
 @explains_keywords
-@dataclass(frozen=True, kw_only=False)
+@assignable
+@dataclass(unsafe_hash=True, kw_only=False)
 class CheckpointConfig:
     """Which checkpoints are kept, and how often a class trainable saves one.
 
@@ -74,7 +76,8 @@ _BUDGETS = (
 
 
 @explains_keywords
-@dataclass(frozen=True)
+@assignable
+@dataclass(unsafe_hash=True)
 class FailureConfig:
     """How often a trial is retried after each kind of failure, and when failures end the run.
 
@@ -169,7 +172,8 @@ class FailureConfig:
 
 
 @explains_keywords
-@dataclass(frozen=True)
+@assignable
+@dataclass(unsafe_hash=True)
 class SyncConfig:
     """How files in the local directory reach storage.
 
@@ -224,7 +228,8 @@ _LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")
 
 
 @explains_keywords
-@dataclass(frozen=True)
+@assignable
+@dataclass(unsafe_hash=True)
 class RunConfig:
     """Where a run keeps its results, when it stops, and how it handles failures.
 

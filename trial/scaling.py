@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
+from holdfast.assignable import assignable
 from holdfast.dataclass import dataclass
 from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig
@@ -17,7 +18,8 @@ Choice = Domain | dict[str, list[Any]]
 
 
 @explains_keywords
-@dataclass(frozen=True)
+@assignable
+@dataclass(unsafe_hash=True)
 class ScalingConfig:
     """`num_workers` processes train one trial together; each requests `resources_per_worker`.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, get_args
 
+from holdfast.assignable import assignable
 from holdfast.dataclass import dataclass
 from holdfast.trial.config import is_count
 from holdfast.trial.errors import require
@@ -17,7 +18,8 @@ MODES: tuple[str, ...] = get_args(Mode)
 
 
 @explains_keywords
-@dataclass(frozen=True)
+@assignable
+@dataclass(unsafe_hash=True)
 class TuneConfig:
     """The metric to optimize, and how trials are chosen and scheduled.
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from holdfast.assignable import checked
 from holdfast.experiment.api.training_errors import failed
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.folder.shell_command import resume_command
@@ -88,7 +89,7 @@ class DataParallelTrainer:
             function=train_loop_per_worker,
             config=dict(train_loop_config or {}),
             backend=backend_config or self._backend_type(),
-            scaling=scaling_config or ScalingConfig(),
+            scaling=checked(scaling_config or ScalingConfig()),
             datasets=dict(datasets or {}),
             data_config=data_config,
             metadata=_as_json(metadata or {}),
@@ -196,7 +197,7 @@ class DataParallelTrainer:
             "function": train_loop_per_worker,
             "config": train_loop_config,
             "datasets": datasets,
-            "scaling": scaling_config,
+            "scaling": scaling_config and checked(scaling_config),
         }
         anew = {name: value for name, value in given.items() if value is not None}
         try:

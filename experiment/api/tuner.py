@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast import started_by_import
+from holdfast.assignable import checked
 from holdfast.experiment.control.machine_resources import host_resources
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.queue.job_experiments import JobExperiments
@@ -68,8 +69,8 @@ class Tuner:
         self._request = Request(
             trainable=found,
             param_space=space,
-            tune=with_algorithms(tune_config or TuneConfig()),
-            run=run_config or getattr(trainable, "run_config", None) or RunConfig(),
+            tune=with_algorithms(checked(tune_config or TuneConfig())),
+            run=checked(run_config or getattr(trainable, "run_config", None) or RunConfig()),
         )
         self._request.check()
         self._results: ResultGrid | None = None
@@ -353,6 +354,7 @@ class Tuner:
         from holdfast.experiment.records.opened import OpenedExperiment
 
         check_arguments(trusted=trusted, tune_config=tune_config, run_config=run_config)
+        path = checked(path) if isinstance(path, RunConfig) else path
         settings = Settings.read(os.environ)
         opened = OpenedExperiment.at(
             path, storage_filesystem, settings, os.environ, follows=trusted
@@ -379,7 +381,10 @@ class Tuner:
                 param_space=param_space,
                 time_budget_s=time_budget_s,
                 settings=settings_of(
-                    path, max_concurrent_trials, failure_config, checkpoint_config
+                    path,
+                    max_concurrent_trials,
+                    failure_config and checked(failure_config),
+                    checkpoint_config and checked(checkpoint_config),
                 ),
                 is_sure=extend,
             ),
@@ -387,8 +392,8 @@ class Tuner:
             runtime_env=runtime_env or (config.runtime_env if config else None),
             config=config,
             trusted=trusted,
-            tune_config=tune_config and with_algorithms(tune_config),
-            run_config=run_config,
+            tune_config=tune_config and with_algorithms(checked(tune_config)),
+            run_config=run_config and checked(run_config),
         )
         request = restored_request(opened, arguments)
         if config is not None:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import Any, Self, TypeVar
 
+from holdfast.assignable import checked
 from holdfast.experiment.folder.containment import check_enclosed
 from holdfast.experiment.folder.layout import SET_ASIDE, Layout
 from holdfast.experiment.folder.settings import Settings
@@ -125,6 +126,7 @@ class OpenedExperiment:
         """
         timeout_s = _STORAGE_TIMEOUT_S
         if isinstance(path, RunConfig):
+            path = checked(path)
             timeout_s = path.sync_config.sync_timeout
         path, filesystem = address_of(path, filesystem, settings)
         parent, name = split(path, filesystem)

@@ -24,7 +24,7 @@ from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Trial
 
 
-class NothingToRestore(TuneError):
+class NothingToRestore(TuneError, FileNotFoundError):
     """There is no experiment at the path."""
 
 

@@ -106,6 +106,7 @@ class Outcome:
                 tags=self.tags,
                 stop_reason=self.stop_reason(trial),
                 why=self.why_stopped(trial),
+                kept=self.spec.checkpoint,
             )
             self._results[trial.trial_id] = made
         return made

@@ -25,8 +25,10 @@ from holdfast.experiment.results.ranking import (
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.results.stored_trial import StoredCheckpoint, StoredTrial, read_error
 from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
+from holdfast.scheduler.retention import ranked
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
+from holdfast.trial.config import CheckpointConfig
 from holdfast.trial.errors import TrialError, TuneError
 from holdfast.trial.resources import Usage, usage_of_all
 from holdfast.trial.trial import Status, StopReason, Trial
@@ -117,17 +119,23 @@ class Result:
         tags: Mapping[str, str] | None = None,
         stop_reason: str = "",
         why: str = "",
+        kept: CheckpointConfig | None = None,
     ) -> Self:
         """The result of a trial in the records. Reads no file yet.
 
         `location` is the experiment's place in storage; `layout` its local directory, None if
         there is none. `resolve_config` returns a config with the user's own values. `tags` are the
-        experiment's.
+        experiment's, `kept` says by which score checkpoints are kept.
         """
         folder = TrialFolder.of(trial.spec, location, layout)
+        from_worst = reversed(ranked(trial.checkpoints, kept or CheckpointConfig()))
+        places = {record.index: place for place, record in enumerate(from_worst)}
         known = tuple(
             StoredCheckpoint(
-                dirname=record.dirname, iteration=record.iteration, persisted=record.persisted
+                dirname=record.dirname,
+                iteration=record.iteration,
+                persisted=record.persisted,
+                place=places[record.index],
             )
             for record in trial.checkpoints
         )
@@ -275,9 +283,19 @@ class Result:
 
     @cached_property
     def best_checkpoints(self) -> list[tuple[Checkpoint, Row]]:
-        """The checkpoints that are kept, oldest first, each with the row of its report."""
-        rows = self.rows() if self._checkpoints else []
-        return [(checkpoint, _row_of(known, rows)) for checkpoint, known in self._checkpoints]
+        """The checkpoints that are kept, each with the row of its report.
+
+        The worst is first, by the `checkpoint_score_attribute` of the CheckpointConfig; those that
+        lack it count as the worst. Without a score, and for `from_path`, the oldest is first.
+        """
+        by_place = sorted(self._checkpoints, key=lambda one: one[1].place)
+        return self._with_rows(by_place)
+
+    def _with_rows(
+        self, checkpoints: Sequence[tuple[Checkpoint, StoredCheckpoint]]
+    ) -> list[tuple[Checkpoint, Row]]:
+        rows = self.rows() if checkpoints else []
+        return [(checkpoint, _row_of(known, rows)) for checkpoint, known in checkpoints]
 
     @cached_property
     def metrics_dataframe(self) -> pandas.DataFrame | None:
@@ -311,11 +329,14 @@ class Result:
         are not numbers are never best. Raises NoBestResult if there is none, naming the metrics
         that were reported with checkpoints.
         """
-        rows = [row for _, row in self.best_checkpoints]
+        known = (
+            self.best_checkpoints if self._stored is None else self._with_rows(self._checkpoints)
+        )
+        rows = [row for _, row in known]
         at = index_of_best(rows, metric, check_mode(mode))
         if at is None:
             raise self._no_best_checkpoint(metric, rows)
-        return self.best_checkpoints[at][0]
+        return known[at][0]
 
     def _no_best_checkpoint(self, metric: str, rows: Sequence[Row]) -> NoBestResult:
         if not rows:

@@ -36,11 +36,15 @@ _TRACEBACK = "Traceback (most recent call last):\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCheckpoint:
-    """A checkpoint that a trial keeps. `persisted` is False if only this machine has it."""
+    """A checkpoint that a trial keeps. `persisted` is False if only this machine has it.
+
+    `place` counts from the worst one by the CheckpointConfig's score; without a score it is 0.
+    """
 
     dirname: str
     iteration: int | None = None
     persisted: bool = True
+    place: int = 0
 
 
 def rows_of(trial: Trial, folder: TrialFolder) -> list[Row]:

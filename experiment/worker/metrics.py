@@ -200,5 +200,12 @@ def _to_float(value: Decimal | Real, name: str) -> float:
 def _no_form(value: object, name: str, kind: str) -> InvalidMetrics:
     return InvalidMetrics(
         f"the reported metric {name!r} is {kind}, which cannot be stored: {excerpt(value)}. "
-        f"Report numbers, strings, booleans, None, and lists or dicts of them"
+        f"Report numbers, strings, booleans, None, and lists or dicts of them{_instead(value)}"
     )
+
+
+def _instead(value: object) -> str:
+    """What to do with data that is no metric: a row holds no pickles, which run code when read."""
+    if type(value).__name__ == "DataFrame":
+        return ", such as its to_dict('list')"
+    return "; write other data to a file in get_context().get_trial_dir(), or in a checkpoint"

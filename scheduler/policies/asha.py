@@ -16,6 +16,8 @@ from holdfast.scheduler.policy import (
     NoteRung,
     Observation,
     StopTrial,
+    Tell,
+    TrialAdded,
     TrialEnded,
     TrialReported,
     TrialScheduler,
@@ -127,8 +129,8 @@ class ASHAScheduler(Judging):
     The first rung is at `grace_period`, and each further one `reduction_factor` times as far, up
     to `max_t`, measured in `time_attr`. About 1 in `reduction_factor` of the trials that reach a
     rung continues. With several `brackets`, each trial belongs to one of them at random; the rungs
-    of bracket s begin at grace_period * reduction_factor ** s. A trial stops at `max_t`, unless
-    `stop_last_trials` is False.
+    of bracket s begin at grace_period * reduction_factor ** s, and if that is above `max_t`, its
+    trials train to `max_t`. A trial stops at `max_t`, unless `stop_last_trials` is False.
 
     Li, Jamieson, Rostamizadeh, Gonina, Ben-tzur, Hardt, Recht, Talwalkar, "A System for Massively
     Parallel Hyperparameter Tuning" (2020), in the variant that stops trials and needs no
@@ -136,6 +138,8 @@ class ASHAScheduler(Judging):
 
     Raises InvalidConfig.
     """
+
+    _has_told_brackets = False
 
     def __init__(
         self,
@@ -160,11 +164,6 @@ class ASHAScheduler(Judging):
             )
             for start in range(brackets)
         ]
-        require(
-            bool(self._brackets[-1].rungs),
-            f"{type(self).__name__}(brackets={brackets}): between grace_period={grace_period!r} "
-            f"and max_t={max_t!r} there is room for at most {len(self._brackets[0].rungs)}",
-        )
 
     def judge(
         self, view: View, event: TrialReported, time: float, value: float
@@ -186,11 +185,25 @@ class ASHAScheduler(Judging):
 
     def look(self, view: View, event: Observation) -> Sequence[Decision]:
         """Count the last report of a trial that reached one of the user's bounds."""
+        if isinstance(event, TrialAdded):
+            return self._tell_of_brackets()
         if not isinstance(event, TrialEnded) or not (last := self.final(view, event)):
             return ()
         trial_id, (time, value) = event.trial_id, last
         judged = self._brackets[self._bracket(trial_id)].judge(trial_id, time, value)
         return self._note(trial_id, judged, value, None)
+
+    def _tell_of_brackets(self) -> list[Decision]:
+        """Say once that some brackets stop no trial early."""
+        useful = sum(bool(bracket.rungs) for bracket in self._brackets)
+        if useful == len(self._brackets) or self._has_told_brackets:
+            return []
+        self._has_told_brackets = True
+        text = (
+            f"{type(self).__name__}(brackets={len(self._brackets)}): there is room for {useful} "
+            f"up to max_t={self._max_t:g}, so the trials of the others train to max_t"
+        )
+        return [Tell(text=text)]
 
     def _note(
         self, trial_id: str, judged: Judgement | None, value: float, promoted: bool | None

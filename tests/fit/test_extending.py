@@ -333,7 +333,8 @@ def test_fit_begins_where_there_is_nothing_and_resumes_where_there_is(tuner: Any
 
 
 def test_must_raises_where_there_is_nothing(tuner: Any) -> None:
-    with pytest.raises(NothingToRestore, match=r"there is no experiment in .*/nowhere"):
+    assert issubclass(NothingToRestore, tune.TuneError)
+    with pytest.raises(FileNotFoundError, match=r"there is no experiment in .*/nowhere"):
         tuner(name="nowhere").fit(resume="must")
 
 

@@ -1,13 +1,14 @@
 """Settings are checked at construction: each rule, and its message."""
 
-from dataclasses import FrozenInstanceError
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from holdfast.assignable import checked
 from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, SyncConfig
 from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.scaling import ScalingConfig
 from holdfast.trial.stopper import Stopper
 from holdfast.trial.tuning import ResumeConfig, TuneConfig
 
@@ -148,9 +149,41 @@ def test_a_time_budget_may_be_seconds_or_a_timedelta(given: Any, seconds: float 
     assert TuneConfig(time_budget_s=given).budget_seconds == seconds
 
 
-def test_settings_do_not_change_once_made() -> None:
-    with pytest.raises(FrozenInstanceError):
-        FailureConfig().max_failures = 3  # type: ignore[misc]
+def test_a_script_may_assign_to_the_fields_of_a_config_and_to_nothing_else() -> None:
+    config = RunConfig(name="before")
+    config.name = "after"
+    config.checkpoint_config.num_to_keep = 3
+    assert config == RunConfig(name="after", checkpoint_config=CheckpointConfig(num_to_keep=3))
+    with pytest.raises(AttributeError, match="RunConfig has no field 'storage_pth': did you mean"):
+        config.storage_pth = "results"  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no field 'x'\. It has max_failures, fail_fast"):
+        FailureConfig().x = 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("config", "field", "value", "message"),
+    [
+        (RunConfig(), "name", "a/b", "cannot contain a slash"),
+        (TuneConfig(), "num_samples", 0, "num_samples must be 1 or more"),
+        (ScalingConfig(), "num_workers", 0, "num_workers must be at least 1"),
+        (FailureConfig(max_failures=2), "fail_fast", True, "set one of them"),
+    ],
+)
+def test_an_assigned_value_is_checked_when_it_is_used(
+    config: Any, field: str, value: Any, message: str
+) -> None:
+    setattr(config, field, value)
+    with pytest.raises(InvalidConfig, match=message):
+        checked(config)
+
+
+def test_a_value_assigned_in_a_config_within_is_checked_too() -> None:
+    config = RunConfig(checkpoint_config=CheckpointConfig(num_to_keep=2))
+    used = checked(config)
+    config.checkpoint_config.num_to_keep = 0
+    assert used.checkpoint_config.num_to_keep == 2  # the copy is not changed
+    with pytest.raises(InvalidConfig, match="num_to_keep must be a positive whole number"):
+        checked(config)
 
 
 def test_a_bad_setting_is_a_tune_error_and_a_value_error() -> None:

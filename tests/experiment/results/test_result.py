@@ -8,6 +8,7 @@ import shutil
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +25,8 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.errors import InvalidLocation
 from holdfast.syncer.files.tree import MANIFEST_NAME
 from holdfast.syncer.stores.location import Location
-from holdfast.trial.config import FailureConfig
+from holdfast.trial.checkpoint import evolve_record
+from holdfast.trial.config import CheckpointConfig, FailureConfig
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.values import Opaque, Ref
 from tests.rig.recorded import RecordedExperiment
@@ -156,6 +158,25 @@ def test_best_checkpoints_come_oldest_first_each_with_its_row(run: RecordedExper
         "checkpoint_000002",
     ]
     assert [row["loss"] for _, row in found] == [0.5, 0.1, 0.3]
+
+
+@pytest.mark.parametrize(
+    ("order", "losses"), [("min", [math.nan, 0.5, 0.3, 0.1]), ("max", [math.nan, 0.1, 0.3, 0.5])]
+)
+def test_with_a_score_the_worst_checkpoint_comes_first(
+    run: RecordedExperiment, order: str, losses: list[float]
+) -> None:
+    trial_id = epochs(run, 0.5, 0.1, math.nan, 0.3)
+    trial = run.trial(trial_id)
+    scores = (0.5, 0.1, None, 0.3)
+    scored = [evolve_record(c, score=s) for c, s in zip(trial.checkpoints, scores, strict=True)]
+    kept = CheckpointConfig(checkpoint_score_attribute="loss", checkpoint_score_order=order)
+    trial = replace(trial, checkpoints=tuple(scored))
+    result = Result.of_trial(trial, run.location, run.layout, kept=kept)
+    found = [row["loss"] for _, row in result.best_checkpoints]
+    assert repr(found) == repr(losses)  # NaN is not equal to itself
+    back: Result = pickle.loads(pickle.dumps(result))
+    assert repr([row["loss"] for _, row in back.best_checkpoints]) == repr(losses)
 
 
 def test_the_newest_checkpoint_is_the_checkpoint(run: RecordedExperiment) -> None:

@@ -126,3 +126,21 @@ def test_no_text_is_made_of_keys_that_nothing_is_wrong_with(
     monkeypatch.setattr("holdfast.experiment.worker.metrics.excerpt", excerpt)
     reported = {"confusion": {np.int64(1): {np.int64(2): 0.5}}, 3: 1}
     assert plain_metrics(reported) == {"confusion": {"1": {"2": 0.5}}, "3": 1}
+
+
+@pytest.mark.parametrize(
+    ("value", "instead"),
+    [
+        (object(), "write other data to a file in get_context().get_trial_dir(), or in a checkp"),
+        (b"\x00", "write other data to a file in get_context().get_trial_dir(), or in a checkp"),
+        (pd.DataFrame({"a": [1]}), "lists or dicts of them, such as its to_dict('list')"),
+    ],
+    ids=["an object", "bytes", "a table"],
+)
+def test_what_is_no_metric_is_refused_and_the_error_says_where_it_belongs(
+    value: Any, instead: str
+) -> None:
+    with pytest.raises(InvalidMetrics) as refusal:
+        plain_metrics({"curve": value})
+    assert "the reported metric 'curve' is a" in str(refusal.value)
+    assert instead in str(refusal.value)
