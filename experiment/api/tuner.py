@@ -48,6 +48,7 @@ class Tuner:
     Raises InvalidConfig for invalid settings.
     """
 
+    @short_errors
     def __init__(
         self,
         trainable: Any = None,

@@ -237,7 +237,8 @@ class Result:
         return None if found is None else found[1].iteration
 
     def at_best(self, metric: str, mode: str) -> Self:
-        """This result as of the row with the best finite `metric`, the first of equal ones.
+        """This result as of the row with the best finite `metric`: of equal ones the first whose
+        checkpoint is kept, otherwise the first.
 
         Its `metrics` are that row, and its `checkpoint` was reported with it.
         """
@@ -245,8 +246,11 @@ class Result:
         at = index_of_best(rows, metric, check_mode(mode))
         if at is None or self._stored is None:
             return self
+        kept = {known.dirname for _, known in self._checkpoints}
+        equal = [row for row in rows if numeric(row, metric) == numeric(rows[at], metric)]
+        with_checkpoint = (row for row in equal if row.get("checkpoint_dir_name") in kept)
         result = type(self)._of(
-            replace(self._stored, best=rows[at]),
+            replace(self._stored, best=next(with_checkpoint, rows[at])),
             self.error,
             tags=self._tags,
             stop_reason=self.stop_reason,

@@ -18,6 +18,7 @@ from typing import ParamSpec, TypeVar
 from holdfast.experiment.progress.failure_text import is_holdfast_file
 from holdfast.experiment.records.journal_start import JournalUnreadable
 from holdfast.experiment.user_objects.pickling import NotPicklable
+from holdfast.lazy import FrameworkMissing
 from holdfast.names import printable
 from holdfast.runtime.errors import RuntimeFault
 from holdfast.syncer.errors import StorageError
@@ -44,7 +45,7 @@ def short_errors(call: Callable[P, T]) -> Callable[P, T]:
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return call(*args, **kwargs)
-        except (KeyboardInterrupt, TuneError) as error:
+        except (KeyboardInterrupt, TuneError, FrameworkMissing) as error:
             if not _says_all(error):
                 raise
             raise _shortened(error) from None

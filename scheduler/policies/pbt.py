@@ -88,7 +88,7 @@ class PopulationBasedTraining(Population):
         require(
             bool(hyperparam_mutations) or custom_explore_fn is not None,
             f"{name}(hyperparam_mutations={hyperparam_mutations!r}): no config would ever "
-            "change; pass {{'lr': [...]}}, or a custom_explore_fn",
+            "change; pass {'lr': [...]}, or a custom_explore_fn",
         )
         mutations_of(hyperparam_mutations or {})  # raises if they are not valid
         self._given = dict(hyperparam_mutations or {})

@@ -13,6 +13,10 @@ from holdfast.exports import EXPORTS
 from holdfast.replaced import REPLACED
 
 
+class FrameworkMissing(ImportError):
+    """An optional library is not installed, or too old."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framework:
     """An optional library. `minimum` is the oldest supported version. `extra` (its packages) and
@@ -25,14 +29,14 @@ class Framework:
     distributions: tuple[str, ...] = ()
 
     def check(self) -> None:
-        """Raise ImportError, naming the extra or the required version. Imports nothing."""
+        """Raise FrameworkMissing, naming the extra or the required version. Imports nothing."""
         if find_spec(self.module) is None:
-            raise ImportError(self.missing(), name=self.module)
+            raise FrameworkMissing(self.missing(), name=self.module)
         found = self._installed() if self.minimum else None
         if found is not None and _numbers(found) < _numbers(self.minimum):
-            raise ImportError(
+            raise FrameworkMissing(
                 f"{self.title} {found} is too old: {self.minimum} or newer is needed: "
-                f"pip install --upgrade {self._requirements()}",
+                f"pip install --upgrade {self.requirements()}",
                 name=self.module,
             )
 
@@ -41,13 +45,20 @@ class Framework:
         is_absent = error is None or getattr(error, "name", None) == self.module
         verb = "is not installed" if is_absent else f"cannot be imported ({error})"
         fault = f"{what} needs {self.title}, which {verb}" if what else f"{self.title} {verb}"
-        return f"{fault}: pip install {self._requirements()}"
+        packages = self._packages()
+        extra = f", or the extra holdfast[{self.extra or self.module}]" if packages else ""
+        return f"{fault}: pip install {self.requirements()}{extra}"
 
-    def _requirements(self) -> str:
+    def requirements(self) -> str:
         """The packages of the extra, for a shell. Not `holdfast[extra]`: holdfast is on no index,
         where that name could belong to somebody else."""
-        from importlib.metadata import PackageNotFoundError, requires
         from shlex import quote
+
+        return " ".join(map(quote, self._packages() or [self.module]))
+
+    def _packages(self) -> list[str]:
+        """The packages of the extra; none if there is no such extra."""
+        from importlib.metadata import PackageNotFoundError, requires
 
         try:
             lines = [line.partition(";") for line in requires("holdfast") or ()]
@@ -55,8 +66,7 @@ class Framework:
             lines = []
         extra = self.extra or self.module
         quotes = (f'extra == "{extra}"', f"extra == '{extra}'")
-        several = [name.strip() for name, _, mark in lines if mark.strip().endswith(quotes)]
-        return " ".join(map(quote, several or [self.module]))
+        return [name.strip() for name, _, mark in lines if mark.strip().endswith(quotes)]
 
     def _installed(self) -> str | None:
         """The installed version; None if no package provides it."""

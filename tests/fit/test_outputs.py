@@ -328,6 +328,11 @@ MISTAKES = {
     "a metric": ("tune.TuneConfig(metric='b', mode='min')", "{}", "Did you mean|no such value"),
     "an object": ("None", "{'lock': threading.Lock()}", r"param_space\['lock'\] is a lock"),
     "resources": ("None", "{}", "no trial could ever start"),
+    "a library": (
+        "tune.TuneConfig(metric='a', mode='min', search_alg='optuna')",
+        "{'x': tune.uniform(0, 1)}",
+        r"Optuna is not installed: pip install 'optuna>=4', or the extra holdfast\[optuna\]",
+    ),
     "the best": ("None", "{}", "no trial reported a number 'los'"),
 }
 

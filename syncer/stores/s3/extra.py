@@ -20,6 +20,6 @@ def check_extra(where: str) -> None:
         try:
             package.check()
         except ImportError as error:
-            fault, _, command = str(error).partition(": ")
+            fault, command = str(error).partition(": ")[0], f"pip install {package.requirements()}"
             cause = f"S3 needs the extra holdfast[s3], and {fault}"
             raise StorageRefused("open", where, cause, f"Install it: {command}") from None

@@ -505,3 +505,18 @@ def test_a_best_row_without_a_checkpoint_of_its_own_says_which_one_is_given(
     assert (best.checkpoint is None) == (iteration is None)
     assert bool(caplog.records) == bool(told)
     assert told in caplog.text
+
+
+@pytest.mark.parametrize(("kept", "iteration"), [({4, 5}, 4), ({2, 5}, 2), ({1, 3}, 2)])
+def test_of_equal_best_rows_the_first_with_a_kept_checkpoint_is_best(
+    run: RecordedExperiment, kept: set[int], iteration: int
+) -> None:
+    trial_id = run.begin()
+    for number, acc in enumerate((0.5, 0.9, 0.8, 0.9, 0.9, 0.7), start=1):
+        run.report(trial_id, {"acc": acc}, checkpoint="committed" if number in kept else "")
+    run.finish(trial_id)
+    run.write_files()
+    best = grid_of(run).get_best_result("acc", "max", scope="all")
+    assert best.metrics is not None
+    assert (best.metrics["acc"], best.metrics["training_iteration"]) == (0.9, iteration)
+    assert best.checkpoint_iteration == (iteration if iteration in kept else 1)

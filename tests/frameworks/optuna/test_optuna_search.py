@@ -253,6 +253,28 @@ def test_a_function_that_returns_something_else_is_refused() -> None:
         search.suggest("t0")
 
 
+def test_an_error_of_the_function_fails_the_trial_of_the_study(url: str) -> None:
+    def broken(trial: Any) -> Any:
+        return {"n": 1 / (1 - trial.number)} if trial.suggest_float("x", 0, 1) else None
+
+    search = opened(OptunaSearch(broken, storage=url, study_name="mine", seed=1))
+    search.suggest("t0")
+    with pytest.raises(ZeroDivisionError):
+        search.suggest("t1")
+    states = [one.state for one in optuna.load_study(study_name="mine", storage=url).trials]
+    assert states == [TrialState.RUNNING, TrialState.FAIL]
+
+
+def test_a_question_whose_answer_was_lost_fails_and_is_asked_again(url: str) -> None:
+    """A SIGKILL before the journal had the answer."""
+    search = opened(OptunaSearch(storage=url, study_name="mine", seed=1), REALS)
+    lost = search.suggest("t0")
+    again = opened(OptunaSearch(storage=url, study_name="mine", seed=1), REALS)
+    assert again.suggest("t0") == lost
+    states = [one.state for one in optuna.load_study(study_name="mine", storage=url).trials]
+    assert states == [TrialState.FAIL, TrialState.RUNNING]
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -304,6 +326,64 @@ def test_a_study_in_a_storage_shows_every_trial_once_over_restores(url: str) -> 
     assert [trial.intermediate_values for trial in trials[:3]] == [{1: 6, 2: 5}, {0: 9.5}, {1: 3}]
     with pytest.raises(InvalidConfig, match=r"directions \['minimize'\], not \['maximize'\]"):
         opened(OptunaSearch(mode="max", storage=url, study_name="mine"), REALS)
+
+
+def restored_of(search: OptunaSearch, configs: dict[str, Any]) -> OptunaSearch:
+    """The search as a restore creates it, with its answers so far."""
+    restored = opened(pickle.loads(pickle.dumps(search)), REALS)
+    for trial_id, config in configs.items():
+        restored.recall(trial_id, config)
+    return restored
+
+
+@pytest.mark.parametrize("sampler", [None, samplers.CmaEsSampler()])
+def test_what_trials_report_after_a_restore_reaches_the_study(url: str, sampler: Any) -> None:
+    """Whether they had reported before, and whether they finish, are pruned or fail."""
+    search = OptunaSearch(seed=3, storage=url, study_name="mine", sampler=sampler)
+    opened(search, REALS)
+    configs = {one: search.suggest(one) for one in ("long", "pruned", "failed")}
+    search.on_trial_result("long", {"a": 3.0, "training_iteration": 1})
+    restored = restored_of(search, configs)
+    restored.on_trial_result("long", {"a": 3.0, "training_iteration": 1})
+    for trial_id, steps in {"long": [2, 3], "pruned": [1, 2], "failed": [1]}.items():
+        for step in steps:
+            restored.on_trial_result(trial_id, {"a": 3.0 / step, "training_iteration": step})
+    again = restored_of(restored, configs)
+    for step in (1, 2, 3):
+        again.on_trial_result("long", {"a": 3.0 / step, "training_iteration": step})
+    again.on_trial_complete("long", {"a": 1.0, "training_iteration": 3})
+    for step in (1, 2):
+        again.on_trial_result("pruned", {"a": 3.0 / step, "training_iteration": step})
+    again.on_trial_pruned("pruned")
+    again.on_trial_complete("pruned", {"a": 1.5, "training_iteration": 2})
+    again.on_trial_complete("failed", None, error=True)
+    trials = optuna.load_study(study_name="mine", storage=url).trials
+    pruned = TrialState.PRUNED if sampler is None else TrialState.COMPLETE
+    assert [(trial.state, trial.value) for trial in trials[:2]] == [
+        (TrialState.COMPLETE, 1.0),
+        (pruned, 1.5),
+    ]
+    assert trials[2].state == TrialState.FAIL
+    reported = [trial.intermediate_values for trial in trials]
+    assert reported == [{1: 3.0, 2: 1.5, 3: 1.0}, {1: 3.0, 2: 1.5}, {1: 3.0}]
+
+
+def test_a_failed_trial_that_a_restore_resumes_is_added_to_the_study_again(url: str) -> None:
+    search = opened(OptunaSearch(seed=3, storage=url, study_name="mine"), REALS)
+    configs = {"t": search.suggest("t")}
+    rows = [{"a": 3.0 / step, "training_iteration": step} for step in (1, 2)]
+    search.on_trial_result("t", rows[0])
+    search.on_trial_complete("t", rows[0], error=True)
+    for _ in range(2):  # the second restore finds it finished
+        search = restored_of(search, configs)
+        for row in rows:
+            search.on_trial_result("t", row)
+        search.on_trial_complete("t", rows[-1])
+    failed, whole = optuna.load_study(study_name="mine", storage=url).trials
+    assert (failed.state, failed.intermediate_values) == (TrialState.FAIL, {1: 3.0})
+    assert (whole.state, whole.value) == (TrialState.COMPLETE, 1.5)
+    assert whole.intermediate_values == {1: 3.0, 2: 1.5}
+    assert whole.params == failed.params
 
 
 def told_pruned(search: OptunaSearch) -> OptunaSearch:

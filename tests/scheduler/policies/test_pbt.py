@@ -357,7 +357,7 @@ def test_a_report_without_the_metric_ends_the_run_unless_they_may_lack_it(synch:
     [
         ({"quantile_fraction": 0.6}, "quantile_fraction=0.6"),
         ({"quantile_fraction": -0.1}, "from 0 to 0.5"),
-        ({"hyperparam_mutations": None}, "no config would ever change"),
+        ({"hyperparam_mutations": None}, "would ever change; pass {'lr': [...]}, or"),
         ({"hyperparam_mutations": {}}, "no config would ever change"),
         ({"hyperparam_mutations": {"lr": 3}}, "lr is 3"),
         ({"hyperparam_mutations": {"lr": []}}, "lr is []"),

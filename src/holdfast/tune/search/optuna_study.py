@@ -11,6 +11,7 @@ import numpy as np
 import optuna
 from optuna.trial import TrialState
 
+from holdfast.dataclass import dataclass
 from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.search_space.parameters import Assignment
@@ -28,6 +29,25 @@ _DIRECTIONS = {"min": "minimize", "max": "maximize"}
 # These samplers use only the parameters and values of trials, so a trial can be added as it is.
 # Others store notes in a trial when they suggest it, so they must suggest it again.
 _LOOK_AT_VALUES = frozenset({"RandomSampler", "TPESampler", "GPSampler", "BruteForceSampler"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """A trial that an earlier incarnation has added to the storage.
+
+    `last_step` is that of its last intermediate value, -1 if it has none.
+    """
+
+    trial: optuna.trial.FrozenTrial
+    last_step: int
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.trial.state.is_finished())
+
+    @property
+    def has_failed(self) -> bool:
+        return self.trial.state is TrialState.FAIL
 
 
 class OptunaStudy:
@@ -55,31 +75,32 @@ class OptunaStudy:
         self._looks_at_values = is_optunas and kind.__name__ in _LOOK_AT_VALUES
         self._is_kept = storage is not None
         self._has_steps = len(goal.metrics) == 1 and (self._is_kept or not is_optunas)
-        self._study = _opened(self._sampler, goal, storage, study_name)
+        self._storage = optuna.storages.get_storage(storage)
+        self._study = _opened(self._sampler, goal, self._storage, study_name)
         # Not for the others, which would learn nothing from such trials.
         self._notes_pruned = self._is_kept and (
             len(goal.metrics) > 1 or (is_optunas and kind.__name__ in _USE_PRUNED)
         )
         self._study.stop = self._stop  # called by samplers that have nothing left to suggest
         self._is_over = False
-        known = list(_known(self._study)) if self._is_kept else []
-        self._there = {key: number for key, number, _ in known}
-        self._ended = {number for _, number, is_finished in known if is_finished}
-        self._running: dict[
-            int, Any
-        ] = {}  # by the number of the query; for a known trial, its own number
+        self._there = dict(_stored(self._study)) if self._is_kept else {}
+        # By the number of the query.
+        self._running: dict[int, optuna.Trial | _Stored] = {}
         self._steps: dict[int, int] = {}
 
     def ask(self, query: Query) -> Assignment | str | None:
         if self._is_over:
             return FINISHED
+        self._end_unanswered(query)
         self._make_ready(query)
         return self._asked(query)
 
     def take(self, query: Query, assignment: Assignment) -> Assignment | None:
         key = query.trial_id or f"point {sorted(assignment.items(), key=str)}"
-        if key in self._there:
-            self._running[query.number] = self._there[key]
+        if (stored := self._there.get(key)) is not None:
+            self._running[query.number] = stored
+            if stored.last_step >= 0:
+                self._steps[query.number] = stored.last_step
             return None
         notes = not query.is_given and not self._looks_at_values
         if notes and self._asked_again(query, assignment):
@@ -92,28 +113,61 @@ class OptunaStudy:
         return whole if query.is_given else None
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
-        trial = self._running.get(query.number)
         has_steps = self._has_steps or (query.pruned and len(losses) == 1)
         # An attempt after a failure repeats steps; Optuna keeps the first value.
         is_new = step > self._steps.get(query.number, -1)
-        if has_steps and is_new and isinstance(trial, optuna.Trial):
-            self._steps[query.number] = step
-            trial.report(self._values(losses)[0], step)
+        if not (has_steps and is_new):
+            return
+        trial = self._continued(query)
+        self._steps[query.number] = step
+        (value,) = self._values(losses)
+        if isinstance(trial, optuna.Trial):
+            trial.report(value, step)
+        elif not trial.has_ended:
+            self._storage.set_trial_intermediate_value(self._id_of(trial), step, value)
 
     def tell(self, query: Query, assignment: Assignment, losses: Losses | None) -> None:
         is_pruned = losses is not None and self._is_pruned(query, losses)
         if is_pruned and losses is not None and query.number not in self._steps:
             self.saw(query, 0, losses)
-        trial = self._running.pop(query.number)
+        running = self._running[query.number] if losses is None else self._continued(query)
+        del self._running[query.number]
         self._steps.pop(query.number, None)
-        if isinstance(trial, int) and trial in self._ended:
+        if isinstance(running, _Stored) and running.has_ended:
             return  # told before a restore
+        trial = running.trial.number if isinstance(running, _Stored) else running
         if losses is None:
             self._study.tell(trial, state=TrialState.FAIL, skip_if_finished=True)
         elif is_pruned:
             self._study.tell(trial, state=TrialState.PRUNED, skip_if_finished=True)
         else:
             self._study.tell(trial, self._values(losses), skip_if_finished=True)
+
+    def _continued(self, query: Query) -> optuna.Trial | _Stored:
+        """The trial of the study that gets new results.
+
+        Optuna never changes a finished trial: one that had failed and was resumed is added again.
+        """
+        running = self._running[query.number]
+        if isinstance(running, optuna.Trial) or not running.has_failed:
+            return running
+        failed = running.trial
+        again = optuna.trial.create_trial(
+            state=TrialState.RUNNING,
+            params=failed.params,
+            distributions=failed.distributions,
+            user_attrs=failed.user_attrs,
+            system_attrs=failed.system_attrs,
+            intermediate_values=failed.intermediate_values,
+        )
+        self._study.add_trial(again)
+        stored = self._running[query.number] = dict(_stored(self._study))[query.trial_id]
+        return stored
+
+    def _id_of(self, stored: _Stored) -> int:
+        study_id = self._storage.get_study_id_from_name(self._study.study_name)
+        number = stored.trial.number
+        return int(self._storage.get_trial_id_from_study_id_trial_number(study_id, number))
 
     def _is_pruned(self, query: Query, losses: Losses) -> bool:
         if query.trial_id:
@@ -132,7 +186,17 @@ class OptunaStudy:
         trial = self._running[query.number] = self._study.ask()
         if self._is_kept and not query.is_given:
             trial.set_user_attr(_OURS, query.trial_id)
-        return self._asks.ask(trial)
+        try:
+            return self._asks.ask(trial)
+        except BaseException:  # of the user's function: no one will run this trial
+            self._study.tell(trial, state=TrialState.FAIL)
+            raise
+
+    def _end_unanswered(self, query: Query) -> None:
+        """End the trial of a question whose answer was lost: the process was killed meanwhile."""
+        stored = self._there.get(query.trial_id)
+        if stored is not None and not stored.has_ended:
+            self._study.tell(stored.trial.number, state=TrialState.FAIL, skip_if_finished=True)
 
     def _asked_again(self, query: Query, assignment: Assignment) -> bool:
         """Let the sampler store the same notes in a trial as before a restore.
@@ -142,7 +206,7 @@ class OptunaStudy:
         """
         self._make_ready(query)
         self._asked(query)
-        trial = self._running[query.number]
+        trial: Any = self._running[query.number]
         fixed = self._asks.fixed(assignment)
         if all(fixed.get(name) == value for name, value in trial.params.items()):
             return True
@@ -179,12 +243,12 @@ def _opened(sampler: Any, goal: SearchGoal, storage: Any, study_name: str | None
     return study
 
 
-def _known(study: Any) -> Iterator[tuple[str, int, bool]]:
-    """The trials of a storage that an earlier incarnation has added, and whether they have
-    ended."""
+def _stored(study: Any) -> Iterator[tuple[str, _Stored]]:
+    """The trials of a storage that an earlier incarnation has added, by their keys."""
     for trial in study.get_trials(deepcopy=False):
         if _OURS in trial.user_attrs:
-            yield trial.user_attrs[_OURS], trial.number, trial.state.is_finished()
+            last_step = max(trial.intermediate_values, default=-1)
+            yield trial.user_attrs[_OURS], _Stored(trial=trial, last_step=last_step)
 
 
 def reseed(sampler: Any, seed: int) -> None:
