@@ -28,7 +28,7 @@ class CheckpointUploadMode(StrEnum):
 class Validation(StrEnum):
     """What is known of a checkpoint's validation; NONE: nobody asked for one."""
 
-    NONE = ""
+    NONE = "NONE"
     VALIDATED = "VALIDATED"
     VALIDATION_FAILED = "VALIDATION_FAILED"
     VALIDATION_TIMEOUT = "VALIDATION_TIMEOUT"

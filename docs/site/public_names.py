@@ -21,7 +21,7 @@ PAGES = {
     "holdfast.tune.search": ["holdfast.tune.search"],
     "holdfast.tune.stopper": ["holdfast.tune.stopper"],
     "holdfast.tune.logger": ["holdfast.tune.logger"],
-    "holdfast.train": ["holdfast.train"],
+    "holdfast.train": ["holdfast.train", "holdfast.train.collective"],
     "holdfast.train.torch": ["holdfast.train.torch"],
     "holdfast.train.lightning": ["holdfast.train.lightning"],
     "holdfast.train.huggingface": ["holdfast.train.huggingface.transformers"],

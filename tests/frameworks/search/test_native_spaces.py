@@ -191,12 +191,12 @@ def test_ax_takes_the_experiment_of_a_client() -> None:
     )
     search = AxSearch(ax_client=client, initialization_budget=2)
     assert (search.metric, search.mode) == ("accuracy", "max")
-    search = own(pickle.loads(pickle.dumps(search)))
+    again = own(pickle.loads(pickle.dumps(search)))
     for trial in range(4):
-        config = suggested(search, trial)
+        config = suggested(again, trial)
         assert config["a"] + config["b"] <= 6
         assert config["net"]["width"] in range(1, 10)
-        search.on_trial_complete(f"t{trial}", {"accuracy": config["lr"], "size": config["lr"]})
+        again.on_trial_complete(f"t{trial}", {"accuracy": config["lr"], "size": config["lr"]})
     with pytest.raises(InvalidConfig, match="a space already"):
         AxSearch(AX_SPACE, ax_client=client)
     client.get_next_trial()
