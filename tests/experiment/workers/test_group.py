@@ -306,15 +306,11 @@ async def test_the_metrics_of_a_validation_are_in_the_row_and_with_the_checkpoin
     assert reported.metrics == reported.checkpoint.metrics == {"loss": 1, "accuracy": 3}
     assert reported.checkpoint.validation is Validation.VALIDATED
     group.reply(Verdict.CONTINUE)
-    host.ranks[1].reports(2)
-    host.ranks[0].reports(2, files=True)
-    second = {**WHOLE, "iteration": 2, "index": 1}
-    host.ranks[0].says(["merged", second, {}])
+    for rank in host.ranks:
+        rank.reports(2, loss=3)
     reported = host.events[-1]
     assert isinstance(reported, Reported)
-    assert reported.checkpoint is not None
-    assert reported.checkpoint.validation is Validation.NONE
-    assert reported.checkpoint.metrics == {}
+    assert reported.metrics == {"loss": 3}
 
 
 @pytest.mark.parametrize(
