@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Self
 
+from holdfast import ray_path
 from holdfast.assignable import checked
 from holdfast.experiment.api.training_errors import failed
 from holdfast.experiment.api.tuner import Tuner
@@ -105,12 +106,13 @@ class DataParallelTrainer:
         return self._loop
 
     @short_errors
-    def fit(self, *, resume: str = "never", trusted: bool = True) -> Result:
+    def fit(self, *, resume: str | None = None, trusted: bool = True) -> Result:
         """Train to the end and return the result.
 
         `resume="auto"` resumes the training of the RunConfig's name from its newest checkpoint,
-        and starts a new one if there is none; with "must" it raises NothingToRestore instead. The
-        number of workers may differ. Another `train_loop_config` raises InvalidConfig: pass it to
+        and starts a new one if there is none; with "must" it raises NothingToRestore instead. None
+        is "never", and "auto" in a script that imports `ray`, where Train V2 does so. The number
+        of workers may differ. Another `train_loop_config` raises InvalidConfig: pass it to
         `restore`. With `trusted=False` nothing from the training's folder is unpickled: this
         script's objects are used instead.
 
@@ -119,6 +121,11 @@ class DataParallelTrainer:
         starts.
         """
         self._loop.check_constant()
+        if resume is None:
+            is_named = self.run_config.name is not None
+            resume = (
+                "auto" if is_named and self._tuner is None and ray_path.is_active() else "never"
+            )
         tuner = self._tuner or Tuner(self, run_config=self.run_config)
         if tuner.earlier is not None:
             # It cannot be resumed: if it failed, raise its own failure.

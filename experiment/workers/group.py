@@ -281,6 +281,7 @@ class WorkerGroup:
     def _on_met(self, met: Met) -> None:
         self._met = met
         self._refused_by = None
+        self._validation, self._validated = Validation.NONE, {}
         self._warnings.about_keys(met)
         if not met.parts:
             self._post_report(met, None)
@@ -340,7 +341,6 @@ class WorkerGroup:
         metrics: Mapping[str, Any] = {**first.metrics, **self._validated}
         if record is not None:
             record = replace(record, metrics=metrics, validation=self._validation)
-        self._validation, self._validated = Validation.NONE, {}
         if self._terms.keeps_all_metrics:
             every = {str(rank): report.metrics for rank, report in enumerate(met.reports)}
             metrics = {**metrics, "ranks": every}

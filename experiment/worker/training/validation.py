@@ -22,7 +22,7 @@ from holdfast.trial.plain import is_number
 class ValidationFn(Protocol):
     """A function of a checkpoint, and of `fn_kwargs`, that returns metrics."""
 
-    def __call__(self, checkpoint: Checkpoint, **kwargs: Any) -> Mapping[str, Any]: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)

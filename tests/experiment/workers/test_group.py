@@ -23,7 +23,7 @@ from holdfast.runtime.usage.used import Used
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.checkpoint import CheckpointRecord, Validation
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Measured, Reported, Returned, Started
 
@@ -291,6 +291,65 @@ async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(
     told = [["newest", "checkpoint_000000"], ["reply", "continue"]]
     assert [rank.orders[-2:] for rank in host.ranks] == [told, told]
     assert host.warnings == []
+
+
+async def test_the_metrics_of_a_validation_are_in_the_row_and_with_the_checkpoint(
+    host: Desk, group: WorkerGroup
+) -> None:
+    host.ranks[1].reports(1, loss=2)
+    host.ranks[0].reports(1, files=True, loss=1)
+    host.ranks[0].says(["validated", "VALIDATED", {"accuracy": 3}])
+    host.ranks[0].says(["merged", WHOLE, {}])
+    reported = host.events[-1]
+    assert isinstance(reported, Reported)
+    assert reported.checkpoint is not None
+    assert reported.metrics == reported.checkpoint.metrics == {"loss": 1, "accuracy": 3}
+    assert reported.checkpoint.validation is Validation.VALIDATED
+    group.reply(Verdict.CONTINUE)
+    for rank in host.ranks:
+        rank.reports(2, loss=3)
+    reported = host.events[-1]
+    assert isinstance(reported, Reported)
+    assert reported.metrics == {"loss": 3}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        ["validated", "GREAT", {}],
+        ["validated", "", {}],
+        ["validated", "VALIDATED", [1]],
+        ["validated", "VALIDATED", {"a": object()}],
+    ],
+)
+async def test_a_validation_that_no_worker_of_holdfast_sends_ends_that_rank(
+    host: Desk, group: WorkerGroup, message: list[Any]
+) -> None:
+    host.ranks[1].reports(1)
+    host.ranks[0].reports(1, files=True)
+    host.ranks[0].says(message)
+    assert host.ranks[0].signals == [signal.SIGKILL]
+
+
+async def test_a_validation_without_a_checkpoint_ends_that_rank(
+    host: Desk, group: WorkerGroup
+) -> None:
+    host.ranks[0].says(["validated", "VALIDATED", {}])
+    assert host.ranks[0].signals == [signal.SIGKILL]
+
+
+async def test_a_rank_gets_the_trials_checkpoints_with_their_metrics(
+    host: Desk, group: WorkerGroup
+) -> None:
+    host.ranks[1].says(["reported"])
+    assert host.ranks[1].orders == [["reported", [["checkpoint_000003", {"loss": 0.5}, ""]]]]
+    assert host.ranks[0].orders == []
+
+
+async def test_a_rank_gets_the_machines_of_the_run(host: Desk, group: WorkerGroup) -> None:
+    host.ranks[1].says(["machines"])
+    told = ["a", "host-a", "10.0.0.1", {"CPU": 4}, {"CPU": 1}]
+    assert host.ranks[1].orders == [["machines", [told]]]
 
 
 async def test_a_file_that_two_ranks_gave_is_reported_with_both(

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast import tune
 from holdfast.train.lightgbm import (
+    LightGBMCheckpoint,
     LightGBMTrainer,
     RayTrainReportCallback,
     TrainReportCallback,
@@ -102,3 +103,16 @@ def test_cross_validation_is_reported(tmp_path: Path) -> None:
 
 def test_the_name_of_the_seeds_is_an_alias() -> None:
     assert RayTrainReportCallback is TrainReportCallback
+
+
+def test_a_model_goes_through_a_checkpoint_of_its_own() -> None:
+    rows = frame()
+    model = lightgbm.train(PARAMS, dataset(rows), 3)
+    made = LightGBMCheckpoint.from_model(model)
+    same = LightGBMCheckpoint(made.path).get_model()
+    features = rows.drop(columns="y")
+    assert list(same.predict(features)) == list(model.predict(features))
+    path = Path(made.path)
+    assert (path / LightGBMCheckpoint.MODEL_FILENAME).exists()
+    del made
+    assert not path.exists()

@@ -200,6 +200,34 @@ def test_metrics_and_checkpoints_are_reported_at_the_events_that_were_asked_for(
     assert "Keras has not called test_end" in Path(result.path, "stderr").read_text()
 
 
+def modelled(config: dict[str, Any]) -> None:
+    """A model goes through a checkpoint of its own."""
+    import tensorflow as tf
+
+    from holdfast.train.tensorflow import TensorflowCheckpoint
+
+    model = tf.keras.Sequential([tf.keras.Input((2,)), tf.keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    made = TensorflowCheckpoint.from_model(model)
+    tune.report({"loss": 0}, checkpoint=made)
+    newest = tune.get_checkpoint()
+    assert newest is not None
+    same = TensorflowCheckpoint(newest.path).get_model()
+    ones = tf.ones((1, 2))
+    assert same.loss == "mse"
+    path = made.path
+    del made
+    tune.report({"same": float(same(ones)) == float(model(ones)), "left": os.path.exists(path)})
+
+
+def test_a_model_goes_through_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    run = tune.RunConfig(storage_path=str(tmp_path), verbose=0)
+    (result,) = tune.Tuner(modelled, run_config=run).fit()
+    assert result.error is None
+    assert result.metrics is not None
+    assert (result.metrics["same"], result.metrics["left"]) == (True, False)
+
+
 # -- where TensorFlow is imported -----------------------------------------------------------------
 
 TOP_LEVEL = """

@@ -15,6 +15,7 @@ from holdfast import tune
 from holdfast.train.xgboost import (
     RayTrainReportCallback,
     TrainReportCallback,
+    XGBoostCheckpoint,
     XGBoostConfig,
     XGBoostTrainer,
 )
@@ -110,3 +111,16 @@ def test_settings_that_mean_nothing_are_refused() -> None:
         TrainReportCallback(frequency=-1)
     with pytest.raises(InvalidConfig, match="must be a name, a list of names, or a dict"):
         TrainReportCallback([1])  # type: ignore[list-item]
+
+
+def test_a_model_goes_through_a_checkpoint_of_its_own() -> None:
+    rows = frame()
+    model = xgboost.train(PARAMS, matrix(rows), 3)
+    made = XGBoostCheckpoint.from_model(model)
+    same = XGBoostCheckpoint(made.path).get_model()
+    assert same.num_boosted_rounds() == 3
+    assert list(same.predict(matrix(rows))) == list(model.predict(matrix(rows)))
+    path = Path(made.path)
+    assert (path / XGBoostCheckpoint.MODEL_FILENAME).exists()
+    del made
+    assert not path.exists()
