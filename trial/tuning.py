@@ -116,7 +116,8 @@ class ResumeType(StrEnum):
     RESTART = "restart"
 
 
-@dataclass(frozen=True, slots=True)
+@assignable
+@dataclass(unsafe_hash=True)
 class ResumeConfig:
     """What a restore does with the trials of the experiment.
 

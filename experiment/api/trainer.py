@@ -89,7 +89,7 @@ class DataParallelTrainer:
             name=type(self).__name__,
             function=train_loop_per_worker,
             config=dict(train_loop_config or {}),
-            backend=backend_config or self._backend_type(),
+            backend=checked(backend_config or self._backend_type()),
             scaling=checked(scaling_config or ScalingConfig()),
             datasets=dict(datasets or {}),
             data_config=data_config,
@@ -204,7 +204,7 @@ class DataParallelTrainer:
             "function": train_loop_per_worker,
             "config": train_loop_config,
             "datasets": datasets,
-            "scaling": scaling_config and checked(scaling_config),
+            "scaling": checked(scaling_config),
         }
         anew = {name: value for name, value in given.items() if value is not None}
         try:

@@ -113,7 +113,8 @@ class Tuner:
         if request.run.logging_config is not None:
             logging.getLogger("holdfast").setLevel(request.run.logging_config.level)
         if check_resume(resume, extend=extend, resume_config=resume_config):
-            self._resume_named(resume, extend, resume_config or ResumeConfig(), trusted=trusted)
+            resumed = checked(resume_config) or ResumeConfig()
+            self._resume_named(resume, extend, resumed, trusted=trusted)
             request = self._request = replace(
                 self._request, resumes=True, retries=resume_config is None
             )
@@ -355,7 +356,7 @@ class Tuner:
         from holdfast.experiment.records.opened import OpenedExperiment
 
         check_arguments(trusted=trusted, tune_config=tune_config, run_config=run_config)
-        path = checked(path) if isinstance(path, RunConfig) else path
+        path = checked(path)
         settings = Settings.read(os.environ)
         opened = OpenedExperiment.at(
             path, storage_filesystem, settings, os.environ, follows=trusted
@@ -371,7 +372,7 @@ class Tuner:
         config = path if isinstance(path, RunConfig) else None
         arguments = RestoreArguments(
             trainable=trainable,
-            resume=resume_config
+            resume=checked(resume_config)
             or ResumeConfig(
                 unfinished="resume" if resume_unfinished else "skip",
                 errored=_errored(resume_errored, restart_errored),
@@ -384,8 +385,8 @@ class Tuner:
                 settings=settings_of(
                     path,
                     max_concurrent_trials,
-                    failure_config and checked(failure_config),
-                    checkpoint_config and checked(checkpoint_config),
+                    checked(failure_config),
+                    checked(checkpoint_config),
                 ),
                 is_sure=extend,
             ),
@@ -394,7 +395,7 @@ class Tuner:
             config=config,
             trusted=trusted,
             tune_config=tune_config and with_algorithms(checked(tune_config)),
-            run_config=run_config and checked(run_config),
+            run_config=checked(run_config),
         )
         request = restored_request(opened, arguments)
         if config is not None:

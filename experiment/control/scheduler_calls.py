@@ -73,6 +73,7 @@ class SchedulerCalls:
         self._added: set[str] = set()
         # What the scheduler says about itself, for people.
         self.line = ""
+        self._closed = False
 
     @property
     def name(self) -> str:
@@ -107,11 +108,17 @@ class SchedulerCalls:
     def replay(self, history: Iterable[Change]) -> Iterator[None]:
         """Make the calls again that `history` has answers of; their decisions are known."""
         for event, _, after in history:
+            if self._closed:
+                return
             if isinstance(event, SchedulerAnswered) and CALL in event.answer:
                 self._answer(event.trial_id, event.answer[CALL])
             if after is not None:
                 self._views.show(after)
             yield
+
+    def close(self) -> None:
+        """End a replay."""
+        self._closed = True
 
     def _answer(self, trial_id: str, hook: str) -> dict[str, Any]:
         trial = self._views.get(trial_id)

@@ -62,10 +62,17 @@ class UserCode:
         """Show the search and the scheduler what has happened."""
         self._search.observe(*change)
         if self._calls is not None:
-            event, _, after = change
-            known = Trial(spec=event.spec) if isinstance(event, Suggested) else after
-            if known is not None:
-                self._calls.note(known)
+            for trial in self._shown_by(change):
+                self._calls.note(trial)
+
+    def _shown_by(self, change: Change) -> Iterable[Trial]:
+        """The trials whose state a change may have changed, for the scheduler."""
+        event, _, after = change
+        if isinstance(event, Suggested):
+            return [Trial(spec=event.spec)]
+        if isinstance(event, Resumed):
+            return self._machine.trials.values()
+        return [] if after is None else [after]
 
     def suggest(self, index: int) -> None:
         """Ask the search for a trial."""
@@ -89,6 +96,8 @@ class UserCode:
         self._search.close()
         self.stopping.close()
         self._scheduler.close()
+        if self._calls is not None:
+            self._calls.close()
 
     def _announces_wait(self) -> bool:
         """Whether the machine must know that the search waits: it may have to resume paused

@@ -125,8 +125,8 @@ class OpenedExperiment:
         InvalidLocation, OSError.
         """
         timeout_s = _STORAGE_TIMEOUT_S
+        path = checked(path)
         if isinstance(path, RunConfig):
-            path = checked(path)
             timeout_s = path.sync_config.sync_timeout
         path, filesystem = address_of(path, filesystem, settings)
         parent, name = split(path, filesystem)

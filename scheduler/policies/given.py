@@ -62,7 +62,14 @@ def scheduler_of(given: Any) -> TrialScheduler:
             f"create_scheduler('asha'), not {policy!r:.100}"
         )
     check_overrides(policy)
-    return RayStyleScheduler(policy) if is_ray_style(policy) else policy
+    if is_ray_style(policy):
+        return RayStyleScheduler(policy)
+    require(
+        type(policy).decide is not TrialScheduler.decide,
+        f"{type(policy).__name__} must define decide(view, event), or methods that Ray calls, "
+        "such as on_trial_result",
+    )
+    return policy
 
 
 def check_base(base: TrialScheduler, wrapper: str) -> None:

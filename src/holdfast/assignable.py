@@ -31,14 +31,13 @@ def assignable(kind: C) -> C:
 
 
 def checked(config: T) -> T:
-    """A copy of a config, and of the configs in it, with all values checked.
+    """A copy of a config, and of the configs in it, with all values checked; anything else as it
+    is.
 
     Raises InvalidConfig.
     """
-    inner: dict[str, Any] = {field.name: getattr(config, field.name) for field in fields(config)}  # type: ignore[arg-type]
-    parts = {name: checked(part) for name, part in inner.items() if _is_config(part)}
-    return replace(config, **parts)  # type: ignore[type-var]
-
-
-def _is_config(value: object) -> bool:
-    return getattr(type(value), "is_assignable", False) is True
+    if getattr(type(config), "is_assignable", False) is not True:
+        return config
+    values = {field.name: getattr(config, field.name) for field in fields(config)}  # type: ignore[arg-type]
+    copy: T = replace(config, **{name: checked(value) for name, value in values.items()})  # type: ignore[type-var]
+    return copy

@@ -167,6 +167,7 @@ def test_a_script_may_assign_to_the_fields_of_a_config_and_to_nothing_else() -> 
         (TuneConfig(), "num_samples", 0, "num_samples must be 1 or more"),
         (ScalingConfig(), "num_workers", 0, "num_workers must be at least 1"),
         (FailureConfig(max_failures=2), "fail_fast", True, "set one of them"),
+        (ResumeConfig(), "errored", "again", "errored must be one of"),
     ],
 )
 def test_an_assigned_value_is_checked_when_it_is_used(

@@ -276,6 +276,14 @@ def test_methods_that_would_never_be_called_are_refused_by_name(
         scheduler_of(users(**given.get(base, {})))
 
 
+def test_a_class_that_defines_neither_way_to_decide_is_refused() -> None:
+    class Empty(TrialScheduler):
+        pass
+
+    with pytest.raises(InvalidConfig, match=r"Empty must define decide.*on_trial_result"):
+        scheduler_of(Empty())
+
+
 def test_methods_of_the_users_own_are_no_overrides() -> None:
     class Mine(ASHAScheduler):
         def _exploit(self) -> None:  # not one of ASHA's

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from holdfast.assignable import assignable
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import Framework
@@ -20,7 +21,8 @@ XGBOOST = Framework(
 )
 
 
-@dataclass(frozen=True)
+@assignable
+@dataclass(unsafe_hash=True)
 class XGBoostConfig(BackendConfig):
     """The ranks train one model together. An operation of the group may take `timeout_s`.
 
