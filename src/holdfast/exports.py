@@ -29,10 +29,21 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.experiment.nodes.cluster_config": "Dask Local Ray SSH Slurm",
     },
     "holdfast.data": {
+        "holdfast.data.aggregate": "aggregate",
         "holdfast.data.dataset": "Dataset",
         "holdfast.data.errors": "DatasetGone",
+        "holdfast.data.grouped": "GroupedData",
         "holdfast.data.iterator": "DataIterator",
-        "holdfast.data.making": "from_arrow from_items from_numpy from_pandas range read_parquet",
+        "holdfast.data.making": "from_arrow from_huggingface from_items from_numpy from_pandas from_torch range range_tensor",
+        "holdfast.data.preprocessors": "Preprocessor preprocessors",
+        "holdfast.data.reading": "read_binary_files read_csv read_images read_json read_parquet read_text",
+    },
+    "holdfast.data.preprocessors": {
+        "holdfast.data.preprocessors.base": "Preprocessor PreprocessorNotFittedException",
+        "holdfast.data.preprocessors.combining": "BatchMapper Chain Concatenator",
+        "holdfast.data.preprocessors.encoders": "Categorizer LabelEncoder OneHotEncoder OrdinalEncoder",
+        "holdfast.data.preprocessors.imputer": "SimpleImputer",
+        "holdfast.data.preprocessors.scalers": "MaxAbsScaler MinMaxScaler Normalizer RobustScaler StandardScaler",
     },
     "holdfast.simulate": {
         "holdfast.simulate.comparison": "Replay",

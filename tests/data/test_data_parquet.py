@@ -153,8 +153,10 @@ def test_parts_of_files_begin_and_end_within_row_groups(folder: Path) -> None:
     (_, last) = ds.train_test_split(0.1)
     (_, two) = last.train_test_split(2)
     assert ids(two.iter_batches()) == [58, 59]
-    with pytest.raises(InvalidConfig, match=r"call materialize\(\) first"):
-        ds.train_test_split(0.1, shuffle=True)
+    drawn = [ids(one.iter_batches()) for one in ds.train_test_split(6, shuffle=True, seed=1)]
+    assert [len(one) for one in drawn] == [54, 6]
+    assert sorted(drawn[0] + drawn[1]) == list(range(ALL))
+    assert drawn[1] == sorted(drawn[1]) != list(range(54, 60))
 
 
 @pytest.mark.server

@@ -2,54 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import field, replace
+from itertools import accumulate, pairwise
 from typing import Any
 
-from holdfast.data.batches import pieces
-from holdfast.data.errors import check_batch_size
-from holdfast.data.formats import Mapped, as_arrow, format_of, mapped
-from holdfast.data.iterating import Iterating, PassPlan
+from holdfast.data.changing import Changing
+from holdfast.data.errors import check_seed
+from holdfast.data.formats import Mapped
+from holdfast.data.iterating import PassPlan
 from holdfast.data.iterator import DataIterator
-from holdfast.data.order import Order, Shuffle, permutation
+from holdfast.data.order import Shuffle, permutation
+from holdfast.data.scheduling import without_scheduling
 from holdfast.data.sources import Source, TableSource
+from holdfast.data.summing import Summing
+from holdfast.data.writing import Writing
 from holdfast.dataclass import dataclass
+from holdfast.replaced import explained_attribute
 from holdfast.trial.errors import InvalidConfig
-
-_ROWS_AT_ONCE = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Dataset(Iterating):
-    """Rows of named columns, in memory or in Parquet files that are read on demand.
+class Dataset(Changing, Summing, Writing):
+    """Rows of named columns, in memory or in files that are read on demand.
 
-    Made by `from_items`, `from_pandas`, `from_arrow`, `from_numpy`, `range` and `read_parquet`.
-    Every method returns another dataset and does not change this one. Pass it to a trainer in
-    `datasets`, and each rank gets its part from `train.get_dataset_shard(name)`.
+    Made by `from_items`, `from_pandas` and the like, `range`, and `read_parquet`, `read_csv` and
+    the like. Every method returns another dataset and does not change this one. Pass it to a
+    trainer in `datasets`, and each rank gets its part from `train.get_dataset_shard(name)`.
 
     A `for` over its own batches starts from the beginning, in the order of epoch 0;
     `iterator()` counts epochs and can resume in the middle of one.
     """
 
-    source: Source
+    source: Source = field()
     shuffle: Shuffle | None = None
     maps: tuple[Mapped, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        return explained_attribute(self, name)
 
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.source.schema)
         return f"Dataset({self.count():,} rows; {columns})"
-
-    def count(self) -> int:
-        """The number of rows. Reads nothing."""
-        return sum(self.source.sizes)
-
-    def schema(self) -> Any:
-        """Names and types of the columns; after `map_batches` those of one mapped row."""
-        if not self.maps:
-            return self.source.schema
-        if not self.count():
-            raise InvalidConfig("the result of map_batches for no rows is not known")
-        return self.part(0, 1).to_arrow().schema
 
     def iterator(self) -> DataIterator[Dataset]:
         """All rows, epoch after epoch, with a `state_dict` for checkpoints."""
@@ -58,68 +52,85 @@ class Dataset(Iterating):
     def passes(self, plan: PassPlan) -> Iterable[Any]:
         return self.iterator().passes(plan)
 
+    def over(self, source: Source, maps: Sequence[Mapped] = ()) -> Dataset:
+        shuffle = self.shuffle and replace(self.shuffle, window=source.window)
+        return replace(self, source=source, shuffle=shuffle, maps=tuple(maps))
+
+    def in_order(self) -> Dataset:
+        return replace(self, shuffle=None)
+
     # -- other datasets --
 
-    def map_batches(
-        self,
-        fn: Callable[..., Any],
-        *,
-        batch_size: int | None = None,
-        batch_format: str | None = "default",
-        fn_kwargs: Mapping[str, Any] | None = None,
-    ) -> Dataset:
-        """Apply `fn` to each batch when the batch is needed, in the process that needs it.
-
-        `fn` gets a batch of the loop, or at most `batch_size` rows of it, and returns a dict of
-        arrays, a DataFrame or a table with the same number of rows.
-
-        Raises InvalidConfig; for another number of rows, when the batch is needed.
-        """
-        check_batch_size(batch_size, or_none=True)
-        if not callable(fn):
-            raise InvalidConfig(f"map_batches() needs a function of a batch, not {fn!r:.100}")
-        one = Mapped(
-            function=fn,
-            batch_size=batch_size,
-            batch_format=format_of(batch_format),
-            arguments=dict(fn_kwargs or {}),
-        )
-        return replace(self, maps=(*self.maps, one))
-
-    def random_shuffle(self, *, seed: int | None = None) -> Dataset:
+    @without_scheduling
+    def random_shuffle(self, *, seed: int | None = None, num_blocks: int | None = None) -> Dataset:
         """The same rows in an order that depends only on `seed` (None is 0) and the epoch.
 
         Rows in memory are shuffled as a whole. For files, the row groups are shuffled, then the
         rows within windows of 65,536, or of the largest row group. One window is in memory.
         """
-        return replace(
-            self, shuffle=Shuffle(seed=_seed(seed), window=self.source.window, blocks=True)
-        )
+        shuffle = Shuffle(seed=check_seed(seed), window=self.source.window, blocks=True)
+        return replace(self, shuffle=shuffle)
+
+    def randomize_block_order(self, *, seed: int | None = None) -> Dataset:
+        """The same as `random_shuffle`."""
+        return self.random_shuffle(seed=seed)
 
     def part(self, start: int, stop: int) -> Dataset:
         """Rows `start` to `stop`, without those at `stop` and after."""
-        source = self.source.part(start, stop)
-        shuffle = self.shuffle and replace(self.shuffle, window=source.window)
-        return replace(self, source=source, shuffle=shuffle)
+        return self.over(self.source.part(start, stop), self.maps)
 
-    def split(self, n: int) -> list[Dataset]:
-        """`n` datasets of consecutive rows, whose sizes differ by one row at most.
+    @without_scheduling
+    def split(self, n: int, *, equal: bool = False) -> list[Dataset]:
+        """`n` datasets of consecutive rows, whose sizes differ by one row at most; with `equal`
+        the last rows are left out, so that they do not differ.
 
         Raises InvalidConfig if there are fewer rows.
         """
         rows = self.count()
         if type(n) is not int or not 1 <= n <= rows:
             raise InvalidConfig(f"split({n!r}) of a dataset with {rows} rows: 1 to {rows} parts")
-        return [self.part(at * rows // n, (at + 1) * rows // n) for at in range(n)]
+        used = rows - rows % n if equal else rows
+        return [self.part(at * used // n, (at + 1) * used // n) for at in range(n)]
 
+    def split_at_indices(self, indices: Sequence[int]) -> list[Dataset]:
+        """The rows up to the first index, from there up to the second, and so on.
+
+        Raises InvalidConfig for indices that are not sorted.
+        """
+        bounds = [0, *(min(at, self.count()) for at in indices), self.count()]
+        if any(type(at) is not int for at in indices) or bounds != sorted(bounds):
+            raise InvalidConfig(f"split_at_indices({indices!r}): numbers of rows, in order")
+        return [self.part(start, stop) for start, stop in pairwise(bounds)]
+
+    def split_proportionately(self, proportions: Sequence[float]) -> list[Dataset]:
+        """Datasets of these parts of the rows, and one of the rest.
+
+        Raises InvalidConfig if the parts are not between 0 and 1, or 1 together.
+        """
+        if not proportions or min(proportions) <= 0 or sum(proportions) >= 1:
+            raise InvalidConfig(
+                f"split_proportionately({proportions!r}): parts above 0, less than 1 together"
+            )
+        return self.split_at_indices(
+            [int(self.count() * part) for part in accumulate(proportions)]
+        )
+
+    @without_scheduling
     def train_test_split(
-        self, test_size: float, *, shuffle: bool = False, seed: int | None = None
+        self,
+        test_size: float,
+        *,
+        shuffle: bool = False,
+        seed: int | None = None,
+        stratify: str | None = None,
     ) -> tuple[Dataset, Dataset]:
         """Two datasets; the second has the last `test_size` rows, a number or a part of one.
 
-        With `shuffle`, rows in memory are shuffled first, with `seed` (None is 0).
+        With `shuffle`, rows in memory are shuffled first, with `seed` (None is 0); rows of files
+        are drawn, and both parts keep the stored order. `stratify` names a column: both parts have
+        its values in the same proportions.
 
-        Raises InvalidConfig if one of them would be empty, and for files with `shuffle`.
+        Raises InvalidConfig if one of them would be empty.
         """
         rows = self.count()
         last = round(rows * test_size) if isinstance(test_size, float) else test_size
@@ -128,50 +139,22 @@ class Dataset(Iterating):
                 f"train_test_split({test_size!r}) of {rows} rows leaves one part empty: "
                 f"pass a part between 0 and 1, or a number of rows between 0 and {rows}"
             )
-        whole = self._in_another_order(_seed(seed)) if shuffle else self
+        number = check_seed(seed)
+        if stratify is not None:
+            self.checked([stratify], f"train_test_split(stratify={stratify!r})")
+            return self.drawn(last, number, self.codes(stratify))
+        if not shuffle:
+            return self.part(0, rows - last), self.part(rows - last, rows)
+        if not isinstance(self.source, TableSource):
+            return self.drawn(last, number)
+        table = self.source.read(0, 0, rows).take(permutation(rows, number))
+        whole = replace(self, source=TableSource(table))
         return whole.part(0, rows - last), whole.part(rows - last, rows)
 
     def materialize(self) -> Dataset:
         """The same rows in memory, after `map_batches`; still shuffled in each epoch."""
         made = Dataset(source=TableSource(self.to_arrow()))
         return made if self.shuffle is None else made.random_shuffle(seed=self.shuffle.seed)
-
-    # -- its rows --
-
-    def take(self, limit: int = 20) -> list[dict[str, Any]]:
-        """The first rows, in stored order."""
-        check_batch_size(limit, name="limit")
-        few = replace(self.part(0, min(limit, self.count())), shuffle=None)
-        return list(few.iter_rows())
-
-    def show(self, limit: int = 20) -> None:
-        """Print the first rows."""
-        for row in self.take(limit):
-            print(row)
-
-    def to_arrow(self) -> Any:
-        """All rows as a pyarrow.Table, in stored order."""
-        import pyarrow as pa
-
-        order = Order.of(self.source.sizes, None, 0)
-        if not self.count():
-            return self.source.schema.empty_table()
-        found = pieces(self.source, order, ((0, self.count()),))
-        if not self.maps:
-            return pa.concat_tables([piece.table() for piece in found])
-        cut = (
-            piece.cut(at, min(at + _ROWS_AT_ONCE, len(piece)))
-            for piece in found
-            for at in range(0, len(piece), _ROWS_AT_ONCE)
-        )
-        return pa.concat_tables([as_arrow(mapped(self.maps, [rows])) for rows in cut])
-
-    def to_pandas(self, limit: int | None = None) -> Any:
-        """All rows, or the first ones, as a DataFrame; tensors are a column of arrays."""
-        from holdfast.data.formats import PANDAS, formatted
-
-        few = self if limit is None else self.part(0, min(limit, self.count()))
-        return formatted(few.to_arrow(), PANDAS)
 
     # -- what experiment.data_config knows of it --
 
@@ -193,19 +176,3 @@ class Dataset(Iterating):
                 f"(DataConfig(datasets_to_split=[...]) without its name)"
             )
         self.source.check()
-
-    def _in_another_order(self, seed: int) -> Dataset:
-        if not isinstance(self.source, TableSource):
-            raise InvalidConfig(
-                "train_test_split(shuffle=True) needs the rows in memory: call materialize() "
-                "first, or split the files without shuffle"
-            )
-        table = self.source.read(0, 0, self.count()).take(permutation(self.count(), seed))
-        return replace(self, source=TableSource(table))
-
-
-def _seed(seed: int | None) -> int:
-    """Raises InvalidConfig."""
-    if seed is not None and (type(seed) is not int or seed < 0):
-        raise InvalidConfig(f"seed={seed!r} must be a whole number from 0 on, or None")
-    return seed or 0

@@ -26,3 +26,10 @@ def check_batch_size(
     if type(batch_size) is not int or batch_size < 1:
         more = ", or None for whole blocks" if or_none else ""
         raise InvalidConfig(f"{name}={batch_size!r} must be a whole number from 1 on{more}")
+
+
+def check_seed(seed: int | None) -> int:
+    """The seed; 0 for None. Raises InvalidConfig."""
+    if seed is not None and (type(seed) is not int or seed < 0):
+        raise InvalidConfig(f"seed={seed!r} must be a whole number from 0 on, or None")
+    return seed or 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ class Mapped:
     batch_size: int | None
     batch_format: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    positional: tuple[Any, ...] = ()
 
     def __call__(self, batch: Any) -> Any:
         """Raises InvalidConfig if the number of rows changes."""
@@ -46,10 +47,14 @@ class Mapped:
         return pa.concat_tables([as_arrow(self._once(part)) for part in parts])
 
     def _once(self, batch: Any) -> Any:
+        import pyarrow as pa
+
         given = formatted(batch, self.batch_format)
         before = rows_of(given)
-        made = self.function(given, **self.arguments)
+        made = self.function(given, *self.positional, **self.arguments)
         name = getattr(self.function, "__name__", type(self.function).__name__)
+        if isinstance(made, Iterator):
+            made = pa.concat_tables([as_arrow(part) for part in made])
         if not isinstance(made, Mapping) and not _is_table(made):
             raise InvalidConfig(
                 f"map_batches({name}) returned a {type(made).__name__}: return a dict of arrays, "
@@ -59,7 +64,7 @@ class Mapped:
             raise InvalidConfig(
                 f"map_batches({name}) returned {rows_of(made)} rows for {before}: it may change "
                 f"columns, but must return one row for each, so that holdfast knows which rows "
-                f"a rank has got. Remove rows before you create the dataset"
+                f"a rank has got. filter() and flat_map() change the number of rows"
             )
         return made
 

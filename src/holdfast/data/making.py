@@ -1,20 +1,24 @@
-"""The functions that create datasets."""
+"""The functions that create datasets of objects in memory."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.data.columns import table_of
 from holdfast.data.dataset import Dataset
-from holdfast.data.parquet import open_parquet
+from holdfast.data.formats import NUMPY, Mapped
+from holdfast.data.images import stacked
+from holdfast.data.scheduling import without_scheduling
 from holdfast.data.sources import TableSource
+from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
 _SHOWN = 5
 
 
+@without_scheduling
 def from_items(items: Sequence[Any]) -> Dataset:
     """One row for each item: a dict of columns, or a value for the column "item".
 
@@ -36,6 +40,7 @@ def from_items(items: Sequence[Any]) -> Dataset:
     return _of(table_of({name: [item[name] for item in items] for name in names}))
 
 
+@without_scheduling
 def from_pandas(dfs: Any) -> Dataset:
     """The rows of a DataFrame, or of several in order. The index is left out."""
     import pyarrow as pa
@@ -48,6 +53,7 @@ def from_pandas(dfs: Any) -> Dataset:
     return from_arrow([table.replace_schema_metadata() for table in tables])
 
 
+@without_scheduling
 def from_arrow(tables: Any) -> Dataset:
     """The rows of a pyarrow.Table, or of several in order.
 
@@ -88,6 +94,7 @@ def from_numpy(ndarrays: Any) -> Dataset:
         ) from error
 
 
+@without_scheduling
 def range(n: int) -> Dataset:  # noqa: A001 - as users know it
     """The numbers 0 to `n` - 1 in the column "id". Raises InvalidConfig."""
     import numpy as np
@@ -97,21 +104,74 @@ def range(n: int) -> Dataset:  # noqa: A001 - as users know it
     return _of(table_of({"id": np.arange(n)}))
 
 
-def read_parquet(
-    paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    *,
-    filesystem: Any = None,
-    columns: Sequence[str] | None = None,
-) -> Dataset:
-    """The rows of files, or of all files below directories, on this machine or at any URI.
+@without_scheduling
+def range_tensor(n: int, *, shape: tuple[int, ...] = (1,)) -> Dataset:
+    """`n` tensors of this shape in the column "data"; the i-th is full of i."""
+    import numpy as np
 
-    This reads only their footers. Folders named `key=value` become columns, too. Credentials in a
-    URI stay in this process; a worker takes them from its environment.
+    if type(n) is not int or n < 0:
+        raise InvalidConfig(f"range_tensor({n!r}) must be a number of rows")
+    ones = np.ones((n, *shape), dtype=np.int64)
+    return _of(table_of({"data": ones * np.arange(n).reshape(n, *[1] * len(shape))}))
 
-    Raises DatasetGone for a missing path, InvalidConfig for an unknown column, InvalidLocation for
-    an unknown URI.
+
+@without_scheduling
+def from_huggingface(dataset: Any) -> Dataset:
+    """The rows of a dataset of Hugging Face `datasets`, in memory or mapped from its file.
+
+    Raises InvalidConfig for several splits, and for other objects.
     """
-    return Dataset(source=open_parquet(paths, filesystem=filesystem, columns=columns))
+    import pyarrow as pa
+
+    if isinstance(dataset, Mapping):
+        raise InvalidConfig(
+            f"from_huggingface() takes one split: dataset[name], with one of "
+            f"{', '.join(map(repr, dataset))}"
+        )
+    if not hasattr(dataset, "with_format"):
+        raise InvalidConfig(
+            f"from_huggingface() takes a dataset of Hugging Face, not a {type(dataset).__name__}"
+        )
+    rows = dataset.with_format("arrow")
+    tables = [rows[:]] if hasattr(rows, "__len__") else list(rows.iter(batch_size=1000))
+    return from_arrow(pa.concat_tables(tables).replace_schema_metadata())
+
+
+def from_torch(dataset: Any, local_read: bool = False) -> Dataset:
+    """A row for each item of a torch Dataset, in the column "item".
+
+    A dataset with a length is read item by item when rows are needed; the items of others are in
+    memory. Items that are tensors of one shape become tensors; pairs stay pairs, for `map` or
+    `map_batches`.
+
+    Raises InvalidConfig for an object that has no items.
+    """
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        if not isinstance(dataset, Iterable):
+            raise InvalidConfig(f"from_torch() takes a Dataset, not a {type(dataset).__name__}")
+        dataset = list(dataset)
+    items = Mapped(function=Items(dataset=dataset), batch_size=None, batch_format=NUMPY)
+    return replace(range(len(dataset)), maps=(items,))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """A function of batches that replaces the numbers of items by the items."""
+
+    dataset: Any
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        import numpy as np
+
+        items = [self.dataset[int(number)] for number in batch["id"]]
+        if all(hasattr(item, "__array__") for item in items):
+            return {"item": stacked([np.asarray(item) for item in items])}
+        if all(isinstance(item, (bool, int, float, str)) for item in items):
+            return {"item": np.array(items)}
+        found = np.empty(len(items), dtype=object)
+        for at, item in enumerate(items):
+            found[at] = item
+        return {"item": found}
 
 
 def _listed(given: Any) -> list[Any]:
@@ -125,6 +185,3 @@ def _of(table: Any) -> Dataset:
         if names.count(name) > 1:
             raise InvalidConfig(f"a dataset cannot have two columns named {name!r}")
     return Dataset(source=TableSource(table.combine_chunks()))
-
-
-__all__ = ["from_arrow", "from_items", "from_numpy", "from_pandas", "range", "read_parquet"]

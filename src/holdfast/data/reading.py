@@ -1,0 +1,193 @@
+"""The functions that create datasets of files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.data.binary import open_binary
+from holdfast.data.dataset import Dataset
+from holdfast.data.files import Paths, found_files
+from holdfast.data.formats import NUMPY, Mapped
+from holdfast.data.forms import Csv, Json, Lines
+from holdfast.data.images import Decoding
+from holdfast.data.parquet import open_parquet
+from holdfast.data.scheduling import without_scheduling
+from holdfast.data.text_source import Form, open_text
+from holdfast.lazy import PILLOW
+from holdfast.trial.errors import InvalidConfig
+
+_JSON: Final = tuple(
+    f"{kind}{packed}"
+    for kind in ("json", "jsonl")
+    for packed in ("", ".gz", ".br", ".zst", ".lz4")
+)
+_IMAGES: Final = ("png", "jpg", "jpeg", "tif", "tiff", "bmp", "gif", "webp")
+
+
+@without_scheduling
+def read_parquet(
+    paths: Paths,
+    *,
+    filesystem: Any = None,
+    columns: Sequence[str] | None = None,
+) -> Dataset:
+    """The rows of files, or of all files below directories, on this machine or at any URI.
+
+    This reads only their footers. Folders named `key=value` become columns, too. Credentials in a
+    URI stay in this process; a worker takes them from its environment.
+
+    Raises DatasetGone for a missing path, InvalidConfig for an unknown column, InvalidLocation for
+    an unknown URI.
+    """
+    return Dataset(source=open_parquet(paths, filesystem=filesystem, columns=columns))
+
+
+@without_scheduling
+def read_csv(
+    paths: Paths,
+    *,
+    filesystem: Any = None,
+    include_paths: bool = False,
+    ignore_missing_paths: bool = False,
+    file_extensions: Sequence[str] | None = None,
+    **arrow_csv_args: Any,
+) -> Dataset:
+    """The rows of CSV files, of directories, or of patterns such as "logs/*.csv".
+
+    This reads all files once, 8 MB at a time, to know the rows and the types of the columns, which
+    hold the values of all files; a compressed file is read as a whole. Folders named `key=value`
+    become columns. `read_options`, `parse_options` and `convert_options` are those of
+    `pyarrow.csv`, for instance with dictionaries as `column_types` for categories.
+
+    Raises DatasetGone for a missing path, InvalidConfig for a file that cannot be parsed.
+    """
+    form = Csv(**_options("read_csv", arrow_csv_args, ("read", "parse", "convert")))
+    return _of_text(
+        paths, form, filesystem, include_paths, ignore_missing_paths, file_extensions, None
+    )
+
+
+@without_scheduling
+def read_json(
+    paths: Paths,
+    *,
+    lines: bool = False,
+    filesystem: Any = None,
+    include_paths: bool = False,
+    ignore_missing_paths: bool = False,
+    file_extensions: Sequence[str] | None = None,
+    **arrow_json_args: Any,
+) -> Dataset:
+    """The rows of JSON files: an object on each line, or one list of objects, which is read as a
+    whole. Otherwise as `read_csv`, with the options of `pyarrow.json`."""
+    form = Json(**_options("read_json", arrow_json_args, ("read", "parse")))
+    return _of_text(
+        paths, form, filesystem, include_paths, ignore_missing_paths, file_extensions, _JSON
+    )
+
+
+@without_scheduling
+def read_text(
+    paths: Paths,
+    *,
+    encoding: str = "utf-8",
+    drop_empty_lines: bool = True,
+    filesystem: Any = None,
+    include_paths: bool = False,
+    ignore_missing_paths: bool = False,
+    file_extensions: Sequence[str] | None = None,
+) -> Dataset:
+    """A row for each line of text files, in the column "text". Otherwise as `read_csv`."""
+    form = Lines(encoding=encoding, drop_empty_lines=drop_empty_lines)
+    return _of_text(
+        paths, form, filesystem, include_paths, ignore_missing_paths, file_extensions, None
+    )
+
+
+@without_scheduling
+def read_binary_files(
+    paths: Paths,
+    *,
+    include_paths: bool = False,
+    filesystem: Any = None,
+    ignore_missing_paths: bool = False,
+    file_extensions: Sequence[str] | None = None,
+) -> Dataset:
+    """A row for each file, with its content in the column "bytes". A file is read when it is
+    needed.
+
+    Raises DatasetGone for a missing path.
+    """
+    files = found_files(
+        paths,
+        caller="read_binary_files",
+        filesystem=filesystem,
+        extensions=file_extensions,
+        ignore_missing=ignore_missing_paths,
+    )
+    return Dataset(source=open_binary(files, include_paths=include_paths))
+
+
+@without_scheduling
+def read_images(
+    paths: Paths,
+    *,
+    filesystem: Any = None,
+    size: tuple[int, int] | None = None,
+    mode: str | None = None,
+    include_paths: bool = False,
+    ignore_missing_paths: bool = False,
+    file_extensions: Sequence[str] | None = _IMAGES,
+) -> Dataset:
+    """A row for each image, in the column "image": an array (height, width, channels), or (height,
+    width) for one channel. Pillow decodes an image when it is needed.
+
+    `size`: (height, width) to resize to. `mode`: a mode of Pillow, such as "RGB" or "L". Images of
+    different sizes are a column of arrays; as tensors they need a `size`, or a function that makes
+    them equal.
+
+    Raises DatasetGone for a missing path, ImportError if Pillow is not installed.
+    """
+    PILLOW.check()
+    if size is not None and (len(size) != 2 or min(size) < 1):
+        raise InvalidConfig(f"read_images(size={size!r}) must be (height, width)")
+    files = found_files(
+        paths,
+        caller="read_images",
+        filesystem=filesystem,
+        extensions=file_extensions,
+        ignore_missing=ignore_missing_paths,
+    )
+    decoding = Decoding(size=size and (size[0], size[1]), mode=mode, include_paths=include_paths)
+    decoded = Mapped(function=decoding, batch_size=None, batch_format=NUMPY)
+    return Dataset(source=open_binary(files, include_paths=True), maps=(decoded,))
+
+
+def _of_text(
+    paths: Paths,
+    form: Form,
+    filesystem: Any,
+    include_paths: bool,
+    ignore_missing: bool,
+    extensions: Sequence[str] | None,
+    usual: Sequence[str] | None,
+) -> Dataset:
+    files = found_files(
+        paths,
+        caller=form.caller,
+        filesystem=filesystem,
+        extensions=extensions if extensions is not None else usual,
+        ignore_missing=ignore_missing,
+    )
+    return Dataset(source=open_text(files, form, include_paths=include_paths))
+
+
+def _options(caller: str, given: Mapping[str, Any], kinds: Sequence[str]) -> dict[str, Any]:
+    known = {f"{kind}_options" for kind in kinds}
+    for name in given:
+        if name not in known:
+            raise TypeError(
+                f"{caller}() has no parameter {name!r}. It has {', '.join(sorted(known))}"
+            )
+    return dict(given)

@@ -1,0 +1,43 @@
+"""Keywords that say where and how Ray runs a task: accepted, and without effect here."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_WITHOUT_EFFECT: Final = (
+    *("parallelism", "override_num_blocks", "concurrency", "compute", "num_cpus", "num_gpus"),
+    *("memory", "resources", "accelerator_type", "label_selector", "fallback_strategy"),
+    *("max_calls", "scheduling_strategy", "ray_remote_args", "ray_remote_args_fn"),
+    *("zero_copy_batch", "udf_modifying_row_count", "try_create_dir"),
+    *("arrow_open_stream_args", "arrow_open_file_args", "locality_hints"),
+)
+
+
+def without_scheduling(call: Callable[P, T]) -> Callable[P, T]:
+    """Decorate a public function: it also accepts the keywords of Ray for the work's place and
+    size. A dataset is read in the process that needs its rows."""
+    own = inspect.signature(call)
+    more = [name for name in _WITHOUT_EFFECT if name not in own.parameters]
+
+    @wraps(call)
+    def called(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in more:
+            kwargs.pop(name, None)
+        return call(*args, **kwargs)
+
+    parameters = list(own.parameters.values())
+    at = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
+    ignored = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
+        for name in more
+    ]
+    called.__signature__ = own.replace(  # type: ignore[attr-defined]
+        parameters=[*parameters[:at], *ignored, *parameters[at:]]
+    )
+    return called
