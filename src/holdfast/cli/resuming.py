@@ -17,6 +17,7 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.start.changed_code import name_for_shell
 from holdfast.experiment.user_objects.code import has_changed_in, place_of, script_of
+from holdfast.experiment.worker.command.trainable import CommandTrainable
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 
@@ -78,12 +79,18 @@ def _check_code(trainable: Any, given: argparse.Namespace) -> None:
 
     Raises InvalidConfig if failed trials would run again with the code that failed.
     """
+    retries = given.resume_errored or given.restart_errored
+    if retries and isinstance(trainable, CommandTrainable):
+        print(
+            "note: the trials run the command that the experiment stored. A sweep file that has "
+            "changed since is used by `holdfast run FILE`",
+            file=sys.stderr,
+        )
     script = script_of(trainable)  # None for a module: its present code runs
     if script is None or not has_changed_in(trainable, script):
         return
     name = name_for_shell(trainable)
     again = f"start {script.name} again"
-    retries = given.resume_errored or given.restart_errored
     if not retries:
         more = f", or pass --trainable {quoted(name)}" if name else ""
         print(
