@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,7 +45,7 @@ def test_a_dry_run_shows_commands_and_runs_nothing(run: Run, tmp_path: Path) -> 
     assert (code, err) == (0, "")
     assert out.splitlines() == [
         f"results: {tmp_path}/out/digits",
-        "trials:  num_samples=2, random or grid search",
+        "trials:  2 trials, random or grid search",
         f"command: {sys.executable} -c 'print('\"'\"'holdfast: loss=3'\"'\"')'",
     ]
     assert not (tmp_path / "out").exists()
@@ -53,8 +54,8 @@ def test_a_dry_run_shows_commands_and_runs_nothing(run: Run, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("words", "changed"),
     [
-        (("--samples", "7"), {"num_samples": 7}),
-        (("--set", "run_cap=5"), {"num_samples": 5}),
+        (("--samples", "7"), {"num_samples": 7, "trials": 7}),
+        (("--set", "run_cap=5"), {"num_samples": 5, "trials": 5}),
         (("--set", "scheduler=asha"), {"scheduler": "ASHAScheduler"}),
         (
             ("--set", "parameters.x.values=[4]", "--set", "command=echo {x}"),
@@ -139,5 +140,45 @@ def test_a_sweep_runs_once_then_anew_or_longer(run: Run) -> None:
     code, out, err = run("--json", "--new", "--set", "command=sh -c false")
     shown = json.loads(out)
     assert (code, shown["state"], shown["run"]) == (1, "errored", 2)
-    assert "restart-errored" in run()[2]
+    ended = run("--set", "command=sh -c false")[2]
+    assert "digits has ended: 2 trials, 2 failed" in ended
+    assert "  holdfast resume --restart-errored " in ended
+    holdfast.shutdown()
+
+
+def test_a_dry_run_counts_the_trials_of_a_grid(run: Run, tmp_path: Path) -> None:
+    sweep = "command: echo {x}\nmethod: grid\nparameters: {x: {values: [1, 2, 3]}}\n"
+    (tmp_path / "digits.yaml").write_text(sweep)
+    out = run("--dry-run")[1]
+    assert out.splitlines()[1:] == [
+        "trials:  3 trials, random or grid search",
+        "command: echo 1",
+        "or:      echo 2",
+        "or:      echo 3",
+    ]
+
+
+FAILS = """
+import sys
+sys.exit("the file is broken") if int(sys.argv[1][4:]) < {} else print("holdfast: loss=1")
+"""
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("in_own_environment", "leaves_nothing")
+def test_failed_trials_run_again_once_the_script_has_changed(run: Run, tmp_path: Path) -> None:
+    (script := tmp_path / "train.py").write_text(FAILS.format(2))
+    sweep = "program: train.py\nmethod: grid\nparameters: {x: {values: [1, 2]}}\n"
+    (tmp_path / "digits.yaml").write_text(sweep)
+    code, _, err = run()
+    assert code == 1
+    assert "CommandFailed: exit code 1: the file is broken. The command: " in err
+    again = f"run {tmp_path}/digits.yaml --storage {tmp_path}/out"
+    assert re.search(f"To retry the failed .* correct the command or its script, .*{again}", err)
+    assert "digits has ended: 2 trials, 1 failed" in run()[2]
+    script.write_text(FAILS.format(1))
+    code, out, err = run("--json")
+    assert (code, json.loads(out)["counts"]) == (0, {"TERMINATED": 2})
+    assert "the command or its script has changed since these trials ran: 1 failed trial" in err
+    assert "digits has ended: 2 trials\n" in run()[2]
     holdfast.shutdown()

@@ -204,9 +204,10 @@ class Tuner:
         """The run that this tuner only reads, since a later run followed it under its name."""
         return self._earlier
 
-    def with_record(self, name: str, content: bytes) -> Self:
-        """This tuner; `fit()` also writes a file that describes the experiment to its folder."""
-        self._request = replace(self._request, record=(name, content))
+    def with_record(self, name: str, content: bytes, command: str) -> Self:
+        """This tuner; `fit()` also writes a file that describes the experiment to its folder. The
+        shell's `command` makes the same call."""
+        self._request = replace(self._request, record=(name, content), command=command)
         return self
 
     def with_trainable(

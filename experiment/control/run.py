@@ -285,12 +285,14 @@ class Run:
         if (cluster := self._cluster) is not None:
             # The nodes start meanwhile.
             loading = tasks.start(cluster.fleet.open(ENTRY, job, waits=True))
-        else:
+        elif plan.runs_trials:
             loading = tasks.start(working.parts.launcher.open(ENTRY, job))
+        else:  # a finished run needs no process that imports the user's code
+            loading = None
         working.tracker_processes.open()
         if cluster is not None or plan.remote is not None:
             await self._open_uploads(controller, tasks)
-        if notice := await tasks.until(loading):
+        if loading is not None and (notice := await tasks.until(loading)):
             self.tell(notice, "info")
         self._controller, self._phase = controller, ""
         controller.begin(first_events(plan, self.tell), await overdue_answers(plan, controller))

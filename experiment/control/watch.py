@@ -223,7 +223,8 @@ class Refresher:
 def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:
     """Show what is not in storage, and how to resume."""
     if not run.has_begun:
-        view.message("Nothing had begun: start the script again", "info")
+        again = f"run {facts.again}" if facts.again else "start the script again"
+        view.message(f"Nothing had begun: {again}", "info")
         return
     if run.unsaved:
         view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "loss")
@@ -234,6 +235,8 @@ def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:
         view.message(repeated, "info")
     if not is_unfinished:
         view.message(f"The run had finished. Its results: {call}", "info")
+    elif facts.again:
+        view.message(f"To resume: {facts.again}", "info")
     elif facts.command:
         view.message(f"To resume: {again}{facts.command}", "info")
         view.message(f"  or in Python: {call}", "info")
@@ -249,6 +252,11 @@ def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
         script = "correct the code and start this script again, or " if facts.resumes else ""
         code = f" --trainable {shlex.quote(facts.trainable)}" if facts.trainable else ""
         command = f"{facts.command} --{retry_way(failed)}-errored{code}"
+        if facts.again:
+            corrected = f"correct the command or its script, then {facts.again}"
+            view.message(f"To retry the failed trials: {corrected}", "info")
+            view.message(f"  or, as they are: {command}", "info")
+            return
         view.message(f"To retry the failed trials: {script}{command}", "info")
 
 

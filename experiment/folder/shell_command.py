@@ -22,43 +22,22 @@ def holdfast_command(*words: str) -> str:
 
 
 def resume_command(path: str, *options: str) -> str:
-    """The command that resumes the experiment at a path or URI, with the PYTHONPATH that it needs
-    to find the modules of this script."""
-    modules = _module_path()
-    begin = f"PYTHONPATH={shlex.quote(modules)} " if modules else ""
-    return begin + holdfast_command("resume", *options, path)
+    """The command that resumes the experiment at a path or URI, in any folder: it finds the
+    modules of the script in the `module_path` that the experiment has recorded."""
+    return holdfast_command("resume", *options, path)
 
 
-def _module_path() -> str:
-    """The folder of the script, if it has modules that the command needs, before the present
-    PYTHONPATH; "" if nothing is needed.
-
-    The command finds modules of the current directory, too. But it may be pasted elsewhere, so
-    modules that the script has imported count in any case.
-    """
+def module_path() -> str:
+    """The folder in which this script finds its own modules, and the present PYTHONPATH, joined as
+    in the latter; "" in a notebook without a PYTHONPATH. For `holdfast resume` there is only the
+    PYTHONPATH."""
     main = sys.modules.get("__main__")
     script, spec = getattr(main, "__file__", None), getattr(main, "__spec__", None)
-    present = ray_path.without(os.environ).get("PYTHONPATH", "")
-    if spec is not None:  # `python -m`, which finds modules in the current directory
-        return present if spec.name == "holdfast.__main__" else ""
-    if script is None:
-        return ""  # a notebook
-    folder = Path(os.path.abspath(script)).parent
-    if folder == Path(sys.executable).parent:
-        return present  # `holdfast resume`, perhaps with a pasted PYTHONPATH
-    modules = (*folder.glob("*.py"), *folder.glob("*/__init__.py"))
-    is_alone = all(str(one) == os.path.abspath(script) for one in modules)
-    if (folder == Path.cwd() or is_alone) and not _imports_from(folder):
-        return ""
-    return os.pathsep.join(filter(None, [str(folder), present]))
-
-
-def _imports_from(folder: Path) -> bool:
-    """Whether the script has imported a module or a package that lies in this folder."""
-    for name, module in sys.modules.copy().items():
-        known = getattr(module, "__dict__", {})
-        places = [known.get("__file__"), *(known.get("__path__") or ())]
-        is_other = name != "__main__" and "." not in name
-        if is_other and any(Path(one).parent == folder for one in places if type(one) is str):
-            return True
-    return False
+    given = filter(None, ray_path.without(os.environ).get("PYTHONPATH", "").split(os.pathsep))
+    folder = Path(os.path.abspath(script)).parent if script is not None else None
+    if folder is not None and spec is not None:  # `python -m package.train`
+        is_ours = spec.name.partition(".")[0] == __name__.partition(".")[0]
+        folder = None if is_ours else (folder, *folder.parents)[spec.name.count(".")]
+    elif folder == Path(sys.executable).parent:
+        folder = None  # the command
+    return os.pathsep.join([*([str(folder)] if folder else []), *map(os.path.abspath, given)])

@@ -200,8 +200,9 @@ class RunFacts:
     the number of trials that the search will suggest, None if not known. `resumes`: starting the
     script again resumes the run. `failed_before` are the trials, each with its last attempt, that
     had failed before this restore; None if the run is new. `command` resumes it in a shell, "" if
-    none can; `trainable` names the script's function for it, "" if nothing does. `is_over`: the
-    run was finished before, and runs no trial.
+    none can; `trainable` names the script's function for it, "" if nothing does. `again`: the
+    command that made this call, "" for a script. `is_over`: the run was finished before, and runs
+    no trial.
     """
 
     name: str
@@ -212,4 +213,5 @@ class RunFacts:
     failed_before: frozenset[tuple[str, int]] | None = None
     command: str = ""
     trainable: str = ""
+    again: str = ""
     is_over: bool = False

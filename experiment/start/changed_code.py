@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.folder.shell_command import holdfast_command, module_path
 from holdfast.experiment.progress.failure_text import retry_way
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.user_objects.code import (
@@ -22,6 +24,7 @@ from holdfast.experiment.user_objects.code import (
 from holdfast.experiment.user_objects.pickling import NotPicklable
 from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.trial import Status
@@ -29,11 +32,26 @@ from holdfast.trial.tuning import ResumeConfig
 
 
 def code_field(trainable: Any) -> dict[str, StoredField]:
-    """The field of tuner.pkl that says which code the trials run; plain data."""
-    if isinstance(trainable, TrainLoop):
-        return {}
-    code = {"digest": digest_of(trainable), "script": name_in_script(trainable)}
+    """The field of tuner.pkl that says which code the trials run, and where its modules are; plain
+    data."""
+    code = {"modules": _modules_of(trainable)}
+    if not isinstance(trainable, TrainLoop):
+        code |= {"digest": digest_of(trainable), "script": name_in_script(trainable)}
     return {CODE: stored(code, CODE)}
+
+
+def _modules_of(trainable: Any) -> str:
+    """Where the modules of the trainable are found: as the script does, and in the folder of a
+    module that a command has imported."""
+    module = sys.modules.get(wrap.module_of(trainable))
+    file = None if isinstance(trainable, TrainLoop) else getattr(module, "__file__", None)
+    found = module_path().split(os.pathsep)
+    if module is not None and file is not None and module.__name__ != "__main__":
+        root = Path(os.path.abspath(file)).parents[module.__name__.count(".")]
+        # Those of an environment change with it.
+        is_installed = root.name in ("site-packages", "dist-packages")
+        found += [str(root)] * (str(root) in sys.path and not is_installed)
+    return os.pathsep.join(dict.fromkeys(filter(None, found)))
 
 
 def has_changed(trainable: Any, file: TunerFile) -> bool:
@@ -91,13 +109,11 @@ def retry_options(trainable: Any, machine: Machine) -> tuple[str, ...]:
 
 
 def name_for_shell(trainable: Any) -> str:
-    """`folder/train.py:train`, from the current directory; "" unless the script has the name."""
+    """`/code/train.py:train`, for any directory; "" unless the script has the name."""
     script, name = script_of(trainable), name_in_script(trainable)
     if script is None or not name:
         return ""
-    here = os.path.relpath(script)
-    shown = str(script) if here.startswith(os.pardir) else here
-    return f"{shown}:{name.rpartition(':')[2]}"
+    return f"{os.path.abspath(script)}:{name.rpartition(':')[2]}"
 
 
 def _failed(machine: Machine) -> list[Any]:

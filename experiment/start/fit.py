@@ -146,6 +146,7 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         resumes=request.resumes,
         failed_before=_failed(plan.machine.trials) if plan.machine.trials else None,
         command=resumed_by(plan.location, plan.settings),
+        again=request.command,
         trainable=name_for_shell(request.trainable),
         is_over=not plan.runs_trials,
     )

@@ -50,8 +50,9 @@ class Request:
     the search spaces before `param_space`, by number. `resumes`: the same call, made again,
     resumes the experiment. Unless `trusted`, nothing in the experiment's files is unpickled.
     `opened` is the experiment, None if `run` says where to find it. `record`: the name and content
-    of a file that describes the experiment, for its folder. `retries`: with corrected code, the
-    failed trials of a finished experiment run again.
+    of a file that describes the experiment, for its folder. `command` makes the same call from any
+    folder of a shell; "" for a script. `retries`: with corrected code, the failed trials of a
+    finished experiment run again.
     """
 
     trainable: Any
@@ -67,6 +68,7 @@ class Request:
     trusted: bool = True
     opened: OpenedExperiment | None = None
     record: tuple[str, bytes] | None = None
+    command: str = ""
     retries: bool = False
 
     @property
@@ -100,7 +102,12 @@ class Request:
     def with_run_settings_of(self, script: Request) -> Request:
         """A copy with the script's callbacks, output, sync settings, resources and record."""
         shown = self._shown_by({name: getattr(script.run, name) for name in _RUN_SETTINGS})
-        return replace(shown, resources=script.resources, record=script.record)
+        return replace(
+            shown,
+            resources=script.resources,
+            record=script.record,
+            command=script.command,
+        )
 
     def with_run_settings_in(self, run: RunConfig) -> Request:
         """A copy with the callbacks, output and sync settings that `run` sets."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.described import Described, state_of
 from holdfast.experiment.folder.layout import log_names_of
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.start.extension import SETTINGS, difference, stop_text
 from holdfast.experiment.start.resume_words import resuming
 from holdfast.scheduler.events import ExperimentSpec
@@ -198,8 +199,8 @@ def settings_differ(
         shell = "" if of_space else ", or --extend to holdfast resume"
         how = (
             f"To apply this and keep all results, pass extend=True to restore(), or together with "
-            f"resume={shell}. Otherwise leave the settings as they were; objects in a "
-            f"param_space may be replaced by others in the same places"
+            f"resume={shell}. To start anew and keep that experiment, use another "
+            f"RunConfig(name=...); to remove it first: {holdfast_command('rm', path)}"
         )
     if fixed:
         names = ", ".join(line.partition(":")[0] for line in fixed)

@@ -29,14 +29,17 @@ def goal_notice(spec: ExperimentSpec) -> str:
 
 
 def same_configs_notice(request: Request, total: int | None) -> str:
-    """A warning if all trials get one config because a list stands where a domain is meant."""
+    """A warning if all trials get one config, or there is one trial, because a list stands where a
+    domain is meant."""
     space = dict(request.param_space)
     own_search = request.tune.search_alg is not None
-    if total in (None, 0, 1) or own_search or request.scheduler_name in _MUTATING:
+    if total in (None, 0) or own_search or request.scheduler_name in _MUTATING:
         return ""
     lists = list(_lists(space))
     if not lists or is_searched(space):
         return ""
+    if total == 1:
+        return _one_trial_notice(lists)
     name, value = lists[0]
     meant = f"tune.choice({list(value)!r}) or tune.grid_search({list(value)!r})"
     if len(meant) > 2 * _SHOWN_CHARS:
@@ -49,6 +52,24 @@ def same_configs_notice(request: Request, total: int | None) -> str:
         f"nothing varies: all {total} trials get the same config. {name} is a {kind}, which is "
         f"one value: did you mean {meant}?"
     )
+
+
+def _one_trial_notice(lists: list[tuple[str, Any]]) -> str:
+    """A list may well be one value, such as the sizes of layers: only one of different numbers or
+    words is mentioned."""
+    for name, value in lists:
+        if len(set(map(repr, value))) == len(value) and all(map(_is_scalar, value)):
+            shown = repr(list(value))
+            shown = shown if len(shown) <= _SHOWN_CHARS else "[...]"
+            return (
+                f"{name} is one value, a {type(value).__name__} of {len(value)}. For a trial per "
+                f"value write tune.grid_search({shown})"
+            )
+    return ""
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, (int, float, str)) and not isinstance(value, bool)
 
 
 def _lists(space: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -21,8 +21,14 @@ def digest_of(trainable: Any) -> str:
     if it has none.
 
     It is one of bytecode, so comments do not count. It begins with the version of Python, since
-    those of two versions say nothing about each other.
+    those of two versions say nothing about each other. A command has one of its words and its
+    script.
     """
+    if _is_command(trainable):
+        parts = hashlib.sha256()
+        for content in trainable.holdfast_code():
+            parts.update(hashlib.sha256(content).digest())
+        return f"command:{parts.hexdigest()[:32]}"
     found = hashlib.sha256()
     functions = list(_functions_of(trainable))
     for function in functions:
@@ -51,6 +57,8 @@ def differ(one: str, other: str) -> bool:
 
 def place_of(trainable: Any) -> str:
     """`train() (train.py:5)`, for messages; "" if not known."""
+    if _is_command(trainable):
+        return "the command or its script"
     function = next(_functions_of(trainable), None)
     if function is None:
         return ""
@@ -97,6 +105,11 @@ def has_changed_in(trainable: Any, script: Path) -> bool:
         for code in own
         if Path(code.co_filename) == script
     )
+
+
+def _is_command(trainable: Any) -> bool:
+    """Whether it is a `tune.CommandTrainable`."""
+    return hasattr(type(trainable), "holdfast_code")
 
 
 def _functions_of(trainable: Any) -> Iterator[FunctionType]:

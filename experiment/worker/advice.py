@@ -15,14 +15,17 @@ from holdfast.trial.absent import names_text, near_text
 _PATH = re.compile(r"""(?<=['"])[^'"\n]+(?=['"])|[^\s'"]+[/.][^\s'":,]*[^\s'":,.]""")
 
 
-def advice_for(error: BaseException, *, started_in: str, config: Mapping[str, Any]) -> str:
+def advice_for(
+    error: BaseException, *, started_in: str, folder: str, config: Mapping[str, Any]
+) -> str:
     """A sentence to add to the error's message; "" if there is nothing to add.
 
-    `started_in` is the script's directory; "" if trials run there, too.
+    `started_in` is the directory in which the script was started, `folder` that of the trial; both
+    are "" if trials run where the script was started.
     """
     match error:
         case OSError(errno=errno.ENOENT | None):
-            return _of_file(error, started_in)
+            return _of_file(error, started_in, folder)
         case AttributeError():
             return _of_attribute(error)
         case KeyError():
@@ -31,17 +34,47 @@ def advice_for(error: BaseException, *, started_in: str, config: Mapping[str, An
             return ""
 
 
-def _of_file(error: OSError, started_in: str) -> str:
-    # Some libraries name the file in the message alone.
-    named = _PATH.findall(str(error)) if error.filename is None else [error.filename]
-    for name in named if started_in else ():
-        if not name or not isinstance(name, str | bytes) or os.path.isabs(name):
-            continue
-        there = os.path.join(started_in, os.fsdecode(name))
-        if os.path.exists(there):
+def path_in(text: str, here: str, folder: str = "") -> str:
+    """The absolute path of the file in `here` that a message names by a relative path, or by one
+    below `folder`; "" for none. A file to be written counts if its directory is there."""
+    found = (_path_in(name, here, folder) for name in _PATH.findall(text))
+    return next(filter(None, found), "")
+
+
+def _of_file(error: OSError, started_in: str, folder: str) -> str:
+    name = error.filename
+    if not started_in or not isinstance(name, str | bytes | None):
+        return ""
+    for here in (started_in, _folder_of(error.__traceback__)):
+        # Some libraries name the file in the message alone.
+        there = (
+            path_in(str(error), here, folder)
+            if name is None
+            else _path_in(os.fsdecode(name), here, folder)
+        )
+        if there:
             # Short: the screen shows 300 characters of an error, and the path may be long.
             return f"A trial runs in its own folder: pass the absolute path {there}"
     return ""
+
+
+def _folder_of(frames: TracebackType | None) -> str:
+    """The folder of the script whose function is the outermost of these frames."""
+    return os.path.dirname(frames.tb_frame.f_code.co_filename) if frames is not None else ""
+
+
+def _path_in(name: str, here: str, folder: str) -> str:
+    if not here:
+        return ""
+    if os.path.isabs(name):
+        # Such as os.path.abspath("data"), called in the trial.
+        if not folder or not name.startswith(f"{folder}{os.sep}"):
+            return ""
+        name = name[len(folder) + 1 :]
+    there = os.path.normpath(os.path.join(here, name))
+    is_below = os.path.dirname(os.path.normpath(name)) not in ("", os.curdir, os.pardir)
+    is_there = os.path.exists(there) or (is_below and os.path.isdir(os.path.dirname(there)))
+    return there if name and is_there else ""
 
 
 def _of_attribute(error: AttributeError) -> str:

@@ -240,7 +240,10 @@ def describe(error: BaseException, session: Session) -> Failure:
         shown = None  # all frames are holdfast's: the message says what the command did
     failure = failure_of(error.with_traceback(shown), "setup" if is_setup else "user")
     started_in = session.job.working_dir if session.job.chdir else ""
-    advice = advice_for(error, started_in=started_in, config=session.assignment.config)
+    folder = session.folder if session.job.chdir else ""
+    advice = advice_for(
+        error, started_in=started_in, folder=folder, config=session.assignment.config
+    )
     return replace(
         failure,
         message=f"{failure.message.rstrip('.')}. {sendable(advice)}"

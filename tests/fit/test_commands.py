@@ -100,7 +100,9 @@ for i in range(begin + 1, 6):
 
 
 FAILURES = {
-    "import sys; print('no luck', file=sys.stderr); sys.exit(3)": "exit code 3: .*\nno luck",
+    "import sys; print('no luck', file=sys.stderr); sys.exit(3)": (
+        "exit code 3: no luck.\nThe command: .*\nno luck"
+    ),
     "import os, signal; os.kill(os.getpid(), signal.SIGABRT)": "SIGABRT: ",
     "print('holdfast: loss=1 checkpoint=gone')": "checkpoint 'gone' does not exist",
     """

@@ -51,14 +51,15 @@ def run(bench: Bench, source: str) -> tuple[str, str]:
 def test_a_script_with_corrected_code_runs_the_failed_trials_again(bench: Bench) -> None:
     before, told = run(bench, SCRIPT)
     assert json.loads(before.replace("None", "null")) == [None, 6.0, 3.0]
-    again = f"{bench.root} --restart-errored --trainable own.py:train"
+    again = f"{bench.root} --restart-errored --trainable {bench.folder}/own.py:train"
     assert "To retry the failed trials: correct the code and start this script again, or " in told
     assert told.rstrip().endswith(f"holdfast resume {again}")
     _, same = run(bench, "# A comment changes nothing.\n" + SCRIPT)
     assert "has changed" not in same
     assert "resumed" not in same
-    assert "ResumeConfig(errored='restart')) or " in same
-    assert f"resume --restart-errored --trainable own.py:train {bench.root} retries)" in same
+    assert "ResumeConfig(errored='restart') or " in same
+    script = f"{bench.folder}/own.py:train"
+    assert f"resume --restart-errored --trainable {script} {bench.root} retries)" in same
     after, told = run(bench, CORRECTED)
     assert json.loads(after) == [6.0, 6.0, 3.0]
     assert "train() (own.py:8) has changed since these trials ran: 1 failed trial starts" in told
@@ -68,12 +69,26 @@ def test_a_script_with_corrected_code_runs_the_failed_trials_again(bench: Bench)
     assert "has changed" not in told
 
 
+def test_a_finished_run_starts_no_process_that_imports_the_code(bench: Bench) -> None:
+    module = "import os, pathlib\nfrom holdfast import tune\n"
+    module += "pathlib.Path(__file__).with_name(f'imported-{os.getpid()}').touch()\n"
+    bench.write(module + "def train(config):\n    tune.report({'loss': config['x']})\n", "own2.py")
+    main = SCRIPT.partition("if __name__")
+    source = "import sys\nfrom holdfast import tune\nfrom own2 import train\n" + "".join(main[1:])
+    imported = []
+    for _ in range(2):
+        run(bench, source)
+        imported.append(len(list(bench.folder.glob("imported-*"))))
+    assert imported[0] >= 2
+    assert imported[1] == imported[0] + 1  # the script itself
+
+
 def test_a_finished_run_of_other_code_returns_its_results_with_a_warning(bench: Bench) -> None:
     run(bench, CORRECTED)
     results, told = run(bench, CORRECTED.replace("6 /", "60 /"))
     assert json.loads(results) == [6.0, 3.0, 2.0]
     assert "train() (own.py:8) has changed since these trials ran: run has results of" in told
-    assert re.search(rf"fit\(\) without resume, or .*holdfast rm {bench.root} first", told)
+    assert re.search(rf"leave out resume, or .*holdfast rm {bench.root} first", told)
 
 
 def test_a_finished_run_that_reported_nothing_starts_again_with_corrected_code(
@@ -94,7 +109,8 @@ def test_resume_refuses_to_retry_with_the_code_that_failed_and_names_the_command
     root = str(bench.root)
     refused = shown_by(bench, "resume", "--restart-errored", root, rc=2)
     assert "train() (own.py:8) has changed since the experiment stored it" in refused
-    words = ["resume", "--restart-errored", "--trainable", "own.py:train", root]
+    script = f"{bench.folder}/own.py:train"
+    words = ["resume", "--restart-errored", "--trainable", script, root]
     assert refused.rstrip().endswith(" ".join(words))
     shown_by(bench, *words)
     assert main(["show", "--json", root]) == 0

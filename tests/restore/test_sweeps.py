@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -140,7 +141,7 @@ def test_an_interrupted_sweep_says_how_it_resumes(bench: Bench) -> None:
     script.signal(signal.SIGINT)
     assert script.ends() == 130
     script.finish_reading()
-    assert "resume" in script.stderr
+    assert re.search(rf"To resume: \S.* run {bench.folder}/code/digits.yaml", script.stderr)
     assert script.left() == []
     for words, hint in (("--new",), "without --new"), (("--samples", "2"), "--extend applies"):
         refused = run(bench, *words)

@@ -145,6 +145,12 @@ def test_a_command_without_placeholders_is_noticed() -> None:
     assert found.notes == ()
     found = sweep("command: train\nparameters: {lr: 1}\nnum_samples: 1\n")
     assert "$HOLDFAST_CONFIG" in found.notes[0]
+    other = sweep("command: train {lr} {data} --n={n}\nparameters: {lr: 1}\nnum_samples: 1\n")
+    assert [note.partition(" in ")[0] for note in other.notes] == ["{data}", "{n}"]
+    assert other.notes[0].endswith("The parameters are lr")
+    macro = "command: train ${args}\nparameters: {lr: '${here}/x'}\nnum_samples: 1\n"
+    (note,) = sweep(macro).notes
+    assert note.startswith("parameter lr: '${here}/x' is passed as it is")
     grid = "command: train {lr} {lrs}\nmethod: grid\nparameters: {lr: {values: [1]}}\n"
     with pytest.raises(InvalidConfig, match="Did you mean 'lr'"):
         sweep(grid)

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Protocol
 
+from holdfast.experiment.worker.advice import path_in
 from holdfast.experiment.worker.command.errors import CommandFailed
 from holdfast.experiment.worker.command.process import CommandProcess
 from holdfast.experiment.worker.command.protocol import (
@@ -259,7 +260,9 @@ class _Attempt:
         hint = (
             f"It has printed {self._malformed}"
             if self._malformed
-            else "A line such as holdfast: loss=0.3 on its stdout is a report"
+            else "A line such as holdfast: loss=0.3 on its stdout is a report, and `metrics` in a "
+            "sweep file, or metrics={...}, finds numbers in what it prints anyway: "
+            "{loss: 'loss: ([0-9.]+)'}"
         )
         silence = f"the command ended and reported nothing: {self._command}.{found_none} {hint}"
         if self._settings.must_report:
@@ -267,9 +270,19 @@ class _Attempt:
         print(f"holdfast: {silence}", file=sys.stderr)
 
     def _failure(self, status: int) -> str:
+        """First the last line of stderr: that of a traceback says why."""
         how = f"exit code {status}" if status > 0 else _signal_name(-status)
-        last = "\n".join(line for line in self._errors if line)
-        return f"{how}: {self._command}" + (f"\n{last}" if last else "")
+        lines = [line for line in self._errors if line]
+        if not lines:
+            return f"{how}: {self._command}"
+        advice = self._advice(lines[-1])
+        why = f"{lines[-1].strip().rstrip('.')}.{advice and f' {advice}.'}"
+        return "\n".join([f"{how}: {why}", f"The command: {self._command}", *lines])
+
+    def _advice(self, line: str) -> str:
+        settings = self._settings
+        found = "" if settings.cwd else path_in(line, settings.here)
+        return found and f"A command runs in its trial's folder: pass {found}, or set cwd"
 
     @property
     def _command(self) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, ClassVar
 
 from holdfast.described import Construction, Described
@@ -22,6 +25,8 @@ from holdfast.trial.errors import InvalidConfig, require
 from holdfast.trial.plain import is_number
 from holdfast.trial.resources import PlacementGroupFactory, request
 
+# A file of the command with more bytes counts as unchanged.
+_MOST_CODE = 1 << 20
 _DEFAULT = ("${program}", "${args}")
 _DEFAULT_OF_PYTHON = ("${interpreter}", "${program}", "${args}")
 
@@ -85,6 +90,17 @@ class CommandTrainable(Described):
         """With the paths as they were found: a worker or a restore may run in another folder."""
         found = {"command": list(self.words), "program": self.program, "cwd": self.cwd}
         return super().construction().with_arguments(here=self.here, **found)
+
+    def holdfast_code(self) -> Iterator[bytes]:
+        """What decides what the command does: itself, and the files below `here` that it names."""
+        metrics = [dict(self.metrics), self.strict, self.must_report]
+        told = [self.words, self.program, self.cwd, dict(self.env), metrics]
+        yield json.dumps(told, sort_keys=True).encode()
+        named = {self.program or "", *self.words}
+        for path in sorted(path for path in named if path.startswith(f"{self.here}{os.sep}")):
+            with suppress(OSError):
+                if os.path.isfile(path) and os.path.getsize(path) <= _MOST_CODE:
+                    yield Path(path).read_bytes()
 
     def __call__(self, config: dict[str, Any]) -> None:
         """Run the command with this config, in a trial, until it ends."""

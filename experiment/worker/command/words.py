@@ -19,6 +19,8 @@ from holdfast.trial.values import spread
 
 _MACRO = re.compile(r"\$\{([^{}]*)\}")
 _PARAMETER = re.compile(r"\{\{([A-Za-z_][\w./-]*)\}\}|\{([A-Za-z_][\w./-]*)\}")
+# A word that is nothing but a placeholder, or an option with one.
+_ALONE = re.compile(r"(?:[\w.-]+=)?\{([A-Za-z_][\w./-]*)\}")
 _ENVVAR = "envvar:"
 
 
@@ -67,7 +69,8 @@ def check_words(template: Sequence[str], program: str | None) -> None:
 
 
 def misspelled(template: Sequence[str], names: Iterable[str]) -> Iterator[str]:
-    """What stays as it is and resembles a macro, with what it resembles.
+    """What stays as it is and is probably a mistake: a macro with what it resembles, a word that
+    is an unknown placeholder.
 
     Raises InvalidConfig for what resembles a parameter.
     """
@@ -82,6 +85,11 @@ def misspelled(template: Sequence[str], names: Iterable[str]) -> Iterator[str]:
             raise InvalidConfig(
                 f"{{{name}}} in the command is not a parameter.{near} For the text itself, write "
                 f"{{{{{name}}}}}"
+            )
+        if any((found := _ALONE.fullmatch(part)) and found[1] == name for part in template):
+            yield (
+                f"{{{name}}} in the command is not a parameter, and stays as it is. The "
+                f"parameters are {', '.join(parameters)}"
             )
 
 
@@ -98,6 +106,17 @@ def unused(template: Sequence[str], names: Sequence[str]) -> Iterator[str]:
         shell = f" (${name} stays as it is: no shell reads the command)" if as_shell else ""
         where = f"write {{{name}}} where it belongs"
         yield f"parameter {name} is not used by the command{shell}: {where}"
+
+
+def macros_in(values: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each parameter whose value names a macro: only the command has macros."""
+    for name, value in values.items():
+        named = isinstance(value, str) and set(_MACRO.findall(value)) & {*_LISTS, *_TEXTS}
+        if named:
+            yield (
+                f"parameter {name}: {value!r:.80} is passed as it is: ${{...}} has a meaning in "
+                f"the command only. Write it there, such as --{name}={value:.80}"
+            )
 
 
 def placeholders(template: Sequence[str]) -> tuple[set[str], set[str]]:

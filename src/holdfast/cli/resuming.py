@@ -7,6 +7,7 @@ import importlib
 import os
 import sys
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,16 @@ from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.start.changed_code import name_for_shell
-from holdfast.experiment.user_objects.code import has_changed_in, place_of, script_of
+from holdfast.experiment.user_objects.code import (
+    has_changed_in,
+    place_of,
+    recorded_code,
+    script_of,
+)
 from holdfast.experiment.user_objects.tuner_file import TunerFile
+from holdfast.experiment.worker.command.trainable import CommandTrainable
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 
@@ -36,7 +44,10 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         _take_ray_names(given.path)
     # As with `python script.py`: the user's modules are found from here.
     sys.path.insert(0, os.getcwd())
+    if not given.untrusted:
+        _find_modules(given.path, settings)
     tuner = _restored(
+        settings,
         given.path,
         None if given.trainable is None else _named(given.trainable),
         resume_config=resume_config_of(given),
@@ -67,22 +78,37 @@ def _take_ray_names(path: str) -> None:
         ray_path.activate()
 
 
-def _restored(path: str, *arguments: Any, **settings: Any) -> Any:
+def _find_modules(path: str, settings: Settings) -> bool:
+    """Let modules be found where the script found them, behind those of the current directory.
+    Returns whether that is anywhere else."""
+    with suppress(TuneError, OSError):  # Tuner.restore raises it, too
+        opened = OpenedExperiment.at(path, None, settings, os.environ)
+        recorded = recorded_code(opened.tuner_file(trusted=False)).get("modules", "")
+        known = recorded.split(os.pathsep)
+        added = [one for one in known if one not in sys.path and os.path.isdir(one)]
+        sys.path[1:1] = added
+        return bool(added)
+    return False
+
+
+def _restored(settings: Settings, path: str, *arguments: Any, **given: Any) -> Any:
     """Tuner.restore. Raises ModuleMissing if the stored trainable needs a module that is not found
     from here, and the errors of Tuner.restore."""
     from holdfast.experiment.api.tuner import Tuner
     from holdfast.experiment.user_objects.tuner_file import BrokenTunerFile
 
     try:
-        return Tuner.restore(path, *arguments, **settings)
+        return Tuner.restore(path, *arguments, **given)
     except BrokenTunerFile as error:
         missing = error.__cause__
         if not isinstance(missing, ModuleNotFoundError):
             raise
+        if given["trusted"] and _find_modules(path, settings):  # as the download says
+            return _restored(settings, path, *arguments, **given)
         raise ModuleMissing(
-            f"{error.fault}: your modules are looked for in {os.getcwd()} and in PYTHONPATH. Run "
-            f"this command where the script is, or set PYTHONPATH to the folder of the module "
-            f"{missing.name!r}"
+            f"{error.fault}: your modules are looked for in {os.getcwd()}, in PYTHONPATH and "
+            f"where the script was. Run this command where it is now, or set PYTHONPATH to the "
+            f"folder of the module {missing.name!r}"
         ) from error
 
 
@@ -91,12 +117,18 @@ def _check_code(trainable: Any, given: argparse.Namespace) -> None:
 
     Raises InvalidConfig if failed trials would run again with the code that failed.
     """
+    retries = given.resume_errored or given.restart_errored
+    if retries and isinstance(trainable, CommandTrainable):
+        print(
+            "note: the trials run the command that the experiment stored. A sweep file that has "
+            "changed since is used by `holdfast run FILE`",
+            file=sys.stderr,
+        )
     script = script_of(trainable)  # None for a module: its present code runs
     if script is None or not has_changed_in(trainable, script):
         return
     name = name_for_shell(trainable)
     again = f"start {script.name} again"
-    retries = given.resume_errored or given.restart_errored
     if not retries:
         more = f", or pass --trainable {quoted(name)}" if name else ""
         print(

@@ -13,7 +13,10 @@ from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.browse.overview import experiment_as_json
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
+from holdfast.experiment.start.changed_code import has_changed
+from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.names import printable
 from holdfast.sweep.running import OpenedSweep, open_sweep
 from holdfast.trial.errors import ExperimentExists, InvalidConfig
@@ -57,7 +60,11 @@ def _fit(opened: OpenedSweep, given: argparse.Namespace) -> ResultGrid:
     """Run or resume it. The errors of fit() also say what to do in a shell."""
     again = _again(given)
     try:
-        return opened.fit(resume="never" if given.new else "auto", extend=given.extend)
+        return opened.fit(
+            resume="never" if given.new else "auto",
+            extend=given.extend,
+            command=_again(given, from_anywhere=True),
+        )
     except ExperimentExists as error:
         hint = f"In a shell: {again} without --new resumes it; --name N starts another"
         raise InvalidConfig(f"{error}\n{hint}") from error
@@ -69,23 +76,36 @@ def _fit(opened: OpenedSweep, given: argparse.Namespace) -> ResultGrid:
 
 
 def _ended(opened: OpenedSweep, settings: Settings) -> LocatedExperiment | None:
-    """The experiment of this name, if all its trials have ended."""
+    """The experiment of this name, if all its trials have ended; None if some have failed that
+    would run again, since the command has changed."""
     try:
         found = find(opened.path, settings, os.environ)
     except ExperimentNotFound:
         return None
-    over = (Condition.FINISHED, Condition.ERRORED)
-    return found if found.condition(time.time()) in over else None
+    condition = found.condition(time.time())
+    if condition is Condition.ERRORED and found.read.layout is not None:
+        file = TunerFile(found.read.layout.tuner, trusted=False)
+        return None if has_changed(opened.sweep.trainable, file) else found
+    return found if condition in (Condition.FINISHED, Condition.ERRORED) else None
 
 
-def _again(given: argparse.Namespace, *, has_samples: bool = True) -> str:
-    """The command, with its options except how it resumes."""
-    words = [given.path]
-    for option, value in (("--name", given.name), ("--storage", given.storage)):
+def _again(
+    given: argparse.Namespace, *, has_samples: bool = True, from_anywhere: bool = False
+) -> str:
+    """The command, with its options except how it resumes; `from_anywhere`, with absolute paths
+    and, if the shell needs it, the path of Python."""
+    words, storage = [given.path], given.storage
+    if from_anywhere:
+        words = [os.path.abspath(given.path)]
+        if storage is not None and "://" not in storage:
+            storage = os.path.abspath(os.path.expanduser(storage))
+    for option, value in (("--name", given.name), ("--storage", storage)):
         words += [] if value is None else [option, value]
     words += [word for text in given.set for word in ("--set", text)]
     if has_samples and given.samples is not None:
         words += ["--samples", str(given.samples)]
+    if from_anywhere:
+        return holdfast_command("run", *words)
     return f"holdfast run {' '.join(map(quoted, words))}"
 
 
@@ -97,7 +117,10 @@ def _say_ended(found: LocatedExperiment, given: argparse.Namespace) -> int:
         f"{f', {failed} failed' if failed else ''}\n"
         f"  holdfast show {path}   # shows them\n"
         + (
-            f"  holdfast resume --restart-errored {path}   # restarts the failed trials\n"
+            (
+                f"  {_again(given)}   # restarts what failed, once its command or script changes\n"
+                f"  holdfast resume --restart-errored {path}   # restarts what failed as it is\n"
+            )
             * bool(failed)
         )
         + f"  {_again(given)} --new   # starts a new run under this name\n"
@@ -117,13 +140,15 @@ def _show(opened: OpenedSweep, *, as_json: bool) -> None:
                 "command": list(trainable.words),
                 "examples": examples,
                 "num_samples": tune.num_samples,
+                "trials": opened.trials,
                 "search": search,
                 "scheduler": type(tune.scheduler).__name__ if tune.scheduler else None,
             }
         )
         return
     say(f"results: {quoted(opened.path)}")
-    trials = "no limit on trials" if tune.num_samples < 0 else f"num_samples={tune.num_samples}"
+    count = opened.trials
+    trials = "no limit on trials" if count is None else f"{count:,} trial{'s' * (count != 1)}"
     scheduler = f", {type(tune.scheduler).__name__}" if tune.scheduler else ""
     say(f"trials:  {trials}, {search}{scheduler}")
     for number, example in enumerate(examples):

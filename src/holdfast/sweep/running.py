@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
@@ -17,8 +18,7 @@ from holdfast.experiment.worker.command.words import Facts, words_of
 from holdfast.sweep.node import Node, with_setting
 from holdfast.sweep.reading import read_file, setting
 from holdfast.sweep.settings import Sweep, sweep_of
-from holdfast.trial.domains import Domain
-from holdfast.trial.space import grid_values
+from holdfast.trial.search_space.variants import Space
 
 if TYPE_CHECKING:
     from holdfast.experiment.results.result_grid import ResultGrid
@@ -33,8 +33,9 @@ class OpenedSweep:
     suffix: str
     content: bytes
 
-    def fit(self, *, resume: str, extend: bool) -> ResultGrid:
-        """Run or resume it. Raises the errors of Tuner and fit."""
+    def fit(self, *, resume: str, extend: bool, command: str) -> ResultGrid:
+        """Run or resume it. `command` does it from any folder. Raises the errors of Tuner and
+        fit."""
         import holdfast
         from holdfast.experiment.api.tuner import Tuner
 
@@ -46,8 +47,16 @@ class OpenedSweep:
             param_space=sweep.space,
             tune_config=sweep.tune,
             run_config=sweep.run,
-        ).with_record(f"sweep{self.suffix}", self.content)
+        ).with_record(f"sweep{self.suffix}", self.content, command)
         return tuner.fit(resume=resume, extend=extend)
+
+    @property
+    def trials(self) -> int | None:
+        """How many trials it has, None without a limit."""
+        tune = self.sweep.tune
+        if tune.search_alg is None:
+            return Space(self.sweep.space).total(tune.num_samples)
+        return None if tune.num_samples < 0 else tune.num_samples
 
     def examples(self, count: int) -> list[str]:
         """The commands of some random configs, as in a shell."""
@@ -60,7 +69,8 @@ class OpenedSweep:
             interpreter=python_of(environ),
             environ=environ,
         )
-        configs = [_drawn(self.sweep.space) for _ in range(count)]
+        space = Space(self.sweep.space)
+        configs = [space.variant(index, Random()).config for index in range(count)]
         words = [words_of(trainable.words, config, facts) for config in configs]
         return list(dict.fromkeys(map(shlex.join, words)))
 
@@ -90,12 +100,3 @@ def open_sweep(
     suffix = ".yaml" if path.suffix.lower() == ".yml" else path.suffix.lower()
     found, _ = address_of(sweep.run, None, settings)
     return OpenedSweep(sweep=sweep, path=found, suffix=suffix, content=content)
-
-
-def _drawn(space: Any) -> Any:
-    """A random config."""
-    if (values := grid_values(space)) is not None:
-        return values[0]
-    if isinstance(space, Mapping):
-        return {name: _drawn(value) for name, value in space.items()}
-    return space.sample() if isinstance(space, Domain) else space

@@ -17,7 +17,7 @@ from holdfast.experiment.start.short_names import (
     searcher_class,
 )
 from holdfast.experiment.worker.command.trainable import CommandTrainable
-from holdfast.experiment.worker.command.words import flat
+from holdfast.experiment.worker.command.words import flat, macros_in
 from holdfast.sweep.node import Node
 from holdfast.sweep.parameters import domain_of, space_of
 from holdfast.trial.absent import near_text
@@ -111,6 +111,7 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = [f"{table[name].where} has no effect here" for name in _IGNORED if name in table]
     notes += trainable.notes(list(flat(_without_grids(space))))
+    notes += macros_in(flat(space))
     return tuple(notes)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import shlex
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
+from holdfast.experiment.folder.shell_command import holdfast_command, module_path, resume_command
 
 
 @pytest.fixture
@@ -51,34 +52,28 @@ def test_the_command_of_another_environment_is_not_meant(
     assert holdfast_command("ls") == "/other/bin/python -m holdfast ls"
 
 
-def test_a_script_in_another_folder_names_the_folder_of_its_modules(
+def test_an_experiment_records_where_its_script_finds_modules(
     main: ModuleType, on_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    assert module_path() == ""
     code = tmp_path / "my code"
-    code.mkdir()
-    (code / "train.py").touch()
     main.__file__ = str(code / "train.py")
-    assert resume_command("/run") == "holdfast resume /run"  # it has no module
-    (code / "model.py").touch()
-    assert resume_command("/run") == f"PYTHONPATH='{code}' holdfast resume /run"
-    monkeypatch.chdir(code)
-    assert resume_command("/run") == "holdfast resume /run"
-    model = ModuleType("model")
-    model.__file__ = str(code / "model.py")
-    monkeypatch.setitem(sys.modules, "model", model)  # tuner.pkl may only name its functions
-    assert resume_command("/run") == f"PYTHONPATH='{code}' holdfast resume /run"
+    assert module_path() == str(code)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PYTHONPATH", "/more")
-    assert resume_command("/run") == f"PYTHONPATH='{code}:/more' holdfast resume /run"
-    main.__spec__ = sys.__spec__  # `python -m train` finds its modules from here
-    assert resume_command("/run") == "holdfast resume /run"
+    monkeypatch.setenv("PYTHONPATH", "/more::lib")
+    assert module_path() == f"{code}:/more:{tmp_path}/lib"
+    main.__file__ = str(code / "package" / "train.py")
+    main.__spec__ = ModuleSpec("package.train", None)  # `python -m package.train`
+    assert module_path() == f"{code}:/more:{tmp_path}/lib"
+    main.__spec__ = ModuleSpec("holdfast.__main__", None)
+    assert module_path() == f"/more:{tmp_path}/lib"
 
 
-def test_the_command_itself_repeats_the_pythonpath_that_was_pasted(
+def test_the_command_itself_has_no_modules(
     main: ModuleType, on_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     main.__file__ = str(on_path / "holdfast")
-    (on_path / "tool.py").touch()
-    assert resume_command("/run") == "holdfast resume /run"
+    assert module_path() == ""
     monkeypatch.setenv("PYTHONPATH", "/code")
-    assert resume_command("/run") == "PYTHONPATH=/code holdfast resume /run"
+    assert module_path() == "/code"
+    assert resume_command("/run") == "holdfast resume /run"

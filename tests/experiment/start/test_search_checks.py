@@ -58,7 +58,15 @@ def test_a_list_where_a_domain_is_meant_is_warned_about(told: Any, space: Any, m
     ],
 )
 def test_other_spaces_are_not_warned_about(told: Any, space: Any, samples: int) -> None:
-    assert "nothing varies" not in told(space, num_samples=samples)
+    shown = told(space, num_samples=samples)
+    assert "nothing varies" not in shown
+    assert "is one value" not in shown
+
+
+def test_a_list_of_different_values_for_a_single_trial_is_mentioned(told: Any) -> None:
+    shown = told({"layers": [8, 8], "lr": [0.1, 0.2, 0.3]}, num_samples=1)
+    assert "lr is one value, a list of 3. For a trial per value write tune.grid_search(" in shown
+    assert shown.count("is one value") == 1
 
 
 def test_a_forgotten_mode_is_warned_about_at_once_and_can_be_added_later(told: Any) -> None:

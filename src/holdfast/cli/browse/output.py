@@ -282,9 +282,12 @@ def _script(experiment: LocatedExperiment) -> str:
     if experiment.read.layout is None:
         return ""
     recorded = recorded_code(TunerFile(experiment.read.layout.tuner, trusted=False))
-    name = printable(recorded.get("script", ""))
-    there = name and os.path.exists(name.rpartition(":")[0])
-    return f"--trainable {quoted(name)} " if there else ""
+    if not (name := printable(recorded.get("script", ""))):
+        return ""
+    folders = ["", *printable(recorded.get("modules", "")).split(os.pathsep)]
+    paths = [os.path.abspath(os.path.join(folder, name)) for folder in folders]
+    there = [path for path in paths if os.path.exists(path.rpartition(":")[0])]
+    return f"--trainable {quoted(there[0])} " if there else ""
 
 
 def print_table(lines: Sequence[Sequence[str]], styles: Sequence[str]) -> None:
