@@ -84,16 +84,6 @@ REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
         "remote": _TASKS,
         "wait": _TASKS,
     },
-    "holdfast.air": {
-        **{
-            name: f"tune.{name}, from `from holdfast import tune`"
-            for name in ("CheckpointConfig", "FailureConfig", "RunConfig", "Checkpoint")
-        },
-        "ScalingConfig": "train.ScalingConfig, from `from holdfast import train`",
-        "config": "tune.RunConfig, tune.CheckpointConfig, tune.FailureConfig and "
-        "train.ScalingConfig, from `from holdfast import train, tune`",
-        "session": _SESSION,
-    },
     "holdfast.tune.search": {"sample": _SAMPLES},
     "holdfast.tune": {
         "checkpoint_dir": f"folder = tune.staging_directory(), write there, then {_REPORT}",

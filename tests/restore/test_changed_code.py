@@ -57,7 +57,7 @@ def test_a_script_with_corrected_code_runs_the_failed_trials_again(bench: Bench)
     _, same = run(bench, "# A comment changes nothing.\n" + SCRIPT)
     assert "has changed" not in same
     assert "resumed" not in same
-    assert "ResumeConfig(errored='restart')) or " in same
+    assert "ResumeConfig(errored='restart') or " in same
     assert f"resume --restart-errored --trainable own.py:train {bench.root} retries)" in same
     after, told = run(bench, CORRECTED)
     assert json.loads(after) == [6.0, 6.0, 3.0]
