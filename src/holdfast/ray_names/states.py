@@ -83,8 +83,8 @@ _DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     (
         "failures",
         "train.WorkerGroupError",
-        "worker_failures has the TrialError of the rank that is the cause; its text has the errors "
-        "of the others",
+        "worker_failures has the TrialError of the rank that is the cause; its text has the "
+        "errors of the others",
     ),
     (
         "failures",
