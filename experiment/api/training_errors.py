@@ -24,6 +24,11 @@ class WorkerGroupError(TrainingFailedError):
         return type(self), (str(self), self.worker_failures)
 
 
+class NCCLHangError(WorkerGroupError):
+    """For `except` clauses of Ray scripts: holdfast does not raise it. A rank that hangs in NCCL
+    ends with a WorkerGroupError, after torch's own timeout or FailureConfig(hang_timeout_s=)."""
+
+
 class ControllerError(TrainingFailedError):
     """For `except` clauses of Ray scripts: holdfast does not raise it. Where a run itself fails,
     `fit()` raises that error (a TuneError, StorageError and so on)."""

@@ -58,7 +58,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast.train": {
         "holdfast.experiment.api.load_training": "load",
         "holdfast.experiment.api.trainer": "DataParallelTrainer",
-        "holdfast.experiment.api.training_errors": "ControllerError PreemptionError TrainingFailedError WorkerGroupError",
+        "holdfast.experiment.api.training_errors": "ControllerError NCCLHangError PreemptionError TrainingFailedError WorkerGroupError",
         "holdfast.experiment.callbacks.user_callback": "UserCallback",
         "holdfast.experiment.results.result": "Result",
         "holdfast.experiment.worker.context": "TrainContext get_checkpoint get_context report staging_directory",

@@ -94,7 +94,7 @@ def validate(checkpoint: train.Checkpoint, **asked: Any) -> dict[str, float]:
 def validated(config: dict[str, Any]) -> None:
     for epoch in range(started_at(), 3):
         train.report({"epoch": epoch}, saved(epoch), validation=True)
-        if epoch == 1 and not Path(config["flag"]).exists():
+        if epoch == 1 and rank() == 0 and not Path(config["flag"]).exists():
             Path(config["flag"]).touch()
             raise RuntimeError("not this time")
     train.report({"epoch": 3, "seen": reported()})

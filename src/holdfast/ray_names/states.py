@@ -82,18 +82,46 @@ _DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     ),
     (
         "failures",
+        "train.WorkerGroupError",
+        "worker_failures has the TrialError of the rank that is the cause; its text has the "
+        "errors of the others",
+    ),
+    (
+        "failures",
+        "train.ControllerError train.NCCLHangError",
+        "not raised: fit() raises the run's own error, or a WorkerGroupError",
+    ),
+    (
+        "failures",
+        "train.get_preemption_info train.PreemptionInfo train.PreemptionError",
+        "a SIGTERM to one rank preempts all; the next report with a checkpoint ends the attempt",
+    ),
+    (
+        "failures",
         "train.FailureConfig tune.FailureConfig",
         "preemptions have a budget of their own, as lost workers and out-of-memory kills may",
     ),
     (
         "reports-and-checkpoints",
         "train.report tune.report air.session.report",
-        "raises NotInTrial outside a trial; uploads are ASYNC by default",
+        "raises NotInTrial outside a trial; uploads are ASYNC by default; folders of checkpoints "
+        "are numbered",
     ),
     (
         "reports-and-checkpoints",
         "tune.ResultGrid",
         'get_best_result(scope="all") is the row with the best value, with its checkpoint',
+    ),
+    (
+        "reports-and-checkpoints",
+        "train.ValidationConfig train.ValidationTaskConfig",
+        "the function runs in a rank, before report() returns: its metrics are in the row",
+    ),
+    (
+        "reports-and-checkpoints",
+        "train.get_all_reported_checkpoints train.CheckpointConsistencyMode "
+        "train.ReportedCheckpointStatus",
+        "the checkpoints that are kept; there is nothing to wait for",
     ),
     (
         "reports-and-checkpoints",
@@ -187,7 +215,17 @@ _DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     (
         "training-on-several-workers",
         "train.ScalingConfig",
-        "num_workers may be (least, most); the coordinator needs no CPU",
+        "the coordinator needs no CPU; label_selector is ignored with a line; TPUs are refused",
+    ),
+    (
+        "training-on-several-workers",
+        "train.collective.broadcast_from_rank_zero",
+        "takes up to 64 KiB",
+    ),
+    (
+        "training-on-several-workers",
+        "train.UserCallback",
+        "after_report gets the metrics of rank 0, and those of all with keep_all_metrics=True",
     ),
     (
         "training-on-several-workers",
@@ -255,7 +293,7 @@ PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
         "execution_options": "nothing: datasets run in the workers",
     },
     "train.RunConfig": {"local_dir": "storage_path="},
-    "train.ScalingConfig": {"use_tpu": "resources_per_worker={'TPU': ...}"},
+    "train.Result": {"return_value": "train.report(), whose metrics Result.metrics has"},
 }
 # Where a name without an entry of its own is looked up.
 _ALSO: Final = {"air": "train", "train.base_trainer": "train", "tune.experiment": "tune"}

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from holdfast.experiment.api.load_training import load as load
     from holdfast.experiment.api.trainer import DataParallelTrainer as DataParallelTrainer
     from holdfast.experiment.api.training_errors import ControllerError as ControllerError
+    from holdfast.experiment.api.training_errors import NCCLHangError as NCCLHangError
     from holdfast.experiment.api.training_errors import PreemptionError as PreemptionError
     from holdfast.experiment.api.training_errors import TrainingFailedError as TrainingFailedError
     from holdfast.experiment.api.training_errors import WorkerGroupError as WorkerGroupError

@@ -25,7 +25,8 @@ class TuneReportCallback(UserCallback):
             trainer.fit(resume="auto")
 
     The checkpoint stays in the training's folder; the trial's row has its path, as
-    `checkpoint_path`. If the trial is stopped, the training ends with it.
+    `checkpoint_path`: an absolute one, which a move of the folders leaves behind. If the trial is
+    stopped, the training ends with it.
 
     `Tuner(trainer, param_space={"train_loop_config": ...})` does the same with one journal, and
     checkpoints that the schedulers know. Raises TuneError outside a trial.
