@@ -189,15 +189,9 @@ def test_ax_takes_the_experiment_of_a_client() -> None:
         parameter_constraints=["a + b <= 6"],
         outcome_constraints=["size <= 10"],
     )
-<<<<<<< HEAD
     search = AxSearch(ax_client=client, initialization_budget=2)
     assert (search.metric, search.mode) == ("accuracy", "max")
     again = own(pickle.loads(pickle.dumps(search)))
-=======
-    made = AxSearch(ax_client=client, initialization_budget=2)
-    assert (made.metric, made.mode) == ("accuracy", "max")
-    search = own(pickle.loads(pickle.dumps(made)))
->>>>>>> ada63bcc (Scripts may save and restore searchers themselves; names of Ray's searches say what to write)
     for trial in range(4):
         config = suggested(again, trial)
         assert config["a"] + config["b"] <= 6
