@@ -42,6 +42,21 @@ class Wrapper(Searcher, ABC):
         self._forget()
         return introduce(self.searcher, metric, mode, config, **spec)
 
+    def get_state(self) -> dict[str, Any]:
+        return self.searcher.get_state()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        self.searcher.set_state(state)
+
+    def save(self, checkpoint_path: Any) -> None:
+        self.searcher.save(checkpoint_path)
+
+    def restore(self, checkpoint_path: Any) -> None:
+        self.searcher.restore(checkpoint_path)
+
+    def restore_from_dir(self, checkpoint_dir: Any) -> None:
+        self.searcher.restore_from_dir(checkpoint_dir)
+
     @abstractmethod
     def _forget(self) -> None:
         """Return to the state before the first trial."""

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from inspect import signature
 from typing import Any, Final
 
-from holdfast.described import Construction, Described
+from holdfast import searcher_files
+from holdfast.described import Construction, Described, state_of
+from holdfast.replaced import explained_attribute
 from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.stopper import lookup
@@ -15,6 +17,12 @@ from holdfast.trial.values import unwrap_scalar
 
 _log = logging.getLogger(__name__)
 FINISHED: Final = "FINISHED"
+# For messages of searchers that are written for Ray.
+UNRESOLVED_SEARCH_SPACE: Final = (
+    "{cls} searches only a space of its own, and {par} has domains: leave fixed values there"
+)
+UNDEFINED_SEARCH_SPACE: Final = "{cls} has no space to search (space={space})"
+UNDEFINED_METRIC_MODE: Final = "{cls} needs metric= and mode=; they are {metric} and {mode}"
 
 
 class Searcher(Described):
@@ -43,6 +51,7 @@ class Searcher(Described):
     """
 
     FINISHED = FINISHED
+    CKPT_FILE_TMPL = "searcher-state-{}.pkl"
     repeats: int = 1
     """How many times in a row it suggests one config on purpose; the run ends after 100 times as
     many."""
@@ -140,6 +149,61 @@ class Searcher(Described):
         """Limit the trials in progress; return False if this searcher cannot."""
         return False
 
+    # -- for scripts that keep a searcher themselves --------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """What `set_state` of an object that was made in the same way needs to continue."""
+        return state_of(self)
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+
+    def save(self, checkpoint_path: Any) -> None:
+        """Write `get_state()` to a file, with cloudpickle. Raises OSError."""
+        import cloudpickle
+
+        searcher_files.write(checkpoint_path, cloudpickle.dumps(self.get_state()))
+
+    def restore(self, checkpoint_path: Any) -> None:
+        """Set the state that `save` has written. This unpickles the file: restore only your own.
+
+        Raises OSError.
+        """
+        import pickle
+
+        self.set_state(pickle.loads(searcher_files.read(checkpoint_path)))
+
+    def save_to_dir(self, checkpoint_dir: Any, session_str: str = "default") -> None:
+        """`save` to a file in this folder. Raises OSError."""
+        name = self.CKPT_FILE_TMPL.format(session_str)
+        self.save(searcher_files.within(checkpoint_dir, name))
+
+    def restore_from_dir(self, checkpoint_dir: Any) -> None:
+        """`restore` from the file that `save_to_dir` has written; from the last one in the order
+        of names if there are several. Raises FileNotFoundError if there is none."""
+        pattern = self.CKPT_FILE_TMPL.format("*")
+        found = searcher_files.last_of(checkpoint_dir, pattern)
+        if found is None:
+            raise FileNotFoundError(f"{checkpoint_dir} has no {pattern}, as save_to_dir() writes")
+        self.restore(found)
+
+    @property
+    def _metric(self) -> str | Sequence[str] | None:
+        """The name that searchers written for Ray use."""
+        return self.metric
+
+    @_metric.setter
+    def _metric(self, metric: str | Sequence[str] | None) -> None:
+        self.metric = metric
+
+    @property
+    def _mode(self) -> str | Sequence[str] | None:
+        return self.mode
+
+    @_mode.setter
+    def _mode(self, mode: str | Sequence[str] | None) -> None:
+        self.mode = mode
+
 
 def introduce(
     searcher: Searcher,
@@ -183,6 +247,8 @@ class BasicVariantGenerator(Described):
     def construction(self) -> Construction:
         """Describe the seed: a generator would return another number next time."""
         return super().construction().with_arguments(random_state=self.seed)
+
+    __getattr__ = explained_attribute
 
 
 def points_of(given: Any) -> list[dict[str, Any]]:

@@ -30,6 +30,19 @@ _BEST: Final = "results.best"
 
 # Attributes of a Study of Optuna, and of Ray's ExperimentAnalysis.
 REPLACED_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
+    "BasicVariantGenerator": {
+        **dict.fromkeys(
+            (
+                *("get_state", "set_state", "save", "restore", "save_to_dir"),
+                *("restore_from_dir", "has_checkpoint"),
+            ),
+            "tune.Tuner.restore(path, trainable).fit(): the run's journal has its state",
+        ),
+        **dict.fromkeys(
+            ("add_configurations", "next_trial", "is_finished", "total_samples"),
+            "tune.Tuner(trainable, param_space=...).fit(), which makes the trials",
+        ),
+    },
     "ExperimentAnalysis": {
         "best_logdir": "analysis.best_trial.path",
         "fetch_trial_dataframes": "analysis.trial_dataframes",
@@ -84,7 +97,12 @@ REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
         "remote": _TASKS,
         "wait": _TASKS,
     },
-    "holdfast.tune.search": {"sample": _SAMPLES},
+    "holdfast.tune.search": {
+        "SearchAlgorithm": "a subclass of tune.search.Searcher, which has suggest() and "
+        "on_trial_complete(); or tune.search.BasicVariantGenerator for random and grid search",
+        "SearchGenerator": "the searcher itself: TuneConfig(search_alg=searcher)",
+        "sample": _SAMPLES,
+    },
     "holdfast.tune": {
         "checkpoint_dir": f"folder = tune.staging_directory(), write there, then {_REPORT}",
         "create_study": _FIT,

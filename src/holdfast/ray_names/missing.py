@@ -97,11 +97,6 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
     ("tune", "the trial that a callback or a scheduler gets, or Result", "Trial"),
     ("tune.search", "tune.search.Searcher", "SearchAlgorithm SearchGenerator"),
     (
-        "tune.search",
-        "an error of your own",
-        "UNDEFINED_METRIC_MODE UNDEFINED_SEARCH_SPACE UNRESOLVED_SEARCH_SPACE",
-    ),
-    (
         "tune.utils",
         "a short function of your own",
         "date_str deep_update flatten_dict merge_dicts",

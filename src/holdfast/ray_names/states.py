@@ -32,7 +32,7 @@ _SEARCHES: Final = " ".join(
     f"tune.search.{name}"
     for name in (
         *("AxSearch", "BayesOptSearch", "HEBOSearch", "HyperOptSearch", "NevergradSearch"),
-        *("Searcher", "TuneBOHB", "ZOOptSearch", "create_searcher"),
+        *("TuneBOHB", "ZOOptSearch", "create_searcher"),
     )
 )
 _TRAINERS: Final = (
@@ -157,6 +157,17 @@ _DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
         "search-algorithms",
         _SEARCHES,
         "after a restore it is created again, and the history is replayed to it",
+    ),
+    (
+        "search-algorithms",
+        "tune.search.Searcher",
+        "after a restore it is asked again, or gets the answers in recall(); save() and restore() "
+        "are only for scripts that call them",
+    ),
+    (
+        "search-algorithms",
+        "tune.search.BasicVariantGenerator",
+        "its state is in the run's journal; it has no save_to_dir() and restore_from_dir()",
     ),
     (
         "schedulers",

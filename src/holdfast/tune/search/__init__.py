@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     from holdfast.scheduler.searchers.dehb import DEHBSearch as DEHBSearch
     from holdfast.scheduler.searchers.repeater import Repeater as Repeater
     from holdfast.scheduler.searchers.searcher import (
+        UNDEFINED_METRIC_MODE as UNDEFINED_METRIC_MODE,
+    )
+    from holdfast.scheduler.searchers.searcher import (
+        UNDEFINED_SEARCH_SPACE as UNDEFINED_SEARCH_SPACE,
+    )
+    from holdfast.scheduler.searchers.searcher import (
+        UNRESOLVED_SEARCH_SPACE as UNRESOLVED_SEARCH_SPACE,
+    )
+    from holdfast.scheduler.searchers.searcher import (
         BasicVariantGenerator as BasicVariantGenerator,
     )
     from holdfast.scheduler.searchers.searcher import Searcher as Searcher

@@ -10,78 +10,25 @@ import logging
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any, ClassVar
 
-from holdfast.dataclass import dataclass
-from holdfast.described import Call, Construction
+from holdfast import searcher_files
+from holdfast.described import Construction
 from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.searcher import Searcher, points_of
 from holdfast.trial.absent import has_metric, near_text
-from holdfast.trial.domains import Categorical, same
+from holdfast.trial.domains import same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.search_space.parameters import Assignment, Parameters
+from holdfast.trial.search_space.parameters import Parameters
 from holdfast.trial.space import check_called
 from holdfast.trial.values import unwrap_scalar
-from holdfast.tune.search.study import AssignmentCodec, Query, SearchGoal, Study
+from holdfast.tune.search.native_parts import check_native
+from holdfast.tune.search.saved_search import SavedSearch, parsed, written
+from holdfast.tune.search.search_run import EvaluatedPoint, SearchRun
+from holdfast.tune.search.study import AssignmentCodec, SearchGoal, Study
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Evaluated:
-    """A config that was tried elsewhere; `values` is None if it failed."""
-
-    config: Mapping[str, Any]
-    values: tuple[Any, ...] | None
-    pruned: bool = False
-    steps: tuple[float, ...] = ()
-
-    def call(self) -> Call:
-        """The call that adds it."""
-        failed = self.values is None
-        more = {"error": failed, "pruned": self.pruned, "intermediate_values": list(self.steps)}
-        return "add_evaluated_point", (dict(self.config), list(self.values or ())), more
-
-
-@dataclass(slots=True, kw_only=True)
-class _Run:
-    """The state of one `fit()`. Only the journal stores it."""
-
-    goal: SearchGoal
-    terms: AssignmentCodec
-    study: Study
-    seed: int
-    points: list[Assignment]
-    number: int = 0
-    suggested: int = 0
-    is_seen: bool = False
-    asked: dict[str, tuple[Query, Assignment]] = field(default_factory=dict)
-
-    def query(self, trial_id: str = "", *, pruned: bool = False) -> Query:
-        seed = int(random.Random(f"{self.seed}/{self.number}").random() * 2**32)
-        return Query(
-            number=self.number,
-            seed=seed,
-            trial_id=trial_id,
-            is_given=not trial_id or self.suggested < len(self.points),
-            pruned=pruned,
-        )
-
-    def take(self, query: Query, assignment: Assignment) -> Assignment:
-        assignment = self.study.take(query, assignment) or assignment
-        self.note(query, assignment)
-        return assignment
-
-    def skip(self) -> None:
-        self.number += 1
-        self.suggested += 1
-
-    def note(self, query: Query, assignment: Assignment) -> None:
-        self.number += 1
-        if query.trial_id:
-            self.suggested += 1
-            self.asked[query.trial_id] = (query, assignment)
 
 
 class LibrarySearch(Searcher, ABC):
@@ -120,8 +67,9 @@ class LibrarySearch(Searcher, ABC):
         self.seed: int | None = seed
         self._space = space
         self._points = points_of(points_to_evaluate)
-        self._evaluated: list[_Evaluated] = []
-        self._run: _Run | None = None
+        self._evaluated: list[EvaluatedPoint] = []
+        self._run: SearchRun | None = None
+        self._restored: Mapping[str, Any] | None = None  # see `set_state`
         if evaluated_rewards is not None:
             self._take_rewards(evaluated_rewards)
 
@@ -160,9 +108,11 @@ class LibrarySearch(Searcher, ABC):
             for i, point in enumerate(self._points)
         ]
         study = self.open_study(terms, goal, int(random.Random(seed).random() * 2**32))
-        self._run = _Run(goal=goal, terms=terms, study=study, seed=seed, points=points)
+        self._run = SearchRun(goal=goal, terms=terms, study=study, seed=seed, points=points)
         for evaluated in self._evaluated:
             self._tell_evaluated(evaluated)
+        if self._restored is not None:
+            self._tell_restored(SavedSearch.of(self._restored, self._name))
         return not is_own
 
     def suggest(self, trial_id: str) -> dict[str, Any] | str | None:
@@ -215,7 +165,7 @@ class LibrarySearch(Searcher, ABC):
             self._check_known(run, result)
         query, assignment = run.asked.pop(trial_id)
         losses = None if error or result is None else run.goal.losses(result)
-        run.study.tell(query, assignment, losses)
+        run.tell(query, assignment, losses)
 
     # -- what was tried elsewhere ---------------------------------------------------------------
 
@@ -237,7 +187,7 @@ class LibrarySearch(Searcher, ABC):
         values = None if error else tuple(_listed(value))
         steps = tuple(intermediate_values or ())
         self._evaluated.append(
-            _Evaluated(config=dict(parameters), values=values, pruned=pruned, steps=steps)
+            EvaluatedPoint(config=dict(parameters), values=values, pruned=pruned, steps=steps)
         )
 
     def _take_rewards(self, rewards: Sequence[Any]) -> None:
@@ -250,7 +200,7 @@ class LibrarySearch(Searcher, ABC):
             self.add_evaluated_point(point, reward)
         self._points = []
 
-    def _tell_evaluated(self, evaluated: _Evaluated) -> None:
+    def _tell_evaluated(self, evaluated: EvaluatedPoint) -> None:
         run, label = self._opened, "a point that was tried elsewhere"
         query = run.query(pruned=evaluated.pruned)
         known = run.terms.known(evaluated.config)
@@ -268,13 +218,67 @@ class LibrarySearch(Searcher, ABC):
             seen = run.goal.losses_of([value])
             if seen is not None:
                 run.study.saw(query, step, seen)
-        run.study.tell(query, assignment, losses)
+        run.tell(query, assignment, losses)
 
     def construction(self) -> Construction:
         """With the points that were added after construction."""
         construction = super().construction()
         first = len(construction.argument("evaluated_rewards") or ())
         return replace(construction, calls=tuple(one.call() for one in self._evaluated[first:]))
+
+    # -- for scripts that keep a search themselves ----------------------------------------------
+
+    def get_state(self) -> dict[str, Any]:
+        """Plain data: the trials that have ended, and how many points were suggested. The rest is
+        in the arguments of the constructor."""
+        run = self._run
+        if run is None:
+            return dict(self._restored or SavedSearch(searcher=self._name).as_dict())
+        saved = SavedSearch(searcher=self._name, suggested=run.suggested, ended=run.ended)
+        return saved.as_dict()
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Learn from the trials of `state` when `fit()` begins, and continue the points where it
+        ended. Raises InvalidConfig."""
+        SavedSearch.of(state, self._name)
+        self._run, self._restored = None, state
+
+    def save(self, checkpoint_path: Any) -> None:
+        """Write `get_state()` to a file, as JSON. Raises OSError; InvalidConfig for objects."""
+        searcher_files.write(checkpoint_path, written(self.get_state(), self._name))
+
+    def restore(self, checkpoint_path: Any) -> None:
+        """`set_state` of what `save` has written, before `fit()`. Nothing is unpickled.
+
+        Raises OSError, InvalidConfig.
+        """
+        self.set_state(parsed(searcher_files.read(checkpoint_path), str(checkpoint_path)))
+
+    def restore_from_dir(self, checkpoint_dir: Any) -> None:
+        """As `Searcher.restore_from_dir`. In the folder of an experiment without such a file, it
+        learns from the trials of the experiment."""
+        try:
+            super().restore_from_dir(checkpoint_dir)
+        except FileNotFoundError:
+            from holdfast.experiment.results.analysis import ExperimentAnalysis
+
+            analysis = ExperimentAnalysis(searcher_files.within(checkpoint_dir, ""))
+            metric = self.metric or analysis.default_metric
+            if not isinstance(metric, str):
+                raise InvalidConfig(
+                    f"{self._name}(metric=...) must name the metric to learn from"
+                ) from None
+            self.add_evaluated_trials(analysis, metric)
+
+    def _tell_restored(self, saved: SavedSearch) -> None:
+        run = self._opened
+        for one in saved.ended:
+            query = run.query(pruned=one.pruned)
+            assignment = run.take(query, run.terms.fit(one.values, "the saved state"))
+            if one.losses is not None and len(one.losses) != len(run.goal.metrics):
+                raise InvalidConfig(f"the saved state of {self._name} has other metrics")
+            run.tell(query, assignment, one.losses)
+        run.points = run.points[saved.suggested :]
 
     # -- the rest -------------------------------------------------------------------------------
 
@@ -292,7 +296,7 @@ class LibrarySearch(Searcher, ABC):
         return type(self).__name__
 
     @property
-    def _opened(self) -> _Run:
+    def _opened(self) -> SearchRun:
         if self._run is None:
             raise InvalidConfig(f"{self._name} must be passed to a Tuner")
         return self._run
@@ -313,7 +317,7 @@ class LibrarySearch(Searcher, ABC):
             raise InvalidConfig(f"{name} optimizes one metric, not {', '.join(metrics)}")
         return SearchGoal(metrics=metrics, modes=modes)
 
-    def _check_known(self, run: _Run, row: Mapping[str, Any]) -> None:
+    def _check_known(self, run: SearchRun, row: Mapping[str, Any]) -> None:
         run.is_seen = run.is_seen or _has_all(row, run.goal.metrics)
         if not run.is_seen:
             absent = [metric for metric in run.goal.metrics if not has_metric(row, metric)]
@@ -340,25 +344,3 @@ def _looks_same(one: object, other: object) -> bool:
     if same(one, other):
         return True
     return type(one) is type(other) and cloudpickle.dumps(one) == cloudpickle.dumps(other)
-
-
-def check_native(space: Any, who: str, library: Framework, name: str = "") -> None:
-    """Raises InvalidSearchSpace, naming the key, for a parameter in the library's own types.
-
-    It would be taken for a fixed value and never be searched.
-    """
-    if type(space).__module__.partition(".")[0] == library.module:
-        raise InvalidSearchSpace(
-            f"{name or 'space'} is a {type(space).__name__} of {library.title}: {who} searches "
-            f"tune's own domains. Write tune.uniform(0, 1), tune.randint(0, 9), tune.choice([...])"
-        )
-    for key, part in _parts(space):
-        check_native(part, who, library, f"{name}/{key}" if name else str(key))
-
-
-def _parts(space: Any) -> list[tuple[Any, Any]]:
-    if isinstance(space, Mapping):
-        return list(space.items())
-    if isinstance(space, Categorical):
-        space = space.categories
-    return list(enumerate(space)) if isinstance(space, (list, tuple)) else []
