@@ -32,6 +32,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.data.aggregate": "aggregate",
         "holdfast.data.dataset": "Dataset",
         "holdfast.data.errors": "DatasetGone",
+        "holdfast.data.expressions": "expressions",
         "holdfast.data.grouped": "GroupedData",
         "holdfast.data.iterator": "DataIterator",
         "holdfast.data.making": "from_arrow from_huggingface from_items from_numpy from_pandas from_torch range range_tensor",

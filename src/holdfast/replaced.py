@@ -27,6 +27,24 @@ _SAMPLES: Final = (
     "tune.uniform(...), tune.choice([...]) and the like, or tune.sample_from(function)"
 )
 _BEST: Final = "results.best"
+_READERS: Final = (
+    "from_blocks from_daft from_dask from_mars from_modin from_spark from_tf read_audio read_avro "
+    "read_bigquery read_clickhouse read_databricks_tables read_datasource read_delta "
+    "read_delta_sharing_tables read_hudi read_iceberg read_kafka read_lance read_mongo read_numpy "
+    "read_orc read_snowflake read_sql read_tfrecords read_unity_catalog read_videos "
+    "read_webdataset read_zarr"
+)
+_READ: Final = (
+    "read_parquet, read_csv, read_json, read_text, read_images or read_binary_files, or "
+    "from_arrow of what the library reads"
+)
+_PREPROCESSORS: Final = (
+    "CountVectorizer CustomKBinsDiscretizer FeatureHasher HashingVectorizer MultiHotEncoder "
+    "PowerTransformer Tokenizer TorchVisionPreprocessor UniformKBinsDiscretizer"
+)
+_MAPPED: Final = (
+    "dataset.map_batches(function) with scikit-learn's own; in a Chain, BatchMapper(function)"
+)
 
 # Attributes of a Study of Optuna, and of Ray's ExperimentAnalysis.
 REPLACED_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -49,6 +67,36 @@ REPLACED_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "get_best_logdir": "analysis.get_best_trial(metric, mode).path",
         "get_trial_checkpoints_paths": "tune.load(analysis.experiment_path), whose results have "
         "best_checkpoints",
+    },
+    "Dataset": {
+        **{
+            f"iter_{kind}_batches": "to_tf(feature_columns, label_columns), or iter_batches()"
+            for kind in ("tf", "jax")
+        },
+        **{
+            f"write_{kind}": "write_parquet(path), write_csv(path) or write_json(path)"
+            for kind in (
+                *("bigquery", "clickhouse", "datasink", "delta", "iceberg", "images", "kafka"),
+                *("lance", "mongo", "numpy", "orc", "snowflake", "sql", "tfrecords", "webdataset"),
+            )
+        },
+        **{
+            f"to_{kind}": "to_pandas() or to_arrow(), and make it of that"
+            for kind in (
+                *("arrow_refs", "daft", "dask", "mars", "modin", "numpy_refs", "pandas_refs"),
+                *("random_access_dataset", "spark"),
+            )
+        },
+        "fully_executed": "materialize()",
+        "mix": "union(other).random_shuffle()",
+        "pipeline": "iter_batches(): files are read on demand",
+        "size_bytes": "to_arrow().nbytes",
+        "streaming_split": "datasets={...} of a trainer, and train.get_dataset_shard(name)",
+        "streaming_train_test_split": "train_test_split(test_size, shuffle=True)",
+        "summary": "to_pandas().describe(), or aggregate(Mean(column), Std(column), ...)",
+        "to_torch": "iter_torch_batches()",
+        "window": "iter_batches(): files are read on demand",
+        "with_columns": "with_column(name, expression) for each",
     },
     "ResultGrid": {
         "_experiment_analysis": "results.analysis",
@@ -97,6 +145,8 @@ REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
         "remote": _TASKS,
         "wait": _TASKS,
     },
+    "holdfast.data": dict.fromkeys(_READERS.split(), _READ),
+    "holdfast.data.preprocessors": dict.fromkeys(_PREPROCESSORS.split(), _MAPPED),
     "holdfast.tune.search": {
         "SearchAlgorithm": "a subclass of tune.search.Searcher, which has suggest() and "
         "on_trial_complete(); or tune.search.BasicVariantGenerator for random and grid search",

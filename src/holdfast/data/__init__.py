@@ -8,6 +8,7 @@ from holdfast.lazy import lazy
 
 if TYPE_CHECKING:
     from holdfast.data import aggregate as aggregate
+    from holdfast.data import expressions as expressions
     from holdfast.data import preprocessors as preprocessors
     from holdfast.data.dataset import Dataset as Dataset
     from holdfast.data.errors import DatasetGone as DatasetGone

@@ -25,11 +25,9 @@ class BinarySource(FileSource[Block]):
         path = self.files.paths[block.file]
         with self.files.filesystem.open_input_stream(path, compression=None) as stream:
             content = stream.read()
-        columns = {BYTES: [content], PATH: [path], **self._values(block.file)}
-        return pa.table({name: columns[name] for name in self.schema.names}, schema=self.schema)
-
-    def _values(self, file: int) -> dict[str, Any]:
-        return {key: [value] for key, value in self.files.partitions[file].items()}
+        columns = {BYTES: content, PATH: path, **self.files.partitions[block.file]}
+        row = {name: columns.get(name) for name in self.schema.names}
+        return pa.Table.from_pylist([row], schema=self.schema)
 
 
 def open_binary(files: Files, *, include_paths: bool) -> BinarySource:

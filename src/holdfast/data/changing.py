@@ -7,9 +7,10 @@ from typing import Any, Self
 
 from holdfast.data.combined import chained, chosen_of, concatenated, zipped
 from holdfast.data.errors import check_batch_size, check_seed
-from holdfast.data.formats import NUMPY, PANDAS, Mapped, format_of, formatted
+from holdfast.data.formats import PANDAS, PYARROW, Mapped, format_of, formatted
 from holdfast.data.functions import (
     Adding,
+    Computing,
     Keeping,
     OfRows,
     callable_of,
@@ -43,6 +44,7 @@ class Changing(Whole):
         fn_kwargs: Mapping[str, Any] | None = None,
         fn_constructor_args: Sequence[Any] | None = None,
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        **ray_remote_args: Any,
     ) -> Self:
         """Apply `fn` to each batch when the batch is needed, in the process that needs it.
 
@@ -73,6 +75,7 @@ class Changing(Whole):
         fn_kwargs: Mapping[str, Any] | None = None,
         fn_constructor_args: Sequence[Any] | None = None,
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        **ray_remote_args: Any,
     ) -> Self:
         """Apply `fn` to each row, a dict, when the row is needed; it returns another dict.
 
@@ -82,7 +85,7 @@ class Changing(Whole):
         by_row = OfRows(
             function=function, arguments=tuple(fn_args or ()), keywords=dict(fn_kwargs or {})
         )
-        one = Mapped(function=by_row, batch_size=None, batch_format=NUMPY)
+        one = Mapped(function=by_row, batch_size=None, batch_format=PYARROW)
         return self.over(self.source, (*self.maps, one))
 
     @without_scheduling
@@ -94,6 +97,7 @@ class Changing(Whole):
         fn_kwargs: Mapping[str, Any] | None = None,
         fn_constructor_args: Sequence[Any] | None = None,
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        **ray_remote_args: Any,
     ) -> Self:
         """The rows of the lists of dicts that `fn` returns for each row.
 
@@ -107,7 +111,7 @@ class Changing(Whole):
         caller = f"flat_map({name_of(function)})"
         made = []
         for table in self.tables():
-            rows = [row for found in given.made(formatted(table, NUMPY)) for row in found]
+            rows = [row for found in given.made(table) for row in found]
             if rows:
                 made.append(rows_table(rows, caller))
         if not made:
@@ -124,6 +128,7 @@ class Changing(Whole):
         fn_kwargs: Mapping[str, Any] | None = None,
         fn_constructor_args: Sequence[Any] | None = None,
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        **ray_remote_args: Any,
     ) -> Self:
         """The rows for which `fn`, called with the row as a dict, returns true; or for which
         `expr` is true, a text as in `DataFrame.eval` or a pyarrow expression.
@@ -144,16 +149,20 @@ class Changing(Whole):
             given = OfRows(
                 function=function, arguments=tuple(fn_args or ()), keywords=dict(fn_kwargs or {})
             )
-            masks = [
-                np.array([bool(one) for one in given.made(formatted(table, NUMPY))])
-                for table in self.tables()
-            ]
+            masks = [np.array([bool(one) for one in given.made(table)]) for table in self.tables()]
         return self._chosen(np.concatenate(masks) if masks else np.zeros(0, bool))
 
     # -- columns --
 
     @without_scheduling
-    def add_column(self, col: str, fn: Callable[..., Any], *, batch_format: str = PANDAS) -> Self:
+    def add_column(
+        self,
+        col: str,
+        fn: Callable[..., Any],
+        *,
+        batch_format: str = PANDAS,
+        **ray_remote_args: Any,
+    ) -> Self:
         """Another column, which `fn` makes of each batch when the batch is needed."""
         added = Adding(
             column=col,
@@ -163,14 +172,27 @@ class Changing(Whole):
         return self._by_tables(added)
 
     @without_scheduling
-    def select_columns(self, cols: str | Sequence[str]) -> Self:
+    def with_column(self, column_name: str, expr: Any, **ray_remote_args: Any) -> Self:
+        """Another column, which an expression of `holdfast.data.expressions` or of pyarrow gives
+        when a batch is needed. Raises InvalidConfig."""
+        import pyarrow.compute as pc
+
+        if not isinstance(expr, pc.Expression):
+            raise InvalidConfig(
+                f"with_column({column_name!r}) needs an expression such as col('x') + 1, not "
+                f"{expr!r:.100}. add_column() takes a function"
+            )
+        return self._by_tables(Computing(column=column_name, expression=expr))
+
+    @without_scheduling
+    def select_columns(self, cols: str | Sequence[str], **ray_remote_args: Any) -> Self:
         """Only these columns, in this order. Raises InvalidConfig for an unknown one."""
         names = [cols] if isinstance(cols, str) else list(cols)
         self.checked(names, f"select_columns({names!r})")
         return self._by_tables(Keeping(names={name: name for name in names}))
 
     @without_scheduling
-    def drop_columns(self, cols: str | Sequence[str]) -> Self:
+    def drop_columns(self, cols: str | Sequence[str], **ray_remote_args: Any) -> Self:
         """All columns but these. Raises InvalidConfig for an unknown one."""
         names = [cols] if isinstance(cols, str) else list(cols)
         self.checked(names, f"drop_columns({names!r})")
@@ -178,7 +200,9 @@ class Changing(Whole):
         return self._by_tables(Keeping(names={name: name for name in kept}))
 
     @without_scheduling
-    def rename_columns(self, names: Mapping[str, str] | Sequence[str]) -> Self:
+    def rename_columns(
+        self, names: Mapping[str, str] | Sequence[str], **ray_remote_args: Any
+    ) -> Self:
         """Other names: {old: new}, or one for each column. Raises InvalidConfig."""
         known = self.columns()
         if not isinstance(names, Mapping):
@@ -263,6 +287,7 @@ class Changing(Whole):
         partition_size_hint: int | None = None,
         aggregator_ray_remote_args: object = None,
         validate_schemas: bool = False,
+        **ray_remote_args: Any,
     ) -> Self:
         """The rows of both datasets that have the same values in the columns `on`.
 

@@ -62,7 +62,9 @@ class Dataset(Changing, Summing, Writing):
     # -- other datasets --
 
     @without_scheduling
-    def random_shuffle(self, *, seed: int | None = None, num_blocks: int | None = None) -> Dataset:
+    def random_shuffle(
+        self, *, seed: int | None = None, num_blocks: int | None = None, **ray_remote_args: Any
+    ) -> Dataset:
         """The same rows in an order that depends only on `seed` (None is 0) and the epoch.
 
         Rows in memory are shuffled as a whole. For files, the row groups are shuffled, then the
@@ -80,7 +82,7 @@ class Dataset(Changing, Summing, Writing):
         return self.over(self.source.part(start, stop), self.maps)
 
     @without_scheduling
-    def split(self, n: int, *, equal: bool = False) -> list[Dataset]:
+    def split(self, n: int, *, equal: bool = False, **ray_remote_args: Any) -> list[Dataset]:
         """`n` datasets of consecutive rows, whose sizes differ by one row at most; with `equal`
         the last rows are left out, so that they do not differ.
 
@@ -123,6 +125,7 @@ class Dataset(Changing, Summing, Writing):
         shuffle: bool = False,
         seed: int | None = None,
         stratify: str | None = None,
+        **ray_remote_args: Any,
     ) -> tuple[Dataset, Dataset]:
         """Two datasets; the second has the last `test_size` rows, a number or a part of one.
 

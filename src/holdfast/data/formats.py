@@ -97,6 +97,28 @@ def as_arrays(batch: Any) -> dict[str, Any]:
     return arrays(batch, batch[0].chunk.table.column_names)
 
 
+def as_lists(batch: Any) -> dict[str, list[Any]]:
+    """The values of each column: None for missing ones, arrays for tensors and lists."""
+    import pyarrow as pa
+
+    if isinstance(batch, Mapping):
+        found = as_arrays(batch)
+        return {name: _listed(values) for name, values in found.items()}
+    table = as_arrow(batch)
+    lists = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        kind = column.type
+        # As an array, a whole number would become a float, and a time a number.
+        is_plain = column.null_count and not pa.types.is_nested(kind)
+        exact = (is_plain and not isinstance(kind, pa.ExtensionType)) or pa.types.is_temporal(kind)
+        lists[name] = column.to_pylist() if exact else _listed(array_of(column))
+    return lists
+
+
+def _listed(values: Any) -> list[Any]:
+    return list(values) if values.ndim > 1 else list(values.tolist())
+
+
 def as_arrow(batch: Any) -> Any:
     import pyarrow as pa
 

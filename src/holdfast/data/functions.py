@@ -7,7 +7,7 @@ from dataclasses import field
 from typing import Any
 
 from holdfast.data.columns import table_of
-from holdfast.data.formats import PYARROW, Mapped, formatted, rows_of
+from holdfast.data.formats import PYARROW, Mapped, as_lists, formatted, rows_of
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
@@ -72,11 +72,11 @@ class OfRows:
             yield self.function(row, *self.arguments, **self.keywords)
 
 
-def rows_in(batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """The rows of a batch of arrays, as dicts."""
-    lists = [list(values) if values.ndim > 1 else values.tolist() for values in batch.values()]
-    for row in zip(*lists, strict=True):
-        yield dict(zip(batch, row, strict=True))
+def rows_in(batch: Any) -> Iterator[dict[str, Any]]:
+    """The rows of a batch, as dicts."""
+    lists = as_lists(batch)
+    for row in zip(*lists.values(), strict=True):
+        yield dict(zip(lists, row, strict=True))
 
 
 def rows_table(rows: Sequence[Any], caller: str) -> Any:
@@ -108,6 +108,24 @@ class Keeping:
         return pa.table(
             [table.column(name) for name in self.names], names=list(self.names.values())
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computing:
+    """The columns of a batch, and one that an expression of pyarrow gives."""
+
+    column: str
+    expression: Any
+
+    def __call__(self, table: Any) -> Any:
+        import pyarrow.compute as pc
+        import pyarrow.dataset as ds
+
+        columns = {name: pc.field(name) for name in table.column_names}
+        found = ds.dataset(table.combine_chunks()).to_table(
+            columns=columns | {self.column: self.expression}
+        )
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,7 @@ class GroupedData(Generic[W]):
         fn_kwargs: Mapping[str, Any] | None = None,
         fn_constructor_args: Sequence[Any] | None = None,
         fn_constructor_kwargs: Mapping[str, Any] | None = None,
+        **ray_remote_args: Any,
     ) -> W:
         """The rows that `fn` returns for the rows of each group, a batch of this format.
 

@@ -19,7 +19,7 @@ _SHOWN = 5
 
 
 @without_scheduling
-def from_items(items: Sequence[Any]) -> Dataset:
+def from_items(items: Sequence[Any], **ray_remote_args: Any) -> Dataset:
     """One row for each item: a dict of columns, or a value for the column "item".
 
     Arrays of one shape become tensors. Raises InvalidConfig for dicts with different keys, and for
@@ -41,7 +41,7 @@ def from_items(items: Sequence[Any]) -> Dataset:
 
 
 @without_scheduling
-def from_pandas(dfs: Any) -> Dataset:
+def from_pandas(dfs: Any, **ray_remote_args: Any) -> Dataset:
     """The rows of a DataFrame, or of several in order. The index is left out."""
     import pyarrow as pa
 
@@ -54,7 +54,7 @@ def from_pandas(dfs: Any) -> Dataset:
 
 
 @without_scheduling
-def from_arrow(tables: Any) -> Dataset:
+def from_arrow(tables: Any, **ray_remote_args: Any) -> Dataset:
     """The rows of a pyarrow.Table, or of several in order.
 
     Raises InvalidConfig if their columns differ.
@@ -95,7 +95,7 @@ def from_numpy(ndarrays: Any) -> Dataset:
 
 
 @without_scheduling
-def range(n: int) -> Dataset:  # noqa: A001 - as users know it
+def range(n: int, **ray_remote_args: Any) -> Dataset:  # noqa: A001 - as users know it
     """The numbers 0 to `n` - 1 in the column "id". Raises InvalidConfig."""
     import numpy as np
 
@@ -105,7 +105,7 @@ def range(n: int) -> Dataset:  # noqa: A001 - as users know it
 
 
 @without_scheduling
-def range_tensor(n: int, *, shape: tuple[int, ...] = (1,)) -> Dataset:
+def range_tensor(n: int, *, shape: tuple[int, ...] = (1,), **ray_remote_args: Any) -> Dataset:
     """`n` tensors of this shape in the column "data"; the i-th is full of i."""
     import numpy as np
 
@@ -116,7 +116,7 @@ def range_tensor(n: int, *, shape: tuple[int, ...] = (1,)) -> Dataset:
 
 
 @without_scheduling
-def from_huggingface(dataset: Any) -> Dataset:
+def from_huggingface(dataset: Any, **ray_remote_args: Any) -> Dataset:
     """The rows of a dataset of Hugging Face `datasets`, in memory or mapped from its file.
 
     Raises InvalidConfig for several splits, and for other objects.

@@ -31,6 +31,7 @@ def read_parquet(
     *,
     filesystem: Any = None,
     columns: Sequence[str] | None = None,
+    **ray_remote_args: Any,
 ) -> Dataset:
     """The rows of files, or of all files below directories, on this machine or at any URI.
 
@@ -97,6 +98,7 @@ def read_text(
     include_paths: bool = False,
     ignore_missing_paths: bool = False,
     file_extensions: Sequence[str] | None = None,
+    **ray_remote_args: Any,
 ) -> Dataset:
     """A row for each line of text files, in the column "text". Otherwise as `read_csv`."""
     form = Lines(encoding=encoding, drop_empty_lines=drop_empty_lines)
@@ -113,6 +115,7 @@ def read_binary_files(
     filesystem: Any = None,
     ignore_missing_paths: bool = False,
     file_extensions: Sequence[str] | None = None,
+    **ray_remote_args: Any,
 ) -> Dataset:
     """A row for each file, with its content in the column "bytes". A file is read when it is
     needed.
@@ -139,6 +142,7 @@ def read_images(
     include_paths: bool = False,
     ignore_missing_paths: bool = False,
     file_extensions: Sequence[str] | None = _IMAGES,
+    **ray_remote_args: Any,
 ) -> Dataset:
     """A row for each image, in the column "image": an array (height, width, channels), or (height,
     width) for one channel. Pillow decodes an image when it is needed.

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
+from holdfast.trial.readable import listed
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -21,23 +23,34 @@ _WITHOUT_EFFECT: Final = (
 
 def without_scheduling(call: Callable[P, T]) -> Callable[P, T]:
     """Decorate a public function: it also accepts the keywords of Ray for the work's place and
-    size. A dataset is read in the process that needs its rows."""
+    size. A dataset is read in the process that needs its rows.
+
+    If the function ends with `**ray_remote_args`, it accepts no others.
+    """
     own = inspect.signature(call)
-    more = [name for name in _WITHOUT_EFFECT if name not in own.parameters]
+    parameters = list(own.parameters.values())
+    rest = parameters.pop() if parameters[-1].kind is inspect.Parameter.VAR_KEYWORD else None
+    is_closed = rest is None or rest.name == "ray_remote_args"
+    names = [one.name for one in parameters]
+    shown = listed([name for name in names if name != "self"], 20)
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> T:
-        for name in more:
-            kwargs.pop(name, None)
+        for name in kwargs.keys() - set(names):
+            if name in _WITHOUT_EFFECT:
+                del kwargs[name]
+            elif is_closed:
+                raise TypeError(
+                    f"{call.__name__}() has no parameter {name!r}. It has {shown}"
+                )
         return call(*args, **kwargs)
 
-    parameters = list(own.parameters.values())
-    at = len(parameters) - (parameters[-1].kind is inspect.Parameter.VAR_KEYWORD)
     ignored = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Any)
-        for name in more
+        for name in _WITHOUT_EFFECT
+        if name not in own.parameters
     ]
     called.__signature__ = own.replace(  # type: ignore[attr-defined]
-        parameters=[*parameters[:at], *ignored, *parameters[at:]]
+        parameters=[*parameters, *ignored, *([rest] if rest is not None else [])]
     )
     return called

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from holdfast.data.files import Block, Files, FileSource, told
@@ -13,6 +13,8 @@ from holdfast.trial.errors import InvalidConfig
 # Of a file that is read at once. Parsed, it takes two to four times as much memory.
 _BLOCK_BYTES = 8 << 20
 PATH = "path"
+# pyarrow knows them by these ends.
+_COMPRESSED = (".br", ".bz2", ".gz", ".lz4", ".zst")
 Header = tuple[str, ...]
 
 
@@ -108,27 +110,21 @@ def open_text(files: Files, form: Form, *, include_paths: bool) -> TextSource:
 
 def _blocks(filesystem: Any, path: str, form: Form) -> Iterator[tuple[int, int | None, bytes]]:
     """(offset, length, bytes) of the blocks of a file."""
-    import pyarrow as pa
-
-    if _is_compressed(path):
+    if path.lower().endswith(_COMPRESSED):
         yield 0, None, _bytes(filesystem, path, 0, None)
         return
+    offset, held = 0, b""
     with filesystem.open_input_stream(path, compression=None) as stream:
-        offset, held = 0, b""
-        while True:
-            read = stream.read(_BLOCK_BYTES)
+        while read := stream.read(_BLOCK_BYTES):
             held += read
-            if not read or (not offset and form.is_one_block(held)):
-                break
+            if not offset and form.is_one_block(held):
+                yield 0, None, held + stream.read()
+                return
             if cut := form.cut(held):
                 yield offset, cut, held[:cut]
                 offset, held = offset + cut, held[cut:]
-        whole = bool(read)
-        if whole:
-            held += stream.read()
-        if held:
-            yield offset, None if whole else len(held), held
-    del pa
+    if held:
+        yield offset, len(held), held
 
 
 def _bytes(filesystem: Any, path: str, offset: int, length: int | None) -> bytes:
@@ -137,15 +133,6 @@ def _bytes(filesystem: Any, path: str, offset: int, length: int | None) -> bytes
             return bytes(stream.read())
     with filesystem.open_input_file(path) as file:
         return bytes(file.read_at(length, offset))
-
-
-def _is_compressed(path: str) -> bool:
-    import pyarrow as pa
-
-    try:
-        return pa.Codec.detect(path) is not None
-    except ValueError:
-        return False
 
 
 def _parsed(form: Form, path: str, data: bytes, header: Header | None) -> Any:
@@ -186,8 +173,3 @@ def _completed(table: Any, schema: Any, values: dict[str, Any], path: str) -> An
             value = pa.scalar(constants.get(field.name), field.type)
             columns.append(pa.repeat(value, table.num_rows))
     return pa.table(columns, schema=schema)
-
-
-def names_of(schema: Any, header: Sequence[str]) -> list[str]:
-    """The columns of a schema that a file has."""
-    return [name for name in schema.names if name in header]

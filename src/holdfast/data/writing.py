@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from holdfast.data.scheduling import without_scheduling
 from holdfast.data.whole import Whole
@@ -51,27 +52,23 @@ class Writing(Whole):
 
         Raises InvalidConfig, StorageError.
         """
-        import pyarrow.dataset as ds
+        import pyarrow.parquet as pq
 
         options = {**arrow_parquet_args, **(arrow_parquet_args_fn or dict)()}
         group = options.pop("row_group_size", _ROWS_OF_A_GROUP)
         keys = self.checked(list(partition_cols or ()), f"write_parquet({partition_cols=})")
+
+        def write(few: Self, file: Path) -> None:
+            with pq.ParquetWriter(file, self.schema(), **options) as writer:
+                for table in _regrouped(few.batches(), group):
+                    writer.write_table(table, group)
+
+        def write_folders(few: Self, folder: Path) -> None:
+            pq.write_to_dataset(few.to_arrow(), folder, partition_cols=keys, **options)
+
         rows = _rows(min_rows_per_file, num_rows_per_file, max_rows_per_file)
-
-        def write(folder: Path, written: Callable[[Path], None]) -> None:
-            kind = ds.ParquetFileFormat()
-            self._write(
-                folder,
-                written,
-                format=kind,
-                file_options=kind.make_write_options(**options),
-                partitioning=keys or None,
-                partitioning_flavor="hive" if keys else None,
-                max_rows_per_file=rows,
-                max_rows_per_group=min(group, rows),
-            )
-
-        _written(path, filesystem, mode, write)
+        write_part = write_folders if keys else write
+        self._write(path, filesystem, mode, rows, "" if keys else ".parquet", write_part)
 
     @without_scheduling
     def write_csv(
@@ -92,30 +89,21 @@ class Writing(Whole):
         Raises InvalidConfig, also for columns of lists; StorageError.
         """
         import pyarrow as pa
-        import pyarrow.dataset as ds
+        from pyarrow import csv
 
         args = {**arrow_csv_args, **(arrow_csv_args_fn or dict)()}
-        given = args.pop("write_options", None)
-        if given is not None:
-            names = ("include_header", "batch_size", "delimiter", "quoting_style")
-            args = {name: getattr(given, name) for name in names} | args
-        rows = _rows(min_rows_per_file, num_rows_per_file, None)
+        options = args.pop("write_options", None) or csv.WriteOptions(**args)
 
-        def write(folder: Path, written: Callable[[Path], None]) -> None:
-            kind = ds.CsvFileFormat()
+        def write(few: Self, file: Path) -> None:
             try:
-                self._write(
-                    folder,
-                    written,
-                    format=kind,
-                    file_options=kind.make_write_options(**args),
-                    max_rows_per_file=rows,
-                    max_rows_per_group=min(_ROWS_OF_A_GROUP, rows),
-                )
+                with csv.CSVWriter(file, self.schema(), write_options=options) as writer:
+                    for batch in few.batches():
+                        writer.write_batch(batch)
             except pa.ArrowException as error:
                 raise InvalidConfig(f"write_csv(): {error}. Use write_parquet()") from error
 
-        _written(path, filesystem, mode, write)
+        rows = _rows(min_rows_per_file, num_rows_per_file)
+        self._write(path, filesystem, mode, rows, ".csv", write)
 
     @without_scheduling
     def write_json(
@@ -126,33 +114,81 @@ class Writing(Whole):
         min_rows_per_file: int | None = None,
         num_rows_per_file: int | None = None,
         mode: Any = "append",
+        **ray_remote_args: Any,
     ) -> None:
         """Write files with a JSON object on each line into the folder `path`, as `write_parquet`
         does. Times are texts. Raises InvalidConfig, StorageError."""
-        rows = _rows(min_rows_per_file, num_rows_per_file, None)
 
-        def write(folder: Path, written: Callable[[Path], None]) -> None:
-            for number, start in enumerate(range(0, self.count(), rows)):
-                target = folder / f"{number:06}.json"
+        def write(few: Self, file: Path) -> None:
+            with file.open("w", encoding="utf-8") as text:
+                for table in few.tables():
+                    text.writelines(_lines(table))
+
+        rows = _rows(min_rows_per_file, num_rows_per_file)
+        self._write(path, filesystem, mode, rows, ".json", write)
+
+    def _write(
+        self,
+        path: Target,
+        filesystem: Any,
+        mode: Any,
+        rows: int,
+        suffix: str,
+        write: Callable[[Self, Path], None],
+    ) -> None:
+        """Write parts of so many rows in a temporary folder, and put the files of each into
+        storage when they are complete."""
+        place = Location.resolve(path, filesystem, os.environ)
+        old = _older(place, mode)
+        if old is None:
+            return
+        mark = uuid.uuid4().hex
+        for number, start in enumerate(range(0, self.count(), rows)):
+            with TemporaryDirectory(prefix="holdfast-") as temporary:
                 few = self.part(start, min(start + rows, self.count()))
-                with target.open("w", encoding="utf-8") as file:
-                    for table in few.tables():
-                        file.writelines(_lines(table))
-                written(target)
+                write(few, Path(temporary) / f"{number:06}{suffix}")
+                _put(place, Path(temporary), mark)
+        if old:
+            with_store(place, lambda store: store.delete(old))
 
-        _written(path, filesystem, mode, write)
 
-    def _write(self, folder: Path, written: Callable[[Path], None], **options: Any) -> None:
-        import pyarrow.dataset as ds
+def _put(place: Location, folder: Path, mark: str) -> None:
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            first, *inner = file.relative_to(folder).parts
+            key = "/".join([*inner[:-1], f"{mark}_{first.partition('.')[0]}{file.suffix}"])
+            with_store(place, partial(_put_one, key, file))
 
-        ds.write_dataset(
-            self.batches(),
-            folder,
-            basename_template="{i}." + options["format"].default_extname,
-            use_threads=False,  # the rows keep their order
-            file_visitor=lambda file: written(Path(file.path)),
-            **options,
-        )
+
+async def _put_one(key: str, file: Path, store: Store) -> None:
+    await store.put(key, file)
+
+
+def _older(place: Location, mode: Any) -> list[str] | None:
+    """The files to delete afterwards; None if nothing is to be written. Raises InvalidConfig."""
+    name = str(getattr(mode, "value", mode)).lower()
+    if name not in _MODES:
+        raise InvalidConfig(f"mode={mode!r} must be one of {', '.join(map(repr, _MODES))}")
+    found = [] if name == "append" else with_store(place, _keys)
+    if found and name == "error":
+        raise InvalidConfig(f"{place.public} has files, and mode is 'error'")
+    return None if found and name == "ignore" else found
+
+
+def _regrouped(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """Tables of at least so many rows, but for the last one."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(map(len, held)) >= rows:
+            table = pa.Table.from_batches(held)
+            whole = table.num_rows - table.num_rows % rows
+            yield table.slice(0, whole)
+            held = table.slice(whole).to_batches()
+    if held:
+        yield pa.Table.from_batches(held)
 
 
 def _rows(*given: int | None) -> int:
@@ -165,39 +201,7 @@ def _rows(*given: int | None) -> int:
 
 def _lines(table: Any) -> Iterator[str]:
     for row in table.to_pylist():
-        yield json.dumps(row, default=str) + "\n"
-
-
-def _written(
-    path: Target,
-    filesystem: Any,
-    mode: Any,
-    write: Callable[[Path, Callable[[Path], None]], None],
-) -> None:
-    """Let `write` make files in a temporary folder, and put each into storage when it is
-    complete."""
-    name = str(getattr(mode, "value", mode)).lower()
-    if name not in _MODES:
-        raise InvalidConfig(f"mode={mode!r} must be one of {', '.join(map(repr, _MODES))}")
-    place = Location.resolve(path, filesystem, os.environ)
-    old = [] if name == "append" else with_store(place, _keys)
-    if old and name == "ignore":
-        return
-    if old and name == "error":
-        raise InvalidConfig(f"{place.public} has files, and mode is 'error'")
-    mark = uuid.uuid4().hex
-    with TemporaryDirectory(prefix="holdfast-") as temporary:
-        folder = Path(temporary)
-
-        def put(file: Path) -> None:
-            inner = file.relative_to(folder)
-            key = (inner.parent / f"{mark}_{inner.name}").as_posix()
-            with_store(place, lambda store: store.put(key, file))
-            file.unlink()
-
-        write(folder, put)
-    if name == "overwrite" and old:
-        with_store(place, lambda store: store.delete(old))
+        yield json.dumps(row, default=str, separators=(",", ":")) + "\n"
 
 
 async def _keys(store: Store) -> list[str]:

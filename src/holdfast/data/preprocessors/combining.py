@@ -35,7 +35,8 @@ class Concatenator(Preprocessor):
         if columns is not None and (include is not None or exclude is not None):
             raise InvalidConfig("Concatenator() takes columns, or include and exclude")
         self.columns = None if columns is None else list(columns)
-        self.output_column_name, self.dtype = output_column_name, dtype
+        self.output_column_name = output_column_name
+        self.dtype = None if dtype is None else str(_dtype(dtype))
         self.raise_if_missing, self.flatten = raise_if_missing, flatten
         self.include = None if include is None else list(include)
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude or ())
@@ -80,6 +81,12 @@ class Concatenator(Preprocessor):
                 f"Concatenator() finds none of its columns: the dataset has {', '.join(known)}"
             )
         return found
+
+
+def _dtype(dtype: Any) -> Any:
+    import numpy as np
+
+    return np.dtype(dtype)
 
 
 class BatchMapper(Preprocessor):
