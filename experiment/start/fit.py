@@ -40,6 +40,7 @@ from holdfast.experiment.records.place import (
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.short_errors import as_users_error
 from holdfast.experiment.start.changed_code import name_for_shell
 from holdfast.experiment.start.planning import given_callbacks, plan_run, resumed_by
 from holdfast.experiment.start.request import Request
@@ -55,6 +56,7 @@ from holdfast.syncer.files.disk_deadline import waiting_at_most
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import Locked
+from holdfast.trial.absent import FREE
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TrialError, TuneError
 from holdfast.trial.trial import Status, Trial
 
@@ -157,7 +159,9 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
     if run.fault is not None:
         error = _explained(run.fault, plan)
         is_caused = isinstance(run.fault, LaunchFailed) and error is not run.fault
-        raise error from (run.fault if is_caused else None)
+        if is_caused:
+            raise error from run.fault
+        raise as_users_error(error)
     if run.unsaved:
         raise _unsaved(run, plan)
     assert run.outcome is not None
@@ -193,9 +197,16 @@ def _with_command(text: str, plan: RunPlan) -> str:
     return f"{text.rstrip('.')}: {command}"
 
 
+def _with_way_on(text: str, plan: RunPlan) -> str:
+    """The message of a run that a mistake ended, with how to start again if it does not say it."""
+    if FREE in text or not plan.machine.has_nothing:
+        return text
+    return f"{text.rstrip('.')}. Then call fit() again: {FREE}"
+
+
 def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
     if outcome.reason == "abort":
-        raise TuneError(_with_command(outcome.message, plan))
+        raise TuneError(_with_way_on(_with_command(outcome.message, plan), plan))
     if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
         failed = [t for t in plan.machine.trials.values() if t.status is Status.ERROR]
         assert failed[0].error is not None
