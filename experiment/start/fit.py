@@ -22,6 +22,7 @@ from holdfast.experiment.control.watch import watch
 from holdfast.experiment.folder.listed_place import note_run
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.progress.failure_text import retry_advice
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.reporter_view import ReporterView
 from holdfast.experiment.progress.reporters import ProgressReporter
@@ -191,9 +192,11 @@ def _with_command(text: str, plan: RunPlan) -> str:
     """The message with the command, if it ends with the advice to resume."""
     if not text.endswith(("then resume", "then resume.")):
         return text
-    command = resumed_by(plan.location, plan.settings) or restore_call(
-        plan.location.public, plan.machine.spec
-    )
+    command = resumed_by(plan.location, plan.settings)
+    if command:
+        command += retry_advice(plan.machine.trials.values())
+    else:
+        command = restore_call(plan.location.public, plan.machine.spec)
     return f"{text.rstrip('.')}: {command}"
 
 

@@ -236,7 +236,7 @@ def _check_given(
         if name not in assignment:
             known = ", ".join(map(repr, assignment))
             raise InvalidSearchSpace(f"{label}: {name} is not in the search space, only {known}")
-        kind = distributions.get(name)
+        kind: Any = distributions.get(name)
         if hasattr(kind, "low") and not kind.low <= value <= kind.high:
             raise InvalidSearchSpace(
                 f"{label}: {name} must be from {kind.low} to {kind.high}, not {value!r}"
