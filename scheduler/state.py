@@ -105,12 +105,16 @@ class State:
 
     @property
     def has_nothing(self) -> bool:
-        """Whether a restore has nothing to continue from: no trial has reported or terminated, or
-        the first report lacked a metric that the settings name."""
-        return not self.expected.is_met or not any(
-            trial.row is not None or trial.checkpoints or trial.status is Status.TERMINATED
-            for trial in self.trials.values()
-        )
+        """Whether a restore has nothing to continue from: no trial has reported or terminated, the
+        first report lacked a metric that the settings name, or a mistake in the settings ended the
+        run before a trial had a checkpoint or terminated."""
+        trials = self.trials.values()
+        if not self.expected.is_met:
+            return True
+        if any(trial.checkpoints or trial.status is Status.TERMINATED for trial in trials):
+            return False
+        is_mistake = self.ending is not None and self.ending.reason == "abort"
+        return is_mistake or all(trial.row is None for trial in trials)
 
     @property
     def total_resources(self) -> Mapping[str, float]:

@@ -424,6 +424,10 @@ def test_failures_of_one_cause_are_shown_once(
     (failed,) = re.findall(r"^d2a66.* failed.*$", out, re.M)
     assert failed.endswith("ValueError: loss is 0 (and 1 more trial)")
     assert f"  {folders[0]}/stderr (empty)\n" in out
+    (folders[0] / "error.txt").write_text("")  # by a full disk
+    out = told(capsys, "show", tmp_path / "run")
+    (marked,) = (line for line in out.splitlines() if "error.txt (empty; " in line)
+    assert marked.endswith(f"holdfast doctor repair {tmp_path}/run writes it)")
     assert parsed(capsys, "show", tmp_path / "run")["not_created"] == 2
 
 

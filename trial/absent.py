@@ -13,6 +13,8 @@ _SHOWN_NEAR = 3
 _NEAR = 0.5
 _HARDLY_FARTHER = 0.1
 _SHOWN_NAMES = 40
+# After a mistake in the settings that ended a run with nothing to resume.
+FREE = "the name of the run is free for it"
 # The metric name of a number that a function returns.
 UNNAMED = "_metric"
 # Rows hold holdfast's values under these names, because files and checkpoints refer to them.
@@ -42,7 +44,7 @@ def absent_from_first_report(
     if kinds:
         return (
             f"{' and '.join(settings)}: {'; '.join(kinds)}. Report one number under this name, "
-            f"such as the mean, and call fit() again: the name of the run is free for it. "
+            f"such as the mean, and call fit() again: {FREE}. "
             f"TUNE_DISABLE_STRICT_METRIC_CHECKING=1 lets such reports pass"
         )
     one = len(settings) == 1
@@ -50,7 +52,7 @@ def absent_from_first_report(
     return (
         f"{' and '.join(settings)}: the first report has no such value{'' if one else 's'}."
         f"{hint} Correct the name{'' if one else 's'} and call fit() "
-        "again: the name of the run is free for it. If only later reports have the metric, set "
+        f"again: {FREE}. If only later reports have the metric, set "
         "TUNE_DISABLE_STRICT_METRIC_CHECKING=1 and call fit(), or Tuner.restore() or "
         f"`holdfast resume` to resume this run. Reported: {names_text(metrics)}"
     )

@@ -14,9 +14,10 @@ from holdfast.experiment.control.signals import StopSignals, deliver
 from holdfast.experiment.progress.failure_text import retry_way
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
-from holdfast.experiment.progress.wording import workers_lines
+from holdfast.experiment.progress.wording import counted, workers_lines
 from holdfast.experiment.records.place import restore_call
 from holdfast.forked import children_end_here
+from holdfast.trial.errors import TuneError
 from holdfast.trial.trial import Status
 
 REFRESH_S = 0.25
@@ -64,6 +65,8 @@ def watch(
         deliver(signals.last or signal.SIGINT)
     elif run.fault is None:
         _show_retry(run, view, facts)
+    elif not isinstance(run.fault, TuneError):  # of the user's code: others say what to do
+        _show_kept(run, view, facts)
 
 
 class Watcher:
@@ -228,14 +231,28 @@ def _show_rest(run: Run, view: ProgressView, facts: RunFacts) -> None:
         return
     if run.unsaved:
         view.message(f"Not in storage yet: {'; '.join(run.unsaved)}", "loss")
-    call = restore_call(facts.path, run.plan.machine.spec)
-    again = "start this script again, or " if facts.resumes else ""
     is_unfinished = _is_unfinished(run, facts)
     if is_unfinished and (repeated := repeated_text(run.machine.trials.values())):
         view.message(repeated, "info")
     if not is_unfinished:
+        call = restore_call(facts.path, run.plan.machine.spec)
         view.message(f"The run had finished. Its results: {call}", "info")
-    elif facts.again:
+    else:
+        _show_resume(run, view, facts)
+
+
+def _show_kept(run: Run, view: ProgressView, facts: RunFacts) -> None:
+    """Show what an error leaves, and how to resume once it is corrected. `fit()` raises it."""
+    if trials := len(run.machine.trials):
+        kept = f"{counted(trials, 'trial is', 'trials are')} kept. Results: {facts.path}"
+        view.message(f"An error ended the run: {kept}", "info")
+        _show_resume(run, view, facts)
+
+
+def _show_resume(run: Run, view: ProgressView, facts: RunFacts) -> None:
+    call = restore_call(facts.path, run.plan.machine.spec)
+    again = "start this script again, or " if facts.resumes else ""
+    if facts.again:
         view.message(f"To resume: {facts.again}", "info")
     elif facts.command:
         view.message(f"To resume: {again}{facts.command}", "info")

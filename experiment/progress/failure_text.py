@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterable
@@ -9,7 +10,7 @@ from pathlib import Path
 
 from holdfast.experiment.folder.layout import ERROR, STDERR, STDOUT, rank_log
 from holdfast.trial.errors import OF_THE_PROCESS, Failure
-from holdfast.trial.trial import Trial
+from holdfast.trial.trial import Status, Trial
 
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<name>\S+)', re.M)
 # In a checkout, holdfast's own files are in none of the other places.
@@ -17,6 +18,7 @@ _OURS = os.path.join(Path(__file__).parents[2], "")
 _LIBRARY = ("site-packages", "dist-packages", "/lib/python3", "<frozen", _OURS)
 # What `rank_failures.cause_of` puts before the message of a rank.
 _RANK = re.compile(r"^rank (\d+)\b")
+_NO_ROOM = tuple(map(os.strerror, (errno.ENOSPC, errno.EDQUOT)))
 _AFTER_IT = "\n\nAfter it, rank"
 
 
@@ -63,6 +65,23 @@ def path_of(below: str, here: str, stored: str, *, on_node: bool) -> str:
 def retry_way(failed: Iterable[Trial]) -> str:
     """How failed trials run again: "resume" if one of them has a checkpoint, else "restart"."""
     return "resume" if any(trial.checkpoints for trial in failed) else "restart"
+
+
+def is_no_room(failure: Failure) -> bool:
+    """Whether a disk was full, or a quota used up, in holdfast's own files or the user's."""
+    return any(text in failure.message for text in _NO_ROOM)
+
+
+def retry_advice(trials: Iterable[Trial]) -> str:
+    """What to add to a command that resumes a run after a full disk, so that it also runs the
+    trials that failed for it; "" if there are none."""
+    failed = [trial for trial in trials if trial.error is not None and is_no_room(trial.error)]
+    failed = [trial for trial in failed if trial.status is Status.ERROR]
+    if not failed:
+        return ""
+    count, they = (f"{len(failed)} trials", "them") if len(failed) > 1 else ("1 trial", "it")
+    option = f"--{retry_way(failed)}-errored"
+    return f" {option} ({count} failed because a disk was full; {option} runs {they} again)"
 
 
 def cause(headline: str, where: str) -> tuple[str, str]:

@@ -209,9 +209,9 @@ class OpenedExperiment:
         return self.recover().machine.spec if self.tuner_file().is_extended else beginning.spec
 
     def ended_without_results(self) -> bool:
-        """Whether the newest run is finished and nothing was reported in it."""
+        """Whether the newest run is finished and has nothing to resume, or has no trial."""
         machine = self.recover().machine
-        return machine.finished and machine.has_nothing
+        return not machine.trials or (machine.finished and machine.has_nothing)
 
     def bring(self) -> None:
         """Download the records if those in storage are newer.
@@ -312,8 +312,10 @@ class OpenedExperiment:
         if machine.finished and (ending is None or ending.reason not in RESUMABLE):
             tell(self._followed(recovered, "has finished"))
             return
-        if machine.finished and machine.has_nothing:
-            tell(self._followed(recovered, "has no results"))
+        if not machine.trials or (machine.finished and machine.has_nothing):
+            has_rows = any(trial.row is not None for trial in machine.trials.values())
+            lack = "checkpoint" if has_rows and machine.expected.is_met else "results"
+            tell(self._followed(recovered, f"has no {lack}"))
             return
         before = runs_known_before(place.layout.journal, recovered.begins)
         runs = "all runs" if before is None else f"all {before + 1} runs"

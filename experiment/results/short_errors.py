@@ -72,14 +72,41 @@ def _says_all(error: BaseException) -> bool:
     return error.__cause__ is None and not isinstance(error, _FAULTS)
 
 
+def as_users_error(error: BaseException) -> BaseException:
+    """An error of user code that a run has called, with the frames behind those of holdfast.
+
+    One that holdfast itself has raised is returned as it is: its frames show where.
+    """
+    own = _behind_ours(error.__traceback__)
+    if own is None or isinstance(error, TuneError) or not isinstance(error, Exception):
+        return error
+    return _marked(error).with_traceback(own)
+
+
+def _behind_ours(frames: TracebackType | None) -> TracebackType | None:
+    """The frames after the last one of holdfast."""
+    own = one = frames
+    while one is not None:
+        if is_holdfast_file(one.tb_frame.f_code.co_filename):
+            own = one.tb_next
+        one = one.tb_next
+    return own
+
+
 def _shortened(error: BaseException) -> BaseException:
+    error = _marked(error)
+    error.__context__ = None
+    return error.with_traceback(None)
+
+
+def _marked(error: BaseException) -> BaseException:
+    """The error, of which `_print` will show the user's frames."""
     if not _is_short(error):
         _log.debug("cut off from %s", type(error).__name__, exc_info=error)
         error.is_short = True  # type: ignore[attr-defined]
     if sys.excepthook is sys.__excepthook__:  # otherwise another hook shows errors its own way
         sys.excepthook = _print
-    error.__context__ = None
-    return error.with_traceback(None)
+    return error
 
 
 def _is_short(error: BaseException) -> bool:
@@ -92,8 +119,14 @@ def _print(kind: type[BaseException], error: BaseException, frames: TracebackTyp
     if not _is_short(error):
         sys.__excepthook__(kind, error, frames)
         return
-    own = [frame for frame in traceback.extract_tb(frames) if not is_holdfast_file(frame.filename)]
-    name = kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}"
-    text = printable(f"{name}: {error}" if str(error) else name, keep="\n\t")
-    where = "".join(traceback.format_list(own))
-    print(f"Traceback (most recent call last):\n{where}{text}", file=sys.stderr)
+    shown = traceback.TracebackException(kind, error, frames)
+    _keep_users_frames(shown)
+    text = "".join(shown.format()).rstrip("\n")
+    print(printable(text, keep="\n\t"), file=sys.stderr)
+
+
+def _keep_users_frames(shown: traceback.TracebackException | None) -> None:
+    while shown is not None:
+        own = [frame for frame in shown.stack if not is_holdfast_file(frame.filename)]
+        shown.stack = traceback.StackSummary.from_list(own)
+        shown = shown.__cause__ or shown.__context__

@@ -22,6 +22,7 @@ from holdfast.experiment.control.watch import watch
 from holdfast.experiment.folder.listed_place import note_run
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
+from holdfast.experiment.progress.failure_text import retry_advice
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.reporter_view import ReporterView
 from holdfast.experiment.progress.reporters import ProgressReporter
@@ -40,6 +41,7 @@ from holdfast.experiment.records.place import (
 from holdfast.experiment.results.analysis import ExperimentAnalysis
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
+from holdfast.experiment.results.short_errors import as_users_error
 from holdfast.experiment.start.changed_code import name_for_shell
 from holdfast.experiment.start.planning import given_callbacks, plan_run, resumed_by
 from holdfast.experiment.start.request import Request
@@ -55,6 +57,7 @@ from holdfast.syncer.files.disk_deadline import waiting_at_most
 from holdfast.syncer.files.durable import write_atomic
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import Locked
+from holdfast.trial.absent import FREE
 from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TrialError, TuneError
 from holdfast.trial.trial import Status, Trial
 
@@ -158,7 +161,9 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
     if run.fault is not None:
         error = _explained(run.fault, plan)
         is_caused = isinstance(run.fault, LaunchFailed) and error is not run.fault
-        raise error from (run.fault if is_caused else None)
+        if is_caused:
+            raise error from run.fault
+        raise as_users_error(error)
     if run.unsaved:
         raise _unsaved(run, plan)
     assert run.outcome is not None
@@ -188,15 +193,24 @@ def _with_command(text: str, plan: RunPlan) -> str:
     """The message with the command, if it ends with the advice to resume."""
     if not text.endswith(("then resume", "then resume.")):
         return text
-    command = resumed_by(plan.location, plan.settings) or restore_call(
-        plan.location.public, plan.machine.spec
-    )
+    command = resumed_by(plan.location, plan.settings)
+    if command:
+        command += retry_advice(plan.machine.trials.values())
+    else:
+        command = restore_call(plan.location.public, plan.machine.spec)
     return f"{text.rstrip('.')}: {command}"
+
+
+def _with_way_on(text: str, plan: RunPlan) -> str:
+    """The message of a run that a mistake ended, with how to start again if it does not say it."""
+    if FREE in text or not plan.machine.has_nothing:
+        return text
+    return f"{text.rstrip('.')}. Then call fit() again: {FREE}"
 
 
 def _check_outcome(request: Request, outcome: Finish, plan: RunPlan) -> None:
     if outcome.reason == "abort":
-        raise TuneError(_with_command(outcome.message, plan))
+        raise TuneError(_with_way_on(_with_command(outcome.message, plan), plan))
     if outcome.reason == "fail_fast" and request.run.failure_config.fail_fast == "raise":
         failed = [t for t in plan.machine.trials.values() if t.status is Status.ERROR]
         assert failed[0].error is not None

@@ -18,6 +18,7 @@ from holdfast.cli import main
 from holdfast.syncer.files import threads
 from holdfast.train import DataParallelTrainer
 from holdfast.trial.errors import ExperimentExists, ExperimentInUse, InvalidConfig
+from holdfast.tune.search import Searcher
 
 
 def report_twice(config: dict[str, Any]) -> None:
@@ -75,6 +76,17 @@ def test_the_earlier_run_of_a_name_is_reported_and_can_be_opened(
     assert main(["ls", path]) == 0
     assert f"exp: run 1 is kept:\n  holdfast show --run 1 {path}" in capfd.readouterr().out
     assert main(["show", "--run", "0", path]) == 2
+
+
+def test_after_an_error_before_the_first_trial_the_name_is_free(fit: Any) -> None:
+    class Mistaken(Searcher):
+        def suggest(self, trial_id: str) -> dict[str, Any]:
+            raise InvalidConfig("a point is not in the space")
+
+    config = tune.TuneConfig(search_alg=Mistaken())
+    with pytest.raises(InvalidConfig, match="a point is not in the space"):
+        fit(report_twice, None, config, name="exp")
+    assert len(fit(report_twice, {"n": 1}, name="exp")) == 1
 
 
 def test_several_earlier_runs_are_counted_and_rm_says_that_it_removes_all(

@@ -363,6 +363,45 @@ if __name__ == "__main__":
     assert re.search(wanted, what)
 
 
+def test_an_error_of_a_users_search_shows_their_lines_and_how_to_resume(
+    run_script: Any, tmp_path: Path
+) -> None:
+    source = f"""
+from holdfast import tune
+from holdfast.tune.search import Searcher
+
+def chosen(number):
+    try:
+        return [1, 2][number]
+    except IndexError as error:
+        raise LookupError("no config is left") from error
+
+class Mine(Searcher):
+    asked = -1
+    def suggest(self, trial_id):
+        self.asked += 1
+        return {{"x": chosen(self.asked)}}
+
+def train(config):
+    tune.report({{"a": 1}})
+
+if __name__ == "__main__":
+    run = tune.RunConfig(storage_path={str(tmp_path)!r}, name="exp", verbose=1)
+    config = tune.TuneConfig(search_alg=Mine(), num_samples=4, max_concurrent_trials=1)
+    tune.Tuner(train, tune_config=config, run_config=run).fit(resume="auto")
+"""
+    done = run_script(source)
+    assert done.returncode == 1
+    told = f"An error ended the run: 2 trials are kept. Results: {tmp_path}/exp"
+    assert told in done.stderr
+    assert "To resume: start this script again, or " in done.stderr
+    frames = [line for line in done.stderr.splitlines() if line.startswith("  File")]
+    names = [line.rpartition(" in ")[2] for line in frames]
+    assert names == ["chosen", "<module>", "suggest", "chosen"]
+    assert "direct cause of the following exception" in done.stderr
+    assert done.stderr.splitlines()[-1] == "LookupError: no config is left"
+
+
 def test_an_error_that_has_a_cause_keeps_it() -> None:
     @short_errors
     def call() -> None:

@@ -134,6 +134,20 @@ def test_a_run_that_was_interrupted_before_its_first_report_failed() -> None:
     assert not run.machine.has_nothing
 
 
+def test_a_mistake_that_ends_a_run_before_its_first_checkpoint_leaves_nothing_to_resume() -> None:
+    run = running(2)
+    run.report("t0", {"loss": 1})
+    run.handle(EndOrdered(reason="abort", message="no trial saves a checkpoint"))
+    assert run.machine.has_nothing
+
+
+def test_a_mistake_that_ends_a_run_with_a_checkpoint_leaves_that() -> None:
+    run = running(2)
+    run.report("t0", {"loss": 1}, checkpoint=True)
+    run.handle(EndOrdered(reason="abort", message="no trial saves a checkpoint"))
+    assert not run.machine.has_nothing
+
+
 def test_a_run_whose_trial_has_ended_well_came_to_something() -> None:
     run = running()
     run.ends("t0")

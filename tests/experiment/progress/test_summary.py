@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.experiment.progress.failure_text import user_frame
+from holdfast.experiment.progress.failure_text import retry_advice, user_frame
 from holdfast.experiment.progress.node_wording import node_lines
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import MAX_FAILURES, RunFacts, Summary
@@ -411,6 +411,18 @@ def test_the_users_frame_is_the_innermost_one_outside_of_libraries() -> None:
         "decoder.py:3 in decode"
     )
     assert user_frame(Failure(kind="lost", type_name="WorkerLost", message="SIGKILL")) == ""
+
+
+def test_a_resume_after_a_full_disk_says_how_to_run_what_failed_for_it() -> None:
+    full = replace(BROKEN, type_name="OSError", message="[Errno 28] No space left on device")
+    spec = TrialSpec(trial_id="t", index=0, name="t", dirname="t", config={})
+    trials = [Trial(spec=spec, status=Status.ERROR, error=error) for error in (BROKEN, full, full)]
+    assert retry_advice(trials[:1]) == ""
+    assert retry_advice([replace(trials[1], status=Status.RUNNING)]) == ""
+    assert retry_advice(trials) == (
+        " --restart-errored (2 trials failed because a disk was full; --restart-errored runs them "
+        "again)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,9 @@ def test_the_bandit_trains_a_population(fit: Any) -> None:
     assert all(0.1 <= result.config["net"]["rate"] <= 0.9 for result in results)
 
 
-def test_trainables_that_save_nothing_are_refused(fit: Any) -> None:
+def test_trainables_that_save_nothing_are_refused_and_the_name_stays_free(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
     class Forgets(tune.Trainable):
         def step(self) -> dict[str, Any]:
             return {"loss": 1.0}
@@ -154,8 +156,11 @@ def test_trainables_that_save_nothing_are_refused(fit: Any) -> None:
         for _ in range(4):
             tune.report({"loss": 1.0})
 
-    with pytest.raises(TuneError, match="has reported none until training_iteration=2"):
-        fit(forgets, SPACE, goal(pbt()))
+    with pytest.raises(TuneError, match="has reported none until training_iteration=2") as caught:
+        fit(forgets, SPACE, goal(pbt()), name="exp")
+    assert str(caught.value).endswith("call fit() again: the name of the run is free for it")
+    fit(train, SPACE, goal(pbt()), name="exp", verbose=1)
+    assert "has no checkpoint. Its files are kept" in capfd.readouterr().err
 
 
 def test_an_error_in_the_users_exploration_ends_the_run_with_it(fit: Any) -> None:

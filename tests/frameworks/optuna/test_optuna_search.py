@@ -247,6 +247,30 @@ def test_a_function_says_what_there_is_to_choose() -> None:
     assert answers == expected
 
 
+@pytest.mark.filterwarnings("ignore:Fixed parameter")  # of Optuna
+@pytest.mark.parametrize(
+    ("point", "told"),
+    [
+        ({"deep": False, "xx": 0.5}, r"xx': 0.5\}: xx is not in the search space, only .*'deep'"),
+        ({"x": 7}, r"points_to_evaluate: \{'x': 7\}: x must be from -5.* to 5.*, not 7"),
+        ({"deep": True, "net/depth": 1}, "net/depth must be from 2 to 9, not 1"),
+        ({"deep": False, "net/depth": 3}, "net/depth is not in the search space"),
+    ],
+)
+def test_a_point_that_the_function_does_not_ask_for_is_refused(
+    url: str, point: dict[str, Any], told: str
+) -> None:
+    points = [{"deep": True, "x": 1, "net/depth": 2}, point]
+    search = OptunaSearch(
+        define, seed=1, points_to_evaluate=points, storage=url, study_name="mine"
+    )
+    assert isinstance(opened(search).suggest("t0"), dict)
+    with pytest.raises(InvalidSearchSpace, match=told):
+        search.suggest("t1")
+    states = [one.state for one in optuna.load_study(study_name="mine", storage=url).trials]
+    assert states == [TrialState.RUNNING, TrialState.FAIL]
+
+
 def test_a_function_that_returns_something_else_is_refused() -> None:
     search = opened(OptunaSearch(lambda trial: trial.suggest_float("x", 0, 1)))
     with pytest.raises(InvalidConfig, match="must return a dict of constants or None"):

@@ -15,6 +15,7 @@ from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.browse.overview import Overview, failure_causes
 from holdfast.experiment.folder.layout import SET_ASIDE
+from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.progress.failure_text import retry_way
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
@@ -246,7 +247,11 @@ def _show_failures(experiment: LocatedExperiment) -> None:
         headline = format_value(failure.headline, 300)
         say(f"{cause.trial_id} failed{where}: {headline}{alike}", "red")
         for file in (failure.error_file, *failure.logs):
-            say(f"  {file}{_empty_mark(file)}")
+            mark = _empty_mark(file)
+            if mark and file == failure.error_file:  # the disk was full
+                repair = holdfast_command("doctor", "repair", experiment.shown)
+                mark = f" (empty; {repair} writes it)"
+            say(f"  {file}{mark}")
     if len(causes) > _SHOWN_CAUSES:
         say(f"and {len(causes) - _SHOWN_CAUSES} other causes (--json has them all)")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from optuna.trial import TrialState
 
 from holdfast.dataclass import dataclass
 from holdfast.scheduler.searchers.searcher import FINISHED
-from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.search_space.parameters import Assignment
 from holdfast.tune.search.optuna_space import Asks
 from holdfast.tune.search.study import Losses, Query, SearchGoal
 
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 # The user attribute that identifies a trial in a storage after a restore.
 _OURS = "holdfast"
 _DEPTH = 4
@@ -109,7 +111,7 @@ class OptunaStudy:
         self._study.enqueue_trial(fixed, user_attrs={_OURS: key} if self._is_kept else None)
         if query.is_given:
             self._make_ready(query)
-        whole = self._asked(query)
+        whole = self._asked(query, fixed if query.trial_id else {})
         return whole if query.is_given else None
 
     def saw(self, query: Query, step: int, losses: Losses) -> None:
@@ -181,14 +183,18 @@ class OptunaStudy:
             self._study.sampler = deepcopy(self._sampler)
         reseed(self._study.sampler, query.seed)
 
-    def _asked(self, query: Query) -> Assignment:
-        """Ask for the next trial of the study, which may be an enqueued one."""
+    def _asked(self, query: Query, given: Mapping[str, Any] = _NOTHING) -> Assignment:
+        """Ask for the next trial of the study, which may be an enqueued one. `given` is what it
+        must have."""
         trial = self._running[query.number] = self._study.ask()
         if self._is_kept and not query.is_given:
             trial.set_user_attr(_OURS, query.trial_id)
         try:
-            return self._asks.ask(trial)
-        except BaseException:  # of the user's function: no one will run this trial
+            assignment = self._asks.ask(trial)
+            if query.is_given:
+                _check_given(given, assignment, trial.distributions)
+            return assignment
+        except BaseException:  # also of the user's function: no one will run this trial
             self._study.tell(trial, state=TrialState.FAIL)
             raise
 
@@ -218,6 +224,23 @@ class OptunaStudy:
 
     def _stop(self) -> None:
         self._is_over = True
+
+
+def _check_given(
+    given: Mapping[str, Any], assignment: Assignment, distributions: Mapping[str, Any]
+) -> None:
+    """Raises InvalidSearchSpace for a point of the user that the space does not have. What a
+    function asks for is known only now."""
+    label = f"points_to_evaluate: {dict(given)!r:.200}"
+    for name, value in given.items():
+        if name not in assignment:
+            known = ", ".join(map(repr, assignment))
+            raise InvalidSearchSpace(f"{label}: {name} is not in the search space, only {known}")
+        kind: Any = distributions.get(name)
+        if hasattr(kind, "low") and not kind.low <= value <= kind.high:
+            raise InvalidSearchSpace(
+                f"{label}: {name} must be from {kind.low} to {kind.high}, not {value!r}"
+            )
 
 
 def _opened(sampler: Any, goal: SearchGoal, storage: Any, study_name: str | None) -> Any:
