@@ -94,9 +94,8 @@ def _restored(settings: Settings, path: str, *arguments: Any, **given: Any) -> A
             return _restored(settings, path, *arguments, **given)
         raise ModuleMissing(
             f"{error.fault}: your modules are looked for in {os.getcwd()}, in PYTHONPATH and "
-            f"where the script was. Run this command where it is now, or set PYTHONPATH to the folder of "
-            f"the module "
-            f"{missing.name!r}"
+            f"where the script was. Run this command where it is now, or set PYTHONPATH to the "
+            f"folder of the module {missing.name!r}"
         ) from error
 
 
