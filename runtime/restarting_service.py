@@ -65,11 +65,16 @@ class RestartingService:
     def send(self, message: Message) -> None:
         self._service.send(message)
 
-    async def close(self) -> None:
-        """End it, wait for a limited time, and do not restart it."""
+    async def close(self, *, has_finished: bool = False) -> None:
+        """End it, wait for a limited time, and do not restart it.
+
+        If it `has_finished` its work, it is killed silently when it takes long to exit, as on
+        a busy machine: nothing is lost.
+        """
         self._closing = True
         try:
-            if left := await self._service.close():
+            left = await self._service.close()
+            if left and not (has_finished and self._service.is_gone):
                 self._tell(f"the {self._name} {left}")
         finally:
             self._watching.cancel()

@@ -50,6 +50,10 @@ class NoAnswer(TimeoutError):
     """The disk has not answered in time. The call may still succeed later, or never."""
 
 
+# The calls of a store whose names say little to its user.
+_WORDS = {"head": "read"}
+
+
 class StorageError(TuneError):
     """Base class of the errors in `holdfast.syncer`.
 
@@ -65,7 +69,7 @@ class StorageError(TuneError):
         self.advice = advice
 
     def __str__(self) -> str:
-        told = f"cannot {self.operation} {self.where}"
+        told = f"cannot {_WORDS.get(self.operation, self.operation)} {self.where}"
         if self.cause:
             told += f": {self.cause}"
         told = f"{told.rstrip('.')}. {self.advice}" if self.advice else told

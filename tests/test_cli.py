@@ -162,6 +162,17 @@ def test_what_cannot_be_understood_is_2(words: list[str]) -> None:
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize("words", [[], ["doctor"]])
+def test_a_bare_command_prints_its_help(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "holdfast doctor PATH' verifies" in told if words else "list the experiments" in told
+
+
 def test_what_resume_is_asked_for_is_what_a_restore_is_given() -> None:
     asked = parse(
         ["resume", "run", "--stop", "epoch=90", "--stop", "loss/eval=1e-3", "--stop", "a=b=true"]
@@ -231,7 +242,10 @@ def test_secrets_are_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
         ("logs x 0 --folow", "unrecognized arguments: --folow. Did you mean --follow?"),
         ("best x --chekpoint=d", "--chekpoint=d. Did you mean --checkpoint?"),
         ("show mine 99", "usage: holdfast show "),
-        ("show mine 99", "holdfast show: error: unrecognized arguments: 99"),
+        (
+            "show mine 99",
+            "holdfast show: error: show takes one experiment. For a trial: holdfast logs",
+        ),
         ("doctor x --depp", "holdfast doctor verify: error: unrecognized arguments: --depp. Did"),
     ],
 )

@@ -441,6 +441,9 @@ def test_logs_are_found_by_id_number_or_a_part_of_it(
     for trial in ("d2a66_00000", "0", "00000", "train_d2a66_00000", folder.name):
         assert main(["logs", path, trial]) == 0
         assert capsysbinary.readouterr().out == b"one\ntwo\nthree"
+    (folder / "stderr").touch()
+    assert main(["logs", path, "0", "--stderr"]) == 0
+    assert b"stderr is empty: trial d2a66_00000 has written" in capsysbinary.readouterr().err
     assert main(["logs", path, "0", "--tail", "2"]) == 0
     assert capsysbinary.readouterr().out == b"two\nthree"
     assert main(["logs", path, "0", "--stderr", "--rank", "1"]) == 0
@@ -475,12 +478,28 @@ def test_what_has_no_log_and_who_is_not_a_trial_is_reported(
 def test_best_is_a_config_that_a_program_can_read(
     store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert json.loads(told(capsys, "best", store / "ended")) == {"lr": 0.1, "kind": "a"}
+    assert main(["best", str(store / "ended")]) == 0
+    printed = capsys.readouterr()
+    assert json.loads(printed.out) == {"lr": 0.1, "kind": "a"}
+    assert printed.err == "holdfast: loss=0.1, trial d2a66_00000 at iteration 5\n"
     found = parsed(capsys, "best", "--mode", "max", "--scope", "all", store / "ended")
     assert (found["trial_id"], found["value"], found["scope"]) == ("d2a66_00000", 1.0, "all")
     assert (found["iteration"], found["metrics"]["loss"]) == (1, 1.0)
     assert main(["best", str(store / "ended"), "--metric", "nothing"]) == 1
     assert "no trial reported a number 'nothing'" in capsys.readouterr().err
+
+
+def test_best_without_a_goal_names_the_option_and_the_users_metrics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RecordedExperiment(tmp_path / "run")
+    run.report(run.begin({"lr": 0.1}), {"loss": 0.5, "done": False})
+    run.ends()
+    assert main(["best", str(tmp_path / "run")]) == 2
+    err = capsys.readouterr().err
+    assert "pass one, as in --metric loss --mode min. The trials reported loss\n" in err
+    assert main(["best", str(tmp_path / "run"), "--metric", "loss"]) == 2
+    assert "In a shell: --mode min or --mode max" in capsys.readouterr().err
 
 
 def test_a_best_trial_that_was_stopped_early_is_named_on_stderr(
@@ -497,6 +516,7 @@ def test_a_best_trial_that_was_stopped_early_is_named_on_stderr(
     assert printed.err == (
         f"holdfast: the best trial, {trial}, was stopped early: TrialPruned stopped it at "
         f"iteration 1: its function raised it\n"
+        f"holdfast: loss=0.5, trial {trial} at iteration 1\n"
     )
 
 
@@ -847,7 +867,7 @@ def test_compare_puts_the_sides_next_to_each_other_and_draws_their_curves(
     lines = out.splitlines()
     assert lines[0].split() == ["ended:0", "ended:1", "cut"]
     facts = {line.split("  ")[0]: line.split() for line in lines[1:]}
-    assert facts["best"] == ["best", "0.1", "(best)", "0.2", "0.1"]
+    assert facts["best"] == ["best", "0.1", "(best)", "0.2", "0.1", "(best)"]
     assert facts["lr"] == ["lr", "0.1", "0.2", "0.1"]
     assert facts["iteration"] == ["iteration", "5", "5", "5"]
     assert "alike: kind=a" in lines

@@ -98,6 +98,8 @@ def test_jobs_are_held_back_made_due_again_and_removed(
     assert "No job is due" in told(capsys, "run")
     assert "due" in told(capsys, "retry", "1")
     assert "waiting" in told(capsys, "ls")
+    assert main(["queue", "rm", "1", "2"]) == 2  # all of them, or none
+    assert "there is no job 2" in capsys.readouterr().err
     told(capsys, "rm", "1")
     assert main(["queue", "logs", "1"]) == 2
     assert "there is no job 1" in capsys.readouterr().err

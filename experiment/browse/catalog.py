@@ -154,7 +154,9 @@ def _entry(
     name = location.path.rstrip("/").rpartition("/")[2]
     try:
         experiment = find(path, settings, environ, asks=False)
-        return described(experiment, name, now, size_of(experiment) if sizes else None)
+        # Of a storage that is named, what is there counts, even if this machine has its tree.
+        there = None if location.local_path is not None else location
+        return described(experiment, name, now, size_of(experiment, there) if sizes else None)
     except NeverBegun as error:
         local = location.local_path
         if local is not None and current_holder(Layout(Path(local)).lock):
@@ -207,9 +209,12 @@ def _first_error(experiment: LocatedExperiment) -> str:
     return first or (machine.ending.message if machine.ending is not None else "")
 
 
-def size_of(experiment: LocatedExperiment) -> int:
-    """Bytes of all files of the experiment, where it was read. Raises StorageError."""
-    if experiment.read.layout is not None:
+def size_of(experiment: LocatedExperiment, storage: Location | None = None) -> int:
+    """Bytes of all files of the experiment in this storage; by default, where it was read.
+
+    Raises StorageError.
+    """
+    if storage is None and experiment.read.layout is not None:
         return bytes_below(os.path.realpath(experiment.read.layout.root))
-    listed = with_store(experiment.read.location, lambda store: store.list())
+    listed = with_store(storage or experiment.read.location, lambda store: store.list())
     return sum(entry.size for entry in listed)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.experiment_folders import (
@@ -121,23 +121,30 @@ def default_place(environ: Mapping[str, str]) -> str:
 
 
 def place_to_list(environ: Mapping[str, str]) -> str:
-    """What `holdfast ls` lists without a path: the default place or, if there is no such folder,
-    the place that was used last."""
-    place = default_place(environ)
-    if environ.get("HOLDFAST_ROOT") or "://" in place or os.path.isdir(place):
+    """What `holdfast ls` lists without a path: HOLDFAST_ROOT; else the current folder or one in
+    it, if a run has used that; else the default place or, if there is no such folder, the place
+    that was used last."""
+    place, lately = default_place(environ), [last.place for last in read_listed(environ)]
+    if environ.get("HOLDFAST_ROOT"):
         return place
-    return next((last.place for last in read_listed(environ)), place)
+    here = os.getcwd()
+    for one in lately:
+        if here in (one, os.path.dirname(one)) and os.path.isdir(one):
+            return one
+    if "://" in place or os.path.isdir(place):
+        return place
+    return next(iter(lately), place)
 
 
 def _places(environ: Mapping[str, str]) -> list[_Place]:
     if root := environ.get("HOLDFAST_ROOT"):
         return [_Place(text=root, why="HOLDFAST_ROOT")]
     usual = _Place(text=default_storage(environ), why="where fit() keeps results")
-    others = []
+    others: list[_Place] = []
     for number, last in enumerate(read_listed(environ)):
-        if last.place == usual.location.public:  # which may have credentials
+        if _is_same(last.place, usual.location.public):  # which may have credentials
             usual = replace(usual, known=last.names)
-        else:
+        elif not any(_is_same(last.place, one.text) for one in others):
             # Of several storages, old ones may not answer any more.
             one = _Place(text=last.place, why="used lately", known=last.names, asks=number == 0)
             others.append(one)
@@ -161,6 +168,21 @@ def _only(name: str, places: Sequence[_Place], environ: Mapping[str, str], *, he
         f"a path, a URI, or --root",
         name,
     )
+
+
+def _is_same(one: str, other: str) -> bool:
+    """Whether two places are one: a URI may say where its storage is, or leave it to the
+    environment, and its other options change nothing."""
+    (base, _, query), (other_base, _, other_query) = one.partition("?"), other.partition("?")
+    if base.rstrip("/") != other_base.rstrip("/") or "://" not in one:
+        return one == other
+    hosts = {_endpoint(query), _endpoint(other_query)} - {""}
+    return len(hosts) < 2
+
+
+def _endpoint(query: str) -> str:
+    given = parse_qs(query).get("endpoint_override", [""])[-1]
+    return given.partition("://")[2] or given
 
 
 def _stored(found: Sequence[_Place], name: str) -> _Place | None:

@@ -90,6 +90,7 @@ class Ending:
             )
         )
         unsaved = await self._flush(tracked)
+        self._show_tracking(tracked)
         if warning := await controller.user_code.finish(deadline_s):
             self._tell(warning, "warning")
         await asyncio.wait([called, tracked])
@@ -166,6 +167,7 @@ class Ending:
             # After Ctrl-C it is one for all uploads. The wait for the trackers does not count
             # against it, because trackers have a deadline of their own.
             left_s = self._flush_s if self._is_patient else max(1.0, flush_by - loop.time())
+            self._show_tracking(tracked)
             await tracked  # it lists undelivered reports in files, which are persisted too
             if is_remote:
                 uploads.publish()
@@ -180,6 +182,14 @@ class Ending:
             await controller.uploads.abandon()
             return None
         return controller.uploads
+
+    def _show_tracking(self, tracked: asyncio.Task[Any]) -> None:
+        """Show which tracker is waited for, and how long."""
+        if not tracked.done() and (names := self._working.tracker_processes.waiting()):
+            self._show_phase(
+                f"waiting for {', '.join(names)} to take the last reports, {self._tracker_s:g} s "
+                f"at most once it answers (HOLDFAST_TRACKER_DEADLINE_S)"
+            )
 
     def _show_written(self, done: int, total: int) -> None:
         share = 100 * done // max(1, total)

@@ -137,7 +137,7 @@ def _line(summary: Summary) -> str:
         summary.scheduler,
         storage_text(summary),
         *node_lines(summary),
-        f"stopping: {summary.ending}" if summary.ending else "",
+        f"stopping: {summary.ending}" if summary.ending and not summary.phase else "",
     ]
     return f"[{time_text(summary)}] {'; '.join(filter(None, parts))}"
 

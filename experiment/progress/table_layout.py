@@ -125,7 +125,7 @@ def _notes(summary: Summary) -> Iterator[Line]:
         *((line, "yellow") for line in wait_lines(summary)),
         (storage_text(summary), "yellow" if late else "dim"),
         *((line, "dim") for line in node_lines(summary)),
-        (f"stopping: {summary.ending}" if summary.ending else "", "yellow"),
+        (f"stopping: {summary.ending}" if summary.ending and not summary.phase else "", "yellow"),
         (summary.phase, "dim"),
     ]
     return (((text, style),) for text, style in notes if text)

@@ -309,7 +309,7 @@ class JournalWriter:
             if used_s <= used_before_s or looks > _MOST_LOOKS or not is_patient:
                 self._projector.kill()
                 break
-        await self._projector.close()
+        await self._projector.close(has_finished=done.done())
         return done.done() and done.result()
 
     async def close(self) -> None:

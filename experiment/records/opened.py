@@ -321,9 +321,10 @@ class OpenedExperiment:
         runs = "all runs" if before is None else f"all {before + 1} runs"
         also = "" if before == 0 else f" (it removes {runs} of this name)"
         left = sum(not trial.status.is_final for trial in machine.trials.values())
+        count = len(machine.trials)
         raise ExperimentExists(
-            f"{self.path} holds an experiment that is not finished ({len(machine.trials)} trials "
-            f"so far, {left} of them unfinished). Resume it: "
+            f"{self.path} holds an experiment that is not finished "
+            f"({count} trial{'s' * (count != 1)} so far, {left} unfinished). Resume it: "
             f"{resume_hint(place.location, machine.spec)}, or resume='auto' in this script; "
             f"or start a new one under another name=..., or remove this one: "
             f"{holdfast_command('rm', self.path)}{also}",

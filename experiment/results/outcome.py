@@ -12,9 +12,11 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
 from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
+from holdfast.experiment.progress.wording import states_text
 from holdfast.experiment.records.rows import columns_of, tag_columns
 from holdfast.experiment.results.pareto import Placed, goals_text, pareto_front, placed
 from holdfast.experiment.results.ranking import (
+    AUTOMATIC,
     NoBestResult,
     check_mode,
     dataframe,
@@ -181,7 +183,7 @@ class Outcome:
                 f"or name one metric"
             )
         if metric is None:
-            names = reported_names(map(recorded_row, self._reporting()))
+            names = self.reported()
             raise InvalidConfig(
                 "no metric is given: pass it here, or in TuneConfig(metric=...) before fit(). "
                 f"Reported metrics: {', '.join(names) or 'none'}"
@@ -286,10 +288,23 @@ class Outcome:
     def _reporting(self) -> list[Trial]:
         return [trial for trial in self.trials.values() if trial.row is not None]
 
+    def reported(self) -> list[str]:
+        """The names of the metrics that the trials have reported, without holdfast's own."""
+        names = reported_names(map(recorded_row, self._reporting()))
+        return [name for name in names if name not in AUTOMATIC]
+
     def states(self) -> str:
-        """The number of trials by status: "3 TERMINATED, 1 ERROR"."""
-        counts = Counter(trial.status for trial in self.trials.values())
-        return ", ".join(f"{count} {status}" for status, count in counts.items())
+        """The number of trials by state, in the words of the terminal: `3 finished, 1 failed`."""
+        reasons = [
+            stop_reason(trial, self.spec, is_live=not self.is_over)
+            for trial in self.trials.values()
+        ]
+        return states_text(
+            Counter(trial.status for trial in self.trials.values()),
+            is_live=not self.is_over,
+            early=sum(reason is not None and reason.is_early for reason in reasons),
+            interrupted=reasons.count(StopReason.INTERRUPTED),
+        )
 
     def table(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:
         """`lines` as a DataFrame. Raises PandasMissing, InvalidConfig, NoBestResult."""

@@ -61,6 +61,10 @@ class TrackerProcesses:
     def processes(self) -> list[Watched]:
         return [found for one in self._tracker_processes for found in one.processes()]
 
+    def waiting(self) -> list[str]:
+        """The names of those that have not delivered everything yet."""
+        return [one.name for one in self._tracker_processes if not one.has_ended]
+
     def follow(self, position: Position) -> None:
         """Tell the processes that the journal now ends at `position`."""
         for one in self._tracker_processes:
@@ -118,6 +122,14 @@ class _TrackerProcess:
             tell=lambda text: tell(text, "warning"),
             given_up=lambda text: tell(f"{text}: {self._later}", "loss"),
         )
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def has_ended(self) -> bool:
+        return self._done.done() or self._service.ended.done()
 
     def processes(self) -> list[Watched]:
         return self._service.processes()

@@ -310,7 +310,7 @@ class Uploads:
             failed = [f"the uploader {self._uploader.ended.result() or 'ended'}"]
         else:
             failed = [f"the uploader had not finished after {deadline_s + 5:g} s"]
-        await self._uploader.close()
+        await self._uploader.close(has_finished=self._closed.done())
         return [*self.nodes.unsaved(), *failed]
 
 

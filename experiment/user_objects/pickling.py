@@ -38,8 +38,9 @@ def dumps(value: object, what: str) -> bytes:
             _pickler()(made).dump(value)
     except Exception as error:  # a user's __reduce__ may raise anything
         path, culprit = culprit_of(value, what)
+        part = "it" if path == what else path.removeprefix(f"{what}: ")
         raise NotPicklable(
-            f"{what} cannot be sent to a worker process: {path} is a "
+            f"{what} cannot be sent to a worker process: {part} is a "
             f"{type(culprit).__qualname__} and cannot be pickled ({named(error)}). "
             f"Create it inside the function, or in setup()"
         ) from error

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from holdfast.runtime import process_exits
 from holdfast.runtime import service as service_module
 from holdfast.runtime.restarting_service import RestartingService
 from holdfast.runtime.service import BackgroundService, Service, ThreadService
@@ -252,6 +253,20 @@ async def test_one_that_died_is_started_again_with_its_first_messages(
     assert await heard.message() == ["echo", "second"]
     assert told.again == 1
     await service.close()
+
+
+@pytest.mark.parametrize("has_finished", [False, True])
+async def test_one_that_is_slow_to_exit_is_only_told_of_if_it_had_work_left(
+    lifeline: Lifeline, heard: Heard, monkeypatch: pytest.MonkeyPatch, has_finished: bool
+) -> None:
+    monkeypatch.setattr(process_exits, "EXIT_DEADLINE_S", 0.01)
+    told = Told()
+    service = lasting(lifeline, heard, told, restarts=1)
+    assert await heard.message() == ["echo", "first"]
+    os.kill(service.pid, signal.SIGSTOP)
+    await service.close(has_finished=has_finished)
+    assert told.restarts.qsize() == (not has_finished)
+    assert service.processes() == []
 
 
 async def test_one_that_keeps_dying_is_given_up(lifeline: Lifeline, heard: Heard) -> None:

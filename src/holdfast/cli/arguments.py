@@ -26,6 +26,8 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     given = list(arguments)
     if "#" in given and given[0] not in ("queue", "ray"):
         given = given[: given.index("#")]  # a pasted comment, which zsh passes on
+    if given in ([], ["doctor"]):
+        parser.explain(given)
     return parser.read(with_command(given))
 
 

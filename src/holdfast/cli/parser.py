@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
@@ -26,12 +27,22 @@ class Parser(argparse.ArgumentParser):
             self._innermost(arguments).refuse(rest)
         return found
 
+    def explain(self, arguments: Sequence[str]) -> NoReturn:
+        """Print the help of the command that the arguments begin with, which leave out the rest.
+        Raises SystemExit."""
+        self._innermost(arguments).print_help(sys.stderr)
+        raise SystemExit(2)
+
     def refuse(self, rest: Sequence[str]) -> NoReturn:
         """Raises SystemExit, naming the arguments that this command does not have."""
         options = [name for name in self._option_string_actions if name.startswith("--")]
         given = [word.partition("=")[0] for word in rest if word.startswith("-")]
         near = [found for word in given for found in _near(word, options)]
         meant = f". Did you mean {' '.join(dict.fromkeys(near))}?" if near else ""
+        if self.prog.endswith(" show") and len(rest) == 1 and not given:
+            self.error(
+                f"show takes one experiment. For a trial: holdfast logs EXPERIMENT {rest[0]}"
+            )
         self.error(f"unrecognized arguments: {' '.join(rest)}{meant}")
 
     def _check_command(self, arguments: Sequence[str]) -> None:

@@ -9,7 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.experiment.browse.named_places import AmbiguousName, default_place, path_of
+from holdfast.experiment.browse.named_places import (
+    AmbiguousName,
+    default_place,
+    path_of,
+    place_to_list,
+)
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.listed_place import (
     ListedPlace,
@@ -197,3 +202,32 @@ def test_a_tree_and_the_storage_that_it_is_uploaded_to_are_one_experiment(
     mark(Layout(usual), Location.resolve("s3://bucket/a%20b/digits", None, {}))
     stored = "s3://bucket/a%20b/digits?endpoint_override=http://127.0.0.1:1"
     assert path_of("digits", None, environ) == stored
+
+
+def test_ls_lists_the_results_in_the_current_folder_first(
+    environ: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (usual := tmp_path / "usual").mkdir()
+    (results := tmp_path / "here" / "results").mkdir()
+    assert place_to_list(environ) == str(usual)
+    note_listed(environ, str(results), ["digits"])
+    note_listed(environ, str(usual), ["wide"])
+    assert place_to_list(environ) == str(results)
+    monkeypatch.chdir(results)
+    assert place_to_list(environ) == str(results)
+    monkeypatch.chdir(tmp_path)
+    assert place_to_list(environ) == str(usual)
+    assert place_to_list({**environ, "HOLDFAST_ROOT": "/rooted"}) == "/rooted"
+
+
+def test_spellings_of_one_uri_are_one_place_and_two_endpoints_are_two(
+    environ: dict[str, str],
+) -> None:
+    uri, here = "s3://bucket/results", "?endpoint_override=http%3A%2F%2F127.0.0.1%3A9000"
+    for query in (here, "?endpoint_override=127.0.0.1:9000&allow_bucket_creation=true", ""):
+        note_listed(environ, f"{uri}{query}", ["lrs3"])
+    assert path_of("lrs3", None, environ) == f"{uri}/lrs3"
+    note_listed(environ, f"{uri}{here}", ["lrs3"])
+    note_listed(environ, f"{uri}?endpoint_override=http://other:9000", ["lrs3"])
+    with pytest.raises(AmbiguousName):
+        path_of("lrs3", None, environ)

@@ -341,7 +341,7 @@ def test_an_object_in_a_config_is_read_without_its_code(tmp_path: Path) -> None:
 def test_a_repr_says_where_and_how_many(run: RecordedExperiment) -> None:
     text = repr(ExperimentAnalysis(run.layout.root))
     assert text == (
-        f"ExperimentAnalysis({run.layout.root}: 4 trials, 2 TERMINATED, 1 ERROR, 1 RUNNING)"
+        f"ExperimentAnalysis({run.layout.root}: 4 trials, 2 finished, 1 failed, 1 interrupted)"
     )
 
 

@@ -233,7 +233,7 @@ def test_a_metric_that_no_trial_reported_is_reported_with_those_there_are(
     curve(run, [1.0])
     with pytest.raises(
         NoBestResult,
-        match=r"no trial reported a number 'los' \(2 TERMINATED\).*Reported metrics: lo",
+        match=r"no trial reported a number 'los' \(2 finished\).*Reported metrics: lo",
     ) as caught:
         best(run, metric="los", mode="min", scope=scope)
     assert isinstance(caught.value, RuntimeError)
@@ -251,7 +251,7 @@ def test_a_run_without_reports_is_explained_with_the_first_error(run: RecordedEx
     run.fail(run.begin(), "ImportError", "no module named torch")
     run.begin()
     with pytest.raises(
-        NoBestResult, match=r"1 ERROR, 1 RUNNING.*ImportError: no module named torch"
+        NoBestResult, match=r"1 failed, 1 interrupted.*ImportError: no module named torch"
     ):
         best(run, metric="loss", mode="min")
 
@@ -412,7 +412,7 @@ def test_the_repr_is_a_short_table(run: RecordedExperiment) -> None:
         curve(run, [value / 3])
     lines = repr(grid_of(run)).splitlines()
     assert len(lines) == 23
-    assert lines[0].startswith("ResultGrid: 30 trials (30 TERMINATED) in ")
+    assert lines[0].startswith("ResultGrid: 30 trials (30 finished) in ")
     assert lines[1].split() == ["trial", "status", "iteration", "loss", "nested/acc"]
     assert lines[3].split() == ["d2a66_00001", "TERMINATED", "1", "0.3333", "-0.3333"]
     assert lines[-1] == "... and 10 more"

@@ -37,7 +37,7 @@ class FakeKeeper:
     def send(self, message: list[Any]) -> None:
         self.sent.append(message)
 
-    async def close(self) -> None:
+    async def close(self, *, has_finished: bool = False) -> None:
         """A connection without a process."""
 
 

@@ -127,8 +127,12 @@ def _logs(given: argparse.Namespace, settings: Settings, experiment: LocatedExpe
         text = b"".join(pieces).decode(errors="replace")
         say_json({"trial_id": trial.trial_id, "path": place, "text": text})
         return SOUND
+    is_silent = True
     for piece in pieces:
+        is_silent = is_silent and not piece
         sys.stdout.buffer.write(piece)
+    if is_silent:
+        complain(f"{place} is empty: trial {trial.trial_id} has written nothing there")
     return SOUND
 
 

@@ -115,7 +115,9 @@ _FACTS = ("state", "trials", "ran", "metric", "best", "trial", "stopped", "itera
 
 def _facts(side: Side, made: Comparison) -> list[str]:
     trial = side.trial
-    best = " (best)" if side is made.best and len(made.sides) > 1 else ""
+    first = made.best
+    is_best = first is not None and (side is first or side.value == first.value)
+    best = " (best)" if is_best and len(made.sides) > 1 else ""
     goal = f"{side.metric} ({side.mode})" if side.metric and side.mode else side.metric or ""
     goal = goal or goals_text(side.spec.goals)
     value = "" if side.value is None else f"{format_cell(side.value)}{best}"

@@ -9,10 +9,11 @@ from typing import Any
 from holdfast.cli.printing import SOUND, complain, say, say_json
 from holdfast.experiment.browse.locate import LocatedExperiment
 from holdfast.experiment.progress.text_width import aligned
-from holdfast.experiment.progress.wording import counted, format_cell, size
+from holdfast.experiment.progress.wording import counted, format_cell, format_value, size
 from holdfast.experiment.results.outcome import Outcome
 from holdfast.experiment.results.ranking import NoBestResult
 from holdfast.experiment.results.result import Result
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import Trial
 
 
@@ -26,7 +27,7 @@ def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     is_one = given.metric or given.mode or given.checkpoint
     if outcome.spec.goals and outcome.metric is None and not is_one:
         return _show_front(experiment, is_json=given.json)
-    metric, mode = outcome.goal(given.metric, given.mode)
+    metric, mode = _goal(outcome, given)
     trial, value = outcome.best_scored(metric, mode, given.scope)
     _tell_if_early(outcome, trial)
     config = shown_config(trial.config)
@@ -38,6 +39,8 @@ def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
     if given.checkpoint is not None:
         copied = _copy(experiment, trial, result, given.checkpoint, says=not given.json)
     elif not given.json:
+        at = row.get("iteration", trial.iteration)
+        complain(f"{metric}={format_value(value)}, trial {trial.trial_id} at iteration {at}")
         say_json(config)
     if given.json:
         is_live = experiment.condition(time.time()) is Condition.LIVE
@@ -46,6 +49,21 @@ def best(given: argparse.Namespace, experiment: LocatedExperiment) -> int:
         goal = {"metric": metric, "mode": mode, "scope": given.scope, "value": value}
         say_json({**about, **row, **goal, "config": config, **copied})
     return SOUND
+
+
+def _goal(outcome: Outcome, given: argparse.Namespace) -> tuple[str, str]:
+    """The goal of the options, else the experiment's. Raises InvalidConfig."""
+    try:
+        return outcome.goal(given.metric, given.mode)
+    except InvalidConfig as error:
+        names = outcome.reported()
+        if outcome.metric is None and given.metric is None and names:
+            reported = f"The trials reported {', '.join(names)}"
+            missing = f"this run has no metric: pass one, as in --metric {names[0]} --mode min"
+            raise InvalidConfig(f"{missing}. {reported}") from error
+        if outcome.mode_of(given.metric) is None and given.mode is None:
+            raise InvalidConfig(f"{error}. In a shell: --mode min or --mode max") from error
+        raise
 
 
 def _tell_if_early(outcome: Outcome, trial: Trial) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 from holdfast.cli.browse.scheduler_output import show_scheduler
@@ -19,7 +19,7 @@ from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.progress.failure_text import retry_way
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts
-from holdfast.experiment.progress.text_width import aligned
+from holdfast.experiment.progress.text_width import aligned, width_of
 from holdfast.experiment.progress.trial_table import fitted_table
 from holdfast.experiment.progress.wording import (
     best_text,
@@ -89,24 +89,62 @@ def show_other_places(listed: str, lately: Sequence[str]) -> None:
 
 
 def show_entries(entries: Sequence[CatalogEntry], *, now: float) -> None:
-    """The table of experiments."""
-    has_tags = any(entry.tags for entry in entries)
-    header = ["NAME", "STATE", "TRIALS", "BEST", "AGE", "SIZE", *["TAGS"] * has_tags]
-    cells = [[*_cells(entry, now), *[_tags(entry.tags)] * has_tags] for entry in entries]
-    styles = [STATE_STYLES[entry.state] for entry in entries]
-    print_table([header, *cells], styles)
+    """The table of experiments. In a narrow terminal the trials are shorter, then columns are left
+    out, with a line that names them."""
+    columns = {name: [name, *(cell(one, now) for one in entries)] for name, cell in _CELLS.items()}
+    if not any(entry.tags for entry in entries):
+        del columns["TAGS"]
+    width = terminal_width()
+    if width and _width_of(columns) > width:
+        columns["TRIALS"] = ["TRIALS", *map(_short_trials, entries)]
+    hidden = []
+    for name in _DROPPED_FIRST:
+        if width and name in columns and _width_of(columns) > width:
+            del columns[name]
+            hidden.append(name)
+    lines = list(zip(*columns.values(), strict=True))
+    print_table(lines, [STATE_STYLES[entry.state] for entry in entries])
+    if hidden:
+        verb = "does" if len(hidden) == 1 else "do"
+        say(f"... {', '.join(hidden)} {verb} not fit here: widen the terminal, or add --json")
 
 
-def _cells(entry: CatalogEntry, now: float) -> list[str]:
+def _width_of(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(max(map(width_of, cells)) + 2 for cells in columns.values()) - 2
+
+
+def _trials(entry: CatalogEntry) -> str:
+    return states_text_of(entry.trials, entry.stop_reasons, entry.not_created, entry.state)
+
+
+def _short_trials(entry: CatalogEntry) -> str:
+    """`22 of 24, 1 failed`."""
+    ended = {Status(name): count for name, count in entry.trials.items()}
+    done = sum(count for status, count in ended.items() if status.is_final)
+    total = sum(ended.values()) + (entry.not_created or 0)
+    failed = ended.get(Status.ERROR, 0)
+    return f"{done} of {total}" + (f", {failed} failed" if failed else "")
+
+
+def _best(entry: CatalogEntry) -> str:
     best = entry.best
-    return [
-        printable(entry.name),
-        entry.state.value,
-        states_text_of(entry.trials, entry.stop_reasons, entry.not_created, entry.state),
-        "" if best is None else f"{best.metric}={format_value(best.value)} ({best.trial_id})",
-        "" if entry.began_at is None else duration(max(0.0, now - entry.began_at)),
-        "" if entry.size_bytes is None else size(entry.size_bytes),
-    ]
+    return "" if best is None else f"{best.metric}={format_value(best.value)} ({best.trial_id})"
+
+
+def _age(entry: CatalogEntry, now: float) -> str:
+    return "" if entry.began_at is None else duration(max(0.0, now - entry.began_at))
+
+
+_CELLS: Mapping[str, Callable[[CatalogEntry, float], str]] = {
+    "NAME": lambda entry, now: printable(entry.name),
+    "STATE": lambda entry, now: entry.state.value,
+    "TRIALS": lambda entry, now: _trials(entry),
+    "BEST": lambda entry, now: _best(entry),
+    "AGE": _age,
+    "SIZE": lambda entry, now: "" if entry.size_bytes is None else size(entry.size_bytes),
+    "TAGS": lambda entry, now: _tags(entry.tags),
+}
+_DROPPED_FIRST = ("TAGS", "SIZE", "AGE", "TRIALS", "BEST")
 
 
 def _tags(tags: Mapping[str, str]) -> str:
@@ -253,7 +291,8 @@ def _show_failures(experiment: LocatedExperiment) -> None:
                 mark = f" (empty; {repair} writes it)"
             say(f"  {file}{mark}")
     if len(causes) > _SHOWN_CAUSES:
-        say(f"and {len(causes) - _SHOWN_CAUSES} other causes (--json has them all)")
+        others = counted(len(causes) - _SHOWN_CAUSES, "other cause", "other causes")
+        say(f"and {others} (--json has them all)")
 
 
 def _empty_mark(file: str) -> str:

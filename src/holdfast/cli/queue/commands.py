@@ -59,6 +59,8 @@ def perform(given: argparse.Namespace) -> int:
         case "logs":
             return _logs(given, folder)
         case "rm":
+            for number in given.ids:
+                folder.known(number)  # all of them, or none
             return _change(given, [folder.remove(number) for number in given.ids], "removed")
         case "stop":
             jobs = [folder.change(number, Job.stopped_by_user) for number in given.ids]
