@@ -50,6 +50,7 @@ def controller_of(folder: Path, lock: ExperimentLock, uploads: FakeUploads) -> C
         stopper=None,
         lock=lock,
         engine=None,
+        scheduler_calls=None,
     )
     return Controller(
         plan,
