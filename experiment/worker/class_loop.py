@@ -84,8 +84,8 @@ _COUNTED = frozenset({"training_iteration", "time_this_iter_s", "time_total_s"})
 
 
 def _metrics_of(result: dict[str, Any]) -> dict[str, Any]:
-    """The user's own metrics; every row has a `done`, which only True changes."""
-    left_out = _COUNTED if result["done"] is True else _COUNTED | {"done"}
+    """The user's own metrics; every row has a `done`, which only a true one changes."""
+    left_out = _COUNTED if result.get("done") else _COUNTED | {"done"}
     return {key: value for key, value in result.items() if key not in left_out}
 
 

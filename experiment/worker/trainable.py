@@ -278,3 +278,29 @@ class Trainable:
     def stop(self) -> None:
         """Call `cleanup`."""
         self.cleanup()
+
+
+def validate_save_restore(
+    trainable_cls: type[Trainable], config: dict[str, Any] | None = None, num_gpus: float = 0
+) -> bool:
+    """Train an object of the class in this process, save it, and continue in another object.
+
+    Returns True. `num_gpus` has no effect. Raises what the methods of the class raise, and
+    TuneError if the second object does not continue after the first one's iterations.
+    """
+    with tempfile.TemporaryDirectory(prefix="holdfast-") as folder:
+        objects = [trainable_cls(dict(config or {})) for _ in range(2)]
+        try:
+            for _ in range(3):
+                objects[0].train()
+            objects[1].restore(objects[0].save(folder))
+            found = objects[1].train()["training_iteration"]
+        finally:
+            for one in objects:
+                one.stop()
+    if found != 4:
+        raise TuneError(
+            f"{trainable_cls.__name__} was saved after iteration 3, and its next one is {found}: "
+            f"step() must not report a training_iteration of its own"
+        )
+    return True

@@ -181,4 +181,7 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.trial.stopper": "Stopper",
         "holdfast.trial.stoppers": "CombinedStopper ExperimentPlateauStopper FunctionStopper MaximumIterationStopper NoopStopper TimeoutStopper TrialPlateauStopper",
     },
+    "holdfast.tune.utils": {
+        "holdfast.experiment.worker.trainable": "validate_save_restore",
+    },
 }

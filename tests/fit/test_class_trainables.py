@@ -15,6 +15,7 @@ from holdfast import tune
 from holdfast.experiment.worker.step_counts import PROGRESS_FILE
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
+from holdfast.tune.utils import validate_save_restore
 
 
 class Diary(tune.Trainable):
@@ -459,3 +460,21 @@ def test_by_hand_a_result_has_the_facts_of_a_row_and_a_checkpoint_is_a_path(
     other.stop()
     assert (tmp_path / "diary").read_text().splitlines()[-1] == "cleanup"
     shutil.rmtree(saved)
+
+
+def test_a_class_is_checked_for_saving_and_continuing(tmp_path: Path) -> None:
+    config = {"diary": str(tmp_path / "diary")}
+    assert validate_save_restore(StateInADict, config)
+    lines = (tmp_path / "diary").read_text().splitlines()
+    assert lines == ["setup", "setup", "step 1", "step 2", "step 3", "step 4", *["cleanup"] * 2]
+
+    class Counts(StateInADict):
+        def step(self) -> dict[str, Any]:
+            return {**super().step(), "training_iteration": 1}
+
+    with pytest.raises(
+        TuneError, match="Counts was saved after iteration 3, and its next one is 1"
+    ):
+        validate_save_restore(Counts, config)
+    with pytest.raises(NotImplementedError, match="must define save_checkpoint"):
+        validate_save_restore(Broken, {"case": "no save"})
