@@ -317,7 +317,7 @@ async def test_the_metrics_of_a_validation_are_in_the_row_and_with_the_checkpoin
     "message",
     [
         ["validated", "GREAT", {}],
-        ["validated", "", {}],
+        ["validated", "NONE", {}],
         ["validated", "VALIDATED", [1]],
         ["validated", "VALIDATED", {"a": object()}],
     ],
@@ -342,7 +342,7 @@ async def test_a_rank_gets_the_trials_checkpoints_with_their_metrics(
     host: Desk, group: WorkerGroup
 ) -> None:
     host.ranks[1].says(["reported"])
-    assert host.ranks[1].orders == [["reported", [["checkpoint_000003", {"loss": 0.5}, ""]]]]
+    assert host.ranks[1].orders == [["reported", [["checkpoint_000003", {"loss": 0.5}, "NONE"]]]]
     assert host.ranks[0].orders == []
 
 
