@@ -62,7 +62,7 @@ def long_text(value: object, name: str, longest: int = safe_text.LONGEST_TEXT) -
 
 def validated(status: object, found: object) -> tuple[Validation, dict[str, Any]]:
     """The result of a validation, and its metrics."""
-    if type(status) is not str or status not in (*Validation,) or not status:
+    if type(status) is not str or status not in (*Validation,) or status == Validation.NONE:
         raise ValueError(f"not the result of a validation: {shown(status)}")
     return Validation(status), _metrics(found)
 

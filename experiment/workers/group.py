@@ -218,7 +218,11 @@ class WorkerGroup:
             raise ValueError("it has sent its text already")
         self._gathered[rank] = text
         if elsewhere := self._barrier.waiting:
-            self._fail(rank, _apart(elsewhere, "report()", f"rank {rank}", "a barrier"))
+            self._fail(rank, _apart(elsewhere, "report()", rank, "a barrier"))
+            return
+        if self._ended:
+            ended = min(self._ended)
+            self._fail(ended, _apart(self._gathered, "a barrier", ended, "its end"))
             return
         self._deadlines.expect_texts(self._ungathered)
         if len(self._gathered) == len(self._actors):
@@ -248,7 +252,7 @@ class WorkerGroup:
         if self._is_ending or self._failures.ranks:
             return
         if self._gathered:
-            self._fail(rank, _apart(self._gathered, "a barrier", f"rank {rank}", "report()"))
+            self._fail(rank, _apart(self._gathered, "a barrier", rank, "report()"))
             return
         self._follow(self._barrier.reported(rank, event))
 
@@ -258,7 +262,7 @@ class WorkerGroup:
         if self._failures.ranks:
             return
         if not self._is_ending and self._gathered:
-            self._fail(rank, _apart(self._gathered, "a barrier", f"rank {rank}", "its end"))
+            self._fail(rank, _apart(self._gathered, "a barrier", rank, "its end"))
         elif not self._is_ending:
             self._follow(self._barrier.returned(rank))
         elif len(self._ended) == len(self._actors):
@@ -401,12 +405,12 @@ class WorkerGroup:
                 actor.kill("its trial has ended")
 
 
-def _apart(waiting: Iterable[int], where: str, who: str, other: str) -> Failure:
-    """The failure of ranks that can never meet: some wait `where`, and another is elsewhere."""
+def _apart(waiting: Iterable[int], where: str, rank: int, other: str) -> Failure:
+    """The failure of ranks that can never meet: some wait `where`, and `rank` is elsewhere."""
     ranks = ", ".join(map(str, waiting))
     return Failure(
         kind="user",
         type_name=OUT_OF_STEP,
-        message=f"{who} is at {other} while rank {ranks} waits at {where}: every rank must call "
-        f"report(), barrier() and the like in the same order",
+        message=f"rank {rank} is at {other} while rank {ranks} waits at {where}: every rank must "
+        f"call report(), barrier() and the like in the same order",
     )

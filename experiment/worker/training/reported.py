@@ -66,7 +66,13 @@ def get_all_reported_checkpoints(
         ReportedCheckpoint(
             session.checkpoint_named(dirname),
             metrics,
-            ReportedCheckpointStatus(Validation(validation).value or "COMMITTED"),
+            _status(Validation(validation)),
         )
         for dirname, metrics, validation in session.ask_reported()
     ]
+
+
+def _status(validation: Validation) -> ReportedCheckpointStatus:
+    if validation is Validation.NONE:
+        return ReportedCheckpointStatus.COMMITTED
+    return ReportedCheckpointStatus(validation.value)

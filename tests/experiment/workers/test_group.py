@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -317,7 +317,7 @@ async def test_the_metrics_of_a_validation_are_in_the_row_and_with_the_checkpoin
     "message",
     [
         ["validated", "GREAT", {}],
-        ["validated", "", {}],
+        ["validated", "NONE", {}],
         ["validated", "VALIDATED", [1]],
         ["validated", "VALIDATED", {"a": object()}],
     ],
@@ -342,8 +342,55 @@ async def test_a_rank_gets_the_trials_checkpoints_with_their_metrics(
     host: Desk, group: WorkerGroup
 ) -> None:
     host.ranks[1].says(["reported"])
-    assert host.ranks[1].orders == [["reported", [["checkpoint_000003", {"loss": 0.5}, ""]]]]
+    assert host.ranks[1].orders == [["reported", [["checkpoint_000003", {"loss": 0.5}, "NONE"]]]]
     assert host.ranks[0].orders == []
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "who", "fact"),
+    [
+        (
+            lambda ranks: ranks[0].says(["gather", ""]),
+            lambda ranks: ranks[1].reports(1),
+            1,
+            "rank 1 is at report() while rank 0 waits at a barrier",
+        ),
+        (
+            lambda ranks: ranks[1].reports(1),
+            lambda ranks: ranks[0].says(["gather", ""]),
+            0,
+            "rank 0 is at a barrier while rank 1 waits at report()",
+        ),
+        (
+            lambda ranks: ranks[0].says(["gather", ""]),
+            lambda ranks: ranks[1].says(["returned", 1]),
+            1,
+            "rank 1 is at its end while rank 0 waits at a barrier",
+        ),
+        (
+            lambda ranks: ranks[1].says(["returned", 1]),
+            lambda ranks: ranks[0].says(["gather", ""]),
+            1,
+            "rank 1 is at its end while rank 0 waits at a barrier",
+        ),
+    ],
+)
+async def test_ranks_that_can_never_meet_at_a_barrier_end_the_attempt(
+    host: Desk,
+    group: WorkerGroup,
+    monkeypatch: pytest.MonkeyPatch,
+    first: Callable[[Any], None],
+    then: Callable[[Any], None],
+    who: int,
+    fact: str,
+) -> None:
+    monkeypatch.setattr(rank_deadlines, "AFTERMATH_S", 0.0)
+    first(host.ranks)
+    then(host.ranks)
+    await host.ranks[0].signalled.wait()
+    (raised,) = (event for event in host.events if isinstance(event, Raised))
+    assert fact in raised.failure.message
+    assert raised.failure.rank == who
 
 
 async def test_a_rank_gets_the_machines_of_the_run(host: Desk, group: WorkerGroup) -> None:
