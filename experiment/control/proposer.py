@@ -29,6 +29,8 @@ from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.search_space.spaces import (
     Continued,
     could_suggest,
+    has_value,
+    named,
     overlaid,
     placed,
     placed_in,
@@ -163,7 +165,7 @@ class Proposer:
             self._must_answer = searched
         elif searched:
             raise InvalidConfig(
-                f"param_space leaves {_names(searched)} to be searched, but "
+                f"param_space leaves {named(searched)} to be searched, but "
                 f"{type(self._search).__name__} searches only a space of its own: define them "
                 f"there, and leave only fixed values in param_space"
             )
@@ -251,10 +253,10 @@ class Proposer:
                 f"{type(self._search).__name__}.suggest() must return a dict, None or "
                 f"Searcher.FINISHED, not {answer!r:.100}"
             )
-        if missing := [path for path in self._must_answer if not _has(answer, path)]:
+        if missing := [path for path in self._must_answer if not has_value(answer, path)]:
             raise TuneError(
                 f"{type(self._search).__name__}.suggest() returned no value for "
-                f"{_names(missing)}, which param_space leaves to the search: each config needs "
+                f"{named(missing)}, which param_space leaves to the search: each config needs "
                 f"all of them"
             )
         fixed = Space(without_searched(self._param_space)).variant(0, random.Random(0))
@@ -341,19 +343,6 @@ class Proposer:
         if isinstance(self._resources, PlacementGroupFactory):
             return self._resources
         return self._resources(users_config(config, self._values))
-
-
-def _names(paths: Sequence[ConfigPath]) -> str:
-    return ", ".join(repr(key_name(path)) for path in paths)
-
-
-def _has(config: Any, path: ConfigPath) -> bool:
-    """Whether a config has a value there."""
-    for key in path:
-        if not isinstance(config, Mapping) or key not in config:
-            return False
-        config = config[key]
-    return True
 
 
 def _pickle(path: tuple[str | int, ...], value: Any) -> Opaque:

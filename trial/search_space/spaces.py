@@ -24,6 +24,7 @@ from holdfast.trial.values import (
     Ref,
     flatten,
     is_plain,
+    key_name,
     replace_leaves,
     unwrap_scalar,
 )
@@ -93,6 +94,19 @@ def searched_in(space: Any, path: tuple[str, ...] = ()) -> Iterator[Path]:
     elif isinstance(space, Mapping):
         for key, value in space.items():
             yield from searched_in(value, (*path, str(key)))
+
+
+def named(paths: Sequence[Path]) -> str:
+    return ", ".join(repr(key_name(path)) for path in paths)
+
+
+def has_value(config: Any, path: Path) -> bool:
+    """Whether a config has a value at this place."""
+    for key in path:
+        if not isinstance(config, Mapping) or key not in config:
+            return False
+        config = config[key]
+    return True
 
 
 def without_searched(space: Mapping[str, Any]) -> dict[str, Any]:
