@@ -24,7 +24,7 @@ FACTS: dict[str, dict[str, list[str] | None]] = json.loads(
 
 # Modules whose names are being added.
 LANDING = (
-    *("data", "data.preprocessors", "train", "train.collective", "train.lightgbm", "train.torch"),
+    *("train", "train.collective", "train.lightgbm", "train.torch"),
     *("train.tensorflow", "train.xgboost", "tune", "tune.integration.ray_train", "tune.search"),
 )
 

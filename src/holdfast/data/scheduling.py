@@ -40,9 +40,7 @@ def without_scheduling(call: Callable[P, T]) -> Callable[P, T]:
             if name in _WITHOUT_EFFECT:
                 del kwargs[name]
             elif is_closed:
-                raise TypeError(
-                    f"{call.__name__}() has no parameter {name!r}. It has {shown}"
-                )
+                raise TypeError(f"{call.__name__}() has no parameter {name!r}. It has {shown}")
         return call(*args, **kwargs)
 
     ignored = [
