@@ -31,11 +31,12 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     "holdfast.data": {
         "holdfast.data.aggregate": "aggregate",
         "holdfast.data.dataset": "Dataset",
+        "holdfast.data.engine": "ActorPoolStrategy DataContext TaskPoolStrategy",
         "holdfast.data.errors": "DatasetGone",
         "holdfast.data.expressions": "expressions",
-        "holdfast.data.grouped": "GroupedData",
         "holdfast.data.iterator": "DataIterator",
         "holdfast.data.making": "from_arrow from_huggingface from_items from_numpy from_pandas from_torch range range_tensor",
+        "holdfast.data.methods.grouped": "GroupedData",
         "holdfast.data.preprocessors": "Preprocessor preprocessors",
         "holdfast.data.reading": "read_binary_files read_csv read_images read_json read_parquet read_text",
     },

@@ -25,7 +25,7 @@ POOLS: list[pa.MemoryPool] = []
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.data.text_source._BLOCK_BYTES", 64)
+    monkeypatch.setattr("holdfast.data.files.text_source._BLOCK_BYTES", 64)
 
 
 def csv_files(folder: Path, files: int = 3, rows: int = 20) -> Path:
@@ -147,7 +147,7 @@ def test_compressed_files_are_read_as_a_whole(tmp_path: Path) -> None:
 
 
 def test_only_a_few_blocks_are_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.data.text_source._BLOCK_BYTES", 1 << 18)
+    monkeypatch.setattr("holdfast.data.files.text_source._BLOCK_BYTES", 1 << 18)
     line = ",".join(f"{n / 7:.12f}" for n in range(8))
     (tmp_path / "large.csv").write_text("a,b,c,d,e,f,g,id\n" + f"{line}\n" * 80_000)
     size = (tmp_path / "large.csv").stat().st_size

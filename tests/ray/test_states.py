@@ -23,7 +23,7 @@ FACTS: dict[str, dict[str, list[str] | None]] = json.loads(
 )
 
 # Modules whose names are being added.
-LANDING = ("data", "data.preprocessors", "tune", "tune.search")
+LANDING = ("tune", "tune.search")
 
 
 @cache

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
     from holdfast.data import expressions as expressions
     from holdfast.data import preprocessors as preprocessors
     from holdfast.data.dataset import Dataset as Dataset
+    from holdfast.data.engine import ActorPoolStrategy as ActorPoolStrategy
+    from holdfast.data.engine import DataContext as DataContext
+    from holdfast.data.engine import TaskPoolStrategy as TaskPoolStrategy
     from holdfast.data.errors import DatasetGone as DatasetGone
-    from holdfast.data.grouped import GroupedData as GroupedData
     from holdfast.data.iterator import DataIterator as DataIterator
     from holdfast.data.making import from_arrow as from_arrow
     from holdfast.data.making import from_huggingface as from_huggingface
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from holdfast.data.making import from_torch as from_torch
     from holdfast.data.making import range as range  # noqa: A004 - as users know it
     from holdfast.data.making import range_tensor as range_tensor
+    from holdfast.data.methods.grouped import GroupedData as GroupedData
     from holdfast.data.preprocessors import Preprocessor as Preprocessor
     from holdfast.data.reading import read_binary_files as read_binary_files
     from holdfast.data.reading import read_csv as read_csv

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
+from holdfast.data.columns import plain
 from holdfast.data.errors import unknown_column
-from holdfast.data.joining import plain
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 

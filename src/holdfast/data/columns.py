@@ -48,6 +48,14 @@ def array_of(column: Any) -> Any:
     return column.to_numpy(zero_copy_only=False)
 
 
+def plain(column: Any) -> Any:
+    """The values of a column of categories; any other column unchanged."""
+    import pyarrow as pa
+
+    is_category = pa.types.is_dictionary(column.type)
+    return column.cast(column.type.value_type) if is_category else column
+
+
 def table_of(columns: Mapping[str, Any]) -> Any:
     """A table of columns that are arrays or lists; arrays of more axes become tensors.
 

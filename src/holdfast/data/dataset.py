@@ -7,16 +7,16 @@ from dataclasses import field, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
-from holdfast.data.changing import Changing
 from holdfast.data.errors import check_seed
 from holdfast.data.formats import Mapped
 from holdfast.data.iterating import PassPlan
 from holdfast.data.iterator import DataIterator
+from holdfast.data.methods.changing import Changing
+from holdfast.data.methods.summing import Summing
+from holdfast.data.methods.writing import Writing
 from holdfast.data.order import Shuffle, permutation
 from holdfast.data.scheduling import without_scheduling
 from holdfast.data.sources import Source, TableSource
-from holdfast.data.summing import Summing
-from holdfast.data.writing import Writing
 from holdfast.dataclass import dataclass
 from holdfast.replaced import explained_attribute
 from holdfast.trial.errors import InvalidConfig

@@ -8,8 +8,8 @@ from typing import Any
 
 from holdfast.data.columns import table_of
 from holdfast.data.dataset import Dataset
+from holdfast.data.files.images import stacked
 from holdfast.data.formats import NUMPY, Mapped
-from holdfast.data.images import stacked
 from holdfast.data.scheduling import without_scheduling
 from holdfast.data.sources import TableSource
 from holdfast.dataclass import dataclass

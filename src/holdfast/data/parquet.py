@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from holdfast.data.errors import unknown_column
-from holdfast.data.files import (
+from holdfast.data.files.finding import (
     SHOWN,
     Block,
     Files,
@@ -20,7 +20,7 @@ from holdfast.data.files import (
 )
 
 # Pickles of earlier releases name it here.
-from holdfast.data.files import files_again as _files_again  # noqa: F401
+from holdfast.data.files.finding import files_again as _files_again  # noqa: F401
 from holdfast.dataclass import dataclass
 from holdfast.syncer.stores.location import Location
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from holdfast.data.binary import open_binary
 from holdfast.data.dataset import Dataset
-from holdfast.data.files import Paths, found_files
+from holdfast.data.files.binary import open_binary
+from holdfast.data.files.finding import Paths, found_files
+from holdfast.data.files.forms import Csv, Json, Lines
+from holdfast.data.files.images import Decoding
+from holdfast.data.files.text_source import Form, open_text
 from holdfast.data.formats import NUMPY, Mapped
-from holdfast.data.forms import Csv, Json, Lines
-from holdfast.data.images import Decoding
 from holdfast.data.parquet import open_parquet
 from holdfast.data.scheduling import without_scheduling
-from holdfast.data.text_source import Form, open_text
 from holdfast.lazy import PILLOW
 from holdfast.trial.errors import InvalidConfig
 

@@ -61,25 +61,19 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
         _READ_FILES,
         "Catalog CatalogAccessMode ClickHouseTableSettings DatabricksUnityCatalog "
         "Datasource KafkaAuthConfig ReadTask ReaderFormat ResolvedSource "
-        "from_arrow_refs from_blocks from_daft from_dask from_mars from_modin "
-        "from_numpy_refs from_pandas_refs from_spark from_tf range_tensor read_audio "
-        "read_avro read_binary_files read_clickhouse read_datasource read_delta "
-        "read_delta_sharing_tables read_hudi read_iceberg read_kafka read_lance "
-        "read_lerobot read_mcap read_mongo read_numpy read_orc read_snowflake "
-        "read_sql read_tfrecords read_unity_catalog read_videos read_webdataset "
-        "read_zarr",
+        "from_arrow_refs from_numpy_refs from_pandas_refs read_lerobot read_mcap",
     ),
     (
         "data",
-        "pyarrow's writers, in the trainable",
+        "dataset.write_parquet(path), write_csv(path) or write_json(path)",
         "BlockBasedFileDatasink Datasink RowBasedFileDatasink SaveMode SinkMode",
     ),
     (
         "data",
         "nothing: a dataset is read in the workers, and has no engine",
-        "ActorPoolStrategy DataContext DatasetContext DatasetSummary ExecutionOptions "
+        "DatasetContext DatasetSummary ExecutionOptions "
         "ExecutionResources FileShuffleConfig MixStoppingCondition NodeIdStr RandomSeedConfig "
-        "TaskPoolStrategy list_stats_summaries",
+        "list_stats_summaries",
     ),
     ("data", "data.DataIterator", "DatasetIterator"),
     ("data", "the schema of pyarrow", "Schema"),

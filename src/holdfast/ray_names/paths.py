@@ -15,7 +15,7 @@ OWN: Final = frozenset(
     (
         *("", "air", "air.integrations", "air.integrations.comet", "air.integrations.keras"),
         *("air.integrations.mlflow", "air.integrations.wandb", "air.session"),
-        *("data", "data.preprocessors"),
+        *("data", "data.aggregate", "data.expressions", "data.preprocessors"),
         *("train", "train.collective", "train.huggingface", "train.huggingface.transformers"),
         *("train.lightgbm", "train.lightning", "train.tensorflow", "train.tensorflow.keras"),
         *("train.torch", "train.xgboost"),
@@ -45,8 +45,9 @@ _ALIASES: Final[Mapping[str, str]] = {
     # -- data
     "data.context": "data: DataContext",
     "data.dataset": "data: Dataset Schema",
+    "data.grouped_data": "data: GroupedData",
     "data.iterator": "data: DataIterator",
-    "data.preprocessor": "data: Preprocessor",
+    "data.preprocessor": "data.preprocessors: Preprocessor PreprocessorNotFittedException",
     "data.preprocessors.chain": "data.preprocessors: Chain",
     "data.preprocessors.concatenator": "data.preprocessors: Concatenator",
     "data.preprocessors.encoder": "data.preprocessors: Categorizer LabelEncoder MultiHotEncoder "
@@ -55,6 +56,9 @@ _ALIASES: Final[Mapping[str, str]] = {
     "data.preprocessors.normalizer": "data.preprocessors: Normalizer",
     "data.preprocessors.scaler": "data.preprocessors: MaxAbsScaler MinMaxScaler RobustScaler "
     "StandardScaler",
+    "data.read_api": "data: from_arrow from_huggingface from_items from_numpy from_pandas "
+    "from_torch range range_tensor read_binary_files read_csv read_images read_json read_parquet "
+    "read_text",
     # -- train
     "train._checkpoint": "train: Checkpoint",
     "train.backend": "train: Backend BackendConfig",

@@ -250,9 +250,25 @@ _DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     ),
     (
         "datasets",
-        "data.from_arrow data.from_items data.from_numpy data.from_pandas data.range "
+        "data.from_arrow data.from_huggingface data.from_items data.from_numpy data.from_pandas "
+        "data.from_torch data.range data.range_tensor data.read_binary_files data.read_images "
         "data.read_parquet",
-        "an Arrow table or files of this machine; nothing is distributed",
+        "rows are read in the process that needs them; nothing is distributed",
+    ),
+    (
+        "datasets",
+        "data.read_csv data.read_json data.read_text",
+        "reads the files once to know their rows and types, and then block by block",
+    ),
+    (
+        "datasets",
+        "data.ActorPoolStrategy data.DataContext data.TaskPoolStrategy",
+        "accepted, without effect: a dataset has no engine",
+    ),
+    (
+        "datasets",
+        "data.Preprocessor data.preprocessor.Preprocessor",
+        "serialize() is a text of JSON, not a pickle",
     ),
     (
         "datasets",

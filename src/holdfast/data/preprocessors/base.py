@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any, ClassVar, Self
 
 from holdfast.data.formats import NUMPY, PANDAS, PYARROW, as_arrow, formatted
-from holdfast.data.whole import Whole
+from holdfast.data.methods.whole import Whole
 from holdfast.exports import EXPORTS
 from holdfast.trial.errors import InvalidConfig, TuneError
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.data.aggregate import AggregateFn, aggregated
+from holdfast.data.columns import plain
 from holdfast.data.errors import unknown_column
-from holdfast.data.joining import plain
-from holdfast.data.whole import Whole
+from holdfast.data.methods.whole import Whole
 from holdfast.trial.errors import InvalidConfig
 
 

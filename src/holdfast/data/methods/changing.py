@@ -8,7 +8,7 @@ from typing import Any, Self
 from holdfast.data.combined import chained, chosen_of, concatenated, zipped
 from holdfast.data.errors import check_batch_size, check_seed
 from holdfast.data.formats import PANDAS, PYARROW, Mapped, format_of, formatted
-from holdfast.data.functions import (
+from holdfast.data.methods.functions import (
     Adding,
     Computing,
     Keeping,
@@ -18,11 +18,11 @@ from holdfast.data.functions import (
     of_tables,
     rows_table,
 )
-from holdfast.data.joining import joined
+from holdfast.data.methods.joining import joined
+from holdfast.data.methods.whole import Whole
 from holdfast.data.order import permutation
 from holdfast.data.scheduling import without_scheduling
 from holdfast.data.sources import TableSource
-from holdfast.data.whole import Whole
 from holdfast.trial.errors import InvalidConfig
 
 _SAMPLE = 2  # of the numbers of a permutation, apart from those of shuffles

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from holdfast.data.aggregate import AggregateFn, Max, Mean, Min, Std, Sum, numbers_of
-from holdfast.data.grouped import GroupedData
-from holdfast.data.joining import plain
-from holdfast.data.whole import Whole
+from holdfast.data.columns import plain
+from holdfast.data.methods.grouped import GroupedData
+from holdfast.data.methods.whole import Whole
 
 On = str | Sequence[str] | None
 

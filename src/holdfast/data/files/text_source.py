@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.data.files import Block, Files, FileSource, told
+from holdfast.data.files.finding import Block, Files, FileSource, told
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 

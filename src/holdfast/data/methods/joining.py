@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from holdfast.data.columns import plain
 from holdfast.trial.errors import InvalidConfig
 
 _JOINS: Final = {
@@ -66,14 +67,6 @@ def _keys(table: Any, keys: Sequence[str], row: str) -> Any:
 
     columns = {str(at): plain(table.column(key)) for at, key in enumerate(keys)}
     return pa.table({**columns, row: np.arange(table.num_rows)})
-
-
-def plain(column: Any) -> Any:
-    """The values of a column of categories; any other column unchanged."""
-    import pyarrow as pa
-
-    is_category = pa.types.is_dictionary(column.type)
-    return column.cast(column.type.value_type) if is_category else column
 
 
 def _side_by_side(

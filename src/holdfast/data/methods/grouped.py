@@ -9,9 +9,9 @@ from typing import Any, Generic, TypeVar
 from holdfast.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, numbers_of
 from holdfast.data.combined import concatenated
 from holdfast.data.formats import as_arrow, format_of, formatted
-from holdfast.data.functions import callable_of, name_of
+from holdfast.data.methods.functions import callable_of, name_of
+from holdfast.data.methods.whole import Whole
 from holdfast.data.scheduling import without_scheduling
-from holdfast.data.whole import Whole
 from holdfast.trial.errors import InvalidConfig
 
 W = TypeVar("W", bound=Whole)

@@ -11,8 +11,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Self
 
+from holdfast.data.methods.whole import Whole
 from holdfast.data.scheduling import without_scheduling
-from holdfast.data.whole import Whole
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.stores.store import Store

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.data.files import Block, Files, FileSource
-from holdfast.data.text_source import PATH
+from holdfast.data.files.finding import Block, Files, FileSource
+from holdfast.data.files.text_source import PATH
 from holdfast.dataclass import dataclass
 
 BYTES = "bytes"

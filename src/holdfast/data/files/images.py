@@ -6,8 +6,8 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.data.binary import BYTES
-from holdfast.data.text_source import PATH
+from holdfast.data.files.binary import BYTES
+from holdfast.data.files.text_source import PATH
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 

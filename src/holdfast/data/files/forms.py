@@ -6,7 +6,7 @@ import copy
 import json
 from typing import Any
 
-from holdfast.data.text_source import Form, Header
+from holdfast.data.files.text_source import Form, Header
 from holdfast.dataclass import dataclass
 
 _UNITS_OF_TWO = ("utf-16", "utf16", "utf-32", "utf32", "ucs")
