@@ -267,7 +267,7 @@ def test_the_command_draws_every_kind_and_compares_in_a_picture(
     assert names == {"both.svg", *(f"run-{kind}.png" for kind in KINDS)}
     for kind in COMMAND_KINDS.keys() - set(KINDS):  # of another scheduler or search
         assert main(["plot", "run", "--kind", kind]) == 2
-        why = "not have several goals" if kind == "pareto" else "its scheduler is FIFOScheduler"
+        why = "needs two metrics" if kind == "pareto" else "its scheduler is FIFOScheduler"
         assert why in capsys.readouterr().err
 
 
