@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -64,7 +65,9 @@ class TrialSpec:
 
     `config` holds plain values, and `Ref` or `Opaque` in place of a user's value that is neither a
     number, text nor a container of them. `tag` names the varied parameters, as in `0_lr=0.1`.
-    `dirname` is its folder inside the experiment's.
+    `dirname` is its folder inside the experiment's. `asked` are the distributions, as JSON, of the
+    parameters that a function of the user's has asked for in this trial first, or with another
+    distribution than before.
 
     Raises UnsafeName for a `trial_id` or `dirname` that is not one plain name.
     """
@@ -78,6 +81,7 @@ class TrialSpec:
     config: Config
     tag: str = ""
     resources: Bundles = ONE_CPU
+    asked: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Both become paths, and a user's function or a search algorithm may have chosen them.

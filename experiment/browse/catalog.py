@@ -49,6 +49,7 @@ class CatalogEntry:
     `trials` counts them by status, `stop_reasons` by why they have stopped; `not_created` is the
     number that the search has yet to create, None if the records do not say. `run` numbers the
     runs of this name, one after another; the newest is listed; None if the number is not known.
+    `pareto_front` has the trials that no other beats, if the run has several goals.
     Times are seconds since 1970: when the experiment began, and its last record. `size_bytes` is
     the size of all its files, None if they were not counted. `tags` are those of its RunConfig.
     `storage` is the URI of the storage that it is uploaded to, if `path` is its tree on this
@@ -65,6 +66,7 @@ class CatalogEntry:
     not_created: int | None = None
     run: int | None = 1
     best: Best | None = None
+    pareto_front: tuple[str, ...] = ()
     began_at: float | None = None
     updated_at: float | None = None
     size_bytes: int | None = None
@@ -192,6 +194,7 @@ def described(
         )
         if best is not None and value is not None
         else None,
+        pareto_front=experiment.pareto_front,
         began_at=experiment.read.began_at,
         updated_at=machine.now,
         size_bytes=size_bytes,

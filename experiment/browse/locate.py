@@ -73,6 +73,12 @@ class LocatedExperiment:
         return self._analysis.outcome
 
     @property
+    def pareto_front(self) -> tuple[str, ...]:
+        """The trials that no other beats in all goals; none unless it has several."""
+        front = self.outcome.pareto_front() if self.machine.spec.goals else ()
+        return tuple(one.trial.trial_id for one in front)
+
+    @property
     def results(self) -> ResultGrid:
         """Its results as `fit()` returns them, with placeholders for the user's objects."""
         return ResultGrid(self._analysis)

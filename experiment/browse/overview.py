@@ -100,9 +100,7 @@ def overview(experiment: LocatedExperiment, *, now: float) -> Overview:
         metric=spec.metric,
         mode=spec.mode,
         goals=spec.goals,
-        pareto_front=tuple(
-            one.trial.trial_id for one in (experiment.outcome.pareto_front() if spec.goals else ())
-        ),
+        pareto_front=experiment.pareto_front,
         began_at=experiment.read.began_at,
         updated_at=machine.now,
         active_s=machine.active_s,

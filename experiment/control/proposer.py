@@ -93,6 +93,8 @@ class Proposer:
         self._naming = naming
         self._space: Space | None = None
         self._dirnames = {trial.dirname for trial in made}
+        # What the trials so far have recorded of `Searcher.asked_space`.
+        self._asked = {name: text for trial in made for name, text in trial.asked.items()}
         self._root = root
         self._stamp = stamp
         # The number of trials; None for no limit.
@@ -189,7 +191,9 @@ class Proposer:
         if answer is None:
             return None
         check_nesting(answer, f"{type(self._search).__name__}.suggest() returned a config")
-        spec = self._make(trial_id, self._merged(index, answer))
+        spec = replace(
+            self._make(trial_id, self._merged(index, answer)), asked=self._newly_asked()
+        )
         self._note_repeat(spec.config)
         if self.ended_because:
             return SearchEnded()
@@ -197,6 +201,13 @@ class Proposer:
         sealed = self._kept(dict(answer))
         kept = None if sealed == spec.config else sealed
         return Suggested(spec=spec, answer=kept, is_last=is_last)
+
+    def _newly_asked(self) -> dict[str, str]:
+        assert isinstance(self._search, Searcher)
+        current = self._search.asked_space.items()
+        new = {name: text for name, text in current if self._asked.get(name) != text}
+        self._asked |= new
+        return new
 
     def replay_suggestion(self, suggested: Suggested) -> None:
         """Replay to the searcher what it suggested before a restore."""

@@ -283,6 +283,11 @@ class GridPlots:
         return replace(found, scores=scores, note="; ".join(filter(None, notes)))
 
     @property
+    def has_goals(self) -> bool:
+        """Whether the run has several goals."""
+        return len(self._outcome.spec.goals) > 1
+
+    @property
     def _trials(self) -> list[Trial]:
         return list(self._outcome.trials.values())
 
@@ -297,10 +302,21 @@ KINDS: Mapping[str, Callable[[GridPlots, str | None, str | None], Axes]] = {
     "learning_curves": lambda plots, metric, mode: plots.learning_curves(metric, mode),
     "parallel_coordinates": lambda plots, metric, mode: plots.parallel_coordinates(metric, mode),
     "importance": lambda plots, metric, mode: plots.importance(metric),
-    "pareto": lambda plots, metric, mode: plots.pareto(),
+    "pareto": lambda plots, metric, mode: plots.pareto(*_two_metrics(plots, metric)),
     "population": lambda plots, metric, mode: plots.population(metric, mode),
     "rungs": lambda plots, metric, mode: plots.rungs(),
 }
+
+
+def _two_metrics(plots: GridPlots, metric: str | None) -> Sequence[str]:
+    """The two in `--metric a,b`; none for the goals of the run."""
+    names = [name.strip() for name in (metric or "").split(",") if name.strip()]
+    if len(names) == 2 or (not names and plots.has_goals):
+        return names
+    raise InvalidConfig(
+        "--kind pareto needs two metrics: --metric time_s,accuracy (by default the first two "
+        "goals of a run that has several)"
+    )
 
 
 def draw(outcome: Outcome, kind: str, metric: str | None, mode: str | None) -> Axes:

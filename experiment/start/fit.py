@@ -28,6 +28,7 @@ from holdfast.experiment.progress.reporter_view import ReporterView
 from holdfast.experiment.progress.reporters import ProgressReporter
 from holdfast.experiment.progress.summary import RunFacts
 from holdfast.experiment.progress.views import ProgressView, UnfailingView, choose_view
+from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.projector.logger_callbacks import as_asked
 from holdfast.experiment.records.opened import OpenedExperiment, locked
 from holdfast.experiment.records.place import (
@@ -39,6 +40,7 @@ from holdfast.experiment.records.place import (
     split,
 )
 from holdfast.experiment.results.analysis import ExperimentAnalysis
+from holdfast.experiment.results.pareto import goals_text
 from holdfast.experiment.results.read_experiment import ReadExperiment
 from holdfast.experiment.results.result_grid import ResultGrid
 from holdfast.experiment.results.short_errors import as_users_error
@@ -168,14 +170,24 @@ def _run(request: Request, plan: RunPlan, view: ProgressView, name: str) -> Resu
         raise _unsaved(run, plan)
     assert run.outcome is not None
     _check_outcome(request, run.outcome, plan)
-    return ResultGrid(
-        ExperimentAnalysis.of(
-            ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
-            resolve_config=UsersValues(
-                request.values(plan.spec.space_number), unpickles=request.trusted
-            ),
-        )
+    analysis = ExperimentAnalysis.of(
+        ReadExperiment(machine=plan.machine, location=plan.location, layout=plan.layout),
+        resolve_config=UsersValues(
+            request.values(plan.spec.space_number), unpickles=request.trusted
+        ),
     )
+    if plan.machine.spec.goals:
+        view.message(_front_text(analysis, plan), "info")
+    return ResultGrid(analysis)
+
+
+def _front_text(analysis: ExperimentAnalysis, plan: RunPlan) -> str:
+    """Which trials are best is not one line for a run with several goals."""
+    goals, front = plan.machine.spec.goals, analysis.outcome.pareto_front()
+    count = counted(len(front), "trial is", "trials are")
+    shell = resumed_by(plan.location, plan.settings)
+    command = f", or {holdfast_command('best', plan.location.public)}" if shell else ""
+    return f"{count} on the Pareto front of {goals_text(goals)}: results.pareto_front(){command}"
 
 
 def _explained(fault: BaseException, plan: RunPlan) -> BaseException:

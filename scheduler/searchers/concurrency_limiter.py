@@ -32,6 +32,10 @@ class Wrapper(Searcher, ABC):
         return getattr(self.searcher, "seed", None)
 
     @property
+    def asked_space(self) -> Mapping[str, str]:
+        return self.searcher.asked_space
+
+    @property
     def own_space(self) -> Any:
         return self.searcher.own_space
 

@@ -73,6 +73,12 @@ class Searcher(Described):
         """The space that it searches instead of the Tuner's; None if there is none."""
         return None
 
+    @property
+    def asked_space(self) -> Mapping[str, str]:
+        """The distributions, as JSON, of the parameters that a function of the user's has asked
+        for so far; empty if a space defines them."""
+        return {}
+
     def set_search_properties(
         self, metric: str | None, mode: str | None, config: Mapping[str, Any], **spec: Any
     ) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import tune
+from holdfast.cli import main
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.worker.metrics import sendable
 from holdfast.syncer.errors import StorageError
@@ -423,6 +424,22 @@ def test_its_history_is_in_the_log(fit: Any, caplog: pytest.LogCaptureFixture) -
         fit(report_once, storage_path="/proc/holdfast")
     assert len(caught.traceback) < 5
     assert "in check_local" in caplog.text
+
+
+def test_a_run_with_several_goals_ends_with_its_pareto_front(
+    fit: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def measured(config: dict[str, Any]) -> None:
+        tune.report({"accuracy": config["x"], "cost": config["x"] % 3})
+
+    scheduler = tune.schedulers.MultiObjectiveASHAScheduler(["accuracy", "cost"], ["max", "min"])
+    config = tune.TuneConfig(scheduler=scheduler)
+    results = fit(measured, {"x": tune.grid_search([1, 2, 3, 4])}, config, name="goals", verbose=1)
+    assert len(results.pareto_front()) == 2
+    told = "2 trials are on the Pareto front of accuracy (max), cost (min): results.pareto_front()"
+    assert f"{told}, or " in capfd.readouterr().err
+    assert main(["ls", results.experiment_path]) == 0
+    assert "2 trials on the Pareto front" in capfd.readouterr().out
 
 
 # -- the terminal -------------------------------------------------------------------------------

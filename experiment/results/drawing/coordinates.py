@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.text_width import short_headers
-from holdfast.experiment.results.drawing.canvas import QUIET, TEXT, axes, format_label, say_instead
+from holdfast.experiment.results.drawing.canvas import (
+    BEST,
+    QUIET,
+    TEXT,
+    axes,
+    format_label,
+    say_instead,
+)
 from holdfast.trial.plain import is_number
 
 if TYPE_CHECKING:
@@ -24,6 +31,11 @@ _TICKS = 5
 _FEW = 8
 _MOST_CATEGORIES = 12
 _NAME_CHARS = 18
+# Where a line passes the axis of a parameter that its trial lacks.
+_NOT_SET = -0.13
+# The colours of the metric's axis: half their width, and their number.
+_STRIP = 0.035
+_STRIP_STEPS = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +51,7 @@ class Line:
 class Scale:
     """One axis: the `positions` of the values, from 0 to 1, and the labels at its `ticks`.
 
-    The position is NaN if a trial lacks the parameter.
+    The position is NaN if a trial lacks the parameter: its line passes below the axis.
     """
 
     positions: Sequence[float]
@@ -125,18 +137,27 @@ def _natural(name: str) -> tuple[int, float, str]:
 def draw_coordinates(
     lines: Sequence[Line], names: Sequence[str], *, metric: str, mode: str, ax: Axes | None = None
 ) -> Axes:
-    """Draw the lines on `ax` or on new axes, coloured by the metric, the better ones on top."""
+    """Draw the lines on `ax` or on new axes, coloured by the metric, the better ones on top.
+
+    A line passes below the axis of a parameter that its trial lacks.
+    """
     made = axes(ax, width=max(6.4, 1.5 * (len(names) + 1)), height=4.2)
     if not lines or not names:
         return say_instead(made, "no trial to draw" if not lines else "no parameter is varied")
     values = [line.value for line in lines]
     scales = [scale_of([line.params.get(name) for line in lines]) for name in names]
+    lacking = [any(math.isnan(at) for at in scale.positions) for scale in scales]
     scales.append(scale_of(values, is_metric=True))
     colours = _colours(values, mode)
     order = sorted(range(len(lines)), key=lambda at: _depth(lines[at], mode))
     for at in order:
-        _draw_line(made, lines[at], [scale.positions[at] for scale in scales], colours[at])
+        *set_at, value_at = (scale.positions[at] for scale in scales)
+        ys = [_NOT_SET if math.isnan(y) else y for y in set_at]
+        _draw_line(made, lines[at], [*ys, value_at], colours[at])
     _frame(made, scales, [*short_headers(names, _NAME_CHARS), metric])
+    _show_not_set(made, lacking)
+    if scales[-1].ticks:
+        _show_colours(made, len(names), mode)
     without = sum(value is None for value in values)
     if without:
         made.plot([], [], color=QUIET, linestyle=":", label=f"without {metric} ({without})")
@@ -160,20 +181,55 @@ def _depth(line: Line, mode: str) -> tuple[bool, float]:
 
 def _colours(values: Sequence[float | None], mode: str) -> list[Any]:
     """The colour of each line: dark is good. The last axis shows which colour is which value."""
+    places = scale_of(values, is_metric=True).positions
+    return [QUIET if math.isnan(place) else _colour(place, mode) for place in places]
+
+
+def _colour(place: float, mode: str) -> Any:
+    """The colour at a place of the metric's axis."""
     from matplotlib import colormaps
 
-    places = scale_of(values, is_metric=True).positions
-    palette = colormaps["viridis"]
-    goods = [place if mode == "min" else 1 - place for place in places]
+    good = place if mode == "min" else 1 - place
     # The brightest of the palette are hard to see on white.
-    return [QUIET if math.isnan(good) else palette(0.88 * good) for good in goods]
+    return colormaps["viridis"](0.88 * good)
+
+
+def _show_colours(ax: Axes, at: int, mode: str) -> None:
+    """The colours along the metric's axis, which has the values."""
+    from matplotlib.colors import ListedColormap
+
+    steps = [step / _STRIP_STEPS for step in range(_STRIP_STEPS + 1)]
+    colours = ListedColormap([_colour(step, mode) for step in steps[:-1]])
+    ax.pcolormesh(
+        [at - _STRIP, at + _STRIP],
+        steps,
+        [[step] for step in range(_STRIP_STEPS)],
+        cmap=colours,
+        zorder=2.5,
+    )
+
+
+def _show_not_set(ax: Axes, lacking: Sequence[bool]) -> None:
+    """A place below each axis that a trial lacks: its line passes there."""
+    for at in (at for at, is_lacking in enumerate(lacking) if is_lacking):
+        ax.plot([at, at], [_NOT_SET, 0], color=QUIET, linewidth=0.9, linestyle=":", zorder=1)
+        ax.annotate(
+            "not set",
+            (at, _NOT_SET),
+            xytext=(0, -4),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize="x-small",
+            color=TEXT,
+        )
 
 
 def _draw_line(ax: Axes, line: Line, ys: Sequence[float], colour: Any) -> None:
     ax.plot(
         range(len(ys)),
         ys,
-        color=colour,
+        color=BEST if line.is_best else colour,
         linewidth=2.6 if line.is_best else 1.1,
         linestyle=":" if line.value is None else "-",
         alpha=1.0 if line.is_best else 0.75,
@@ -191,7 +247,7 @@ def _frame(ax: Axes, scales: Sequence[Scale], names: Sequence[str]) -> None:
             ax.annotate(
                 text,
                 (at, y),
-                xytext=(4, 0),
+                xytext=(8 if at == len(scales) - 1 else 4, 0),
                 textcoords="offset points",
                 va="center",
                 fontsize="x-small",
@@ -202,5 +258,5 @@ def _frame(ax: Axes, scales: Sequence[Scale], names: Sequence[str]) -> None:
         label = f"{name}\n(log)" if scale.is_log else name
         ax.text(at, 1.04, label, ha="center", va="bottom", fontsize="small", color=TEXT)
     ax.set_xlim(-0.25, len(scales) - 1 + 0.35)
-    ax.set_ylim(-0.04, 1.16)
+    ax.set_ylim(_NOT_SET - 0.09, 1.16)
     ax.set_axis_off()

@@ -7,6 +7,7 @@ The text is parsed as data and never evaluated.
 from __future__ import annotations
 
 import ast
+import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -110,6 +111,23 @@ def parsed(text: str) -> Distribution | None:
     except ValueError:
         return None
     return _of_call(call.func.id, [*given, *named.values()])
+
+
+def of_optuna(text: str) -> Distribution | None:
+    """The distribution that Optuna describes by this JSON; None if it does not say enough."""
+    try:
+        given = json.loads(text)["attributes"]
+        if "choices" in given:
+            return Categories(values=tuple(dict.fromkeys(map(simple, given["choices"]))))
+        return Numbers(
+            low=given["low"],
+            high=given["high"],
+            is_whole=json.loads(text)["name"].startswith("Int"),
+            is_log=given["log"],
+            step=None if given["log"] else given["step"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 def _of_call(name: str, given: Sequence[Any]) -> Distribution | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -104,21 +104,17 @@ def export(
     with warnings.catch_warnings():  # Optuna calls it experimental; the dashboard shows the name
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         study.set_metric_names(metrics)
-    done = _Export(optuna, opened, study, outcome, metrics).run()
-    if done.without_distribution:
-        _log.warning("%s", _without(done.without_distribution, outcome))
+    writer = _Export(optuna, opened, study, outcome, metrics)
+    done = writer.run()
+    for text in writer.notes():
+        _log.warning("%s", text)
     return done
 
 
-def _without(names: Sequence[str], outcome: Outcome) -> str:
-    are = "parameters were exported without their" if len(names) > 1 else None
-    text = (
-        f"{len(names)} {are or 'parameter was exported without its'} distribution: "
-        f"{', '.join(names)}. The experiment's records do not have it, or the study has another "
-        f"kind from an earlier export"
-    )
-    is_optuna = "OptunaSearch" in str(outcome.spec.options.get("search"))
-    return f"{text}. A study that OptunaSearch(storage=...) fills has it" if is_optuna else text
+def _listed(names: Sequence[str], was: str, were: str) -> str:
+    """`1 parameter was exported ...: x`."""
+    counted = f"{len(names)} parameters {were}" if len(names) > 1 else f"1 parameter {was}"
+    return f"{counted}: {', '.join(names)}"
 
 
 def _check_metric(outcome: Outcome, metric: str) -> None:
@@ -205,14 +201,14 @@ class _Export:
         exported = study.get_trials(deepcopy=False)
         # The newest of those for the same trial.
         self._exported = {trial.user_attrs.get(TRIAL_ID): trial for trial in exported}
-        space = RecordedSpace(outcome.spec)
+        space = RecordedSpace(outcome.spec, self._trials)
         self._params = {trial.trial_id: space.params(trial) for trial in self._trials}
         configs = list(self._params.values())
         made = distributions(space.declared, space.names(self._trials), configs)
         kinds = {name: _distribution(library, one) for name, one in made.known.items()}
         self._distributions = self._compatible(kinds, exported)
-        lost = (name for name in kinds if name not in self._distributions)
-        self._unknown = tuple(dict.fromkeys((*made.unknown, *lost)))
+        self._lost = [name for name in kinds if name not in self._distributions]
+        self._unknown = tuple(dict.fromkeys((*made.unknown, *self._lost)))
 
     def _compatible(
         self, candidates: Mapping[str, Any], exported: Sequence[Any]
@@ -230,6 +226,21 @@ class _Export:
                 continue
             agreeing[name] = candidate
         return agreeing
+
+    def notes(self) -> Iterator[str]:
+        """What is said of the parameters whose distribution is not in the study."""
+        known, attribute = self._distributions, "the user attribute config/NAME has the value"
+        if ranged := [name for name in self._unknown if name in known]:
+            text = _listed(ranged, "has the range of its values", "have the range of their values")
+            yield f"{text}. The experiment's records do not have the distribution"
+        if others := [n for n in self._unknown if n not in known and n not in self._lost]:
+            was, were = "was not exported as a parameter", "were not exported as parameters"
+            text = _listed(others, was, were)
+            yield f"{text}. The experiment's records do not have the distribution; {attribute}"
+        if self._lost:
+            was, were = "was not exported as a parameter", "were not exported as parameters"
+            text = _listed(self._lost, was, were)
+            yield f"{text}. The study has another kind from an earlier export; {attribute}"
 
     def run(self) -> Exported:
         added = updated = unchanged = 0
@@ -389,7 +400,7 @@ def fanova(outcome: Outcome, metric: str, names: Sequence[str]) -> dict[str, flo
     trials = [t for t in outcome.trials.values() if value_of(t, metric) is not None]
     configs = [params_of(trial) for trial in trials]
     everywhere = [name for name in names if all(name in config for config in configs)]
-    found = distributions(RecordedSpace(outcome.spec).declared, everywhere, configs)
+    found = distributions(RecordedSpace(outcome.spec, trials).declared, everywhere, configs)
     made = {name: _distribution(optuna, one) for name, one in found.known.items()}
     for name in everywhere:  # a word inside a choice among dicts has no distribution of its own
         if name not in made:

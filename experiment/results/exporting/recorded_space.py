@@ -19,6 +19,7 @@ from holdfast.experiment.results.exporting.distributions import (
     Categories,
     Distribution,
     Numbers,
+    of_optuna,
     parsed,
     simple,
 )
@@ -48,20 +49,22 @@ class RecordedSpace:
     `declared` has the distribution of each parameter, None for one whose distribution is unknown.
     """
 
-    def __init__(self, spec: ExperimentSpec) -> None:
+    def __init__(self, spec: ExperimentSpec, trials: Sequence[Trial]) -> None:
         self._spec = spec
+        self._asked = _asked_in(trials)
         self._choices = tuple(_choices_in(spec))
         self.declared: dict[str, Distribution | None] = {
             "/".join(map(str, part["path"])): parsed(part["text"]) for part in spec.whole_space
         }
         for choice in self._choices:
             self.declared |= choice.declared
+        self.declared |= self._asked
 
     def names(self, trials: Sequence[Trial]) -> list[str]:
         """The parameters that the space varies. Those of a choice precede the others."""
         inside = {name: None for choice in self._choices for name in choice.declared}
-        varied = varied_names(self._spec, trials)
-        return [*inside, *(name for name in varied if not self._is_inside(name))]
+        varied = [n for n in varied_names(self._spec, trials) if not self._is_inside(n)]
+        return list(dict.fromkeys([*inside, *self._asked, *varied]))
 
     def params(self, trial: Trial) -> dict[str, Any]:
         """A trial's whole config, flat, and its options of the choices."""
@@ -99,6 +102,17 @@ class Choice:
             _shown(name): self.labels[name][value] if name in self.labels else value
             for name, value in found.items()
         }
+
+
+def _asked_in(trials: Sequence[Trial]) -> dict[str, Distribution | None]:
+    """What a function has asked an Optuna trial for. A parameter with several distributions has
+    all that they allow."""
+    found: dict[str, Distribution | None] = {}
+    for trial in trials:
+        for name, text in trial.spec.asked.items():
+            made = of_optuna(text)
+            found[name] = _merged(found[name], made) if name in found else made
+    return found
 
 
 def _choices_in(spec: ExperimentSpec) -> Iterator[Choice]:

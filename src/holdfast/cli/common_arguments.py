@@ -59,9 +59,11 @@ def add_root(command: argparse.ArgumentParser) -> None:
     root.completer = complete_place  # type: ignore[attr-defined]
 
 
-def add_goal(command: argparse.ArgumentParser) -> None:
+def add_goal(command: argparse.ArgumentParser, more: str = "") -> None:
     """--metric and --mode."""
-    command.add_argument("--metric", help="default: the experiment's; a/b for a nested metric")
+    command.add_argument(
+        "--metric", help=f"default: the experiment's; a/b for a nested metric{more}"
+    )
     command.add_argument("--mode", choices=("max", "min"), help="default: the experiment's")
 
 

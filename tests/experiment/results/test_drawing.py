@@ -87,7 +87,7 @@ def test_domains_are_read_back_from_the_records_without_the_users_code() -> None
         {"lr": 0.02, "drop": 0.1, "layers": 1, "odd": 1, "noise": 2.0, "grid": True},
     ]
     names = [*configs[0], "inner/b"]
-    declared = RecordedSpace(spec).declared
+    declared = RecordedSpace(spec, []).declared
     found = distributions(declared, names, [*configs, {"inner/b": "t"}])
     assert found.unknown == ("noise", "inner/b")
     assert found.known == {

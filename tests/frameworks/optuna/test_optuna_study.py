@@ -279,6 +279,53 @@ def test_the_space_of_the_search_itself_is_exported_with_its_distributions(
     assert trial.distributions == {"lr": optuna.distributions.FloatDistribution(1e-4, 1, log=True)}
 
 
+def conditional(trial: Any) -> dict[str, Any]:
+    if trial.suggest_categorical("kind", ["mlp", "forest"]) == "mlp":
+        trial.suggest_int("net/width", 4, 64, log=True)
+    else:
+        trial.suggest_int("depth", 2, 12, step=2)
+    trial.suggest_float("x", 0, 1 + trial.number)
+    return {"epochs": 3, "made": f"model {trial.number}"}
+
+
+@pytest.mark.process
+def test_what_a_function_has_asked_for_is_exported_with_its_distributions(
+    tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(count: int) -> ResultGrid:
+        return tune.Tuner(
+            lambda config: {"loss": config["x"]},
+            tune_config=tune.TuneConfig(
+                metric="loss",
+                mode="min",
+                search_alg=tune.search.ConcurrencyLimiter(
+                    tune.search.OptunaSearch(conditional, seed=1), 1
+                ),
+                num_samples=count,
+            ),
+            run_config=tune.RunConfig(name="asked", storage_path=str(tmp_path), verbose=0),
+        ).fit(resume="auto", extend=True)
+
+    run(3)
+    run(6)
+    done = tune.load(tmp_path / "asked").to_optuna(url)
+    assert done.without_distribution == ("made",)
+    assert caplog.messages[-1].startswith("1 parameter was not exported as a parameter: made. ")
+    trials = loaded(url, "asked").trials
+    assert {trial.params["kind"] for trial in trials} == {"mlp", "forest"}
+    expected = {
+        "kind": optuna.distributions.CategoricalDistribution(("mlp", "forest")),
+        "net/width": optuna.distributions.IntDistribution(4, 64, log=True),
+        "depth": optuna.distributions.IntDistribution(2, 12, step=2),
+        "x": optuna.distributions.FloatDistribution(0, 6),
+    }
+    for trial in trials:
+        absent = "depth" if trial.params["kind"] == "mlp" else "net/width"
+        assert trial.distributions == {n: one for n, one in expected.items() if n != absent}
+    specs = [trial.spec.asked for trial in tune.load(tmp_path / "asked")._outcome.trials.values()]
+    assert sum("kind" in asked for asked in specs) == 1
+
+
 def test_parameters_whose_distribution_is_not_recorded_are_named_once(
     tmp_path: Path, url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,7 +336,8 @@ def test_parameters_whose_distribution_is_not_recorded_are_named_once(
     done = grid(tmp_path / "run").to_optuna(url)
     assert done.without_distribution == ("made",)
     (message,) = caplog.messages
-    assert message.startswith("1 parameter was exported without its distribution: made. The")
+    assert message.startswith("1 parameter was not exported as a parameter: made. The experiment")
+    assert "earlier export" not in message
 
 
 def test_several_goals_are_several_directions_with_values(tmp_path: Path, url: str) -> None:

@@ -15,7 +15,7 @@ from matplotlib.colors import to_hex
 from holdfast.cli import main
 from holdfast.experiment.progress.scheduler_facts import RungCount
 from holdfast.experiment.results.analysis import ExperimentAnalysis
-from holdfast.experiment.results.drawing.canvas import COLOURS, QUIET
+from holdfast.experiment.results.drawing.canvas import BEST, COLOURS, QUIET
 from holdfast.experiment.results.drawing.scheduling import draw_rungs
 from holdfast.experiment.results.plots import KINDS as COMMAND_KINDS
 from holdfast.experiment.results.result_grid import ResultGrid
@@ -79,6 +79,36 @@ def test_parallel_coordinates_have_an_axis_for_each_parameter_and_the_metric(
         "acc", "max", params=["net/width"]
     )
     assert {"16", "32", "64", "width", "acc"} <= set(texts(only).split("\n"))
+
+
+def test_a_line_passes_below_the_axis_of_a_parameter_that_its_trial_lacks(tmp_path: Path) -> None:
+    run = RecordedExperiment(tmp_path / "run", metric="loss", mode="min")
+    configs: list[dict[str, Any]] = [
+        {"kind": "mlp", "width": 8},
+        {"kind": "forest", "depth": 3},
+        {"kind": "mlp"},
+    ]
+    for at, config in enumerate(configs):
+        trial = run.begin(config)
+        if at < 2:
+            run.report(trial, {"loss": 2.0 - at})
+        run.finish(trial)
+    run.ends()
+    ax = ResultGrid(ExperimentAnalysis(tmp_path / "run")).plot.parallel_coordinates()
+    assert texts(ax).split("\n").count("not set") == 2  # width and depth
+    drawn = [line for line in ax.lines if len(line.get_xdata()) == 4]
+    assert [list(map(math.isnan, line.get_ydata())) for line in drawn] == [
+        [False, False, False, True],  # without loss: dotted up to the last parameter
+        [False, False, False, False],
+        [False, False, False, False],
+    ]
+    # The order of the parameters is that of the configs: kind, width, depth.
+    assert [line.get_ydata()[1] < 0 for line in drawn] == [True, False, True]
+    worst, best = (line.get_color() for line in drawn[1:])
+    assert best == BEST != worst
+    (strip,) = ax.collections  # the colours along the axis of the loss
+    assert tuple(strip.cmap(0)) != tuple(strip.cmap(strip.cmap.N - 1))
+    ax.figure.savefig(io.BytesIO(), format="png")
 
 
 def test_importance_says_which_algorithm_and_finds_what_matters(tmp_path: Path) -> None:
@@ -237,7 +267,7 @@ def test_the_command_draws_every_kind_and_compares_in_a_picture(
     assert names == {"both.svg", *(f"run-{kind}.png" for kind in KINDS)}
     for kind in COMMAND_KINDS.keys() - set(KINDS):  # of another scheduler or search
         assert main(["plot", "run", "--kind", kind]) == 2
-        why = "not have several goals" if kind == "pareto" else "its scheduler is FIFOScheduler"
+        why = "needs two metrics" if kind == "pareto" else "its scheduler is FIFOScheduler"
         assert why in capsys.readouterr().err
 
 
@@ -256,3 +286,17 @@ def test_the_front_of_two_metrics_stands_out(tmp_path: Path) -> None:
     assert [list(xs) for xs in ax.lines[0].get_data()] == [[0.8, 0.9], [3.0, 9.0]]
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("accuracy", "time_s")
     assert "no trial has ended with values of nothing" in texts(plot.pareto("nothing", "time_s"))
+
+
+def test_the_command_draws_the_front_of_two_named_metrics(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(tmp_path / "run", 12)
+    picture = tmp_path / "front.png"
+    plot = ["plot", str(tmp_path / "run"), "--kind", "pareto", "-o", str(picture)]
+    assert main([*plot, "--metric", "loss,acc"]) == 0
+    assert picture.stat().st_size > 1000
+    for given in ([], ["--metric", "loss"]):
+        assert main([*plot, *given]) == 2
+        told = "--kind pareto needs two metrics: --metric time_s,accuracy"
+        assert told in capsys.readouterr().err

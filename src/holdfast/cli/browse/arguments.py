@@ -280,7 +280,7 @@ def _add_plot(commands: Any) -> None:
         metavar="FILE",
         help="a .png, .svg or .pdf file, which is replaced (default: NAME-KIND.png here)",
     )
-    add_goal(command)
+    add_goal(command, "; for --kind pareto two, as in time_s,accuracy")
 
 
 def _add_rm(commands: Any) -> None:

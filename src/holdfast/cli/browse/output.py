@@ -127,8 +127,10 @@ def _short_trials(entry: CatalogEntry) -> str:
 
 
 def _best(entry: CatalogEntry) -> str:
-    best = entry.best
-    return "" if best is None else f"{best.metric}={format_value(best.value)} ({best.trial_id})"
+    if (best := entry.best) is not None:
+        return f"{best.metric}={format_value(best.value)} ({best.trial_id})"
+    front = len(entry.pareto_front)
+    return f"{counted(front, 'trial', 'trials')} on the Pareto front" if front else ""
 
 
 def _age(entry: CatalogEntry, now: float) -> str:

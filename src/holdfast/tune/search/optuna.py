@@ -107,6 +107,11 @@ class OptunaSearch(LibrarySearch):
             study_name=self._study_name,
         )
 
+    @property
+    def asked_space(self) -> Mapping[str, str]:
+        study: Any = None if self._run is None else self._run.study
+        return {} if study is None else dict(study.asked)
+
     @staticmethod
     def convert_search_space(spec: Mapping[str, Any]) -> dict[str, Any]:
         """Optuna's distributions for a dict of domains, by names such as `net/width`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Protocol
 
 from holdfast.foreign import is_of
@@ -57,6 +58,10 @@ class NamedParameters:
 class Asks(Protocol):
     """Asks an Optuna trial for its parameters."""
 
+    @property
+    def asked(self) -> Mapping[str, str]:
+        """The distributions, as JSON, of those that no space defines."""
+
     def ask(self, trial: Any) -> Assignment:
         """The values of all parameters."""
 
@@ -66,6 +71,8 @@ class Asks(Protocol):
 
 class AsksParameters:
     """For holdfast's domains: parameters may depend on choices before them."""
+
+    asked: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, parameters: Parameters) -> None:
         self._parameters = parameters.all
@@ -103,6 +110,8 @@ class AsksParameters:
 class AsksDistributions:
     """For a dict of Optuna's distributions."""
 
+    asked: Mapping[str, str] = MappingProxyType({})
+
     def __init__(self, distributions: Mapping[str, Any]) -> None:
         self._distributions = distributions
 
@@ -121,9 +130,11 @@ class AsksFunction:
 
     def __init__(self, define: Callable[[Any], Mapping[str, Any] | None]) -> None:
         self._define = define
+        self.asked: dict[str, str] = {}
 
     def ask(self, trial: Any) -> Assignment:
         constants = self._define(trial)
+        self.asked |= {name: _as_json(kind) for name, kind in trial.distributions.items()}
         if constants is not None and not isinstance(constants, Mapping):
             raise InvalidConfig(
                 f"the function passed as space must return a dict of constants or None, "
@@ -133,6 +144,16 @@ class AsksFunction:
 
     def fixed(self, assignment: Assignment) -> dict[str, Any]:
         return {name: value for name, value in assignment.items() if type(value) in _AS_THEY_ARE}
+
+
+def _as_json(distribution: Any) -> str:
+    """A distribution as Optuna stores it; "" if its choices are not JSON values."""
+    from optuna.distributions import distribution_to_json
+
+    try:
+        return str(distribution_to_json(distribution))
+    except TypeError:
+        return ""
 
 
 def suggested(trial: Any, name: str, distribution: Any) -> Any:

@@ -90,6 +90,11 @@ class OptunaStudy:
         self._running: dict[int, optuna.Trial | _Stored] = {}
         self._steps: dict[int, int] = {}
 
+    @property
+    def asked(self) -> Mapping[str, str]:
+        """See `Searcher.asked_space`."""
+        return self._asks.asked
+
     def ask(self, query: Query) -> Assignment | str | None:
         if self._is_over:
             return FINISHED
