@@ -23,13 +23,15 @@ _AFTER_IT = "\n\nAfter it, rank"
 
 
 def user_frame(failure: Failure) -> str:
-    """`train.py:42 in train`: the innermost frame outside of installed libraries and holdfast."""
+    """`train.py:42 in train`: the innermost frame outside of installed libraries and holdfast, or
+    of such a library if there is none. "" if all are holdfast's: the message says more."""
     first = failure.traceback.partition(_AFTER_IT)[0]
     frames = list(_FRAME.finditer(first))
     own = [frame for frame in frames if not any(mark in frame["file"] for mark in _LIBRARY)]
-    if not frames:
+    others = own or [frame for frame in frames if not is_holdfast_file(frame["file"])]
+    if not others:
         return ""
-    frame = (own or frames)[-1]
+    frame = others[-1]
     return f"{frame['file'].rpartition('/')[2]}:{frame['line']} in {frame['name']}"
 
 

@@ -22,6 +22,7 @@ from holdfast.experiment.user_objects.stored_objects import StoredField, stored
 from holdfast.experiment.worker.data_config import check_datasets
 from holdfast.experiment.worker.runtime_env import kept_of, located
 from holdfast.experiment.worker.train_loop import TrainLoop
+from holdfast.experiment.worker.wrap import check_class
 from holdfast.foreign import instead_of_search
 from holdfast.scheduler.policies.given import scheduler_of
 from holdfast.scheduler.policy import is_memoryless
@@ -157,6 +158,8 @@ class Request:
                 "checkpoint_frequency and checkpoint_at_end are for a Trainable class; a function "
                 "makes its own checkpoints: tune.report(metrics, checkpoint=...)"
             )
+        if isinstance(self.trainable, type):
+            check_class(self.trainable, saves=bool(by_steps))
         log = self.run.log_to_file
         for name in () if isinstance(log, bool) else (log,) if isinstance(log, str) else log:
             _check_log_name(name)

@@ -44,8 +44,11 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
         # Nearly every report has nothing to convert, and is sent before the user can change it.
         return metrics
     if not isinstance(metrics, Mapping):
+        is_number = isinstance(metrics, Real) and not isinstance(metrics, bool)
+        instead = ". Write report({'loss': value})" if is_number else ""
         raise InvalidMetrics(
             f"report() takes a dict of metrics, not {type(metrics).__name__}: {excerpt(metrics)}"
+            f"{instead}"
         )
     try:
         plain = _plain_mapping(metrics, "")

@@ -12,6 +12,7 @@ from holdfast.experiment.worker.trainable import Trainable
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory, request
+from holdfast.unknown_keywords import explains_call
 
 _RESOURCES = "holdfast_resources"
 _START = "holdfast_start"
@@ -56,6 +57,28 @@ def can_save(trainable: Any) -> bool:
     """Whether trials can save themselves on request: those of a class with `save_checkpoint`."""
     is_class = isinstance(trainable, type) and issubclass(trainable, Trainable)
     return is_class and trainable.save_checkpoint is not Trainable.save_checkpoint
+
+
+def check_class(trainable: type, *, saves: bool) -> None:
+    """Raises InvalidConfig unless the Trainable class defines what its trials call; `saves`: they
+    make checkpoints."""
+    name, kind = trainable.__qualname__, cast(type[Trainable], trainable)
+    if kind.step is Trainable.step and kind.train is Trainable.train:
+        old = [f"{one}() is {new}() now" for one, new in _NEW_NAMES.items() if hasattr(kind, one)]
+        raise InvalidConfig(f"{name} must define step(){': ' * bool(old)}{', '.join(old)}")
+    if saves and not can_save(trainable):
+        raise InvalidConfig(
+            f"checkpoint_frequency and checkpoint_at_end need {name}.save_checkpoint() and "
+            f"load_checkpoint(): define them, or leave these settings out"
+        )
+
+
+_NEW_NAMES = {
+    "_train": "step",
+    "_setup": "setup",
+    "_save": "save_checkpoint",
+    "_restore": "load_checkpoint",
+}
 
 
 def check_trainable(trainable: Any) -> Any:
@@ -111,6 +134,7 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
     """
     if isinstance(trainable, type):
         parent: Any = check_trainable(trainable)
+        _check_names(parent.setup, f"{parent.__name__}.setup()", (None, {}), kwargs)
 
         def setup(self: Any, config: dict[str, Any]) -> None:
             parent.setup(self, config, **kwargs)
@@ -118,6 +142,8 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
         return type(trainable.__name__, (trainable,), {"setup": setup})
     if not callable(trainable):
         check_trainable(trainable)
+
+    _check_names(trainable, f"{name_of(trainable)}()", ({},), kwargs)
 
     @functools.wraps(trainable, updated=())
     def bound(config: dict[str, Any]) -> Any:
@@ -127,6 +153,23 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
     return _holding(bound, _held_by(trainable))
 
 
+def _check_names(
+    function: Any, name: str, given: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> None:
+    """Raises InvalidConfig if the function has no such parameters; others may be given later."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # a builtin without a signature: only calling it will show
+        return
+    try:
+        signature.bind_partial(*given, **kwargs)
+    except TypeError as error:
+        raise InvalidConfig(
+            f"with_parameters(): {error}. It is {name.removesuffix('()')}{signature}"
+        ) from error
+
+
+@explains_call("with_resources")
 def with_resources(
     trainable: Any,
     resources: Mapping[str, float]

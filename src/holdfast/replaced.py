@@ -35,15 +35,16 @@ _READERS: Final = (
     "read_webdataset read_zarr"
 )
 _READ: Final = (
-    "read_parquet, read_csv, read_json, read_text, read_images or read_binary_files, or "
-    "from_arrow of what the library reads"
+    "data.read_parquet, data.read_csv, data.read_json, data.read_text, data.read_images or "
+    "data.read_binary_files, or data.from_arrow of what the library reads"
 )
 _PREPROCESSORS: Final = (
     "CountVectorizer CustomKBinsDiscretizer FeatureHasher HashingVectorizer MultiHotEncoder "
     "PowerTransformer Tokenizer TorchVisionPreprocessor UniformKBinsDiscretizer"
 )
 _MAPPED: Final = (
-    "dataset.map_batches(function) with scikit-learn's own; in a Chain, BatchMapper(function)"
+    "data.Dataset.map_batches(function) with scikit-learn's own; in a Chain, "
+    "data.preprocessors.BatchMapper(function)"
 )
 
 # Attributes of a Study of Optuna, and of Ray's ExperimentAnalysis.

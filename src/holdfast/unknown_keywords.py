@@ -27,11 +27,14 @@ _IN_RUN_CONFIG: Final = ("CheckpointConfig", "FailureConfig", "SyncConfig")
 _TAKING: Final = dict.fromkeys(("tune.run", "Experiment"), ("CheckpointConfig", "SyncConfig"))
 # Words of `tune.run`, of older versions of Ray, of Optuna and of others.
 _OTHER_WORDS: Final[Mapping[str, str]] = {
+    "checkpoint_freq": "checkpoint_frequency",
+    "checkpoint_score_attr": "checkpoint_score_attribute",
     "choices": "categories",
     "config": "param_space",
     "direction": "mode",
     "experiment_name": "name",
     "high": "upper",
+    "keep_checkpoints_num": "num_to_keep",
     "local_dir": "storage_path",
     "low": "lower",
     "max_concurrent": "max_concurrent_trials",
@@ -62,10 +65,12 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "seed": "Use search_alg=tune.search.BasicVariantGenerator(random_state=...)",
     "tune_config": "Use Tuner(trainable, tune_config=...).fit()",
     "study": "Use tune.search.OptunaSearch(study_name=..., storage=...), with those of the study",
+    "syncer": "Use RunConfig(storage_path=...): files reach any folder or bucket without a syncer",
 }
 _DOMAINS: Final[Mapping[tuple[str, str], str]] = {
     ("tune.randint", "log"): "Use tune.lograndint(lower, upper)",
     ("tune.randint", "step"): "Use tune.qrandint(lower, upper, q)",
+    ("with_resources", "resources_per_trial"): "Use resources",
     ("tune.uniform", "log"): "Use tune.loguniform(lower, upper)",
     ("tune.uniform", "step"): "Use tune.quniform(lower, upper, q)",
 }

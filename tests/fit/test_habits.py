@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ def raises(error: Exception) -> Any:
     [
         (lambda config: tune.report(acc=1), "Pass all metrics in one dict: report({'acc': ...})"),  # type: ignore[call-arg]
         (lambda config: tune.report(0.3, 1), "Pass all metrics in one dict: report({'loss'"),  # type: ignore[arg-type]
+        (lambda config: tune.report(0.3), "not float: 0.3. Write report({'loss': value})"),  # type: ignore[arg-type]
         (lambda config: config["learning_rate"], "The config has lr, rate_of_learning. Did you"),
         (lambda config: config.lr, "The config is a dict: config['lr']"),
         (lambda trial: trial.suggest_float("x", 0, 1), "gets a dict, not an Optuna trial"),
@@ -177,3 +179,49 @@ def test_a_space_that_cannot_be_meant_is_refused(space: Any, fault: str) -> None
 def test_a_mode_in_other_words_is_refused_with_the_right_one(mode: Any) -> None:
     with pytest.raises(InvalidConfig, match=f"Did you mean '{mode[:3].lower()}'"):
         tune.TuneConfig(metric="loss", mode=mode)
+
+
+class Counts(tune.Trainable):
+    def step(self) -> Any:
+        return 3
+
+
+class OfOldRay(tune.Trainable):
+    def _setup(self, config: dict[str, Any]) -> None:
+        """As in Ray before 1.0."""
+
+    def _train(self) -> dict[str, Any]:
+        return {"loss": 1}
+
+
+def test_a_class_that_cannot_work_is_refused_before_a_trial() -> None:
+    with pytest.raises(
+        InvalidConfig, match=r"must define step\(\): _train\(\) is step\(\) now, _s"
+    ):
+        tune.Tuner(OfOldRay)
+    saving = tune.RunConfig(checkpoint_config=tune.CheckpointConfig(checkpoint_frequency=1))
+    with pytest.raises(InvalidConfig, match=r"checkpoint_at_end need Counts\.save_checkpoint\(\)"):
+        tune.Tuner(Counts, run_config=saving)
+
+
+def test_a_parameter_that_the_function_does_not_have_is_refused_at_once() -> None:
+    def train(config: dict[str, Any], data: int) -> None: ...
+
+    with pytest.raises(InvalidConfig, match=r"argument 'more'. It is train\(config: "):
+        tune.with_parameters(train, data=1, more=2)
+    assert tune.with_parameters(train, data=1) is not None
+
+
+def test_words_of_older_versions_name_the_present_ones(tmp_path: Path) -> None:
+    config, sync, resources = tune.CheckpointConfig, tune.SyncConfig, tune.with_resources
+    calls: list[tuple[Any, dict[str, Any], str]] = [
+        (config, {"keep_checkpoints_num": 2}, "Use num_to_keep=2"),
+        (sync, {"syncer": None}, r"Use RunConfig\(storage_path=...\)"),
+        (partial(resources, Counts), {"resources_per_trial": {"cpu": 1}}, "Use resources"),
+    ]
+    for call, given, advice in calls:
+        with pytest.raises(TypeError, match=advice):
+            call(**given)
+    (model := tmp_path / "m.pt").touch()
+    with pytest.raises(ValueError, match=rf"Pass the folder that holds it: {tmp_path}"):
+        tune.Checkpoint.from_directory(model)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import train, tune
+from holdfast import data, train, tune
 from holdfast.replaced import REPLACED, REPLACED_ATTRIBUTES
 from holdfast.trial.errors import InvalidConfig
 from tests.rig.recorded import RecordedExperiment
@@ -31,13 +31,13 @@ def test_a_name_of_another_library_is_replaced_by_names_that_exist(
     module = importlib.import_module(package)
     with pytest.raises(AttributeError, match=f"has no attribute '{name}'. Use ") as caught:
         getattr(module, name)
-    mentioned = re.findall(r"\b(?:holdfast\.)?((?:tune|train)(?:\.\w+)+)", str(caught.value))
+    mentioned = re.findall(r"\b(?:holdfast\.)?((?:data|tune|train)(?:\.\w+)+)", str(caught.value))
     assert mentioned
     for path in mentioned:
         top, _, rest = path.partition(".")
         if rest.startswith("torch."):
             continue  # needs PyTorch
-        assert attrgetter(rest)({"tune": tune, "train": train}[top])
+        assert attrgetter(rest)({"data": data, "tune": tune, "train": train}[top])
 
 
 def test_a_misspelled_name_is_an_ordinary_error_that_knows_its_module() -> None:
