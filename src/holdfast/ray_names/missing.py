@@ -99,7 +99,6 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
     ("tune.utils", "nothing: a trial's GPUs are free when it starts", "wait_for_gpu"),
     ("tune.utils", "a plain dict", "unflattened_lookup warn_if_slow"),
     ("tune.utils", "cloudpickle.dumps(object)", "diagnose_serialization"),
-    ("tune.utils", "save() and restore() of a Trainable in a test", "validate_save_restore"),
     ("tune.utils", "RunConfig(verbose=...)", "Verbosity set_verbosity has_verbosity"),
     (
         "exceptions",

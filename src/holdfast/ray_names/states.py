@@ -50,8 +50,14 @@ _DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     ),
     (
         "start-stop-resume",
-        "tune.run tune.run_experiments",
-        "Ctrl-C raises KeyboardInterrupt after the state is saved",
+        "tune.run",
+        "the name of an unfinished experiment is refused without resume=; a list of experiments is "
+        "for run_experiments; Ctrl-C raises KeyboardInterrupt",
+    ),
+    (
+        "start-stop-resume",
+        "tune.run_experiments",
+        "runs one experiment after the other, each in a folder of its own",
     ),
     (
         "start-stop-resume",
