@@ -288,7 +288,8 @@ def test_the_first_iterations_of_a_long_run_give_no_estimate() -> None:
     trial = add(run, Status.RUNNING, {"epoch": 0}, config=config, iteration=1, time_total_s=16.0)
     run.trials[trial.trial_id] = replace(trial, reported_at=100.0)
     assert look(run, facts=alone).left_s is None
-    run.trials[trial.trial_id] = replace(trial, iteration=10, reported_at=100.0)
+    later = replace(trial, iteration=10, row={"epoch": 9}, reported_at=100.0)
+    run.trials[trial.trial_id] = later
     assert look(run, facts=alone).left_s == pytest.approx(144.0)
 
 
