@@ -12,8 +12,8 @@ _LONGEST_NAME = 30
 
 
 def crowding(own: Member, others: Sequence[Member]) -> str:
-    """A line that names another one if all of them together use more than the machine has; "" if
-    there is room for all, or if all take turns."""
+    """At most two lines of a terminal that name another one if all of them together use more than
+    the machine has; "" if there is room for all, or if all take turns."""
     outside = [one for one in others if not (own.shares and one.shares)]
     if not outside:
         return ""
@@ -22,7 +22,7 @@ def crowding(own: Member, others: Sequence[Member]) -> str:
     for key, amount in total.items():
         used = sum(one.uses.get(key, 0) for one in everybody)
         if used > amount:
-            return _text(own, outside, f"{used:g} of its {amount:g} {_plural(key, amount)}")
+            return _text(own, outside, f"{used:g} {_plural(key, used)} of {amount:g}")
     return ""
 
 
@@ -30,16 +30,15 @@ def _text(own: Member, outside: Sequence[Member], crowded: str) -> str:
     first, more = outside[0], len(outside) - 1
     name = printable(first.experiment)
     name = name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
-    named = f"experiment {name} (process {first.pid})" if name else f"process {first.pid}"
-    which = "both" if not more else "all"
+    named = f"experiment '{name}' (process {first.pid})" if name else f"process {first.pid}"
+    which = "all scripts" if more else "both scripts"
     if own.shares:
         which = "those scripts" if more else "that script"
     elif all(one.shares for one in outside):
         which = "this script"
     return (
-        f"{named} {f'and {more} more also run' if more else 'also runs'} on this machine, "
-        f"{'all' if more else 'both'} use {crowded} at once. To take turns, set HOLDFAST_SHARE=1 "
-        f"or call holdfast.init(share=True) in {which}"
+        f"{named} {f'and {more} more run' if more else 'runs'} here, too: together they use "
+        f"{crowded}. To take turns: HOLDFAST_SHARE=1 for {which}"
     )
 
 

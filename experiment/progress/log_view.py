@@ -47,6 +47,7 @@ class LogView:
     def __init__(self, stream: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = stream
         self._clock = clock
+        self._has_header = False
         self._told_at: float | None = None
         self._told: tuple[object, object] = (None, None)
         self._told_waiting = ""
@@ -57,9 +58,12 @@ class LogView:
         """The first update prints the name."""
 
     def update(self, summary: Summary) -> None:
-        if self._told_at is None:
+        if not self._has_header:
+            self._has_header = True
             resumed = "resumed, " if summary.is_resumed else ""
             _write(self._stream, f"{summary.name}: {resumed}results in {summary.path}")
+        if self._told_at is None and summary.is_resumed and summary.phase and not summary.waiting:
+            return  # the counts are those of before the restore
         self._tell_failures(summary)
         self._tell_phase(summary)
         now = self._clock()

@@ -94,9 +94,9 @@ def test_two_that_do_not_share_say_so(machine: Bench) -> None:
     one = start(machine, "one", trials=2, share=False)
     one.wait_for("began")
     two = start(machine, "two", trials=2, share=False)
-    line = two.said("also runs on this machine")
+    line = two.said("runs here, too")
     assert f"experiment one (process {one.process.pid})" in line
-    assert "both use 4 of its 2 CPUs" in line
+    assert "use 4 CPUs of 2" in line
     assert "holdfast.init(share=True)" in line
     gate.open()
     one.succeeds()

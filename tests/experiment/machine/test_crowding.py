@@ -22,8 +22,8 @@ def member(pid: int, cpus: float, *, shares: bool = False, gpus: tuple[str, ...]
 
 def test_it_names_the_other_one_and_what_to_do() -> None:
     assert crowding(member(1, 4), [member(2, 4)]) == (
-        "experiment e2 (process 2) also runs on this machine, both use 8 of its 4 CPUs at once. "
-        "To take turns, set HOLDFAST_SHARE=1 or call holdfast.init(share=True) in both"
+        "experiment 'e2' (process 2) runs here, too: together they use 8 CPUs of 4. To take "
+        "turns: HOLDFAST_SHARE=1 for both scripts"
     )
 
 
@@ -31,17 +31,20 @@ def test_it_says_nothing_where_there_is_room_for_both() -> None:
     assert crowding(member(1, 2), [member(2, 2)]) == ""
     assert crowding(member(1, 4), []) == ""
     assert crowding(member(1, 1, gpus=("0",)), [member(2, 1, gpus=("1",))]) == ""
-    assert "2 of its 1 GPU at" in crowding(member(1, 1, gpus=("0",)), [member(2, 1, gpus=("0",))])
+    shown = crowding(member(1, 1, gpus=("0",)), [member(2, 1, gpus=("0",))])
+    assert "use 2 GPUs of 1." in shown
 
 
 def test_it_says_nothing_if_they_take_turns() -> None:
     assert crowding(member(1, 4, shares=True), [member(2, 4, shares=True)]) == ""
-    assert "in that script" in crowding(member(1, 4, shares=True), [member(2, 4)])
-    assert "in this script" in crowding(member(1, 4), [member(2, 4, shares=True)])
+    assert "for that script" in crowding(member(1, 4, shares=True), [member(2, 4)])
+    assert "for this script" in crowding(member(1, 4), [member(2, 4, shares=True)])
 
 
 def test_of_many_it_names_one_and_stays_short() -> None:
     text = crowding(member(1, 4), [member(n, 4) for n in range(2, 6)])
-    assert "experiment e2 (process 2) and 3 more also run" in text
+    assert "experiment 'e2' (process 2) and 3 more run here, too" in text
     long = replace(member(4194304, 1024), experiment="x" * 200)
-    assert len(crowding(member(1, 4), [long])) <= 205
+    assert len(crowding(member(1, 4), [long])) <= 180
+    usual = replace(member(4194304, 16), experiment="a-name-of-20-letters")
+    assert len("warning: " + crowding(member(1, 4), [usual])) <= 160

@@ -281,6 +281,18 @@ def test_the_time_left_counts_what_waits_and_what_is_at_work() -> None:
     assert summary.share == pytest.approx(2.5 / 10)
 
 
+def test_the_first_iterations_of_a_long_run_give_no_estimate() -> None:
+    run = machine()
+    alone = RunFacts(name="exp", path="p", local_path="l", total=1)
+    config = {"epochs": 100}
+    trial = add(run, Status.RUNNING, {"epoch": 0}, config=config, iteration=1, time_total_s=16.0)
+    run.trials[trial.trial_id] = replace(trial, reported_at=100.0)
+    assert look(run, facts=alone).left_s is None
+    later = replace(trial, iteration=10, row={"epoch": 9}, reported_at=100.0)
+    run.trials[trial.trial_id] = later
+    assert look(run, facts=alone).left_s == pytest.approx(144.0)
+
+
 def test_a_training_whose_epochs_are_known_has_an_estimate_from_its_first_report() -> None:
     run = machine()
     alone = RunFacts(name="exp", path="p", local_path="l", total=1)

@@ -268,6 +268,17 @@ def told_at(stream: io.StringIO, summaries: Iterator[tuple[float, Summary]]) -> 
     return told[1:]
 
 
+def test_a_log_does_not_count_trials_before_the_restore_has_decided_about_them() -> None:
+    stream = io.StringIO()
+    view = LogView(stream)
+    before = replace(SUMMARY, is_resumed=True, phase="starting a process that imports your code")
+    view.update(before)
+    assert stream.getvalue() == f"{SUMMARY.name}: resumed, results in {SUMMARY.path}\n"
+    view.update(replace(before, phase=""))
+    assert f"{sum(SUMMARY.counts.values())}" in stream.getvalue().partition("\n")[2]
+    assert stream.getvalue().count("results in") == 1
+
+
 def test_the_longer_a_run_lasts_the_rarer_are_the_lines_of_its_log() -> None:
     bare = replace(SUMMARY, failures=(), storage=None)
 
