@@ -51,8 +51,8 @@ _DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     (
         "start-stop-resume",
         "tune.run",
-        "the name of an unfinished experiment is refused without resume=; a list of experiments is "
-        "for run_experiments; Ctrl-C raises KeyboardInterrupt",
+        "the name of an unfinished experiment is refused without resume=; a list of experiments "
+        "is for run_experiments; Ctrl-C raises KeyboardInterrupt",
     ),
     (
         "start-stop-resume",
