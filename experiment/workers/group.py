@@ -8,7 +8,7 @@ consequences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +21,7 @@ from holdfast.experiment.workers.hosts import GroupHost, WorkerTimeouts
 from holdfast.experiment.workers.rank_checkpoints import CannotMerge, RankCheckpoints
 from holdfast.experiment.workers.rank_deadlines import RankDeadlines
 from holdfast.experiment.workers.rank_failures import OUT_OF_STEP, RankFailures
+from holdfast.experiment.workers.rank_texts import RankTexts, apart
 from holdfast.experiment.workers.rank_warnings import RankWarnings
 from holdfast.runtime.launcher import Launcher
 from holdfast.runtime.wire import Message
@@ -87,7 +88,7 @@ class WorkerGroup:
         self._ended: set[int] = set()
         self._gone: dict[int, Exited] = {}
         self._usages: dict[int, Usage] = {}
-        self._gathered: dict[int, str] = {}
+        self._texts = RankTexts(len(parts))
         # Of the checkpoint that is being put together.
         self._validation = Validation.NONE
         self._validated: Mapping[str, Any] = {}
@@ -214,26 +215,23 @@ class WorkerGroup:
     def _gather(self, rank: int, text: str) -> None:
         """Send the texts of all ranks to all ranks once each has sent its own. Raises ValueError
         if this rank has sent one."""
-        if rank in self._gathered:
-            raise ValueError("it has sent its text already")
-        self._gathered[rank] = text
+        self._texts.add(rank, text)
+        if self._is_ending or self._failures.ranks:
+            return
         if elsewhere := self._barrier.waiting:
-            self._fail(rank, _apart(elsewhere, "report()", rank, "a barrier"))
-            return
-        if self._ended:
-            ended = min(self._ended)
-            self._fail(ended, _apart(self._gathered, "a barrier", ended, "its end"))
-            return
-        self._deadlines.expect_texts(self._ungathered)
-        if len(self._gathered) == len(self._actors):
+            self._fail(rank, apart(elsewhere, "report()", rank, "a barrier"))
+        elif self._ended:
+            self._fail_apart(min(self._ended), "its end")
+        elif (texts := self._texts.take()) is None:
+            self._deadlines.expect_texts(self._texts.missing)
+        else:
             self._deadlines.met()
-            texts = [self._gathered[rank] for rank in range(len(self._actors))]
-            self._gathered.clear()
             for actor in self._actors:
                 actor.tell(["gathered", texts])
 
-    def _ungathered(self) -> list[int]:
-        return [rank for rank in range(len(self._actors)) if rank not in self._gathered]
+    def _fail_apart(self, rank: int, where: str) -> None:
+        """This rank cannot meet those that wait for its text."""
+        self._fail(rank, apart(self._texts.waiting, "a barrier", rank, where))
 
     def _reported(self) -> list[list[Any]]:
         """The trial's checkpoints with their metrics."""
@@ -251,22 +249,23 @@ class WorkerGroup:
     def _on_report(self, rank: int, event: Reported) -> None:
         if self._is_ending or self._failures.ranks:
             return
-        if self._gathered:
-            self._fail(rank, _apart(self._gathered, "a barrier", rank, "report()"))
-            return
-        self._follow(self._barrier.reported(rank, event))
+        if self._texts.waiting:
+            self._fail_apart(rank, "report()")
+        else:
+            self._follow(self._barrier.reported(rank, event))
 
     def _on_return(self, rank: int, event: Returned) -> None:
         self._ended.add(rank)
         self._is_pruned = self._is_pruned or event.pruned
         if self._failures.ranks:
             return
-        if not self._is_ending and self._gathered:
-            self._fail(rank, _apart(self._gathered, "a barrier", rank, "its end"))
-        elif not self._is_ending:
+        if self._is_ending:
+            if len(self._ended) == len(self._actors):
+                self._post_return()
+        elif self._texts.waiting:
+            self._fail_apart(rank, "its end")
+        else:
             self._follow(self._barrier.returned(rank))
-        elif len(self._ended) == len(self._actors):
-            self._post_return()
 
     def _follow(self, outcome: Outcome | None) -> None:
         match outcome:
@@ -403,14 +402,3 @@ class WorkerGroup:
         for rank, actor in enumerate(self._actors):
             if rank not in self._gone:
                 actor.kill("its trial has ended")
-
-
-def _apart(waiting: Iterable[int], where: str, rank: int, other: str) -> Failure:
-    """The failure of ranks that can never meet: some wait `where`, and `rank` is elsewhere."""
-    ranks = ", ".join(map(str, waiting))
-    return Failure(
-        kind="user",
-        type_name=OUT_OF_STEP,
-        message=f"rank {rank} is at {other} while rank {ranks} waits at {where}: every rank must "
-        f"call report(), barrier() and the like in the same order",
-    )
