@@ -12,9 +12,9 @@ from typing import Any
 
 from holdfast import ray_path
 from holdfast.lazy import missing as missing_here
-from holdfast.ray_names.missing import PACKAGES, missing
+from holdfast.ray_names.missing import PACKAGES, PAGE, missing
 from holdfast.ray_names.paths import CONSTANTS, OWN, home_of, served
-from holdfast.ray_names.placeholder import DIFFERENCES, Placeholder
+from holdfast.ray_names.placeholder import Placeholder
 
 RAY = "ray"
 OURS = "holdfast"
@@ -33,7 +33,7 @@ class Finder:
         if not is_served(rest):
             raise ModuleNotFoundError(
                 f"No module named {name!r} in holdfast, which stands in for Ray here "
-                f"({DIFFERENCES}#not-there-yet)",
+                f"({PAGE}#not-there-yet)",
                 name=name,
             )
         return _spec(name)

@@ -9,13 +9,14 @@ from typing import Final
 from holdfast.dataclass import dataclass
 from holdfast.replaced import REPLACED
 
+PAGE: Final = "docs/differences.md"
 _NOT_YET: Final = "not-there-yet"
 _TASKS: Final = "tasks-actors-and-what-else-is-in-ray"
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What to use instead, and the section of docs/differences.md."""
+    """What to use instead, and the section of PAGE that has more."""
 
     use: str
     section: str
@@ -88,7 +89,6 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
         "normalize_pandas_for_lightgbm",
     ),
     ("tune", "Ray itself: it belongs to RLlib", "register_env"),
-    ("tune", "the trial that a callback or a scheduler gets, or Result", "Trial"),
     ("tune.search", "tune.search.Searcher", "SearchAlgorithm SearchGenerator"),
     (
         "tune.utils",

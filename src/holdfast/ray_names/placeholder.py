@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn, Union
 
 from holdfast.errors import TuneError
-from holdfast.ray_names.missing import Missing
-
-DIFFERENCES = "docs/differences.md"
+from holdfast.ray_names.missing import PAGE, Missing
 
 
 class NotInHoldfast(TuneError, AttributeError):
@@ -18,7 +16,7 @@ def text_of(name: str, missing: Missing) -> str:
     """The message for a name such as `ray.remote`."""
     return (
         f"{name} is not in holdfast, which stands in for Ray here. Use {missing.use} "
-        f"({DIFFERENCES}#{missing.section})"
+        f"({PAGE}#{missing.section})"
     )
 
 
