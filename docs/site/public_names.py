@@ -34,7 +34,8 @@ PAGES = {
         "holdfast.tune.integration.pytorch_lightning",
         "holdfast.tune.integration.xgboost",
     ],
-    "holdfast.data": ["holdfast.data"],
+    "holdfast.tune.utils": ["holdfast.tune.utils"],
+    "holdfast.data": ["holdfast.data", "holdfast.data.preprocessors"],
     "holdfast.air": ["holdfast.air", "holdfast.air.session"],
     "holdfast.air.integrations": [
         "holdfast.air.integrations.comet",
