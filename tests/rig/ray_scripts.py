@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from holdfast.cli import main
 from tests.rig import checker, held_reports
 from tests.rig.bench import Bench, workbench
 from tests.rig.script import UserScript
@@ -37,14 +38,25 @@ def runs_and_resumes(folder: Path, script: Path, *, warnings: str = "error") -> 
         assert [root.name for root in roots] == [root.name for root in experiments(first)]
         # One was running when the script was killed.
         assert max(checker.fold(root).incarnations for root in roots) == 2
-        problems = [problem for root in roots for problem in checker.check(root)]
-        # A script's own config may have a path of this machine.
-        assert not [one for one in problems if ".config." not in one], problems
+        assert [problem for root in roots for problem in _problems(root)] == []
 
 
 def experiments(bench: Bench) -> Sequence[Path]:
     """The folders of the experiments that have begun."""
     return sorted(journal.parent for journal in bench.folder.rglob("journal"))
+
+
+def _problems(root: Path) -> list[str]:
+    """What is wrong with an experiment that has ended."""
+    found = checker.check(root)
+    # A script's own config may have a path of this machine.
+    found = [one for one in found if ".config." not in one]
+    # A trial that HyperBand ends while it saves itself for a pause leaves that checkpoint without
+    # a manifest, and no record needs it. The doctor knows the records' meaning.
+    unmarked = [one for one in found if one.endswith("has no manifest")]
+    if unmarked and main(["doctor", "verify", str(root)]) == 0:
+        found = [one for one in found if one not in unmarked]
+    return found
 
 
 def _start(bench: Bench, warnings: str) -> UserScript:
