@@ -34,7 +34,12 @@ PAGES = {
         "holdfast.tune.integration.pytorch_lightning",
         "holdfast.tune.integration.xgboost",
     ],
-    "holdfast.data": ["holdfast.data"],
+    "holdfast.data": [
+        "holdfast.data",
+        "holdfast.data.aggregate",
+        "holdfast.data.expressions",
+        "holdfast.data.preprocessors",
+    ],
     "holdfast.air": ["holdfast.air", "holdfast.air.session"],
     "holdfast.air.integrations": [
         "holdfast.air.integrations.comet",
