@@ -35,7 +35,12 @@ PAGES = {
         "holdfast.tune.integration.xgboost",
     ],
     "holdfast.tune.utils": ["holdfast.tune.utils"],
-    "holdfast.data": ["holdfast.data", "holdfast.data.preprocessors"],
+    "holdfast.data": [
+        "holdfast.data",
+        "holdfast.data.aggregate",
+        "holdfast.data.expressions",
+        "holdfast.data.preprocessors",
+    ],
     "holdfast.air": ["holdfast.air", "holdfast.air.session"],
     "holdfast.air.integrations": [
         "holdfast.air.integrations.comet",

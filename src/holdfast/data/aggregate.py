@@ -175,3 +175,6 @@ def numbers_of(schema: Any, but: Sequence[str] = ()) -> list[str]:
         return bool(is_plain or pa.types.is_decimal(kind) or pa.types.is_boolean(kind))
 
     return [field.name for field in schema if is_number(field.type) and field.name not in but]
+
+
+__all__ = ["AggregateFn", "Count", "Max", "Mean", "Min", "Std", "Sum"]

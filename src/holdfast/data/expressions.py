@@ -17,3 +17,6 @@ def lit(value: Any) -> Any:
     import pyarrow.compute as pc
 
     return pc.scalar(value)
+
+
+__all__ = ["col", "lit"]

@@ -1,4 +1,4 @@
-"""Shop sales: JSON lines and CSV, a join, groups, aggregates and Parquet, then a model per shop."""
+"""Shop sales: JSON lines and CSV, a join, groups and Parquet, then a line for each shop."""
 
 import json
 import os
@@ -11,6 +11,7 @@ from ray.data.aggregate import Count, Max, Mean
 from ray.tune import RunConfig, TuneConfig, Tuner
 
 STORAGE = os.path.abspath("results")
+PREPARED = os.path.abspath("prepared")
 
 
 def write_tables():
@@ -57,7 +58,7 @@ def prepare():
     assert most.count() == 24
     assert table.aggregate(Count(), Max("day")) == {"count()": 150, "max(day)": 49}
     assert sorted(table.unique("city")) == ["Graz", "Linz", "Wien"]
-    table.write_parquet("prepared", partition_cols=["city"])
+    table.write_parquet(PREPARED, partition_cols=["city"])
     most.write_csv("weeks")
     assert sum(name.endswith(".csv") for name in os.listdir("weeks")) >= 1
 
@@ -68,7 +69,7 @@ def objective(config):
     if checkpoint:
         with checkpoint.as_directory() as folder, open(os.path.join(folder, "at.json")) as file:
             start = json.load(file)["step"] + 1
-    table = ray.data.read_parquet(config["path"])
+    table = ray.data.read_parquet(PREPARED)
     for step in range(start, 3):
         lines = table.groupby("city").map_groups(
             fit_line, batch_format="pandas", fn_kwargs={"degree": config["degree"]}
@@ -85,7 +86,7 @@ def objective(config):
 if __name__ == "__main__":
     if not os.path.exists("sales.jsonl"):
         write_tables()
-    if not os.path.exists("prepared"):
+    if not os.path.exists(PREPARED):
         prepare()
     path = os.path.join(STORAGE, "lines")
     if Tuner.can_restore(path):
@@ -93,7 +94,7 @@ if __name__ == "__main__":
     else:
         tuner = Tuner(
             objective,
-            param_space={"degree": tune.grid_search([1, 2]), "path": os.path.abspath("prepared")},
+            param_space={"degree": tune.grid_search([1, 2])},
             tune_config=TuneConfig(metric="error", mode="min"),
             run_config=RunConfig(name="lines", storage_path=STORAGE),
         )
