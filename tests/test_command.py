@@ -670,8 +670,9 @@ def _read(descriptor: int) -> bytes:
 def test_a_narrow_terminal_gets_as_many_columns_as_fit(store: Path) -> None:
     out = re.sub(r"\x1b\[[0-9;]*m", "", in_terminal(["ls", str(store)], 50))
     header, *lines = out.splitlines()[:3]  # a command to paste is not cut
-    assert header.split() == ["NAME", "STATE"]
+    assert header.split() == ["NAME", "STATE", "BEST"]
     assert all(len(line) <= 50 for line in lines)
+    assert "... SIZE, AGE, TRIALS do not fit here" in out
 
 
 def test_resume_without_a_usable_trainable_says_what_to_give(

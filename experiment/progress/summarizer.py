@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from heapq import nlargest
 from typing import Any
 
@@ -31,10 +32,11 @@ from holdfast.trial.errors import Failure
 from holdfast.trial.resources import Allocation
 from holdfast.trial.stopper import lookup
 from holdfast.trial.trial import Status, Trial
-from holdfast.trial.values import flatten
+from holdfast.trial.values import flatten, spread
 
 _KNOWN_PARAMS = 512
 # `trial_id` is here too: in a row it always has holdfast's value.
+_SCALARS = (bool, int, float, str)
 _AUTOMATIC = frozenset({"done", "timestamp", "training_iteration", "time_total_s", "trial_id"})
 
 
@@ -77,6 +79,7 @@ class Summarizer:
             )
             for trial in shown
         )
+        rows = _with_same_params(rows, shown)
         counts = Counter(trial.status for trial in alive) + ended.counts
         total = self._seen if machine.search_ended else facts.total
         elapsed_s = _elapsed(machine, now)
@@ -179,6 +182,7 @@ def summary_of(
     remaining = RemainingTime({})
     counts = Counter(trial.status for trial in trials)
     rows = tuple(_row(trial, spec, columns, remaining, params, None) for trial in shown)
+    rows = _with_same_params(rows, shown)
     return Summary(
         name=facts.name,
         path=facts.path,
@@ -291,6 +295,21 @@ class _Params:
             params = self._searched.of(trial)
             self._known[trial.trial_id] = (trial.config, params)
         return params
+
+
+def _with_same_params(rows: tuple[TrialRow, ...], trials: Sequence[Trial]) -> tuple[TrialRow, ...]:
+    """The rows, each with the constants that other rows vary: those of another space, or what a
+    scheduler has replaced elsewhere."""
+    names = dict.fromkeys(name for row in rows for name in row.params)
+
+    def filled(row: TrialRow, trial: Trial) -> TrialRow:
+        if len(row.params) == len(names):
+            return row
+        config = spread(trial.config)
+        more = {name: config[name] for name in names if type(config.get(name)) in _SCALARS}
+        return replace(row, params={**more, **row.params})
+
+    return tuple(map(filled, rows, trials))
 
 
 def _retries(trial: Trial) -> int:

@@ -95,10 +95,10 @@ def test_two_that_do_not_share_say_so(machine: Bench) -> None:
     one.wait_for("began")
     two = start(machine, "two", trials=2, share=False)
     line = two.said("runs here, too")
-    assert f"experiment one (process {one.process.pid})" in line
+    assert f"experiment 'one' (process {one.process.pid})" in line
     assert "use 4 CPUs of 2" in line
-    assert "holdfast.init(share=True)" in line
+    assert "HOLDFAST_SHARE=1 for both scripts" in line
     gate.open()
     one.succeeds()
     two.succeeds()
-    assert "on this machine" not in one.stderr
+    assert "runs here, too" not in one.stderr

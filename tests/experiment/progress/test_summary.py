@@ -281,6 +281,16 @@ def test_the_time_left_counts_what_waits_and_what_is_at_work() -> None:
     assert summary.share == pytest.approx(2.5 / 10)
 
 
+def test_a_constant_that_a_later_space_has_changed_is_there_for_every_trial() -> None:
+    def part(name: str, text: str, *, varied: bool = False) -> dict[str, Any]:
+        return {"path": [name], "text": text, "varied": varied}
+
+    run = machine(space=[part("lr", "uniform", varied=True), part("epochs", "14")])
+    for epochs in (12, 14):
+        add(run, Status.TERMINATED, {"acc": 1}, config={"lr": 0.1, "epochs": epochs, "seed": 1})
+    assert [row.params["epochs"] for row in look(run).rows] == [12, 14]
+
+
 def test_the_first_iterations_of_a_long_run_give_no_estimate() -> None:
     run = machine()
     alone = RunFacts(name="exp", path="p", local_path="l", total=1)
