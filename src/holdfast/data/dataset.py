@@ -12,6 +12,7 @@ from holdfast.data.formats import Mapped
 from holdfast.data.iterating import PassPlan
 from holdfast.data.iterator import DataIterator
 from holdfast.data.methods.changing import Changing
+from holdfast.data.methods.combining import Combining
 from holdfast.data.methods.summing import Summing
 from holdfast.data.methods.writing import Writing
 from holdfast.data.order import Shuffle, permutation
@@ -23,7 +24,7 @@ from holdfast.trial.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
-class Dataset(Changing, Summing, Writing):
+class Dataset(Changing, Combining, Summing, Writing):
     """Rows of named columns, in memory or in files that are read on demand.
 
     Made by `from_items`, `from_pandas` and the like, `range`, and `read_parquet`, `read_csv` and
