@@ -93,8 +93,11 @@ def test_what_only_a_machine_shows_is_refused_there() -> None:
 def test_what_resembles_a_placeholder_is_noticed(tmp_path: Path) -> None:
     trainable = made(tmp_path, "train ${argz} ${x} {lr} {i} {net/width}")
     assert trainable.notes(["lr", "net.width"]) == [
-        "${argz} in the command stays as it is. Did you mean 'args'?"
+        "${argz} in the command stays as it is. Did you mean 'args'?",
+        "{i} in the command is not a parameter, and stays as it is. The parameters are lr, "
+        "net.width",
     ]
+    assert made(tmp_path, "awk '{print $1}' {lr}").notes(["lr"]) == []
     with pytest.raises(InvalidConfig, match=r"{lrr} in .* Did you mean 'lr'\? .* write {{lrr}}"):
         made(tmp_path, "train {lrr}").notes(["lr"])
     assert "$HOLDFAST_CONFIG" in made(tmp_path, "train {i}").notes(["lr"])[-1]
