@@ -10,7 +10,12 @@ from tests.rig.ray_scripts import runs_and_resumes
 
 SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
 # Each takes 3 to 9 s of CPU for its three runs. What these show, others show nearly as well.
-NIGHTLY = frozenset({"config_assigned", "scheduler_pauses", "trainv2_tune"})
+NIGHTLY = frozenset(
+    (
+        *("config_assigned", "data_groups_joins_files", "run_experiments", "scheduler_pauses"),
+        *("search_seeds", "train_data", "trainv2_tune"),
+    )
+)
 
 
 @pytest.mark.process
