@@ -24,7 +24,10 @@ class Wrapper(Searcher, ABC):
         super().__init__(metric=searcher.metric, mode=searcher.mode)
         self.searcher = searcher
         self.repeats = searcher.repeats
-        self.expressions = searcher.expressions
+
+    @property
+    def expressions(self) -> str:  # type: ignore[override]
+        return self.searcher.expressions
 
     @property
     def seed(self) -> int | None:
