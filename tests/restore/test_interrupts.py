@@ -69,14 +69,16 @@ if __name__ == "__main__":
     assert held.ends() == -signal.SIGINT
     held.finish_reading()
     (command,) = re.findall(r"^To resume: (.+)$", held.stderr, re.M)
-    assert command.startswith(f"PYTHONPATH={module.parent}")
     assert command.endswith(f"holdfast resume {bench.root}")
+    assert "PYTHONPATH" not in command
     gate.open()
-    failing = bench.run(bench.write(PASTED, "sh.py"), command.partition(" ")[2], cwd=elsewhere)
+    away = module.rename(module.with_suffix(".away"))
+    failing = bench.run(bench.write(PASTED, "sh.py"), command, cwd=elsewhere)
     assert failing.ends() == 1
     failing.finish_reading()
-    assert f"your modules are looked for in {elsewhere} and in PYTHONPATH" in failing.stderr
+    assert f"your modules are looked for in {elsewhere}, in PYTHONPATH and where" in failing.stderr
     assert "PYTHONPATH to the folder of the module 'my_settings'" in failing.stderr
+    away.rename(module)
     bench.run(bench.folder / "sh.py", command, cwd=elsewhere).succeeds()
     assert epochs_of_root(bench) == [1, 2, 3]
 
