@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast.runtime import process_control
+from holdfast.runtime.process_exits import still_there
 from holdfast.runtime.service import BackgroundService
 from holdfast.runtime.stopped import Watched
 from holdfast.runtime.tasks import TaskScope
@@ -74,7 +75,8 @@ class RestartingService:
         self._closing = True
         try:
             left = await self._service.close()
-            if left and not (has_finished and self._service.is_gone):
+            was_killed = self._service.is_gone and left != still_there(self._service.pid)
+            if left and not (has_finished and was_killed):
                 self._tell(f"the {self._name} {left}")
         finally:
             self._watching.cancel()

@@ -76,12 +76,16 @@ class Training:
 def run(ours: Ours, task: Task, seed: int, field: Field) -> Points:
     """The true value of the incumbent over time in seconds. Raises what the algorithm raises."""
     search = None if ours.uses_generator else ours.search(task, seed) or Drawn(task, seed)
+    space = ours.space(task)
+    if isinstance(search, Drawn):  # what not each config has is the search's own
+        always = {axis.name for axis in task.space if axis.where is None}
+        space = {name: domain for name, domain in space.items() if name in always}
     given: dict[str, Any] = {
         "num_samples": 10**9, "time_budget_s": field.budget_s(task), **ours.settings
     }  # fmt: skip
     found = simulate(
         Training(task, seed),
-        param_space=ours.space(task),
+        param_space=space,
         tune_config=tune.TuneConfig(
             metric=WORTH if task.cost else METRIC,
             mode="min",

@@ -268,7 +268,7 @@ class Proposer:
             raise TuneError(
                 f"{type(self._search).__name__}.suggest() returned no value for "
                 f"{named(missing)}, which param_space leaves to the search: each config needs "
-                f"all of them"
+                f"all of them. Leave out of param_space what only some configs have"
             )
         fixed = Space(without_searched(self._param_space)).variant(0, random.Random(0))
         config = overlaid(fixed.config, answer)

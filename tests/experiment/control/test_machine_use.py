@@ -36,4 +36,4 @@ def test_a_process_says_once_that_another_experiment_uses_the_machine(
     for _ in range(2):
         machine_use._look_around(Folder(), _member(1), lambda text, level: said.append(text))  # type: ignore[arg-type]
     assert len(said) == 1
-    assert "experiment e2 (process 2)" in said[0]
+    assert "experiment 'e2' (process 2)" in said[0]

@@ -163,7 +163,7 @@ class Service:
     def kill(self) -> None:
         self.killed = True
 
-    async def close(self) -> None:
+    async def close(self, *, has_finished: bool) -> None:
         """It has ended."""
 
 

@@ -175,7 +175,7 @@ def most_at_once(notes: Sequence[Mapping[str, Any]]) -> int:
 
 
 def test_three_scripts_two_at_a_time_share_two_cpus(bench: Bench, folder: QueueFolder) -> None:
-    gates = [bench.gate("a-0"), bench.gate("b-0")]
+    gates = [bench.gate(f"{job}-{n}") for job in "ab" for n in range(2)]
     for job in ("a", "b", "c"):
         queue(bench, folder, job, trials=2)
     script = runner(bench, "--jobs", "2")
