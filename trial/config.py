@@ -18,7 +18,9 @@ from holdfast.unknown_keywords import explains_keywords
 
 # The default of `sync_period` for a run on nodes, in seconds.
 PERIOD_ON_NODES_S = 10.0
-StopCriteria = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool] | None
+StopCriteria = (
+    Mapping[str, Any] | Stopper | Sequence[Stopper] | Callable[[str, dict[str, Any]], bool] | None
+)
 
 
 def is_count(value: object) -> TypeGuard[int]:
@@ -239,7 +241,7 @@ class RunConfig:
     `pyarrow.fs.FileSystem` or an fsspec one) it is a path in that filesystem. `failure_config`,
     `checkpoint_config`, `sync_config`: what to retry, which checkpoints to keep, and how uploads
     run. `stop` ends trials: a dict of metric to bound, a function of (trial_id, result) that
-    returns True, or a Stopper. `callbacks`: a list of Callback objects.
+    returns True, a Stopper, or a list of Stoppers. `callbacks`: a list of Callback objects.
 
     `verbose`: 0 prints only failures, 1 or None also the progress, 2 a line for each trial that
     starts or ends and for each of its results, 3 all values of each result. `progress_reporter`
@@ -297,6 +299,7 @@ class RunConfig:
         require(
             self.verbose in (None, 0, 1, 2, 3), f"verbose must be 0 to 3, not {self.verbose!r}"
         )
+        self._combine_stop()
         check_stop(self.stop)
         self._check_log_to_file()
         if self.callbacks is not None:
@@ -304,6 +307,12 @@ class RunConfig:
                 isinstance(self.callbacks, Sequence) and not isinstance(self.callbacks, str),
                 f"callbacks must be a list of Callback objects, not {self.callbacks!r}",
             )
+
+    def _combine_stop(self) -> None:
+        if isinstance(self.stop, (list, tuple)):
+            from holdfast.trial.stoppers import CombinedStopper  # which imports this module
+
+            object.__setattr__(self, "stop", CombinedStopper(*self.stop))
 
     def _take_worker_runtime_env(self) -> None:
         if self.worker_runtime_env is None:

@@ -16,7 +16,6 @@ from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, Sy
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import Stopper
-from holdfast.trial.stoppers import CombinedStopper
 from holdfast.trial.tuning import TuneConfig
 from holdfast.unknown_keywords import explains_keywords
 
@@ -80,7 +79,7 @@ class Experiment:
             sync_config=_made(SyncConfig, sync_config, "sync_config"),
             checkpoint_config=_made(CheckpointConfig, checkpoint_config, "checkpoint_config"),
             failure_config=FailureConfig(max_failures=max_failures),
-            stop=_combined(stop),
+            stop=stop,
             log_to_file=log_to_file or False,
         )
 
@@ -272,7 +271,3 @@ def _made(kind: type[Any], given: Any, name: str) -> Any:
     if not isinstance(given, kind):
         raise InvalidConfig(f"{name} must be a {kind.__name__} or a dict, not {given!r:.100}")
     return given
-
-
-def _combined(stop: Any) -> Any:
-    return CombinedStopper(*stop) if isinstance(stop, (list, tuple)) else stop
