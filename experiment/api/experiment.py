@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +21,6 @@ from holdfast.unknown_keywords import explains_keywords
 if TYPE_CHECKING:
     from holdfast.experiment.records.place import ExperimentPlace
 
-_log = logging.getLogger(__name__)
 # Older names of the parts of a CheckpointConfig.
 CHECKPOINT_WORDS: Final = (
     "keep_checkpoints_num",
@@ -74,7 +72,8 @@ class Experiment:
         )
         self.run_config = RunConfig(
             name=name,
-            storage_path=_storage(storage_path, local_dir),
+            storage_path=storage_path,
+            local_dir=local_dir,
             storage_filesystem=storage_filesystem,
             sync_config=_made(SyncConfig, sync_config, "sync_config"),
             checkpoint_config=_made(CheckpointConfig, checkpoint_config, "checkpoint_config"),
@@ -252,15 +251,6 @@ def _amounts(resources: Any) -> Any:
         rest = {name: value for name, value in resources.items() if name != "custom_resources"}
         return {**rest, **(resources["custom_resources"] or {})}
     return resources
-
-
-def _storage(storage_path: Any, local_dir: Any) -> Any:
-    if local_dir is None:
-        return storage_path
-    if storage_path is not None:
-        raise InvalidConfig("local_dir is the older name of storage_path: pass storage_path only")
-    _log.warning("local_dir is the older name of storage_path: results are kept in %s", local_dir)
-    return local_dir
 
 
 def _made(kind: type[Any], given: Any, name: str) -> Any:
