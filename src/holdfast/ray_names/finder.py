@@ -31,15 +31,23 @@ class Finder:
         if root != RAY:
             return None
         if not is_served(rest):
-            raise ModuleNotFoundError(
-                f"No module named {name!r} in holdfast, which stands in for Ray here "
-                f"({PAGE}#not-there-yet)",
-                name=name,
-            )
+            raise _not_found(name)
         return _spec(name)
 
 
 FINDER = Finder()
+
+
+def _not_found(name: str) -> ModuleNotFoundError:
+    """The error for `import name`, and for `from ... import` of a name that no module is."""
+    module, _, last = name.rpartition(".")
+    return ModuleNotFoundError(
+        f"No module named {name!r} in holdfast, which stands in for Ray here, and no name "
+        f"{last!r} in {module!r} ({PAGE}#not-there-yet)",
+        # The name of the module that was asked, as for other names that cannot be imported: Python
+        # would hide an error that names what is imported.
+        name=module,
+    )
 
 
 def is_served(path: str) -> bool:
@@ -127,7 +135,8 @@ class Names:
         absent = missing(self._path, name) or missing(self._home, other or name)
         if absent is None:
             module = f"{self._root}.{self._path}".rstrip(".")
-            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+            where = " in holdfast, which stands in for Ray here" if self._root == RAY else ""
+            raise AttributeError(f"module {module!r} has no attribute {name!r}{where}", name=name)
         if self._root == OURS:
             raise missing_here(f"{OURS}.{self._home}".rstrip("."), other)
         return Placeholder(".".join(filter(None, (RAY, self._path, name))), absent)

@@ -89,7 +89,18 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
         "normalize_pandas_for_lightgbm",
     ),
     ("tune", "Ray itself: it belongs to RLlib", "register_env"),
+    (
+        "tune.logger",
+        "tune.logger.LoggerCallback, in RunConfig(callbacks=[...]): files of JSON, CSV and "
+        "TensorBoard are written without one",
+        "CSVLogger JsonLogger Logger NoopLogger TBXLogger UnifiedLogger",
+    ),
     ("tune.search", "tune.search.Searcher", "SearchAlgorithm SearchGenerator"),
+    (
+        "tune.search.variant_generator",
+        "tune.search.BasicVariantGenerator, or tune.Tuner(trainable, param_space=...).fit()",
+        "format_vars generate_variants",
+    ),
     (
         "tune.utils",
         "a short function of your own",

@@ -6,6 +6,7 @@ replace `ray` by `holdfast`. "" is `ray` itself.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
@@ -130,9 +131,11 @@ _ALIASES: Final[Mapping[str, str]] = {
     "tune.logger.logger": "tune.logger: LoggerCallback pretty_print",
     "tune.logger.mlflow": "air.integrations.mlflow: MLflowLoggerCallback",
     "tune.logger.tensorboardx": "tune.logger: TBXLoggerCallback",
+    "tune.logger.unified": "tune.logger: UnifiedLogger",
     "tune.logger.wandb": "air.integrations.wandb: WandbLoggerCallback",
     "tune.progress_reporter": "tune: CLIReporter JupyterNotebookReporter ProgressReporter",
-    "tune.registry": "tune: register_env register_trainable",
+    "tune.registry": "tune: get_trainable_cls=experiment.worker.wrap:find_trainable register_env "
+    "register_trainable",
     "tune.result_grid": "tune: ResultGrid",
     "tune.sample": "tune.search.sample",
     "tune.schedulers.async_hyperband": "tune.schedulers: ASHAScheduler AsyncHyperBandScheduler",
@@ -217,6 +220,7 @@ CONSTANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "tune.result": {
         **_KEYS,
         "CONFIG_PREFIX": "config",
+        "DEFAULT_RESULTS_DIR": os.path.expanduser("~/ray_results"),
         "DEFAULT_METRIC": "_metric",
         "DONE": "done",
         "EXPERIMENT_TAG": "experiment_tag",
