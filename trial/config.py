@@ -6,15 +6,16 @@ import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from holdfast.assignable import assignable
 from holdfast.dataclass import dataclass
 from holdfast.trial.bounds import Limit
 from holdfast.trial.errors import require
-from holdfast.trial.plain import is_number
+from holdfast.trial.plain import is_count, is_number
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
+from holdfast.trial.stoppers import CombinedStopper
 from holdfast.unknown_keywords import explains_keywords
 
 _log = logging.getLogger(__name__)
@@ -23,11 +24,6 @@ PERIOD_ON_NODES_S = 10.0
 StopCriteria = (
     Mapping[str, Any] | Stopper | Sequence[Stopper] | Callable[[str, dict[str, Any]], bool] | None
 )
-
-
-def is_count(value: object) -> TypeGuard[int]:
-    """Whether the value is an int: a bool is not one."""
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 @explains_keywords
@@ -322,8 +318,6 @@ class RunConfig:
 
     def _combine_stop(self) -> None:
         if isinstance(self.stop, (list, tuple)):
-            from holdfast.trial.stoppers import CombinedStopper  # which imports this module
-
             object.__setattr__(self, "stop", CombinedStopper(*self.stop))
 
     def _take_worker_runtime_env(self) -> None:
