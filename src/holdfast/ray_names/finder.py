@@ -13,7 +13,7 @@ from typing import Any
 from holdfast import ray_path
 from holdfast.lazy import missing as missing_here
 from holdfast.ray_names.missing import PACKAGES, PAGE, missing
-from holdfast.ray_names.paths import CONSTANTS, OWN, home_of, served
+from holdfast.ray_names.paths import CLOUDPICKLE, CONSTANTS, OLDER, OWN, home_of, served
 from holdfast.ray_names.placeholder import Placeholder
 
 RAY = "ray"
@@ -128,6 +128,8 @@ class Names:
 
     def _find(self, name: str) -> Any:
         other = name if self._listed is None else self._listed.get(name, "")
+        if self._root == RAY:
+            other = OLDER.get(f"{self._home}.{name}", other)
         path, colon, inner = other.partition(":")
         home = _module(path if colon else self._home) if other else None
         if home is not None and (inner or other) in getattr(home, "__all__", vars(home)):
@@ -144,6 +146,8 @@ class Names:
 
 def _module(path: str) -> ModuleType | None:
     """The module of holdfast; None if it does not have it."""
+    if path == CLOUDPICKLE:
+        return import_module(path)
     if path in served() and path not in OWN:
         return None
     name = f"{OURS}.{path}".rstrip(".")

@@ -27,6 +27,9 @@ OWN: Final = frozenset(
     )
 )
 
+# The library itself, of which Ray has a copy.
+CLOUDPICKLE: Final = "cloudpickle"
+
 # Other paths of the same names: those of the package in which Ray defines them, and those of older
 # versions. `module: name name`, or `module` for all names of it. `a=b` is another name for `b`.
 _ALIASES: Final[Mapping[str, str]] = {
@@ -35,6 +38,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     "OutOfMemoryError=TrialError "
     "RayActorError=TuneError RayError=TuneError RaySystemError=TuneError RayTaskError=TrialError "
     "UserCodeException=TrialError WorkerCrashedError=TrialError",
+    CLOUDPICKLE: CLOUDPICKLE,
     # -- air
     "air.callbacks": "air.integrations",
     "air.callbacks.keras": "air.integrations.keras",
@@ -187,6 +191,15 @@ _ALIASES: Final[Mapping[str, str]] = {
     "tune.utils.log": "tune.utils:",
     "tune.utils.placement_groups": "tune: PlacementGroupFactory",
     "tune.utils.util": "tune.utils",
+}
+# Names that only scripts for Ray up to 2.6 import, of `module.name`.
+OLDER: Final[Mapping[str, str]] = {
+    "tune.checkpoint_dir": "experiment.worker.older:checkpoint_dir",
+    "tune.is_session_enabled": "experiment.worker.older:is_session_enabled",
+    **{
+        f"tune.get_trial_{name}": f"air.session:get_trial_{name}"
+        for name in ("dir", "id", "name", "resources")
+    },
 }
 # Ray keeps each library's search in a package of its own, with a module in it.
 _SEARCH_PACKAGES: Final = (
