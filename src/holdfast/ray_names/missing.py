@@ -101,14 +101,10 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
         "tune.search.BasicVariantGenerator, or tune.Tuner(trainable, param_space=...).fit()",
         "format_vars generate_variants",
     ),
-    (
-        "tune.utils",
-        "a short function of your own",
-        "date_str deep_update flatten_dict merge_dicts",
-    ),
+    ("tune.utils", "a short function of your own", "date_str"),
     ("tune.utils", "`holdfast show`, which has what each trial used", "UtilMonitor"),
     ("tune.utils", "nothing: a trial's GPUs are free when it starts", "wait_for_gpu"),
-    ("tune.utils", "a plain dict", "unflattened_lookup warn_if_slow"),
+    ("tune.utils", "a plain dict", "warn_if_slow"),
     ("tune.utils", "cloudpickle.dumps(object)", "diagnose_serialization"),
     ("tune.utils", "RunConfig(verbose=...)", "Verbosity set_verbosity has_verbosity"),
     (
