@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from holdfast.assignable import assignable
 from holdfast.dataclass import dataclass
 from holdfast.trial.bounds import Limit
 from holdfast.trial.errors import require
-from holdfast.trial.plain import is_number
+from holdfast.trial.plain import is_count, is_number
 from holdfast.trial.runtime_env import RuntimeEnv, runtime_env_of
 from holdfast.trial.stopper import Stopper
+from holdfast.trial.stoppers import CombinedStopper
 from holdfast.unknown_keywords import explains_keywords
 
+_log = logging.getLogger(__name__)
 # The default of `sync_period` for a run on nodes, in seconds.
 PERIOD_ON_NODES_S = 10.0
-StopCriteria = Mapping[str, Any] | Stopper | Callable[[str, dict[str, Any]], bool] | None
-
-
-def is_count(value: object) -> TypeGuard[int]:
-    """Whether the value is an int: a bool is not one."""
-    return isinstance(value, int) and not isinstance(value, bool)
+StopCriteria = (
+    Mapping[str, Any] | Stopper | Sequence[Stopper] | Callable[[str, dict[str, Any]], bool] | None
+)
 
 
 @explains_keywords
@@ -182,6 +182,7 @@ class SyncConfig:
     `sync_artifacts`: whether the files that a trial writes to its working directory are uploaded;
     `sync_artifacts_on_checkpoint`: whether also with each checkpoint. `restore_artifacts`: whether
     a trial that resumes on another machine finds these files in its working directory there.
+    `syncer`, of older versions of Ray, may be None or "auto": there is nothing to choose.
 
     Raises InvalidConfig.
     """
@@ -191,8 +192,15 @@ class SyncConfig:
     sync_artifacts: bool = False
     sync_artifacts_on_checkpoint: bool = True
     restore_artifacts: bool = field(default=False, kw_only=True)
+    syncer: str | None = field(default=None, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
+        require(
+            self.syncer in (None, "auto"),
+            f"SyncConfig(syncer={self.syncer!r:.100}): files reach any folder or bucket without a "
+            "syncer. Leave it out, and use RunConfig(storage_path=...)",
+        )
+        object.__setattr__(self, "syncer", None)
         for name in ("sync_period", "sync_timeout"):
             seconds = getattr(self, name)
             require(
@@ -239,7 +247,7 @@ class RunConfig:
     `pyarrow.fs.FileSystem` or an fsspec one) it is a path in that filesystem. `failure_config`,
     `checkpoint_config`, `sync_config`: what to retry, which checkpoints to keep, and how uploads
     run. `stop` ends trials: a dict of metric to bound, a function of (trial_id, result) that
-    returns True, or a Stopper. `callbacks`: a list of Callback objects.
+    returns True, a Stopper, or a list of Stoppers. `callbacks`: a list of Callback objects.
 
     `verbose`: 0 prints only failures, 1 or None also the progress, 2 a line for each trial that
     starts or ends and for each of its results, 3 all values of each result. `progress_reporter`
@@ -253,7 +261,7 @@ class RunConfig:
 
     `tags`: a dict of texts that label the run, such as `{"data": "v3"}`; a number becomes text.
     They are in tables of results as `tag/data`, and `holdfast ls --tag data=v3` finds the run. A
-    restore keeps those that the run began with.
+    restore keeps those that the run began with. `local_dir` is the older name of `storage_path`.
 
     Raises InvalidConfig.
     """
@@ -277,9 +285,11 @@ class RunConfig:
         default=None, kw_only=True, repr=False, compare=False
     )
     logging_config: LoggingConfig | None = field(default=None, kw_only=True)
+    local_dir: Any = field(default=None, kw_only=True, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._take_worker_runtime_env()
+        self._take_local_dir()
         require(
             self.logging_config is None or isinstance(self.logging_config, LoggingConfig),
             f"logging_config must be a LoggingConfig, not {self.logging_config!r:.100}",
@@ -297,6 +307,7 @@ class RunConfig:
         require(
             self.verbose in (None, 0, 1, 2, 3), f"verbose must be 0 to 3, not {self.verbose!r}"
         )
+        self._combine_stop()
         check_stop(self.stop)
         self._check_log_to_file()
         if self.callbacks is not None:
@@ -304,6 +315,10 @@ class RunConfig:
                 isinstance(self.callbacks, Sequence) and not isinstance(self.callbacks, str),
                 f"callbacks must be a list of Callback objects, not {self.callbacks!r}",
             )
+
+    def _combine_stop(self) -> None:
+        if isinstance(self.stop, (list, tuple)):
+            object.__setattr__(self, "stop", CombinedStopper(*self.stop))
 
     def _take_worker_runtime_env(self) -> None:
         if self.worker_runtime_env is None:
@@ -315,6 +330,19 @@ class RunConfig:
         object.__setattr__(self, "runtime_env", self.worker_runtime_env)
         # One holds it, so that `replace` keeps it and no copy holds the values twice.
         object.__setattr__(self, "worker_runtime_env", None)
+
+    def _take_local_dir(self) -> None:
+        if self.local_dir is None:
+            return
+        require(
+            self.storage_path is None,
+            "local_dir is the older name of storage_path: pass storage_path only",
+        )
+        _log.warning(
+            "local_dir is the older name of storage_path: results are kept in %s", self.local_dir
+        )
+        object.__setattr__(self, "storage_path", self.local_dir)
+        object.__setattr__(self, "local_dir", None)  # one holds it, so that `replace` works
 
     def _check_name(self) -> None:
         name = self.name

@@ -16,6 +16,11 @@ def is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
+def is_count(value: object) -> TypeGuard[int]:
+    """Whether the value is an int: a bool is not one."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 class WrongField(ValueError):
     """A value that its field cannot hold; the message names the field and shows the value."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -16,14 +15,12 @@ from holdfast.trial.config import CheckpointConfig, FailureConfig, RunConfig, Sy
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.stopper import Stopper
-from holdfast.trial.stoppers import CombinedStopper
 from holdfast.trial.tuning import TuneConfig
 from holdfast.unknown_keywords import explains_keywords
 
 if TYPE_CHECKING:
     from holdfast.experiment.records.place import ExperimentPlace
 
-_log = logging.getLogger(__name__)
 # Older names of the parts of a CheckpointConfig.
 CHECKPOINT_WORDS: Final = (
     "keep_checkpoints_num",
@@ -75,12 +72,13 @@ class Experiment:
         )
         self.run_config = RunConfig(
             name=name,
-            storage_path=_storage(storage_path, local_dir),
+            storage_path=storage_path,
+            local_dir=local_dir,
             storage_filesystem=storage_filesystem,
             sync_config=_made(SyncConfig, sync_config, "sync_config"),
             checkpoint_config=_made(CheckpointConfig, checkpoint_config, "checkpoint_config"),
             failure_config=FailureConfig(max_failures=max_failures),
-            stop=_combined(stop),
+            stop=stop,
             log_to_file=log_to_file or False,
         )
 
@@ -255,15 +253,6 @@ def _amounts(resources: Any) -> Any:
     return resources
 
 
-def _storage(storage_path: Any, local_dir: Any) -> Any:
-    if local_dir is None:
-        return storage_path
-    if storage_path is not None:
-        raise InvalidConfig("local_dir is the older name of storage_path: pass storage_path only")
-    _log.warning("local_dir is the older name of storage_path: results are kept in %s", local_dir)
-    return local_dir
-
-
 def _made(kind: type[Any], given: Any, name: str) -> Any:
     if given is None:
         return kind()
@@ -272,7 +261,3 @@ def _made(kind: type[Any], given: Any, name: str) -> Any:
     if not isinstance(given, kind):
         raise InvalidConfig(f"{name} must be a {kind.__name__} or a dict, not {given!r:.100}")
     return given
-
-
-def _combined(stop: Any) -> Any:
-    return CombinedStopper(*stop) if isinstance(stop, (list, tuple)) else stop

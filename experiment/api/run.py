@@ -84,6 +84,7 @@ def run(
     checkpoint_score_attr: str | None = None,
     checkpoint_freq: int = 0,
     checkpoint_at_end: bool = False,
+    chdir_to_trial_dir: bool | None = None,
     local_dir: str | os.PathLike[str] | None = None,
     extend: bool = False,
 ) -> ExperimentAnalysis:
@@ -149,6 +150,7 @@ def run(
             scheduler=scheduler,
             reuse_actors=reuse_actors,
             max_concurrent_trials=max_concurrent_trials,
+            chdir_to_trial_dir=chdir_to_trial_dir,
         ),
         run_config=replace(
             run_config,

@@ -63,7 +63,11 @@ class Settings:
             cluster=environ.get("HOLDFAST_CLUSTER") or None,
             chdir_to_trial_dir=_flag(environ, "RAY_CHDIR_TO_TRIAL_DIR", default=True),
             config_in_rows=_flag(environ, "HOLDFAST_CONFIG_IN_ROWS", default=True),
-            tensorboard=_flag(environ, "HOLDFAST_TENSORBOARD", default=True),
+            tensorboard=_flag(
+                environ,
+                "HOLDFAST_TENSORBOARD",
+                default=not _flag(environ, "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS", default=False),
+            ),
             strict_metric=not _flag(environ, "TUNE_DISABLE_STRICT_METRIC_CHECKING", default=False),
             debug=_flag(environ, "HOLDFAST_DEBUG", default=False),
             shared=_flag(environ, "HOLDFAST_SHARED", default=False),

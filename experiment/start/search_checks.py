@@ -12,6 +12,8 @@ from holdfast.trial.space import is_searched
 # They vary the configs of running trials.
 _MUTATING = frozenset({"PopulationBasedTraining", "PB2", "PopulationBasedTrainingReplay"})
 _SHOWN_CHARS = 60
+# XGBoost and LightGBM compute each of the list.
+_OF_LIBRARIES = frozenset({"eval_metric", "metric"})
 
 
 def goal_notice(spec: ExperimentSpec) -> str:
@@ -76,5 +78,5 @@ def _lists(space: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, An
     for key, value in space.items():
         if isinstance(value, Mapping):
             yield from _lists(value, f"{prefix}{key}/")
-        elif isinstance(value, (list, tuple)) and len(value) > 1:
+        elif isinstance(value, (list, tuple)) and len(value) > 1 and key not in _OF_LIBRARIES:
             yield f"{prefix}{key}", value

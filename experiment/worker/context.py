@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, ParamSpec
 
+from holdfast import ray_path
 from holdfast.experiment.worker.session import Session, TrialStopped, current
 from holdfast.experiment.worker.training.validation import ValidationTaskConfig
 from holdfast.experiment.worker.uploading import (
@@ -109,12 +110,17 @@ class TuneContext(TrainContext):
 
 def _with_a_dict(call: Callable[P, None]) -> Callable[P, None]:
     """Explain a call such as `report(loss=0.3)` or `report(0.3, step)`, which other libraries
-    have."""
+    have. In a script that imports `ray`, `report(loss=0.3)` is `report({"loss": 0.3})`, as it was
+    up to Ray 2.6."""
 
     @wraps(call)
     def called(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            call(*args, **kwargs)
+            if not args and (older := _older_metrics(kwargs)):
+                rest: Any = {name: value for name, value in kwargs.items() if name not in older}
+                report(older, **rest)
+            else:
+                call(*args, **kwargs)
         except TypeError as error:
             if error.__traceback__ is None or error.__traceback__.tb_next is not None:
                 raise  # not of this call, but of the code behind it
@@ -125,6 +131,14 @@ def _with_a_dict(call: Callable[P, None]) -> Callable[P, None]:
             ) from None
 
     return called
+
+
+def _older_metrics(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics among the keywords of a report; none if they are in a dict, and none where
+    `import ray` does not mean holdfast."""
+    if "metrics" in given or not ray_path.is_active():
+        return {}
+    return {name: value for name, value in given.items() if name not in _KEYWORDS}
 
 
 @_with_a_dict
@@ -164,6 +178,8 @@ def report(
         )
     session = current("tune.report()")
     given = checkpoint
+    if checkpoint is None and session.waiting is not None:
+        checkpoint, session.waiting = session.waiting, None
     if isinstance(checkpoint, Checkpoint):
         if checkpoint_dir_name is not None and checkpoint_upload_fn is None:
             tell_numbered(session, checkpoint_dir_name)

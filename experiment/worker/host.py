@@ -23,6 +23,7 @@ from holdfast.experiment.worker.job import Assignment, Job
 from holdfast.experiment.worker.main_module import adopt
 from holdfast.experiment.worker.metrics import sendable
 from holdfast.experiment.worker.objects import collecting_references, import_packages, use_copies
+from holdfast.experiment.worker.older import older_arguments
 from holdfast.experiment.worker.output.capture import OutputCapture
 from holdfast.experiment.worker.rank_session import RankSession
 from holdfast.experiment.worker.session import Session, TrialStopped
@@ -188,7 +189,8 @@ def _call(trainable: Any, session: Session, kept: Trainable | None) -> Trainable
     if isinstance(trainable, type):
         used = drive(trainable, config, session, kept)
         return used if session.job.reuse_actors else None
-    _report_answer(session, trainable(config))
+    with older_arguments(trainable, session) as older:
+        _report_answer(session, trainable(config, **older))
     return None
 
 

@@ -70,6 +70,8 @@ class Session:
         self._next_checkpoint = assignment.next_checkpoint
         self._newest = assignment.checkpoint
         self._start: Checkpoint | None = None
+        # The checkpoint of the next report that has none of its own.
+        self.waiting: Checkpoint | None = None
         self._clock = TrainingClock(time.perf_counter(), assignment.time_total_s)
         # As text: the first path object of a process takes 0.2 ms of a trial's start.
         self.folder = f"{job.experiment_dir}/{assignment.dirname}"

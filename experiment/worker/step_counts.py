@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
-from holdfast.trial.config import is_count
+from holdfast.trial.plain import is_count
 
 PROGRESS_FILE: Final = ".trainable.json"
 

@@ -145,11 +145,10 @@ def with_parameters(trainable: Any, **kwargs: Any) -> Any:
 
     _check_names(trainable, f"{name_of(trainable)}()", ({},), kwargs)
 
-    @functools.wraps(trainable, updated=())
+    @_named_as(trainable)
     def bound(config: dict[str, Any]) -> Any:
         return trainable(config, **kwargs)
 
-    del bound.__wrapped__
     return _holding(bound, _held_by(trainable))
 
 
@@ -218,14 +217,28 @@ def exports_of(trainable: type) -> list[str]:
 def _wrapped(trainable: Any) -> Any:
     """A function that calls this one, for attributes that the user's own does not get."""
 
-    @functools.wraps(trainable, updated=())
+    @_named_as(trainable)
     def bound(config: dict[str, Any], **kwargs: Any) -> Any:
         return trainable(config, **kwargs)
 
-    del bound.__wrapped__
     with suppress(ValueError):  # a builtin has none
-        bound.__signature__ = inspect.signature(trainable)  # type: ignore[attr-defined]
+        bound.__signature__ = inspect.signature(trainable)
     return bound
+
+
+def _named_as(trainable: Any) -> Callable[[Any], Any]:
+    """Decorate a function: it gets the trainable's name and module, and those of the function in a
+    `functools.partial`."""
+
+    def decorate(bound: Any) -> Any:
+        functools.update_wrapper(bound, trainable, updated=())
+        del bound.__wrapped__
+        if not hasattr(trainable, "__name__"):  # a partial, or an object that can be called
+            bound.__name__, bound.__module__ = name_of(trainable), module_of(trainable)
+            bound.__doc__ = None
+        return bound
+
+    return decorate
 
 
 def _holding(trainable: Any, held: Mapping[str, Any]) -> Any:

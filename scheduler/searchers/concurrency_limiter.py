@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from holdfast.scheduler.searchers.searcher import Searcher, introduce
-from holdfast.trial.config import is_count
 from holdfast.trial.errors import InvalidConfig, require
+from holdfast.trial.plain import is_count
 
 _End = tuple[dict[str, Any] | None, bool]
 

@@ -184,5 +184,6 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "holdfast.tune.utils": {
         "holdfast.experiment.worker.trainable": "validate_save_restore",
+        "holdfast.tune.nested": "deep_update flatten_dict merge_dicts unflattened_lookup",
     },
 }

@@ -65,7 +65,6 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "seed": "Use search_alg=tune.search.BasicVariantGenerator(random_state=...)",
     "tune_config": "Use Tuner(trainable, tune_config=...).fit()",
     "study": "Use tune.search.OptunaSearch(study_name=..., storage=...), with those of the study",
-    "syncer": "Use RunConfig(storage_path=...): files reach any folder or bucket without a syncer",
 }
 _DOMAINS: Final[Mapping[tuple[str, str], str]] = {
     ("tune.randint", "log"): "Use tune.lograndint(lower, upper)",

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
+from weakref import finalize
 
 from holdfast.syncer.checkpoint.reading import reading
 from holdfast.syncer.errors import (
@@ -24,6 +26,8 @@ from holdfast.syncer.stores.plain_files import parse_table, read_small
 
 if TYPE_CHECKING:
     import pyarrow.fs
+
+_DICT: Final = "dict_checkpoint.pkl"  # the name that Ray gives it
 
 
 class Checkpoint:
@@ -54,6 +58,43 @@ class Checkpoint:
         if checkpoint._location.local_path is not None:
             check_directory(checkpoint._location.local_path, "make a checkpoint of")
         return checkpoint
+
+    @classmethod
+    @short
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """A checkpoint of one file with this dict, which cloudpickle writes: the way of Ray up to
+        2.6. Its directory is temporary, and is removed with this object.
+
+        Raises StorageError.
+        """
+        import tempfile
+
+        import cloudpickle
+
+        with os_errors("write a checkpoint to", tempfile.gettempdir()):
+            folder = tempfile.mkdtemp(prefix="checkpoint-")
+            checkpoint = cls(folder)
+            finalize(checkpoint, _remove, folder, os.getpid())
+            Path(folder, _DICT).write_bytes(cloudpickle.dumps(data))
+        return checkpoint
+
+    def to_dict(self) -> dict[str, Any]:
+        """The dict of `from_dict`. It is unpickled, which can run code: call this only for a
+        checkpoint that you trust.
+
+        Raises FileNotFoundError for any other checkpoint, and StorageError.
+        """
+        import cloudpickle
+
+        with self.as_directory() as folder:
+            path = Path(folder, _DICT)
+            if not path.exists():
+                raise FileNotFoundError(
+                    f"{self} has no {_DICT}: it was not made by Checkpoint.from_dict(). Read its "
+                    "files in `with checkpoint.as_directory() as folder`"
+                )
+            found: dict[str, Any] = cloudpickle.loads(path.read_bytes())
+        return found
 
     @classmethod
     def from_location(cls, location: Location) -> Self:
@@ -215,6 +256,11 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._location.public!r})"
+
+
+def _remove(folder: str, process: int) -> None:
+    if process == os.getpid():  # not a child that it forked
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _merge(partial: Path, target: Path) -> None:

@@ -216,7 +216,7 @@ def test_words_of_older_versions_name_the_present_ones(tmp_path: Path) -> None:
     config, sync, resources = tune.CheckpointConfig, tune.SyncConfig, tune.with_resources
     calls: list[tuple[Any, dict[str, Any], str]] = [
         (config, {"keep_checkpoints_num": 2}, "Use num_to_keep=2"),
-        (sync, {"syncer": None}, r"Use RunConfig\(storage_path=...\)"),
+        (sync, {"upload_dir": "s3://b"}, r"Use .*RunConfig\(storage_path=...\)"),
         (partial(resources, Counts), {"resources_per_trial": {"cpu": 1}}, "Use resources"),
     ]
     for call, given, advice in calls:

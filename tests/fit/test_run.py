@@ -253,7 +253,7 @@ OF_RAY = {
     "progress_reporter log_to_file trial_name_creator trial_dirname_creator sync_config "
     "export_formats max_failures fail_fast restore resume resume_config reuse_actors "
     "raise_on_failed_trial callbacks max_concurrent_trials keep_checkpoints_num "
-    "checkpoint_score_attr checkpoint_freq checkpoint_at_end local_dir",
+    "checkpoint_score_attr checkpoint_freq checkpoint_at_end chdir_to_trial_dir local_dir",
     "run_experiments": "experiments scheduler verbose progress_reporter resume resume_config "
     "reuse_actors raise_on_failed_trial concurrent callbacks",
     "Experiment": "name run stop time_budget_s config resources_per_trial num_samples "

@@ -100,6 +100,19 @@ def test_partials_lambdas_and_callable_objects_are_trainables(fit: Any) -> None:
         assert fit(trainable)[0].metrics["got"] == got
 
 
+def test_a_partial_with_parameters_or_resources_keeps_the_name_of_its_function() -> None:
+    def train_it(config: dict[str, Any], text: str, more: int = 0) -> None:
+        """What it does."""
+
+    one = functools.partial(train_it, text="a")
+    for bound in (tune.with_resources(one, {"cpu": 1}), tune.with_parameters(one, more=1)):
+        assert (bound.__name__, bound.__module__) == ("train_it", __name__)
+    assert (
+        tune.Experiment("a", one, resources_per_trial={"cpu": 1}).trainable.__name__ == "train_it"
+    )
+    assert tune.with_parameters(train_it, text="a").__doc__ == "What it does."
+
+
 def test_what_a_trial_changes_in_a_shared_parameter_stays_in_its_process(fit: Any) -> None:
     def train(config: dict[str, Any], seen: list[int]) -> None:
         seen.append(os.getpid())

@@ -30,7 +30,7 @@ def loop(config):
 tuner = t.Tuner(
     loop,
     tune_config=t.TuneConfig(n_trials=3, scheduler=A(max_t=3)),
-    run_config=train.RunConfig(local_dir="results", name="a"),
+    run_config=train.RunConfig(upload_dir="results", name="a"),
 )
 t.Tuner.restore("results/a", loop)
 """
@@ -56,10 +56,10 @@ def test_what_is_missing_says_what_to_use() -> None:
         "ray.remote",
         "ray.rllib.algorithms.ppo",
         "ray.tune.TuneConfig(n_trials=)",
-        "ray.train.RunConfig(local_dir=)",
+        "ray.train.RunConfig(upload_dir=)",
     }
     assert names["ray.tune.TuneConfig(n_trials=)"].state.text == "use num_samples"
-    assert names["ray.train.RunConfig(local_dir=)"].state.text == "use storage_path="
+    assert names["ray.train.RunConfig(upload_dir=)"].state.text == "use storage_path"
     assert names["ray.remote"].state.text.startswith("use tune.Tuner(function)")
     assert not names["ray.rllib.algorithms.ppo"].is_used
 

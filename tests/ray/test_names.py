@@ -89,6 +89,64 @@ def test_a_module_that_is_not_there_is_an_import_error_that_names_holdfast() -> 
     assert line.startswith("No module named 'ray.tune.nothing' in holdfast")
 
 
+UNKNOWN = """
+import ray
+from ray import tune
+try:
+    from ray.tune.result import NEVER_THERE
+except ImportError as error:
+    print(error)
+print(hasattr(tune, "never_there"), getattr(ray, "never_there", 3))
+try:
+    tune.never_there
+except AttributeError as error:
+    print(error)
+"""
+
+
+def test_a_name_that_ray_does_not_have_either_is_an_import_error_that_names_holdfast() -> None:
+    imported, asked, used = run(UNKNOWN)
+    assert imported.startswith("No module named 'ray.tune.result.NEVER_THERE' in holdfast, which ")
+    assert "no name 'NEVER_THERE' in 'ray.tune.result'" in imported
+    assert asked == "False 3"
+    assert used.startswith("module 'ray.tune' has no attribute 'never_there' in holdfast, which ")
+
+
+def test_ray_cloudpickle_is_the_library() -> None:
+    code = (
+        "import ray.cloudpickle as one\n"
+        "from ray import cloudpickle as other\n"
+        "from ray.cloudpickle import dumps\n"
+        "print(one is other, one.loads(dumps(lambda x: x + 1))(1))"
+    )
+    assert run(code) == ["True 2"]
+
+
+OLDER = """
+import os
+from ray import tune
+from ray.tune.logger import UnifiedLogger
+from ray.tune.registry import get_trainable_cls
+from ray.tune.result import DEFAULT_RESULTS_DIR
+
+def train(config): ...
+
+tune.register_trainable("mine", train)
+print(get_trainable_cls("mine") is train)
+print(DEFAULT_RESULTS_DIR == os.path.expanduser("~/ray_results"))
+try:
+    UnifiedLogger({}, "here")
+except Exception as error:
+    print(error)
+"""
+
+
+def test_names_of_older_versions_are_there_or_say_what_to_use() -> None:
+    *there, missing = run(OLDER)
+    assert there == ["True", "True"]
+    assert "Use tune.logger.LoggerCallback, in RunConfig(callbacks=[...])" in missing
+
+
 def test_the_same_paths_work_below_holdfast() -> None:
     code = (
         "from holdfast.tune.schedulers.pbt import PopulationBasedTraining as pbt\n"

@@ -1,5 +1,6 @@
 """Settings are checked at construction: each rule, and its message."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -52,6 +53,8 @@ REFUSED: list[tuple[type, dict[str, Any], str]] = [
     (SyncConfig, {"sync_timeout": -1}, "sync_timeout"),
     (RunConfig, {"failure_config": {"max_failures": 1}}, "failure_config must be a FailureConfig"),
     (RunConfig, {"checkpoint_config": 3}, "checkpoint_config must be a CheckpointConfig, not 3"),
+    (SyncConfig, {"syncer": "aws s3 sync"}, r"syncer='aws s3 sync'\): .* without a syncer"),
+    (RunConfig, {"storage_path": "a", "local_dir": "b"}, "pass storage_path only"),
     (RunConfig, {"sync_config": "auto"}, "sync_config must be a SyncConfig, not 'auto'"),
     (RunConfig, {"name": ""}, "name must be a non-empty string"),
     (RunConfig, {"name": ".."}, "name must be"),
@@ -190,3 +193,16 @@ def test_a_value_assigned_in_a_config_within_is_checked_too() -> None:
 def test_a_bad_setting_is_a_tune_error_and_a_value_error() -> None:
     assert issubclass(InvalidConfig, TuneError)
     assert issubclass(InvalidConfig, ValueError)
+
+
+def test_local_dir_is_the_older_name_of_storage_path(caplog: pytest.LogCaptureFixture) -> None:
+    made = RunConfig(local_dir="/somewhere")
+    assert made == replace(made) == RunConfig(storage_path="/somewhere")
+    assert [one.message for one in caplog.records] == [
+        "local_dir is the older name of storage_path: results are kept in /somewhere"
+    ]
+
+
+@pytest.mark.parametrize("syncer", [None, "auto"])
+def test_there_is_no_syncer_to_choose(syncer: str | None) -> None:
+    assert SyncConfig(syncer=syncer) == SyncConfig()

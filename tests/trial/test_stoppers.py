@@ -259,7 +259,8 @@ def test_what_a_stopper_has_seen_does_not_change_how_it_is_reported() -> None:
         (lambda: FunctionStopper(3), "FunctionStopper takes a function .* not 3"),  # type: ignore[arg-type]
         (lambda: FunctionStopper(NoopStopper()), "FunctionStopper takes a function"),
         (lambda: CombinedStopper({"loss": 1}), "CombinedStopper takes Stopper objects"),  # type: ignore[arg-type]
-        (lambda: RunConfig(stop=[NoopStopper()]), r"one condition, not \[.*CombinedStopper"),  # type: ignore[arg-type]
+        (lambda: RunConfig(stop=[{"loss": 1}]), "CombinedStopper takes Stopper objects"),  # type: ignore[list-item]
+        (lambda: RunConfig(stop={NoopStopper()}), "one condition, not {.*CombinedStopper"),  # type: ignore[arg-type]
         (lambda: RunConfig(stop=NoopStopper), "not the class NoopStopper: call it"),  # type: ignore[arg-type]
     ],
 )
@@ -287,3 +288,10 @@ def test_going_back_to_a_checkpoint_leads_to_the_same_end(make: Callable[[], Sto
         for iteration in range(1, draw.randrange(1, 4)):
             stopper("t0", row(iteration, values[iteration - 1]))
         assert end_of(stopper, values) == end_of(undisturbed, values)
+
+
+def test_a_list_of_stoppers_is_the_combination_of_them() -> None:
+    first, second = NoopStopper(), MaximumIterationStopper(2)
+    stop = RunConfig(stop=[first, second]).stop
+    assert isinstance(stop, CombinedStopper)
+    assert list(stop.stoppers) == [first, second]

@@ -31,7 +31,6 @@ from holdfast import train, tune
         (tune.TuneConfig, "n_startup_trials", "Use tune.search.OptunaSearch(sampler=optuna.sam"),
         (tune.RunConfig, "storage", "Use storage_path"),
         (tune.TuneConfig, "stop", "Use Tuner(..., run_config=tune.RunConfig(stop=...))"),
-        (tune.RunConfig, "local_dir", "Use storage_path"),
         (
             tune.RunConfig,
             "max_failures",

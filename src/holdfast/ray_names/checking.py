@@ -20,7 +20,7 @@ _UNKNOWN = State(kind="missing", text="holdfast has no such name", section="not-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A name that a script uses, or a keyword of its calls: `ray.tune.RunConfig(local_dir=)`.
+    """A name that a script uses, or a keyword of its calls: `ray.tune.run(loggers=)`.
 
     `is_used` is false for a name that is only imported, which fails nothing.
     """

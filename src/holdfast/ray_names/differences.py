@@ -308,8 +308,5 @@ PARAMETERS: Final[Mapping[str, Mapping[str, str]]] = {
         "enable_shard_locality": "nothing: rows are read where they are needed",
         "execution_options": "nothing: datasets run in the workers",
     },
-    "train.RunConfig": {"local_dir": "storage_path="},
-    "tune.RunConfig": {"local_dir": "storage_path="},
-    "tune.run": {"chdir_to_trial_dir": "the variable RAY_CHDIR_TO_TRIAL_DIR=0"},
     "train.Result": {"return_value": "train.report(), whose metrics Result.metrics has"},
 }

@@ -13,7 +13,7 @@ from typing import Any
 from holdfast import ray_path
 from holdfast.lazy import missing as missing_here
 from holdfast.ray_names.missing import PACKAGES, PAGE, missing
-from holdfast.ray_names.paths import CONSTANTS, OWN, home_of, served
+from holdfast.ray_names.paths import CLOUDPICKLE, CONSTANTS, OLDER, OWN, home_of, served
 from holdfast.ray_names.placeholder import Placeholder
 
 RAY = "ray"
@@ -31,15 +31,23 @@ class Finder:
         if root != RAY:
             return None
         if not is_served(rest):
-            raise ModuleNotFoundError(
-                f"No module named {name!r} in holdfast, which stands in for Ray here "
-                f"({PAGE}#not-there-yet)",
-                name=name,
-            )
+            raise _not_found(name)
         return _spec(name)
 
 
 FINDER = Finder()
+
+
+def _not_found(name: str) -> ModuleNotFoundError:
+    """The error for `import name`, and for `from ... import` of a name that no module is."""
+    module, _, last = name.rpartition(".")
+    return ModuleNotFoundError(
+        f"No module named {name!r} in holdfast, which stands in for Ray here, and no name "
+        f"{last!r} in {module!r} ({PAGE}#not-there-yet)",
+        # The name of the module that was asked, as for other names that cannot be imported: Python
+        # would hide an error that names what is imported.
+        name=module,
+    )
 
 
 def is_served(path: str) -> bool:
@@ -120,6 +128,8 @@ class Names:
 
     def _find(self, name: str) -> Any:
         other = name if self._listed is None else self._listed.get(name, "")
+        if self._root == RAY:
+            other = OLDER.get(f"{self._home}.{name}", other)
         path, colon, inner = other.partition(":")
         home = _module(path if colon else self._home) if other else None
         if home is not None and (inner or other) in getattr(home, "__all__", vars(home)):
@@ -127,7 +137,8 @@ class Names:
         absent = missing(self._path, name) or missing(self._home, other or name)
         if absent is None:
             module = f"{self._root}.{self._path}".rstrip(".")
-            raise AttributeError(f"module {module!r} has no attribute {name!r}", name=name)
+            where = " in holdfast, which stands in for Ray here" if self._root == RAY else ""
+            raise AttributeError(f"module {module!r} has no attribute {name!r}{where}", name=name)
         if self._root == OURS:
             raise missing_here(f"{OURS}.{self._home}".rstrip("."), other)
         return Placeholder(".".join(filter(None, (RAY, self._path, name))), absent)
@@ -135,6 +146,8 @@ class Names:
 
 def _module(path: str) -> ModuleType | None:
     """The module of holdfast; None if it does not have it."""
+    if path == CLOUDPICKLE:
+        return import_module(path)
     if path in served() and path not in OWN:
         return None
     name = f"{OURS}.{path}".rstrip(".")

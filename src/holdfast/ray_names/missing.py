@@ -89,15 +89,22 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
         "normalize_pandas_for_lightgbm",
     ),
     ("tune", "Ray itself: it belongs to RLlib", "register_env"),
+    (
+        "tune.logger",
+        "tune.logger.LoggerCallback, in RunConfig(callbacks=[...]): files of JSON, CSV and "
+        "TensorBoard are written without one",
+        "CSVLogger JsonLogger Logger NoopLogger TBXLogger UnifiedLogger",
+    ),
     ("tune.search", "tune.search.Searcher", "SearchAlgorithm SearchGenerator"),
     (
-        "tune.utils",
-        "a short function of your own",
-        "date_str deep_update flatten_dict merge_dicts",
+        "tune.search.variant_generator",
+        "tune.search.BasicVariantGenerator, or tune.Tuner(trainable, param_space=...).fit()",
+        "format_vars generate_variants",
     ),
+    ("tune.utils", "a short function of your own", "date_str"),
     ("tune.utils", "`holdfast show`, which has what each trial used", "UtilMonitor"),
     ("tune.utils", "nothing: a trial's GPUs are free when it starts", "wait_for_gpu"),
-    ("tune.utils", "a plain dict", "unflattened_lookup warn_if_slow"),
+    ("tune.utils", "a plain dict", "warn_if_slow"),
     ("tune.utils", "cloudpickle.dumps(object)", "diagnose_serialization"),
     ("tune.utils", "RunConfig(verbose=...)", "Verbosity set_verbosity has_verbosity"),
     (

@@ -6,6 +6,7 @@ replace `ray` by `holdfast`. "" is `ray` itself.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
@@ -26,6 +27,9 @@ OWN: Final = frozenset(
     )
 )
 
+# The library itself, of which Ray has a copy.
+CLOUDPICKLE: Final = "cloudpickle"
+
 # Other paths of the same names: those of the package in which Ray defines them, and those of older
 # versions. `module: name name`, or `module` for all names of it. `a=b` is another name for `b`.
 _ALIASES: Final[Mapping[str, str]] = {
@@ -34,6 +38,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     "OutOfMemoryError=TrialError "
     "RayActorError=TuneError RayError=TuneError RaySystemError=TuneError RayTaskError=TrialError "
     "UserCodeException=TrialError WorkerCrashedError=TrialError",
+    CLOUDPICKLE: CLOUDPICKLE,
     # -- air
     "air.callbacks": "air.integrations",
     "air.callbacks.keras": "air.integrations.keras",
@@ -130,9 +135,11 @@ _ALIASES: Final[Mapping[str, str]] = {
     "tune.logger.logger": "tune.logger: LoggerCallback pretty_print",
     "tune.logger.mlflow": "air.integrations.mlflow: MLflowLoggerCallback",
     "tune.logger.tensorboardx": "tune.logger: TBXLoggerCallback",
+    "tune.logger.unified": "tune.logger: UnifiedLogger",
     "tune.logger.wandb": "air.integrations.wandb: WandbLoggerCallback",
     "tune.progress_reporter": "tune: CLIReporter JupyterNotebookReporter ProgressReporter",
-    "tune.registry": "tune: register_env register_trainable",
+    "tune.registry": "tune: get_trainable_cls=experiment.worker.wrap:find_trainable register_env "
+    "register_trainable",
     "tune.result_grid": "tune: ResultGrid",
     "tune.sample": "tune.search.sample",
     "tune.schedulers.async_hyperband": "tune.schedulers: ASHAScheduler AsyncHyperBandScheduler",
@@ -185,6 +192,15 @@ _ALIASES: Final[Mapping[str, str]] = {
     "tune.utils.placement_groups": "tune: PlacementGroupFactory",
     "tune.utils.util": "tune.utils",
 }
+# Names that only scripts for Ray up to 2.6 import, of `module.name`.
+OLDER: Final[Mapping[str, str]] = {
+    "tune.checkpoint_dir": "experiment.worker.older:checkpoint_dir",
+    "tune.is_session_enabled": "experiment.worker.older:is_session_enabled",
+    **{
+        f"tune.get_trial_{name}": f"air.session:get_trial_{name}"
+        for name in ("dir", "id", "name", "resources")
+    },
+}
 # Ray keeps each library's search in a package of its own, with a module in it.
 _SEARCH_PACKAGES: Final = (
     *("ax", "bayesopt", "bohb", "hebo", "hyperopt", "nevergrad", "optuna", "zoopt"),
@@ -217,6 +233,7 @@ CONSTANTS: Final[Mapping[str, Mapping[str, object]]] = {
     "tune.result": {
         **_KEYS,
         "CONFIG_PREFIX": "config",
+        "DEFAULT_RESULTS_DIR": os.path.expanduser("~/ray_results"),
         "DEFAULT_METRIC": "_metric",
         "DONE": "done",
         "EXPERIMENT_TAG": "experiment_tag",

@@ -53,6 +53,7 @@ def test_a_list_where_a_domain_is_meant_is_warned_about(told: Any, space: Any, m
     [
         ({"layers": [8, 8], "lr": tune.uniform(0, 1)}, 2),
         ({"layers": [8, 8]}, 1),
+        ({"params": {"eval_metric": ["logloss", "error"]}}, 1),
         ({"seed": 1}, 2),
         ({}, 2),
     ],

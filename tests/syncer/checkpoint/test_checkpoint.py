@@ -437,3 +437,21 @@ def test_what_the_user_raises_while_it_is_open_keeps_its_history(folder: Path) -
     with pytest.raises(StorageUnavailable) as failure, Checkpoint(folder).as_directory():
         raise raised from ValueError("why")
     assert isinstance(failure.value.__cause__, ValueError)
+
+
+def test_a_dict_is_a_checkpoint_of_one_file() -> None:
+    data = {"step": 3, "function": lambda x: x + 1}
+    checkpoint = Checkpoint.from_dict(data)
+    with checkpoint.as_directory() as folder:
+        assert [one.name for one in Path(folder).iterdir()] == ["dict_checkpoint.pkl"]
+    found = checkpoint.to_dict()
+    assert (found["step"], found["function"](1)) == (3, 2)
+    del checkpoint
+    assert not Path(folder).exists()
+
+
+def test_files_that_no_dict_made_are_not_read_as_one(folder: Path) -> None:
+    with pytest.raises(
+        FileNotFoundError, match=r"has no dict_checkpoint.pkl: .*\.as_directory\(\)"
+    ):
+        Checkpoint(folder).to_dict()
