@@ -25,6 +25,7 @@ from holdfast.experiment.results.ranking import (
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.results.stored_trial import StoredCheckpoint, StoredTrial, read_error
 from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
+from holdfast.replaced import explained_attribute
 from holdfast.scheduler.retention import ranked
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
@@ -410,6 +411,11 @@ class Result:
             error=self.error,
             stop_reason=self.stop_reason,
         )
+
+    if not TYPE_CHECKING:  # a type checker should report the attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            return explained_attribute(self, name)
 
     def __repr__(self) -> str:
         metrics = self._shown_metrics()

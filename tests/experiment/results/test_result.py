@@ -591,6 +591,14 @@ def test_the_directory_of_an_experiment_has_the_result_of_its_only_trial(
     assert caught.value.path == str(run.layout.root)
 
 
+def test_an_attribute_of_an_older_ray_says_what_to_use(run: RecordedExperiment) -> None:
+    result = result_of(run, epochs(run, 0.5))
+    with pytest.raises(AttributeError, match=r"no attribute 'log_dir'. Use result\.path"):
+        _ = result.log_dir  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        _ = result.nonsense  # type: ignore[attr-defined]
+
+
 def test_a_repr_is_short_and_reads_nothing(run: RecordedExperiment) -> None:
     trial_id = run.begin()
     run.report(trial_id, {f"metric_{at}": at for at in range(100)})
