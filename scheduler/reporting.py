@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.scheduler.effects import AskStopper, Commit, Effect, Reply, Warn
+from holdfast.scheduler.effects import AskStopper, Commit, Discard, Effect, Reply, Warn
 from holdfast.scheduler.events import EndOrdered, Raised, SchedulerAnswered, StopperAnswered
 from holdfast.scheduler.failing import on_raised
 from holdfast.scheduler.joining import on_answered
@@ -73,6 +73,8 @@ def on_report(state: State, event: Reported) -> list[Effect]:
 
 def on_saved(state: State, event: Saved) -> list[Effect]:
     trial = state.trials[event.trial_id]
+    if _is_too_late(trial, event):
+        return [Discard(trial_id=trial.trial_id, checkpoint=event.checkpoint)]
     alive = trial.status.has_worker or trial.status is Status.PAUSED
     # An event of an earlier attempt, or the trial has become a clone with another checkpoint.
     if trial.attempt != event.attempt or not alive or trial.origin is not None:
@@ -82,6 +84,13 @@ def on_saved(state: State, event: Saved) -> list[Effect]:
         # A restore found this checkpoint. Its row is lost, or is not the newest.
         return [Commit(trial_id=trial.trial_id, checkpoint=event.checkpoint)]
     return _keep_newest(state, trial, row_of(trial))
+
+
+def _is_too_late(trial: Trial, event: Saved) -> bool:
+    """Whether a trial was ended while its last attempt saved itself for a pause: no record has
+    this checkpoint, or ever will."""
+    is_new = event.checkpoint.index >= trial.next_checkpoint
+    return trial.status.is_final and trial.attempt == event.attempt and is_new
 
 
 def on_committed(state: State, event: Committed) -> list[Effect]:

@@ -18,8 +18,10 @@ from holdfast.experiment.folder.layout import ERROR, Layout
 from holdfast.experiment.records.rows import newest_row
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import CheckpointRecord
+from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import Failure
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.scaling import ScalingConfig
 from holdfast.trial.trial import Status, Stop, Trial, TrialSpec
 
 # Users compare with Ray's five states: holdfast's states in between are shown as a neighbouring
@@ -34,7 +36,8 @@ class Surroundings:
     `experiment_path` is the experiment's folder in storage, `local_experiment_path` the one on
     this machine. `config_of` returns the configuration with the user's own values, `row_of` the
     full row of the last report, `checkpoint_of` a public Checkpoint. `searched` finds the varied
-    parameters.
+    parameters. `run_id` and `run_config` are those of the run; `scaling_of` returns the
+    ScalingConfig of a config of a training.
     """
 
     trainable_name: str
@@ -44,6 +47,9 @@ class Surroundings:
     row_of: Callable[[Trial], dict[str, Any]]
     checkpoint_of: Callable[[TrialSpec, CheckpointRecord], Checkpoint]
     searched: Searched = field(default_factory=Searched)
+    run_id: str = ""
+    run_config: RunConfig | None = None
+    scaling_of: Callable[[Mapping[str, Any]], ScalingConfig] | None = None
 
     @classmethod
     def of(
@@ -54,6 +60,7 @@ class Surroundings:
         experiment_path: str,
         config_of: Callable[[Trial], Mapping[str, Any]],
         space: Sequence[Mapping[str, Any]] = (),
+        **more: Any,
     ) -> Surroundings:
         """Those of the experiment that runs in the folder of `layout`."""
         return cls(
@@ -64,6 +71,7 @@ class Surroundings:
             row_of=newest_row,
             checkpoint_of=lambda spec, known: Checkpoint(str(layout.checkpoint(spec, known))),
             searched=Searched(space),
+            **more,
         )
 
 
@@ -205,6 +213,11 @@ class TrialView:
     def node(self) -> str:
         """The name of the node that it runs on, or ran on last; empty on this machine."""
         return self._trial.place.node
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """The facts about its run."""
+        return self._surroundings
 
     @property
     def placement_group_factory(self) -> PlacementGroupFactory:

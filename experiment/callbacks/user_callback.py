@@ -9,14 +9,25 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
+from holdfast.trial.config import RunConfig
 from holdfast.trial.errors import TrialError
+from holdfast.trial.scaling import ScalingConfig
+from holdfast.trial.values import LOOP_CONFIG
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainRunContext:
-    """The training that a hook is about: its trial, and the folder of its experiment in
-    storage."""
+    """The training that a hook is about: its settings, its trial, and the folder of its experiment
+    in storage.
 
+    `run_id` is the same after a restore. `scaling_config` is None for a trial of a Tuner that
+    runs no trainer.
+    """
+
+    run_id: str
+    run_config: RunConfig | None
+    scaling_config: ScalingConfig | None
+    train_loop_config: dict[str, Any]
     trial_id: str
     trial_name: str
     experiment_name: str
@@ -79,7 +90,13 @@ class UserCallback(Callback):
 
 
 def _context(trial: TrialView) -> TrainRunContext:
+    around = trial.surroundings
+    config = trial.config
     return TrainRunContext(
+        run_id=around.run_id,
+        run_config=around.run_config,
+        scaling_config=around.scaling_of(config) if around.scaling_of else None,
+        train_loop_config=config.get(LOOP_CONFIG, config),
         trial_id=trial.trial_id,
         trial_name=str(trial),
         experiment_name=trial.experiment_dir_name,

@@ -28,7 +28,7 @@ from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.resuming import has_work, is_selected
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.trial.config import SyncConfig
+from holdfast.trial.config import RunConfig, SyncConfig
 from holdfast.trial.runtime_env import RuntimeEnv
 from holdfast.trial.search_space.spaces import separated, spaces_of
 
@@ -64,6 +64,7 @@ class RunPlan:
     engine: PlannedEngine | None = None
     environment: RuntimeEnv = field(default_factory=RuntimeEnv)
     scheduler_calls: SchedulerCalls | None = None
+    run_config: RunConfig | None = None
 
     @property
     def spec(self) -> ExperimentSpec:
@@ -109,12 +110,16 @@ class RunPlan:
     @property
     def surroundings(self) -> Surroundings:
         """The facts that views of trials show to callbacks and reporters."""
+        loop = self.job.trainable
         return Surroundings.of(
             self.layout,
             trainable_name=self.spec.trainable,
             experiment_path=self.location.path,
             config_of=lambda trial: users_config(trial.config, self.job.param_space),
             space=self.spec.space,
+            run_id=self.spec.experiment_id,
+            run_config=self.run_config,
+            scaling_of=loop.scaling_of if isinstance(loop, TrainLoop) else None,
         )
 
 

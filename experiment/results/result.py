@@ -25,6 +25,7 @@ from holdfast.experiment.results.ranking import (
 from holdfast.experiment.results.short_errors import short_errors
 from holdfast.experiment.results.stored_trial import StoredCheckpoint, StoredTrial, read_error
 from holdfast.experiment.user_objects.placeholders import ResolveConfig, config_without_code
+from holdfast.replaced import explained_attribute
 from holdfast.scheduler.retention import ranked
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.syncer.stores.location import Location
@@ -159,15 +160,20 @@ class Result:
         path: str | os.PathLike[str],
         storage_filesystem: pyarrow.fs.FileSystem | None = None,
     ) -> Self:
-        """The result of the trial in the directory `path`: a local path, a URI, or a path on a
-        filesystem.
+        """The result of the trial in the directory `path`, or of the only trial of the experiment
+        there: a local path, a URI, or a path on a filesystem.
 
-        Needs neither the experiment's state nor the user's code. Raises ResultNotFound,
-        StorageError.
+        Needs no code of the user, and of a trial's directory no state of its experiment. Raises
+        ResultNotFound, StorageError.
         """
-        folder = TrialFolder.at(Location.resolve(path, storage_filesystem, {}))
+        return cls._read(TrialFolder.at(Location.resolve(path, storage_filesystem, {})))
+
+    @classmethod
+    def _read(cls, folder: TrialFolder) -> Self:
         errors, row = folder.read(ERROR), folder.last_row()
         if errors is None and row is None and folder.read(PARAMS) is None:
+            if (only := _only_trial(folder)) is not None:
+                return cls._read(only)
             raise ResultNotFound(_not_found(folder), folder.path)
         known = tuple(StoredCheckpoint(dirname=name) for name in folder.complete_checkpoints())
         stored = StoredTrial(folder=folder, known_checkpoints=known)
@@ -406,6 +412,11 @@ class Result:
             stop_reason=self.stop_reason,
         )
 
+    if not TYPE_CHECKING:  # a type checker should report the attribute itself
+
+        def __getattr__(self, name: str) -> Any:
+            return explained_attribute(self, name)
+
     def __repr__(self) -> str:
         metrics = self._shown_metrics()
         shown = {key: value for key, value in metrics.items() if key not in AUTOMATIC}
@@ -432,10 +443,31 @@ def _row_of(known: StoredCheckpoint, rows: Sequence[Row]) -> Row:
     return next(same, {} if known.iteration is None else {"training_iteration": known.iteration})
 
 
+def _only_trial(folder: TrialFolder) -> TrialFolder | None:
+    """The trial of an experiment that has one; None if no experiment is in the folder."""
+    from holdfast.experiment.results.read_experiment import ExperimentNotFound, read_records
+
+    if not folder.exists():
+        return None
+    try:
+        read = read_records(folder.location)
+    except ExperimentNotFound:
+        return None
+    specs = [trial.spec for trial in read.machine.trials.values()]
+    if len(specs) == 1:
+        return TrialFolder.of(specs[0], read.location, read.layout)
+    pass_one = f", or pass the directory of a trial, such as {specs[0].dirname}" if specs else ""
+    raise ResultNotFound(
+        f"{folder.path} is the directory of an experiment with {len(specs)} trials: tune.load "
+        f"returns their results{pass_one}",
+        folder.path,
+    )
+
+
 def _not_found(folder: TrialFolder) -> str:
     if folder.exists():
         return (
-            f"{folder.path} is not a trial directory: it has no {RESULTS}, {PARAMS} or {ERROR}. "
-            f"For a whole experiment use ExperimentAnalysis or Tuner.restore"
+            f"{folder.path} is not a trial directory: it has no {RESULTS}, {PARAMS} or {ERROR}, "
+            f"and no experiment"
         )
     return f"there is no trial directory at {folder.path}"

@@ -183,6 +183,7 @@ def plan_run(
         launcher=InlineLauncher() if settings.debug else None,
         engine=engine,
         environment=environment,
+        run_config=replace(request.run, name=place.name),
     )
     if request.resume is not None and plan.runs_trials:
         check_given_again(spec.options, environment)

@@ -37,6 +37,11 @@ class ScheduleReplay(TrialScheduler):
         self._schedule = schedule
         self._done = 0
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The config that training starts with, for `param_space`."""
+        return dict(self._schedule.first)
+
     def decide(self, view: View, event: Observation) -> Sequence[Decision]:
         match event:
             case TrialAdded() if len(view.trials) > 1:

@@ -191,9 +191,20 @@ def test_rows_are_looked_at(ds: data.Dataset) -> None:
         ds.take_all(limit=5)
 
 
+def test_each_consumer_of_a_streaming_split_reads_its_own_rows_in_each_epoch(
+    ds: data.Dataset,
+) -> None:
+    parts = ds.streaming_split(5, equal=True, locality_hints=None)
+    for _ in range(2):
+        rows = [[row["x"] for row in part.iter_rows()] for part in parts]
+        assert rows == [[0, 1], [2, 3], [4, 5], [6, 7], [8, 9]]
+    whole = [row["x"] for part in ds.streaming_split(5) for row in part.iter_rows()]
+    assert whole == list(range(12))
+
+
 def test_a_method_that_is_not_there_says_what_to_use(ds: data.Dataset) -> None:
     for name, use in {
-        "streaming_split": "get_dataset_shard",
+        "stats": "num_blocks",
         "iter_tf_batches": "to_tf",
         "write_tfrecords": "write_parquet",
         "to_torch": "iter_torch_batches",

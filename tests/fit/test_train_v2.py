@@ -341,9 +341,11 @@ class Heard(train.UserCallback):
     def __init__(self) -> None:
         self.reports: list[Any] = []
         self.failures: list[Any] = []
+        self.contexts: list[Any] = []
 
     def after_report(self, run_context: Any, metrics: Any, checkpoint: Any) -> None:
         self.reports.append((run_context.experiment_name, metrics, checkpoint is not None))
+        self.contexts.append(run_context)
 
     def after_exception(self, run_context: Any, worker_exceptions: Any) -> None:
         self.failures.append({at: str(error) for at, error in worker_exceptions.items()})
@@ -371,6 +373,11 @@ def test_a_user_callback_hears_reports_and_failures(
     ((at, text),) = heard.failures[0].items()
     assert (at, why in text) == (1, True)
     assert len(heard.failures) == 1
+    context = heard.contexts[0]
+    assert context.run_config.name == "run"
+    assert context.scaling_config.num_workers == 2
+    assert set(context.train_loop_config) == {"flag"}
+    assert {one.run_id for one in heard.contexts} == {context.run_id} != {""}
 
 
 def test_a_training_inside_a_trial_reports_to_it_and_ends_with_it(

@@ -37,6 +37,8 @@ class CheckedTrial:
     all_rows: set[tuple[int, int]] = field(default_factory=set)
     checkpoints: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     committed: set[int] = field(default_factory=set)
+    # Those that were saved without a report.
+    unreported: set[int] = field(default_factory=set)
     begun: list[tuple[int, int]] = field(default_factory=list)
     newest_attempt: int = 0
     has_returned: bool = False
@@ -194,7 +196,10 @@ def _apply(
             trial.begin(fields["attempt"])
         case "Reported":
             trial.report(fields)
-        case "Saved" | "Adopted":
+        case "Saved":
+            trial.save(fields["checkpoint"])
+            trial.unreported.add(fields["checkpoint"]["index"])
+        case "Adopted":
             trial.save(fields["checkpoint"])
         case "Committed":
             trial.commit(fields["index"], keep)
@@ -305,6 +310,8 @@ def checkpoints(
     named = {f"checkpoint_{index:06d}": index for index in trial.checkpoints}
     for name, index in named.items():
         if name not in there:
+            if ended and index in trial.unreported - trial.committed:
+                continue  # the trial was ended while it saved itself for a pause
             copy = None if storage is None else storage / trial.dirname / name
             if copy is None or any(manifest_problems(copy)):
                 yield f"{trial.dirname}/{name} is named by the journal and not there"

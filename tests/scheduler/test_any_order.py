@@ -429,6 +429,8 @@ class AnyOrder(RuleBasedStateMachine):
         assert worker is None or worker.state != "starting" or worker.given != index
         awaited = self.awaited()
         assert (effect.trial_id, index) not in awaited, "a clone is to begin with it"
+        if trial.status.is_final and index >= trial.next_checkpoint:
+            return  # it was saved for a pause of a trial that has ended since
         committed = [known.index for known in trial.checkpoints if known.committed]
         assert index < committed[-1], "the newest goes"
         stays = [known for known in committed[:-1] if (effect.trial_id, known) not in awaited]
@@ -534,6 +536,8 @@ class AnyOrder(RuleBasedStateMachine):
                 self.is_answered(worker, "continue")
             case "running" if not worker.told:
                 self.reports(worker, self.rolled(dice), dice.choice(SCORES), checkpoint=True)
+            case "running" if dice.random() < 0.3:
+                self.saves(worker)
             case "running":
                 self.returns(worker)
             case _:
@@ -598,7 +602,9 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(data=st.data())
     def worker_saves(self, data: st.DataObject) -> None:
         told = [worker for worker in self.those("running") if worker.told or worker.saves]
-        worker = data.draw(st.sampled_from(told))
+        self.saves(data.draw(st.sampled_from(told)))
+
+    def saves(self, worker: Worker) -> None:
         worker.saves = False
         self.note_score(worker.trial_id, dict(self.run.trial(worker.trial_id).row or {}))
         self.perform(self.run.save(worker.trial_id, attempt=worker.attempt))

@@ -1,6 +1,7 @@
 """What schedulers can do with running trials besides stopping them: clone, change, save, ask."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from holdfast.scheduler.effects import (
@@ -40,6 +41,7 @@ from holdfast.scheduler.snapshot import snapshot
 from holdfast.scheduler.verdict import Verdict
 from holdfast.testing.rehearsal import Rehearsal
 from holdfast.trial.config import CheckpointConfig, FailureConfig
+from holdfast.trial.events import Saved
 from holdfast.trial.resources import PlacementGroupFactory
 from holdfast.trial.trial import Status
 
@@ -217,6 +219,22 @@ def test_a_pause_without_a_checkpoint_ends_the_run_instead_of_training_again() -
     assert Halt(trial_id="t0", attempt=1) in run.report("t0", {"loss": 1.0})
     assert run.machine.ending is not None
     assert run.machine.ending.message.startswith("Scripted resumes trials from checkpoints")
+
+
+def test_a_checkpoint_for_a_pause_goes_when_the_trial_has_ended_meanwhile() -> None:
+    pause, stop = PauseTrial(trial_id="t0"), StopTrial(trial_id="t0", why="it is the worst")
+    run = running(Scripted([pause], [stop]), saves_when_told=True)
+    run.report("t0", {"loss": 1.0}, checkpoint=True)
+    run.report("t1", {"loss": 0.0})
+    assert run.trial("t0").status is Status.TERMINATED
+    (discard,) = run.save("t0")
+    assert isinstance(discard, Discard)
+    assert (discard.trial_id, discard.checkpoint.index) == ("t0", 1)
+    assert [known.index for known in run.trial("t0").checkpoints] == [0]
+    # Neither one of an earlier attempt nor one that a record has had.
+    assert run.save("t0", attempt=0) == []
+    again = replace(discard.checkpoint, index=0)
+    assert run.handle(Saved(trial_id="t0", attempt=1, checkpoint=again)) == []
 
 
 def test_a_trial_that_is_changed_saves_itself_and_continues_otherwise() -> None:

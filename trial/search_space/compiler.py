@@ -102,6 +102,7 @@ class _Compiler:
         value = unwrap_scalar(value)
         searched = is_searched(value)
         if is_plain(value) and not searched and (spot.config or has_text_keys(value)):
+            self._note_expressions(value, spot.config)
             container = isinstance(value, (dict, list, tuple, set))
             return Copied(copy(value)) if container else Constant(value)
         if isinstance(value, Domain) or is_grid(value):
@@ -195,6 +196,23 @@ class _Compiler:
                 f"where param_space has {text_of(value)}"
             )
         return self.compile(preset, spot._replace(is_preset=True, is_varied=True))
+
+    def _note_expressions(self, value: Any, path: Path) -> None:
+        """Name each `{"eval": "spec.config.x"}`, which an older Ray evaluates."""
+        match value:
+            case {"eval": str(text)} if len(value) == 1 and "spec." in text:
+                self.notices.append(
+                    f"{self.label}: {key_name(path)}: {value!r:.80} is a constant, which nothing "
+                    f"evaluates. Write tune.sample_from(lambda spec: {text:.80})"
+                )
+            case dict():
+                for key, item in value.items():
+                    self._note_expressions(item, (*path, key))
+            case list() | tuple():
+                for at, item in enumerate(value):
+                    self._note_expressions(item, (*path, at))
+            case _:
+                pass
 
     def _note_varied(self, spot: _Spot) -> None:
         if not spot.is_varied:

@@ -95,6 +95,16 @@ class Dataset(Changing, Combining, Summing, Writing):
         used = rows - rows % n if equal else rows
         return [self.part(at * used // n, (at + 1) * used // n) for at in range(n)]
 
+    def streaming_split(
+        self, n: int, *, equal: bool = False, locality_hints: Sequence[Any] | None = None
+    ) -> list[DataIterator[Dataset]]:
+        """Iterators over the parts of `split`, each to be read epoch after epoch by one consumer.
+
+        None waits for another one; `locality_hints` has no effect. Raises InvalidConfig if there
+        are fewer rows.
+        """
+        return [part.iterator() for part in self.split(n, equal=equal)]
+
     def split_at_indices(self, indices: Sequence[int]) -> list[Dataset]:
         """The rows up to the first index, from there up to the second, and so on.
 

@@ -39,7 +39,8 @@ DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
         "start-stop-resume",
         "tune.run",
         "the name of an unfinished experiment is refused without resume=; a list of "
-        "experiments is for run_experiments; Ctrl-C raises KeyboardInterrupt",
+        "experiments is for run_experiments; with restore= iterations count from 1; Ctrl-C raises "
+        "KeyboardInterrupt",
     ),
     (
         "start-stop-resume",
@@ -98,7 +99,7 @@ DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
         "reports-and-checkpoints",
         "train.report tune.report air.session.report",
         "raises NotInTrial outside a trial; uploads are ASYNC by default; folders of checkpoints "
-        "are numbered",
+        "are numbered; arrays and tuples become lists",
     ),
     (
         "reports-and-checkpoints",
@@ -229,7 +230,8 @@ DIFFERENCES: Final[Sequence[tuple[str, str, str]]] = (
     (
         "training-on-several-workers",
         "train.UserCallback",
-        "after_report gets the metrics of rank 0, and those of all with keep_all_metrics=True",
+        "after_report gets the metrics of rank 0, and those of all with keep_all_metrics=True; "
+        "run_context has no datasets",
     ),
     (
         "training-on-several-workers",

@@ -569,9 +569,34 @@ def test_a_path_that_does_not_exist_is_reported(tmp_path: Path) -> None:
     assert caught.value.path == str(tmp_path / "nothing")
 
 
-def test_a_directory_that_is_not_a_trials_is_reported(run: RecordedExperiment) -> None:
+def test_a_directory_that_is_not_a_trials_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ResultNotFound, match=r"not a trial directory: it has no result\.json"):
+        Result.from_path(tmp_path)
+
+
+def test_the_directory_of_an_experiment_has_the_result_of_its_only_trial(
+    run: RecordedExperiment,
+) -> None:
+    with pytest.raises(ResultNotFound, match=r"of an experiment with 0 trials: tune\.load"):
         Result.from_path(run.layout.root)
+    trial_id = epochs(run, 0.5, 0.25)
+    only = Result.from_path(run.layout.root)
+    assert only.path == str(run.folder(trial_id))
+    assert only.metrics == Result.from_path(run.folder(trial_id)).metrics
+    assert len(only.best_checkpoints) == 2
+    run.begin({"lr": 0.2})
+    name = run.folder(trial_id).name
+    with pytest.raises(ResultNotFound, match=rf"with 2 trials: .*, such as {name}") as caught:
+        Result.from_path(run.layout.root)
+    assert caught.value.path == str(run.layout.root)
+
+
+def test_an_attribute_of_an_older_ray_says_what_to_use(run: RecordedExperiment) -> None:
+    result = result_of(run, epochs(run, 0.5))
+    with pytest.raises(AttributeError, match=r"no attribute 'log_dir'. Use result\.path"):
+        _ = result.log_dir  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"no attribute 'nonsense'$"):
+        _ = result.nonsense  # type: ignore[attr-defined]
 
 
 def test_a_repr_is_short_and_reads_nothing(run: RecordedExperiment) -> None:

@@ -22,6 +22,7 @@ def test_the_schedule_goes_through_those_that_the_trial_took_over_from() -> None
     schedule = schedule_of(LOG)
     assert schedule.first == {"lr": 0.1}
     assert schedule.changes == ((4, {"lr": 0.2}), (8, {"lr": 0.3}))
+    assert ScheduleReplay(schedule).config == {"lr": 0.1}
 
 
 def test_what_was_overwritten_by_a_later_takeover_does_not_count() -> None:

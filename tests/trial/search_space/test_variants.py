@@ -419,6 +419,17 @@ def test_a_preset_outside_the_space_is_used_and_noticed() -> None:
     )
 
 
+def test_an_expression_of_an_older_ray_is_a_constant_and_noticed() -> None:
+    space = {"a": 2, "net": {"b": {"eval": "spec.config.a * 10"}}, "c": {"eval": "every epoch"}}
+    compiled = Space(space)
+    assert variant(compiled, 0).config == space
+    (notice,) = compiled.notices
+    assert notice == (
+        "param_space: net/b: {'eval': 'spec.config.a * 10'} is a constant, which nothing "
+        "evaluates. Write tune.sample_from(lambda spec: spec.config.a * 10)"
+    )
+
+
 def test_a_constant_grid_shares_its_random_values_within_a_sample() -> None:
     space = {
         "grid": grid_search([{"x": uniform(0, 1)}, 2, 3]),
