@@ -162,6 +162,7 @@ REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
         "get_trial_id": "tune.get_context().get_trial_id()",
         "get_trial_name": "tune.get_context().get_trial_name()",
         "get_trial_resources": "tune.get_context().get_trial_resources()",
+        "is_session_enabled": "tune.get_context(), which raises a TuneError outside a trial",
         "load_study": "tune.load(path), or tune.Tuner.restore(path, trainable).fit() to continue",
         "register_env": _ENV,
         "save_checkpoint": _REPORT,
@@ -173,6 +174,10 @@ REPLACED: Final[Mapping[str, Mapping[str, str]]] = {
     },
     "holdfast.train": {
         "Trainer": "holdfast.train.torch.TorchTrainer, or holdfast.train.DataParallelTrainer",
+        **{
+            f"get_{name}": f"train.get_context().get_{name}()"
+            for name in ("experiment_name", "trial_dir", "trial_id", "trial_name", "world_size")
+        },
         "get_world_rank": "train.get_context().get_world_rank()",
         "load_checkpoint": "train.get_checkpoint()",
         "local_rank": "train.get_context().get_local_rank()",

@@ -60,6 +60,11 @@ class Checkpoint:
         return checkpoint
 
     @classmethod
+    def from_uri(cls, uri: str) -> Self:
+        """`Checkpoint(uri)`, as it was called up to Ray 2.6."""
+        return cls(uri)
+
+    @classmethod
     @short
     def from_dict(cls, data: dict[str, Any]) -> Self:
         """A checkpoint of one file with this dict, which cloudpickle writes: the way of Ray up to

@@ -450,6 +450,10 @@ def test_a_dict_is_a_checkpoint_of_one_file() -> None:
     assert not Path(folder).exists()
 
 
+def test_a_uri_is_a_checkpoint_under_the_older_name_too(folder: Path) -> None:
+    assert Checkpoint.from_uri(folder.as_uri()) == Checkpoint(folder)
+
+
 def test_files_that_no_dict_made_are_not_read_as_one(folder: Path) -> None:
     with pytest.raises(
         FileNotFoundError, match=r"has no dict_checkpoint.pkl: .*\.as_directory\(\)"
