@@ -18,6 +18,7 @@ from holdfast.experiment.machine.crowding import crowding
 from holdfast.experiment.machine.machine_share import MachineShare
 from holdfast.experiment.machine.members import FOLDER, MachineFolder, Member, Membership
 from holdfast.experiment.workers.shared_capacity import shared
+from holdfast.runtime.fleet.facts import detect_total
 from holdfast.runtime.tasks import RunTasks
 from holdfast.scheduler.capacity import Capacity
 from holdfast.scheduler.events import Resumed
@@ -85,7 +86,9 @@ def _look_around(folder: MachineFolder, member: Member, tell: Tell) -> None:
             seen = folder.seen()
     except (OSError, InvalidConfig):
         return
-    text = crowding(member, [one.member for one in seen if one.member.pid != member.pid])
+    others = [one.member for one in seen if one.member.pid != member.pid]
+    found = {key: amount for key, amount in detect_total().items() if key in ("CPU", "GPU")}
+    text = crowding(member, others, found)
     if text and not _has_warned.is_set():
         _has_warned.set()
         tell(text, "warning")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.experiment.machine.fair_share import total_of
 from holdfast.experiment.machine.members import Member
@@ -11,9 +11,12 @@ from holdfast.names import printable
 _LONGEST_NAME = 30
 
 
-def crowding(own: Member, others: Sequence[Member]) -> str:
+def crowding(own: Member, others: Sequence[Member], found: Mapping[str, float]) -> str:
     """At most two lines of a terminal that name another one if all of them together use more than
-    the machine has; "" if there is room for all, or if all take turns."""
+    the machine has; "" if there is room for all, or if all take turns.
+
+    `found` is what the machine has unless a script's `init()` says otherwise.
+    """
     outside = [one for one in others if not (own.shares and one.shares)]
     if not outside:
         return ""
@@ -22,7 +25,8 @@ def crowding(own: Member, others: Sequence[Member]) -> str:
     for key, amount in total.items():
         used = sum(one.uses.get(key, 0) for one in everybody)
         if used > amount:
-            return _text(own, outside, f"{used:g} {_plural(key, used)} of {amount:g}")
+            said = f" (init's num_{key.lower()}s)" if found.get(key, amount) != amount else ""
+            return _text(own, outside, f"{used:g} {_plural(key, used)} of {amount:g}{said}")
     return ""
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.experiment.machine.crowding import crowding
+from holdfast.experiment.machine import crowding as message
 from holdfast.experiment.machine.members import Member
+
+
+def crowding(own: Member, others: list[Member], **found: float) -> str:
+    return message.crowding(own, others, found)
 
 
 def member(pid: int, cpus: float, *, shares: bool = False, gpus: tuple[str, ...] = ()) -> Member:
@@ -25,6 +29,12 @@ def test_it_names_the_other_one_and_what_to_do() -> None:
         "experiment 'e2' (process 2) runs here, too: together they use 8 CPUs of 4. To take "
         "turns: HOLDFAST_SHARE=1 for both scripts"
     )
+
+
+def test_it_says_where_the_number_is_from_if_the_machine_has_another_one() -> None:
+    both = member(1, 4), [member(2, 4)]
+    assert "use 8 CPUs of 4 (init's num_cpus). To take" in crowding(*both, CPU=2.0)
+    assert "use 8 CPUs of 4. To take" in crowding(*both, CPU=4.0)
 
 
 def test_it_says_nothing_where_there_is_room_for_both() -> None:
