@@ -130,6 +130,7 @@ class Experiment:
 
     @property
     def checkpoint_config(self) -> CheckpointConfig:
+        """That of its RunConfig."""
         return self.run_config.checkpoint_config
 
     @property

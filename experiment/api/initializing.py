@@ -70,6 +70,7 @@ class InitContext(Mapping[str, Any]):
         self.disconnect()
 
     def __getitem__(self, name: str) -> str:
+        """As in `address_info`."""
         return self.address_info[name]
 
     def __iter__(self) -> Iterator[str]:

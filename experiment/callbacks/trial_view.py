@@ -98,10 +98,12 @@ class TrialView:
 
     @property
     def trial_id(self) -> str:
+        """Its id, as in `d2a66_00000`."""
         return self._trial.trial_id
 
     @property
     def trainable_name(self) -> str:
+        """The name of the trainable, which begins the name of the trial."""
         return self._surroundings.trainable_name
 
     @cached_property
@@ -121,6 +123,7 @@ class TrialView:
 
     @property
     def experiment_dir_name(self) -> str:
+        """The name of the experiment's folder."""
         return os.path.basename(self._surroundings.local_experiment_path)
 
     @property
@@ -150,6 +153,7 @@ class TrialView:
 
     @property
     def iteration(self) -> int:
+        """The number of its newest report."""
         return self._trial.iteration
 
     @property
@@ -159,6 +163,7 @@ class TrialView:
         return self._surroundings.checkpoint_of(self._trial.spec, newest) if newest else None
 
     def has_checkpoint(self) -> bool:
+        """Whether it has a checkpoint."""
         return self._trial.newest_checkpoint is not None
 
     def is_finished(self) -> bool:
@@ -182,6 +187,7 @@ class TrialView:
 
     @property
     def local_experiment_path(self) -> str:
+        """The experiment's folder on this machine."""
         return self._surroundings.local_experiment_path
 
     @property
@@ -195,6 +201,7 @@ class TrialView:
 
     @property
     def num_failures(self) -> int:
+        """How many of its attempts have failed."""
         return self._trial.failures
 
     @property
@@ -221,6 +228,7 @@ class TrialView:
 
     @property
     def placement_group_factory(self) -> PlacementGroupFactory:
+        """The resources that it requests."""
         return self._trial.spec.resources
 
     def __eq__(self, other: object) -> bool:

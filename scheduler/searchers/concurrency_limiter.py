@@ -53,6 +53,7 @@ class Wrapper(Searcher, ABC):
         return self.searcher.get_state()
 
     def set_state(self, state: dict[str, Any]) -> None:
+        """Take what `get_state` has returned: the state of the inner searcher."""
         self.searcher.set_state(state)
 
     def save(self, checkpoint_path: Any) -> None:

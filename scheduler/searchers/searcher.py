@@ -21,8 +21,11 @@ FINISHED: Final = "FINISHED"
 UNRESOLVED_SEARCH_SPACE: Final = (
     "{cls} searches only a space of its own, and {par} has domains: leave fixed values there"
 )
+"""A message of Ray's for searchers of your own, as are the next two."""
 UNDEFINED_SEARCH_SPACE: Final = "{cls} has no space to search (space={space})"
+"""For a searcher without a space."""
 UNDEFINED_METRIC_MODE: Final = "{cls} needs metric= and mode=; they are {metric} and {mode}"
+"""For a searcher without a goal."""
 
 
 class Searcher(Described):
@@ -162,6 +165,7 @@ class Searcher(Described):
         return state_of(self)
 
     def set_state(self, state: dict[str, Any]) -> None:
+        """Take what `get_state` has returned."""
         vars(self).update(state)
 
     def save(self, checkpoint_path: Any) -> None:

@@ -22,7 +22,8 @@ from holdfast.trial.plain import is_number
 class ValidationFn(Protocol):
     """A function of a checkpoint, and of `fn_kwargs`, that returns metrics."""
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+        """Validate the checkpoint, which is the first argument."""
 
 
 @dataclass(frozen=True)

@@ -23,15 +23,18 @@ class AggregateFn:
 
     @property
     def name(self) -> str:
+        """The name of the column with the result."""
         return self.alias_name or f"{type(self).__name__.lower()}({self.on or ''})"
 
     def options(self) -> Any:
+        """The options of the function of Arrow."""
         import pyarrow.compute as pc
 
         return pc.ScalarAggregateOptions(skip_nulls=self.ignore_nulls)
 
     @property
     def arrow(self) -> str:
+        """The function of Arrow."""
         return self.function
 
 
@@ -82,6 +85,7 @@ class Std(AggregateFn):
     function: ClassVar[str] = "stddev"
 
     def options(self) -> Any:
+        """The options of the function of Arrow."""
         import pyarrow.compute as pc
 
         return pc.VarianceOptions(ddof=self.ddof, skip_nulls=self.ignore_nulls)
@@ -98,6 +102,7 @@ class Count(AggregateFn):
     function: ClassVar[str] = "count"
 
     def options(self) -> Any:
+        """The options of the function of Arrow."""
         import pyarrow.compute as pc
 
         if self.on is None:
@@ -106,6 +111,7 @@ class Count(AggregateFn):
 
     @property
     def arrow(self) -> str:
+        """The function of Arrow."""
         return "count" if self.on is not None else "count_all"
 
 

@@ -43,6 +43,7 @@ class Preprocessor:
     stats_: dict[str, Any]
 
     def fit_status(self) -> Fitted:
+        """Whether it has been fitted, or needs no fit."""
         if not self._is_fittable:
             return Fitted.NOT_FITTABLE
         return Fitted.FITTED if hasattr(self, "stats_") else Fitted.NOT_FITTED
@@ -121,9 +122,11 @@ class Preprocessor:
             ) from error
 
     def get_input_columns(self) -> list[str]:
+        """The columns that it reads."""
         return list(getattr(self, "columns", None) or ())
 
     def get_output_columns(self) -> list[str]:
+        """The columns that it writes."""
         return list(getattr(self, "output_columns", None) or self.get_input_columns())
 
     def __repr__(self) -> str:

@@ -44,6 +44,7 @@ class Concatenator(Preprocessor):
             self.exclude = []
 
     def get_output_columns(self) -> list[str]:
+        """The one column that it writes."""
         return [self.output_column_name]
 
     def _arguments(self) -> dict[str, Any]:
@@ -120,6 +121,7 @@ class Chain(Preprocessor):
         self.preprocessors = preprocessors
 
     def fit_status(self) -> Fitted:
+        """Whether all of them, some or none have been fitted."""
         found = {one.fit_status() for one in self.preprocessors} - {Fitted.NOT_FITTABLE}
         if not found:
             return Fitted.NOT_FITTABLE

@@ -36,6 +36,7 @@ class SimpleImputer(Preprocessor):
         self.columns, self.strategy, self.fill_value = list(columns), strategy, fill_value
 
     def fit_status(self) -> Fitted:
+        """Whether it has been fitted; a constant needs no fit."""
         return Fitted.NOT_FITTABLE if self.strategy == "constant" else super().fit_status()
 
     def _fit(self, dataset: Any) -> None:
