@@ -432,7 +432,9 @@ def test_a_run_with_several_goals_ends_with_its_pareto_front(
     def measured(config: dict[str, Any]) -> None:
         tune.report({"accuracy": config["x"], "cost": config["x"] % 3})
 
-    scheduler = tune.schedulers.MultiObjectiveASHAScheduler(["accuracy", "cost"], ["max", "min"])
+    goals = ["accuracy", "cost"], ["max", "min"]
+    # It stops none of them.
+    scheduler = tune.schedulers.MultiObjectiveASHAScheduler(*goals, grace_period=5)
     config = tune.TuneConfig(scheduler=scheduler)
     results = fit(measured, {"x": tune.grid_search([1, 2, 3, 4])}, config, name="goals", verbose=1)
     assert len(results.pareto_front()) == 2
