@@ -17,16 +17,9 @@ from holdfast.experiment.browse.locate import (
     is_copy,
     published_as,
 )
+from holdfast.experiment.folder.containment import is_written
 from holdfast.experiment.folder.experiment_folders import aside_of, is_experiment
-from holdfast.experiment.folder.layout import (
-    HEAD,
-    JOURNAL,
-    LOCK,
-    MIRROR_AT,
-    MIRROR_OF,
-    Layout,
-    is_the_experiments,
-)
+from holdfast.experiment.folder.layout import HEAD, JOURNAL, Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import holdfast_command
 from holdfast.experiment.progress.wording import duration
@@ -34,7 +27,6 @@ from holdfast.experiment.records.journal_start import traces_in
 from holdfast.experiment.records.mirror_note import read_mirror
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.results.read_experiment import ExperimentNotFound, NeverBegun, not_found
-from holdfast.syncer.artifacts.plan import INDEX_NAME
 from holdfast.syncer.checkpoint.download import with_store
 from holdfast.syncer.errors import redact
 from holdfast.syncer.files.durable import is_leftover
@@ -246,13 +238,10 @@ def _others(layout: Layout | None, experiment: LocatedExperiment | None) -> tupl
     if layout is None or experiment is None or experiment.read.runs_before != 0:
         return ()  # the trials of earlier runs are not known
     known = {trial.spec.dirname.rstrip("/") for trial in experiment.machine.trials.values()}
-    known |= {JOURNAL, MIRROR_OF, MIRROR_AT, INDEX_NAME, HEAD, CLAIMS}
+    known |= {HEAD, CLAIMS}
     names = sorted(os.listdir(layout.root)) if layout.root.is_dir() else []
     return tuple(
         name
         for name in names
-        if name not in known
-        and not name.startswith(LOCK)
-        and not is_the_experiments(name)
-        and not is_leftover(name)
+        if name not in known and not is_written(name) and not is_leftover(name)
     )

@@ -49,7 +49,7 @@ def check_enclosed(
     10,000 trials take 0.2 s.
     """
     folders, logs = frozenset(dirnames), frozenset(log_names)
-    _check(layout.root, lambda name: name in folders or _is_the_experiments(name))
+    _check(layout.root, lambda name: name in folders or is_written(name))
     _check(layout.journal, lambda name: True)
     for name in folders:
         _check(layout.root / name, lambda name: _is_the_trials(name, logs))
@@ -67,7 +67,9 @@ def check_folder(folder: Path) -> None:
         raise LeadsElsewhere(str(folder))
 
 
-def _is_the_experiments(name: str) -> bool:
+def is_written(name: str) -> bool:
+    """Whether a run writes this name into the experiment's own folder on this machine, in addition
+    to the folders of trials."""
     is_one = name in (JOURNAL, MIRROR_OF, MIRROR_AT, INDEX_NAME) or name.startswith(LOCK)
     return is_one or is_the_experiments(name)
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from holdfast.experiment.doctor.erasing import erase_tree
-from holdfast.experiment.folder.layout import JOURNAL, LOCK, MIRROR_OF, Layout, is_the_experiments
+from holdfast.experiment.folder.containment import is_written
+from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
 from holdfast.syncer.errors import StorageError
 from holdfast.syncer.files.durable import is_leftover
@@ -44,12 +45,8 @@ def _remove(layout: Layout) -> None:
     lock = ExperimentLock(layout.lock, deadline_s=0.0)  # no process of the run may still write
     try:
         names = os.listdir(layout.root)
-        if all(map(_is_ours, names)) and find_beginning(layout.journal) is None:
+        is_ours = all(is_written(name) or is_leftover(name) for name in names)
+        if is_ours and find_beginning(layout.journal) is None:
             erase_tree(layout.root)
     finally:
         lock.release()
-
-
-def _is_ours(name: str) -> bool:
-    is_fixed = name in (JOURNAL, MIRROR_OF) or name.startswith(LOCK)
-    return is_fixed or is_the_experiments(name) or is_leftover(name)

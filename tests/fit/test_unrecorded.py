@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 
 from holdfast import tune
@@ -25,6 +26,21 @@ def test_a_refused_fit_leaves_no_folder(fit: Any, tmp_path: Path, name: str | No
     assert list((tmp_path / "results").iterdir()) == []
     (result,) = fit(reports, name="run")
     assert result.metrics["n"] == 1
+
+
+def test_a_refused_fit_into_a_storage_leaves_no_folder_on_this_machine(
+    fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, storage = tmp_path / "here", fsspec.filesystem("memory")
+    monkeypatch.setenv("RAY_AIR_LOCAL_CACHE_DIR", str(here))
+    with pytest.raises(TuneError, match="no trial could ever start"):
+        fit(
+            tune.with_resources(reports, IMPOSSIBLE),
+            name="run",
+            storage_path="refused",
+            storage_filesystem=storage,
+        )
+    assert list(here.iterdir()) == []
 
 
 def test_a_refused_fit_leaves_the_folder_that_was_there(fit: Any, tmp_path: Path) -> None:
