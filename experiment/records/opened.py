@@ -22,7 +22,7 @@ from holdfast.experiment.records.journal_start import (
     find_beginning,
     runs_known_before,
 )
-from holdfast.experiment.records.mirror_note import read_mirror
+from holdfast.experiment.records.mirror_note import MirrorNote, read_mirror
 from holdfast.experiment.records.place import (
     COPY_ADVICE,
     ExperimentPlace,
@@ -96,11 +96,11 @@ class OpenedExperiment:
         *,
         storage_timeout_s: float = 0.0,
         tree: str = "",
-        copy_of: str = "",
+        copy_of: MirrorNote | None = None,
     ) -> None:
         """`storage_timeout_s`: how long to wait for a busy storage. `tree` is the user's path, if
-        it is a tree that is uploaded to the storage of `place`. `copy_of`: the storage of the
-        tree that `place` is a copy of."""
+        it is a tree that is uploaded to the storage of `place`. `copy_of`: the note in `place`,
+        if that is a copy of such a tree."""
         self.place = place
         self._tree = tree
         self._copy_of = copy_of
@@ -135,7 +135,7 @@ class OpenedExperiment:
         if note is None:
             return cls(place, storage_timeout_s=timeout_s)
         if place is named:
-            return cls(place, copy_of=str(note))
+            return cls(place, copy_of=note)
         if not follows:
             raise InvalidConfig(
                 f"{path} is this machine's tree of {note}, and with trusted=False nothing that "
@@ -153,11 +153,12 @@ class OpenedExperiment:
         """What the user should know about the path; "" for nothing."""
         if self._tree:
             return f"{self._tree} is this machine's tree of {self.path}: resuming that one"
-        if self._copy_of:
+        if (note := self._copy_of) is not None:
+            there = f"To resume the experiment there: {resume_command(note.uri)}"
             return (
-                f"{self.path} is a copy of a tree of {self._copy_of}: it resumes by itself, "
-                f"with the checkpoints that are here, and nothing is uploaded. To resume the "
-                f"experiment there: {resume_command(self._copy_of)}"
+                f"{self.path} is a copy of a tree of {note}: it resumes by itself, with the "
+                f"checkpoints that are here, and nothing is uploaded"
+                f"{f'. {there}' if note.uri else ''}"
             )
         return ""
 

@@ -559,6 +559,7 @@ def test_a_tree_that_does_not_say_how_to_reach_its_storage_is_refused(
         at(tree, tmp_path)
     copy = Path(shutil.copytree(tree, tmp_path / "copies" / "e"))
     assert at(copy, tmp_path).place.remote is None
+    assert at(copy, tmp_path).notice.endswith("and nothing is uploaded")  # no URI to resume it by
 
 
 def test_a_tree_that_only_a_filesystem_reaches_is_refused(tmp_path: Path) -> None:
