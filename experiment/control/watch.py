@@ -11,7 +11,7 @@ from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.repeating import repeated_text
 from holdfast.experiment.control.run import Run
 from holdfast.experiment.control.signals import StopSignals, deliver
-from holdfast.experiment.progress.failure_text import retry_way
+from holdfast.experiment.progress.failure_text import retry_options
 from holdfast.experiment.progress.summary import RunFacts, Summary
 from holdfast.experiment.progress.views import ProgressView
 from holdfast.experiment.progress.wording import counted, workers_lines
@@ -266,15 +266,14 @@ def _show_retry(run: Run, view: ProgressView, facts: RunFacts) -> None:
     machine = run.machine
     failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
     if failed and facts.command and not machine.spec.options.get("trainer"):
-        script = "correct the code and start this script again, or " if facts.resumes else ""
-        code = f" --trainable {shlex.quote(facts.trainable)}" if facts.trainable else ""
-        command = f"{facts.command} --{retry_way(failed)}-errored{code}"
+        command = f"{facts.command} {shlex.join(retry_options(failed, facts.trainable))}"
         if facts.again:
             corrected = f"correct the command or its script, then {facts.again}"
             view.message(f"To retry the failed trials: {corrected}", "info")
             view.message(f"  or, as they are: {command}", "info")
-            return
-        view.message(f"To retry the failed trials: {script}{command}", "info")
+        else:
+            script = "correct the code and start this script again, or " if facts.resumes else ""
+            view.message(f"To retry the failed trials: {script}{command}", "info")
 
 
 def _is_unfinished(run: Run, facts: RunFacts) -> bool:

@@ -69,6 +69,12 @@ def retry_way(failed: Iterable[Trial]) -> str:
     return "resume" if any(trial.checkpoints for trial in failed) else "restart"
 
 
+def retry_options(failed: Iterable[Trial], code: str = "") -> tuple[str, ...]:
+    """The options of `holdfast resume` that run failed trials again: with the script's trainable
+    that `code` names, or with the stored one."""
+    return (f"--{retry_way(failed)}-errored", *(("--trainable", code) if code else ()))
+
+
 def is_no_room(failure: Failure) -> bool:
     """Whether a disk was full, or a quota used up, in holdfast's own files or the user's."""
     return any(text in failure.message for text in _NO_ROOM)
@@ -82,7 +88,7 @@ def retry_advice(trials: Iterable[Trial]) -> str:
     if not failed:
         return ""
     count, they = (f"{len(failed)} trials", "them") if len(failed) > 1 else ("1 trial", "it")
-    option = f"--{retry_way(failed)}-errored"
+    (option,) = retry_options(failed)
     return f" {option} ({count} failed because a disk was full; {option} runs {they} again)"
 
 

@@ -27,7 +27,7 @@ from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.scheduler.machine import Machine
-from holdfast.trial.trial import Status
+from holdfast.trial.trial import Status, Trial
 from holdfast.trial.tuning import ResumeConfig
 
 
@@ -70,7 +70,7 @@ def store(trainable: Any, file: TunerFile) -> None:
 def retried(resume: ResumeConfig, machine: Machine) -> ResumeConfig:
     """Which trials run again with corrected code: the failed ones, and in a finished experiment
     all if none has reported anything."""
-    if machine.finished and not any(trial.row is not None for trial in machine.trials.values()):
+    if machine.finished and not _has_rows(machine):
         return replace(resume, errored="restart", finished="restart")
     return replace(resume, errored=retry_way(_failed(machine)))
 
@@ -80,17 +80,16 @@ def change_notice(
 ) -> str:
     """The warning about the results of the earlier code."""
     text = f"{place_of(trainable)} has changed since these trials ran"
-    failed, others = len(_failed(machine)), len(machine.trials) - len(_failed(machine))
-    trials = list(machine.trials.values())
-    if resume.finished == "restart" and not any(trial.row is not None for trial in trials):
+    failed = len(_failed(machine))
+    if resume.finished == "restart" and not _has_rows(machine):
         return f"{text}, and none reported anything: they start again"
     if failed and resume.errored != "skip":
         again = "starts again" if failed == 1 else "start again"
         text += f": {counted(failed, 'failed trial', 'failed trials')} {again} with the new code"
-        if not others:
+        if not (others := len(machine.trials) - failed):
             return text
         return f"{text}, the results of the other {others} are of the earlier code. {_anew(path)}"
-    unfinished = sum(not trial.status.is_final for trial in trials)
+    unfinished = sum(not trial.status.is_final for trial in machine.trials.values())
     rest = counted(unfinished, "unfinished trial continues", "unfinished trials continue")
     continues = f", and {rest} with the new code" * (unfinished > 0)
     return f"{text}: {name} has results of the earlier code{continues}. {_anew(path)}"
@@ -101,13 +100,6 @@ def _anew(path: str) -> str:
     return f"For a new run use another name, leave out resume, or {rm} first"
 
 
-def retry_options(trainable: Any, machine: Machine) -> tuple[str, ...]:
-    """The options of `holdfast resume` that run the failed trials again, with the present code."""
-    name = name_for_shell(trainable)
-    more = ("--trainable", name) if name else ()
-    return (f"--{retry_way(_failed(machine))}-errored", *more)
-
-
 def name_for_shell(trainable: Any) -> str:
     """`/code/train.py:train`, for any directory; "" unless the script has the name."""
     script, name = script_of(trainable), name_in_script(trainable)
@@ -116,5 +108,9 @@ def name_for_shell(trainable: Any) -> str:
     return f"{os.path.abspath(script)}:{name.rpartition(':')[2]}"
 
 
-def _failed(machine: Machine) -> list[Any]:
+def _has_rows(machine: Machine) -> bool:
+    return any(trial.row is not None for trial in machine.trials.values())
+
+
+def _failed(machine: Machine) -> list[Trial]:
     return [trial for trial in machine.trials.values() if trial.status is Status.ERROR]

@@ -18,6 +18,7 @@ from holdfast.experiment.control.scheduler_calls import SchedulerCalls
 from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.progress.failure_text import retry_options, retry_way
 from holdfast.experiment.progress.notebook_view import in_notebook
 from holdfast.experiment.progress.result_lines import ResultLines
 from holdfast.experiment.progress.views import ProgressView
@@ -29,8 +30,8 @@ from holdfast.experiment.start.changed_code import (
     change_notice,
     code_field,
     has_changed,
+    name_for_shell,
     retried,
-    retry_options,
 )
 from holdfast.experiment.start.changed_code import store as store_code
 from holdfast.experiment.start.extension import check_enough, extended, extension_notice
@@ -247,7 +248,8 @@ def _resumed(
     if notice := opened.artifacts_left_in_storage(machine, request.run.sync_config):
         view.message(notice, "warning")
     strict = settings.strict_metric
-    changed = has_changed(request.trainable, opened.tuner_file(trusted=False))
+    file = opened.tuner_file(trusted=False)
+    changed = has_changed(request.trainable, file)
     if changed and request.retries:
         resume = retried(resume, machine)
     first = Resumed(
@@ -271,7 +273,7 @@ def _resumed(
         told = change_notice(request.trainable, opened.place.name, path, machine, resume)
         view.message(told, "warning")
     if changed and works:
-        store_code(request.trainable, opened.tuner_file(trusted=False))
+        store_code(request.trainable, file)
     return Start(machine=machine, first=first, begins=recovered.begins)
 
 
@@ -340,23 +342,19 @@ def _print_notices(
 
 def _was_finished(request: Request, place: ExperimentPlace, machine: Machine) -> str:
     call = "resume='auto', {}" if request.resumes else "restore(..., {})"
-    options = retry_options(request.trainable, machine)
-    way = options[0].removeprefix("--").removesuffix("-errored")
-    errored = (
-        f"resume_config=ResumeConfig(errored='{way}')"
-        if request.resumes
-        else f"{way}_errored=True"
-    )
     why = ""
     if machine.ending is not None and machine.ending.reason in ("stopper", "budget"):
         how = f"to continue, {call.format('extend=True')} with a larger one or another stop"
         why = f" ({machine.ending.message}; {how})"
-    failed = sum(trial.status is Status.ERROR for trial in machine.trials.values())
+    failed = [trial for trial in machine.trials.values() if trial.status is Status.ERROR]
     if failed and not machine.spec.options.get("trainer"):
-        trials = f"{failed} trial{'s' * (failed > 1)}"
+        trials = f"{len(failed)} trial{'s' * (len(failed) > 1)}"
+        way = retry_way(failed)
+        config = f"resume_config=ResumeConfig(errored='{way}')"
+        errored = config if request.resumes else f"{way}_errored=True"
+        options = retry_options(failed, name_for_shell(request.trainable))
         cannot = in_notebook() or place.location.kind == "given"
-        command = "" if cannot else resume_command(place.location.public, *options)
-        shell = f" or {command}" if command else ""
+        shell = "" if cannot else f" or {resume_command(place.location.public, *options)}"
         why += f" ({trials} failed; {call.format(errored)}{shell} retries)"
     return f"{place.name} was finished{why}: its results are returned as they are"
 
