@@ -195,6 +195,14 @@ def _fault(journal: Path, number: int) -> str:
     return f"the first record of {path.name} is damaged"
 
 
+def has_begun(journal: Path) -> bool:
+    """Whether an experiment begins in this journal, which may be unreadable. Raises OSError."""
+    try:
+        return find_beginning(journal) is not None
+    except JournalUnreadable:
+        return True
+
+
 def traces_in(root: Path) -> str:
     """A file that shows that an experiment was here without a journal; "" if there is none."""
     is_marked = any(os.path.lexists(root / name) for name in _MARKS)

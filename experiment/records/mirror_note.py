@@ -11,7 +11,7 @@ from pathlib import Path
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
-from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
+from holdfast.experiment.records.journal_start import has_begun
 from holdfast.names import printable
 from holdfast.syncer.errors import InvalidLocation
 from holdfast.syncer.files.durable import write_atomic
@@ -65,10 +65,7 @@ def is_mirror_of(layout: Layout, remote: Location) -> bool:
         # Earlier versions noted gs://bucket/name as `bucketname`.
         return note == address or (address.count("/") == 1 and note == address.replace("/", ""))
     except FileNotFoundError:
-        try:
-            return find_beginning(layout.journal) is None
-        except JournalUnreadable:
-            return False
+        return not has_begun(layout.journal)
 
 
 def mark(layout: Layout, remote: Location, root: Path | None = None) -> None:

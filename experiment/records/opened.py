@@ -211,8 +211,7 @@ class OpenedExperiment:
 
     def ended_without_results(self) -> bool:
         """Whether the newest run is finished and has nothing to resume, or has no trial."""
-        machine = self.recover().machine
-        return not machine.trials or (machine.finished and machine.has_nothing)
+        return _is_without_results(self.recover().machine)
 
     def bring(self) -> None:
         """Download the records if those in storage are newer.
@@ -313,7 +312,7 @@ class OpenedExperiment:
         if machine.finished and (ending is None or ending.reason not in RESUMABLE):
             tell(self._followed(recovered, "has finished"))
             return
-        if not machine.trials or (machine.finished and machine.has_nothing):
+        if _is_without_results(machine):
             has_rows = any(trial.row is not None for trial in machine.trials.values())
             lack = "checkpoint" if has_rows and machine.expected.is_met else "results"
             tell(self._followed(recovered, f"has no {lack}"))
@@ -393,6 +392,10 @@ class OpenedExperiment:
             timeout_s=self._storage_timeout_s,
             tell=_tell,
         )
+
+
+def _is_without_results(machine: Machine) -> bool:
+    return not machine.trials or (machine.finished and machine.has_nothing)
 
 
 def _tell(text: str) -> None:

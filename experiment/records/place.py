@@ -15,7 +15,7 @@ from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
-from holdfast.experiment.records.journal_start import JournalUnreadable, find_beginning
+from holdfast.experiment.records.journal_start import has_begun
 from holdfast.experiment.records.mirror_note import (
     MirrorNote,
     forget_storage,
@@ -84,10 +84,6 @@ def find_place(
 COPY_ADVICE = "To continue it without that storage, copy the folder elsewhere and resume the copy"
 
 
-class StorageNotNamed(InvalidConfig):
-    """The tree at this path is uploaded to a storage that only the caller can name."""
-
-
 def followed(
     place: ExperimentPlace, settings: Settings, environ: Mapping[str, str]
 ) -> tuple[ExperimentPlace, MirrorNote | None]:
@@ -97,17 +93,17 @@ def followed(
     to the tree means the experiment in storage. A copy of the tree elsewhere is an experiment of
     its own, and `place` is returned, as for any other folder.
 
-    Raises StorageNotNamed if the note has no URI, OSError.
+    Raises InvalidConfig if only the caller can name the storage, OSError.
     """
     if (folder := place.location.local_path) is None:
         return place, None
     tree = Layout(root := Path(folder))
     note = read_mirror(tree)
-    if note is None or not _has_begun(tree):
+    if note is None or not has_begun(tree.journal):
         return place, None
     if not note.uri:
         if note.is_of(root) or _is_same(root.parent, settings.local_dir):
-            raise StorageNotNamed(_not_named(root, note))
+            raise InvalidConfig(_not_named(root, note))
         return place, note
     parent, name = split(note.uri, None)
     stored = find_place(parent, None, name, settings, environ)
@@ -127,13 +123,6 @@ def _not_named(root: Path, note: MirrorNote) -> str:
         f"{root} is this machine's tree of the experiment in {note}: pass the URI of "
         f"the experiment there, or that path and its storage_filesystem. {COPY_ADVICE}"
     )
-
-
-def _has_begun(layout: Layout) -> bool:
-    try:
-        return find_beginning(layout.journal) is not None
-    except JournalUnreadable:
-        return True
 
 
 def check_local(place: ExperimentPlace) -> None:
