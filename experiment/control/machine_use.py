@@ -87,9 +87,10 @@ def _look_around(folder: MachineFolder, member: Member, tell: Tell) -> None:
     except (OSError, InvalidConfig):
         return
     others = [one.member for one in seen if one.member.pid != member.pid]
+    if not others or _has_warned.is_set():
+        return
     found = {key: amount for key, amount in detect_total().items() if key in ("CPU", "GPU")}
-    text = crowding(member, others, found)
-    if text and not _has_warned.is_set():
+    if text := crowding(member, others, found):
         _has_warned.set()
         tell(text, "warning")
 
