@@ -162,8 +162,10 @@ class SchedulerCalls:
         return str(said)
 
     def _id_of(self, chosen: Any) -> str | None:
-        if chosen is None or isinstance(chosen, TrialView):
-            return None if chosen is None else chosen.trial_id
+        if chosen is None:
+            return None
+        if isinstance(chosen, TrialView):
+            return chosen.trial_id
         raise TuneError(
             f"{self.name}.choose_trial_to_run() must return one of get_trials(), or None, not "
             f"{chosen!r:.100}"
