@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast import ray_path
-from holdfast.dataclass import dataclass
 from holdfast.experiment.callbacks.callback import Callback
 from holdfast.experiment.control.debug_mode import InlineLauncher
 from holdfast.experiment.control.machine_resources import MachineResources
@@ -15,7 +14,6 @@ from holdfast.experiment.control.naming import Naming
 from holdfast.experiment.control.plan import RunPlan
 from holdfast.experiment.control.proposer import Proposer
 from holdfast.experiment.control.scheduler_calls import SchedulerCalls
-from holdfast.experiment.folder.containment import check_enclosed_trials
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.progress.failure_text import retry_options, retry_way
@@ -26,18 +24,10 @@ from holdfast.experiment.projector.logger_callbacks import is_written_anyway
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.records.place import ExperimentPlace
 from holdfast.experiment.results.trial_count import planned
-from holdfast.experiment.start.changed_code import (
-    change_notice,
-    code_field,
-    has_changed,
-    name_for_shell,
-    retried,
-)
-from holdfast.experiment.start.changed_code import store as store_code
-from holdfast.experiment.start.extension import check_enough, extended, extension_notice
+from holdfast.experiment.start.changed_code import code_field, name_for_shell
+from holdfast.experiment.start.extension import check_enough, extension_notice
 from holdfast.experiment.start.large_objects import large_parts
 from holdfast.experiment.start.machines import (
-    capacity_of,
     check_limits,
     check_resources,
     engine_for,
@@ -49,7 +39,7 @@ from holdfast.experiment.start.machines import (
 from holdfast.experiment.start.request import Request
 from holdfast.experiment.start.search_checks import goal_notice, same_configs_notice
 from holdfast.experiment.start.spec_builder import job_of, seed_of, spec_of
-from holdfast.experiment.start.untrusted_restore import check_recorded
+from holdfast.experiment.start.starting_state import Start, new_start, resumed_start
 from holdfast.experiment.trackers.job import TrackerJob
 from holdfast.experiment.trackers.supervisor import jobs_of
 from holdfast.experiment.trackers.tracker import Tracker
@@ -60,36 +50,17 @@ from holdfast.experiment.worker import wrap
 from holdfast.experiment.worker.runtime_env import check_given_again
 from holdfast.experiment.worker.train_loop import TrainLoop
 from holdfast.forked import children_end_here
-from holdfast.scheduler.events import Begun, ExperimentSpec, Resumed
+from holdfast.scheduler.events import Begun, Resumed
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.policies.given import scheduler_of
 from holdfast.scheduler.policies.ray_style import RayStyleScheduler
 from holdfast.scheduler.policy import TrialScheduler
 from holdfast.scheduler.resuming import has_work
-from holdfast.syncer.files.boot import boot_id
-from holdfast.syncer.journal.journal import segments
 from holdfast.syncer.stores.location import Location
 from holdfast.syncer.uploader.lock import ExperimentLock
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import NodeKind
 from holdfast.trial.trial import Status
-from holdfast.trial.tuning import ResumeConfig, ResumeType
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """The state that a run starts from, and the event that the journal continues with.
-
-    `begins` is the journal's segment that the experiment starts in.
-    """
-
-    machine: Machine
-    first: Begun | Resumed
-    begins: int
-
-    @property
-    def spec(self) -> ExperimentSpec:
-        return self.first.spec or self.machine.spec
 
 
 def resumed_by(location: Location, settings: Settings) -> str:
@@ -124,11 +95,11 @@ def plan_run(
     if request.resume is None:
         opened.refuse_unfinished(lambda text: view.message(text, "info"))
         spec = spec_of(request, settings, resources, environment, seed)
-        start = _new(spec, policy, host_resources, offer, opened.place)
+        start = new_start(spec, policy, host_resources, offer, opened.place)
         _write_objects(request, opened.place, view, travels=not settings.debug)
     else:
         opened.bring()
-        start = _resumed(
+        start = resumed_start(
             request,
             request.resume,
             policy,
@@ -209,72 +180,6 @@ def given_callbacks(request: Request) -> tuple[Callback, ...]:
         if not isinstance(callback, Callback):
             raise InvalidConfig(f"callbacks must be tune.Callback objects, not {callback!r:.100}")
     return given
-
-
-def _new(
-    spec: ExperimentSpec,
-    policy: TrialScheduler,
-    host_resources: MachineResources,
-    offer: Sequence[NodeKind],
-    place: ExperimentPlace,
-) -> Start:
-    policy.begun(spec)  # which checks its settings, before anything is written
-    first = Begun(
-        spec=spec, capacity=capacity_of(host_resources, offer), boot_id=boot_id(), offer=offer
-    )
-    # Its own segment, even after a run that died at once and left one without a beginning.
-    begins = (segments(place.layout.journal) or [-1])[-1] + 1
-    return Start(machine=Machine(policy), first=first, begins=begins)
-
-
-def _resumed(
-    request: Request,
-    resume: ResumeConfig,
-    policy: TrialScheduler,
-    settings: Settings,
-    resources: Any,
-    host_resources: MachineResources,
-    offer: Sequence[NodeKind],
-    opened: OpenedExperiment,
-    view: ProgressView,
-) -> Start:
-    recovered = opened.recover(policy)
-    machine = recovered.machine
-    check_enclosed_trials(opened.place.layout, machine)
-    if machine.finished:
-        opened.check_nothing_hidden(recovered)
-    for notice in recovered.notices:
-        view.message(notice, "loss")
-    if notice := opened.artifacts_left_in_storage(machine, request.run.sync_config):
-        view.message(notice, "warning")
-    strict = settings.strict_metric
-    file = opened.tuner_file(trusted=False)
-    changed = has_changed(request.trainable, file)
-    if changed and request.retries:
-        resume = retried(resume, machine)
-    first = Resumed(
-        epoch=machine.epoch + 1,
-        capacity=capacity_of(host_resources, offer),
-        offer=offer,
-        unfinished=ResumeType(resume.unfinished),
-        errored=ResumeType(resume.errored),
-        finished=ResumeType(resume.finished),
-        boot_id=boot_id(),
-        strict=strict,
-        resources=request.resources,
-        spec=extended(request.extension, machine, strict=strict, resources=resources),
-        rules=2,
-    )
-    works = has_work(machine, first)
-    if not request.trusted and works:
-        check_recorded(machine)
-    if changed and machine.trials:
-        path = opened.place.location.public
-        told = change_notice(request.trainable, opened.place.name, path, machine, resume)
-        view.message(told, "warning")
-    if changed and works:
-        store_code(request.trainable, file)
-    return Start(machine=machine, first=first, begins=recovered.begins)
 
 
 def _with_recorded_limits(
