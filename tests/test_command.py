@@ -27,7 +27,6 @@ from holdfast.experiment.folder.nodes_file import NodeBeat, NodesFile
 from holdfast.scheduler.events import EndOrdered, Exited, NodeLeaving, NodeLeft, Resumed
 from holdfast.syncer.journal.journal import MAGIC
 from holdfast.syncer.uploader.lock import ExperimentLock
-from holdfast.trial.events import Returned
 from holdfast.trial.resources import NodeKind
 from holdfast.trial.search_space.description import describe
 from tests.rig.patient import healthy
@@ -487,37 +486,6 @@ def test_best_is_a_config_that_a_program_can_read(
     assert (found["iteration"], found["metrics"]["loss"]) == (1, 1.0)
     assert main(["best", str(store / "ended"), "--metric", "nothing"]) == 1
     assert "no trial reported a number 'nothing'" in capsys.readouterr().err
-
-
-def test_best_without_a_goal_names_the_option_and_the_users_metrics(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = RecordedExperiment(tmp_path / "run")
-    run.report(run.begin({"lr": 0.1}), {"loss": 0.5, "done": False})
-    run.ends()
-    assert main(["best", str(tmp_path / "run")]) == 2
-    err = capsys.readouterr().err
-    assert "pass one, as in --metric loss --mode min. The trials reported loss\n" in err
-    assert main(["best", str(tmp_path / "run"), "--metric", "loss"]) == 2
-    assert "In a shell: --mode min or --mode max" in capsys.readouterr().err
-
-
-def test_a_best_trial_that_was_stopped_early_is_named_on_stderr(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run = RecordedExperiment(tmp_path / "run", metric="loss", mode="min")
-    trial = run.begin({"lr": 0.1})
-    run.report(trial, {"loss": 0.5})
-    run.add(Returned(trial_id=trial, attempt=1, pruned=True))
-    run.ends()
-    assert main(["best", str(tmp_path / "run")]) == 0
-    printed = capsys.readouterr()
-    assert json.loads(printed.out) == {"lr": 0.1}
-    assert printed.err == (
-        f"holdfast: the best trial, {trial}, was stopped early: TrialPruned stopped it at "
-        f"iteration 1: its function raised it\n"
-        f"holdfast: loss=0.5, trial {trial} at iteration 1\n"
-    )
 
 
 def test_of_a_best_row_the_checkpoint_is_its_own_or_the_newest_before_it(

@@ -18,13 +18,11 @@ import pytest
 from holdfast import data
 from holdfast.data.sources import Source
 from holdfast.trial.errors import InvalidConfig
+from tests.data.arrow_memory import own_pool
 from tests.rig.bucket import Bucket
 from tests.rig.s3_server import S3Server
 
 FILES, GROUPS, ROWS = 3, 4, 5
-# Kept until the process ends: a thread of Arrow may free a buffer of a pool after its test, and
-# crashes the process if the pool is gone.
-POOLS: list[pa.MemoryPool] = []
 ALL = FILES * GROUPS * ROWS
 
 
@@ -120,14 +118,8 @@ def test_never_more_than_a_few_row_groups_are_in_memory(
     folder = write(tmp_path / "large", rows=20_000, more=lambda ids: np.random.rand(len(ids)))
     group = 20_000 * 16
     for ds in (data.read_parquet(folder), data.read_parquet(folder).random_shuffle(seed=0)):
-        before = pa.default_memory_pool()
-        pool = pa.proxy_memory_pool(before)
-        POOLS.append(pool)
-        pa.set_memory_pool(pool)
-        try:
+        with own_pool() as pool:
             rows = sum(len(batch["id"]) for batch in ds.iter_batches(batch_size=512))
-        finally:
-            pa.set_memory_pool(before)
         assert rows == 12 * 20_000
         # A thread of Arrow releases the last one that it decoded at any time.
         assert pool.bytes_allocated() < 2 * group

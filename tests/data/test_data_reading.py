@@ -19,8 +19,7 @@ from pyarrow import csv as arrow_csv
 
 from holdfast import data
 from holdfast.trial.errors import InvalidConfig
-
-POOLS: list[pa.MemoryPool] = []
+from tests.data.arrow_memory import own_pool
 
 
 @pytest.fixture
@@ -151,16 +150,10 @@ def test_only_a_few_blocks_are_in_memory(tmp_path: Path, monkeypatch: pytest.Mon
     line = ",".join(f"{n / 7:.12f}" for n in range(8))
     (tmp_path / "large.csv").write_text("a,b,c,d,e,f,g,id\n" + f"{line}\n" * 80_000)
     size = (tmp_path / "large.csv").stat().st_size
-    before = pa.default_memory_pool()
-    pool = pa.proxy_memory_pool(before)
-    POOLS.append(pool)
-    pa.set_memory_pool(pool)
-    try:
+    with own_pool() as pool:
         ds = data.read_csv(tmp_path / "large.csv")
         rows = sum(len(batch["id"]) for batch in ds.iter_batches(batch_size=512))
         grouped = ds.groupby("a").mean("b").count()
-    finally:
-        pa.set_memory_pool(before)
     assert (rows, grouped) == (80_000, 1)
     assert pool.max_memory() < size / 3
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.fs as arrow_fs
 import pyarrow.parquet as pq
 import pytest
 
 from holdfast import data
 from holdfast.trial.errors import InvalidConfig
+from tests.data.arrow_memory import own_pool
 from tests.rig.bucket import Bucket
 from tests.rig.s3_server import S3Server
 
@@ -27,7 +27,6 @@ FRAME = pd.DataFrame(
         "kind": pd.Categorical(["low", "high"] * 10, categories=["low", "high", "never"]),
     }
 )
-POOLS: list[pa.MemoryPool] = []
 
 
 def files(folder: Path) -> list[Path]:
@@ -138,14 +137,8 @@ def test_a_writer_has_a_few_row_groups_in_memory(tmp_path: Path) -> None:
         lambda batch: {f"x{n}": batch["id"] / (n + 3) for n in range(8)}
     )
     size = rows * 8 * 8
-    before = pa.default_memory_pool()
-    pool = pa.proxy_memory_pool(before)
-    POOLS.append(pool)
-    pa.set_memory_pool(pool)
-    try:
+    with own_pool() as pool:
         ds.write_parquet(tmp_path / "large")
-    finally:
-        pa.set_memory_pool(before)
     assert data.read_parquet(tmp_path / "large").count() == 10 * rows
     assert pool.max_memory() < 5 * size
 

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from holdfast import tune
+from holdfast import train, tune
 from tests.rig.isolation import by_value as by_value
 from tests.rig.isolation import in_own_environment as in_own_environment
 from tests.rig.isolation import leaves_nothing as leaves_nothing
 
 Fit = Callable[..., tune.ResultGrid]
+Trainer = Callable[..., train.DataParallelTrainer]
 RunScript = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -49,6 +50,40 @@ def fit(tmp_path: Path) -> Fit:
 def shared_fit(tmp_path_factory: pytest.TempPathFactory) -> Fit:
     """For an experiment that several tests read."""
     return fit_into(tmp_path_factory.mktemp("shared"))
+
+
+@pytest.fixture
+def trainer(tmp_path: Path) -> Trainer:
+    """A trainer of two ranks, with results under tmp_path / "results"."""
+
+    def make(
+        loop: Callable[..., None],
+        *,
+        workers: int | tuple[int, int] = 2,
+        max_failures: int = 0,
+        lost_worker_absence_s: float = 30.0,
+        run: dict[str, Any] | None = None,
+        **more: Any,
+    ) -> train.DataParallelTrainer:
+        settings: dict[str, Any] = {
+            "name": "run",
+            "storage_path": str(tmp_path / "results"),
+            "verbose": 0,
+            "failure_config": train.FailureConfig(
+                max_failures=max_failures, lost_worker_absence_s=lost_worker_absence_s
+            ),
+            **(run or {}),
+        }
+        given: dict[str, Any] = {
+            "train_loop_config": {"notes": str(tmp_path / "notes")},
+            "scaling_config": train.ScalingConfig(
+                num_workers=workers, resources_per_worker={"CPU": 0.5}
+            ),
+            **more,
+        }
+        return train.DataParallelTrainer(loop, run_config=train.RunConfig(**settings), **given)
+
+    return make
 
 
 @pytest.fixture

@@ -8,43 +8,25 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import holdfast
 from holdfast import train, tune
 from holdfast.train import collective
 from holdfast.trial.errors import InvalidConfig, TrialError, TuneError
 from holdfast.tune.integration.ray_train import CHECKPOINT_PATH_KEY, TuneReportCallback
+from tests.fit.conftest import Trainer
 
 pytestmark = pytest.mark.process
 
-Trainer = Callable[..., train.DataParallelTrainer]
-
 
 @pytest.fixture
-def trainer(tmp_path: Path) -> Trainer:
-    """A trainer of two ranks, with results under tmp_path / "results"."""
-
-    def make(
-        loop: Callable[..., None], *, run: dict[str, Any] | None = None, **more: Any
-    ) -> train.DataParallelTrainer:
-        usual = {"name": "run", "storage_path": str(tmp_path / "results"), "verbose": 0}
-        return train.DataParallelTrainer(
-            loop,
-            **{
-                "train_loop_config": {"flag": str(tmp_path / "flag")},
-                "scaling_config": train.ScalingConfig(
-                    num_workers=2, resources_per_worker={"CPU": 0.5}
-                ),
-                "run_config": train.RunConfig(**{**usual, **(run or {})}),
-                **more,
-            },
-        )
-
-    return make
+def trainer(trainer: Trainer, tmp_path: Path) -> Trainer:
+    """Its loop gets the path of a flag."""
+    return partial(trainer, train_loop_config={"flag": str(tmp_path / "flag")})
 
 
 def rank() -> int:
@@ -407,80 +389,3 @@ def test_a_training_inside_a_trial_reports_to_it_and_ends_with_it(
     assert (tmp_path / "trained").read_text() == "3"
     with pytest.raises(TuneError, match="make it in the function that a Tuner runs"):
         TuneReportCallback()
-
-
-# -- settings -------------------------------------------------------------------------------------
-
-
-def test_settings_have_rays_positions_and_names() -> None:
-    scaling = train.ScalingConfig(None, 2, False, {"CPU": 2}, "SPREAD", "A100", {"zone": "a"})
-    assert (scaling.max_workers, scaling.min_workers, scaling.elasticity_enabled) == (2, 2, False)
-    assert scaling.without_effect == {"label_selector": {"zone": "a"}, "accelerator_type": "A100"}
-    failure = train.FailureConfig(1, False, 3, 2, True, 7.0)
-    assert (failure.max_preemptions, failure.preemption_grace_s) == (2, 7.0)
-    assert train.FailureConfig(max_preemptions=4).max_preemptions == 4
-    run = train.RunConfig(worker_runtime_env={"env_vars": {"A": "1"}})
-    assert getattr(run.runtime_env, "env_vars", None) == {"A": "1"}
-
-
-@pytest.mark.parametrize(
-    ("make", "fact"),
-    [
-        (lambda: train.ScalingConfig(use_tpu=True), "there are no TPUs here"),
-        (
-            lambda: train.FailureConfig(max_preemptions=1, max_preemption_failures=2),
-            "two names of one setting",
-        ),
-        (
-            lambda: train.RunConfig(runtime_env={}, worker_runtime_env={}),
-            "two names of one setting",
-        ),
-        (lambda: train.LoggingConfig("loud"), "log_level='loud'"),
-        (lambda: train.RunConfig(logging_config="INFO"), "must be a LoggingConfig"),  # type: ignore[arg-type]
-        (lambda: tune.TuneConfig(chdir_to_trial_dir="no"), "must be True or False"),  # type: ignore[arg-type]
-    ],
-)
-def test_settings_that_are_not_valid_are_refused(make: Callable[[], Any], fact: str) -> None:
-    with pytest.raises(InvalidConfig, match=fact):
-        make()
-
-
-def test_labels_are_ignored_with_one_line(
-    trainer: Trainer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scaling = train.ScalingConfig(num_workers=1, label_selector={"zone": "a"})
-    trainer(lambda: None, scaling_config=scaling)
-    assert capsys.readouterr().err.startswith(
-        "holdfast: ScalingConfig(label_selector) is ignored: machines have no labels here."
-    )
-
-
-def test_trials_stay_in_the_scripts_directory_also_after_a_restore(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-
-    def where(config: dict[str, Any]) -> None:
-        tune.report({"cwd": os.getcwd(), "origin": os.environ["TUNE_ORIG_WORKING_DIR"]})
-        if not Path("flag").exists():
-            Path("flag").touch()
-            raise RuntimeError("not this time")
-
-    run = tune.RunConfig(name="run", storage_path=str(tmp_path / "results"), verbose=0)
-    stays = tune.TuneConfig(chdir_to_trial_dir=False)
-    tune.Tuner(where, tune_config=stays, run_config=run).fit()
-    path = str(tmp_path / "results" / "run")
-    (result,) = tune.Tuner.restore(path, where, restart_errored=True).fit()
-    assert told(result)["cwd"] == told(result)["origin"] == str(tmp_path)
-
-
-def test_the_variable_for_the_scripts_directory_is_undone_after_a_trial_in_the_script(
-    fit: Any,
-) -> None:
-    def where(config: dict[str, Any]) -> None:
-        tune.report({"origin": os.environ["TUNE_ORIG_WORKING_DIR"]})
-
-    before = os.getcwd()
-    holdfast.init(local_mode=True)
-    assert told(fit(where)[0])["origin"] == before
-    assert "TUNE_ORIG_WORKING_DIR" not in os.environ

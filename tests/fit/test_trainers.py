@@ -17,41 +17,11 @@ import pytest
 import holdfast
 from holdfast import train, tune
 from holdfast.trial.errors import ImpossibleResources, InvalidConfig, TrialError, TuneError
+from tests.fit.conftest import Trainer
 
 pytestmark = pytest.mark.process
 
 Loop = Callable[[dict[str, Any]], None]
-Trainer = Callable[..., train.DataParallelTrainer]
-
-
-@pytest.fixture
-def trainer(tmp_path: Path) -> Trainer:
-    """A trainer of two ranks, with results under tmp_path / "results"."""
-
-    def make(
-        loop: Callable[..., None],
-        *,
-        workers: int | tuple[int, int] = 2,
-        max_failures: int = 0,
-        lost_worker_absence_s: float = 30.0,
-        run: dict[str, Any] | None = None,
-        **more: Any,
-    ) -> train.DataParallelTrainer:
-        failure = train.FailureConfig(
-            max_failures=max_failures, lost_worker_absence_s=lost_worker_absence_s
-        )
-        usual = {"name": "run", "storage_path": str(tmp_path / "results"), "verbose": 0}
-        settings = {**usual, **(run or {})}
-        return train.DataParallelTrainer(
-            loop,
-            scaling_config=train.ScalingConfig(
-                num_workers=workers, resources_per_worker={"CPU": 0.5}
-            ),
-            run_config=train.RunConfig(failure_config=failure, **settings),
-            **{"train_loop_config": {"notes": str(tmp_path / "notes")}, **more},
-        )
-
-    return make
 
 
 def row(result: train.Result) -> dict[str, Any]:

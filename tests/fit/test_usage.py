@@ -144,6 +144,10 @@ def test_a_trial_that_uses_more_than_it_requests_is_killed_if_that_is_enforced(f
     assert failed.failure.kind == "memory"
 
 
+def refuses() -> None:
+    raise CannotEnforce("the resource memory cannot be enforced: no reason. Leave it out")
+
+
 class TestAResumeOfARunThatEnforcedMemory:
     @pytest.fixture
     def path(self, fit: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -158,9 +162,6 @@ class TestAResumeOfARunThatEnforcedMemory:
     def test_says_where_it_cannot_enforce_it(
         self, path: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        def refuses() -> None:
-            raise CannotEnforce("the resource memory cannot be enforced: no reason. Leave it out")
-
         monkeypatch.setattr("holdfast.experiment.start.machines.prepare", refuses)
         tune.Tuner.restore(path, restart_errored=True).fit()
         said = capsys.readouterr().err
@@ -185,9 +186,6 @@ class TestAResumeOfARunThatEnforcedMemory:
 def test_what_cannot_be_enforced_is_refused_before_the_first_trial(
     fit: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def refuses() -> None:
-        raise CannotEnforce("the resource memory cannot be enforced: no reason. Leave it out")
-
     monkeypatch.setenv("HOLDFAST_ENFORCE_MEMORY", "1")
     monkeypatch.setattr("holdfast.experiment.start.machines.prepare", refuses)
     with pytest.raises(InvalidConfig, match="cannot be enforced: no reason"):

@@ -50,6 +50,17 @@ def bench(benches: Benches, tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
+# -- scripts as users of Ray write them -----------------------------------------------------------
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """`ray_script` is each file of the folder `ray_scripts` next to the test."""
+    if "ray_script" in metafunc.fixturenames:
+        folder = metafunc.definition.path.with_name("ray_scripts")
+        scripts = sorted(folder.glob("*.py"))
+        metafunc.parametrize("ray_script", scripts, ids=lambda path: path.stem)
+
+
 # -- several machines -----------------------------------------------------------------------------
 
 

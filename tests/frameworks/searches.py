@@ -104,6 +104,16 @@ def ran(
     return configs
 
 
+def check_replayed(
+    search: LibrarySearch, configs: list[Config], loss: Callable[[Config], float] = flat_loss
+) -> None:
+    """Once its history is replayed, a search suggests the last of these configs, as `ran` did."""
+    for trial, config in enumerate(configs[:-1]):
+        search.recall(f"t{trial}", config)
+        ended(search, trial, loss(config))
+    assert suggested(search, "next") == configs[-1]
+
+
 class SearchContract:
     """`made` is the search under test.
 
@@ -140,12 +150,7 @@ class SearchContract:
             assert json.loads(json.dumps(config)) == config  # values of Python's own
 
     def test_after_its_history_is_replayed_it_answers_the_same(self, run: list[Config]) -> None:
-        search = pickle.loads(pickle.dumps(self.made()))
-        opened(search, FLAT)
-        for trial, config in enumerate(run[:-1]):
-            search.recall(f"t{trial}", config)
-            ended(search, trial, flat_loss(config))
-        assert suggested(search, "next") == run[-1]
+        check_replayed(opened(pickle.loads(pickle.dumps(self.made())), FLAT), run)
 
     def test_the_same_seed_gives_the_same_configs_and_another_others(
         self, run: list[Config]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -55,16 +56,29 @@ told(subclass)
 """
 
 
-def run(code: str, **environ: str) -> list[str]:
-    """The lines that the code prints, in a Python in which `import ray` means holdfast."""
-    done = subprocess.run(
+def python(code: str, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
         [sys.executable, "-W", "error", "-c", code],
-        env={**ray_path.added_to(os.environ), **environ},
-        check=True,
+        env=environ,
+        check=False,
         capture_output=True,
         text=True,
     )
+
+
+def run(code: str) -> list[str]:
+    """The lines that the code prints, in a Python in which `import ray` means holdfast."""
+    done = python(code, ray_path.added_to(os.environ))
+    assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
+
+
+@pytest.fixture
+def with_ray(tmp_path: Path) -> Mapping[str, str]:
+    """The environment of a Python in which a module `ray` is installed."""
+    (tmp_path / "ray.py").write_text("name = 'the real one'")
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def test_every_path_of_the_table_can_be_imported() -> None:
@@ -154,36 +168,21 @@ def test_the_same_paths_work_below_holdfast() -> None:
         "from holdfast import tune\n"
         "print(pbt is tune.schedulers.PopulationBasedTraining, Tuner is tune.Tuner)"
     )
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert done.stdout.split() == ["True", "True"]
+    done = python(code, os.environ)
+    assert (done.stdout.split(), done.returncode) == (["True", "True"], 0), done.stderr
 
 
-def test_an_installed_ray_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "ray.py").write_text("name = 'the real one'")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    code = "import holdfast.tune, ray; print(ray.name)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.strip() == "the real one"
+def test_an_installed_ray_is_not_touched(with_ray: Mapping[str, str]) -> None:
+    done = python("import holdfast.tune, ray; print(ray.name)", with_ray)
+    assert (done.stdout.strip(), done.returncode) == ("the real one", 0), done.stderr
 
 
 @pytest.mark.parametrize("first", ["import ray; ", ""])
-def test_an_import_of_holdfast_ray_comes_before_that_of_ray(tmp_path: Path, first: str) -> None:
-    (tmp_path / "ray.py").write_text("name = 'the real one'")
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+def test_an_import_of_holdfast_ray_comes_before_that_of_ray(
+    with_ray: Mapping[str, str], first: str
+) -> None:
     code = f"{first}import holdfast.ray, ray; print(ray.tune.Tuner.__module__)"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": path},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = python(code, with_ray)
     if first:
         assert "RayAlreadyImported: Ray itself is imported already" in done.stderr
     else:

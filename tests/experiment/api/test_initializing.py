@@ -143,7 +143,7 @@ def test_init_returns_a_context_with_the_address_that_shuts_down_at_its_end() ->
 
 def test_before_init_the_answers_are_about_this_machine() -> None:
     total = holdfast.cluster_resources()
-    assert total["CPU"] == len(os.sched_getaffinity(0)) or total["CPU"] >= 1
+    assert 1 <= total["CPU"] <= (os.cpu_count() or 1)
     assert holdfast.available_resources() == total
     (node,) = holdfast.nodes()
     assert (node["NodeID"], node["Alive"]) == (holdfast.get_runtime_context().get_node_id(), True)

@@ -2,200 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
 import signal
-from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from holdfast.experiment.progress.summary import RankWait
-from holdfast.experiment.worker.job import Assignment, GroupTerms, Machine
+from holdfast.experiment.worker.job import GroupTerms
 from holdfast.experiment.workers import rank_deadlines
 from holdfast.experiment.workers.group import WorkerGroup
 from holdfast.experiment.workers.hosts import WorkerTimeouts
 from holdfast.experiment.workers.rank_failures import cause_of
 from holdfast.runtime import process_control
-from holdfast.runtime.exit_cause import ExitCause
-from holdfast.runtime.launcher import NOTHING_SAID, Grant, Launcher, Listener
-from holdfast.runtime.stopped import Watched
+from holdfast.runtime.launcher import Grant, Listener
 from holdfast.runtime.usage.used import Used
-from holdfast.runtime.wire import Message
-from holdfast.scheduler.events import Event, Exited, Raised
+from holdfast.scheduler.events import Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord, Validation
 from holdfast.trial.errors import Failure
 from holdfast.trial.events import Measured, Reported, Returned, Started
+from tests.experiment.workers.ranks import WHOLE, Desk, Rank, assignment, opened
+from tests.experiment.workers.ranks import group as group
+from tests.experiment.workers.ranks import host as host
 
 pytestmark = pytest.mark.anyio
-
-WHOLE = {"index": 0, "iteration": 1, "attempt": 1, "files": 1, "size_bytes": 1,
-         "time_total_s": 0.1, "upload": "ASYNC"}  # fmt: skip
-
-
-class Rank:
-    """One worker and its listener."""
-
-    def __init__(self, name: str, listener: Listener) -> None:
-        self.name = name
-        self.pid = 0
-        self.sent: list[Any] = []
-        self.signals: list[int] = []
-        self.signalled = asyncio.Event()
-        self._listener = listener
-
-    def send(self, message: list[Any]) -> None:
-        self.sent.append(message)
-
-    def confirm(self, told: int) -> None:
-        self.pid = told
-
-    def kill(self, why: str) -> None:
-        self.signal(signal.SIGKILL)
-
-    def signal(self, signum: int) -> None:
-        self.signals.append(signum)
-        self.signalled.set()
-
-    def starts(self) -> None:
-        self.says(["started", 1, 40, "host", "127.0.0.1"])
-
-    def reports(
-        self, iteration: int, *, files: bool = False, upload: str = "ASYNC", **metrics: Any
-    ) -> None:
-        part = {**WHOLE, "upload": upload} if files else None
-        metrics = metrics or {"loss": 0.5}
-        self.says(["report", 1, iteration, metrics, 1.0, 0.1, 0.1, part])
-
-    def raises(self, message: str) -> None:
-        failure = {"kind": "user", "type_name": "ValueError", "message": message}
-        self.says(["raised", 1, {**failure, "traceback": f"Traceback of {message}"}])
-
-    def says(self, message: list[Any]) -> None:
-        self._listener.on_message(message)
-
-    def ends(self, signum: int = 0, used: Used | None = None) -> None:
-        cause = f"was ended by {signum}"
-        self._listener.on_exit(ExitCause(cause=cause, signum=signum, used=used))
-
-    def uses(self, used: Used) -> None:
-        self._listener.on_used(used)
-
-    @property
-    def orders(self) -> list[Any]:
-        """The messages after the assignment and the order to begin."""
-        return [message for message in self.sent[1:] if message != ["go"]]
-
-
-class Desk:
-    def __init__(self) -> None:
-        self.launcher: Launcher = self
-        self.ranks: list[Rank] = []
-        self.events: list[Event] = []
-        self.learned: list[tuple[Sequence[str], float]] = []
-        self.warnings: list[str] = []
-        self.room = False
-        self.blind = ""  # a node that does not see the storage
-        self.shares: list[tuple[str, int, Mapping[str, list[str]]]] = []
-
-    def has_room(self, trial_id: str) -> bool:
-        return self.room
-
-    def note_shares(self, trial_id: str, index: int, left_out: Mapping[str, list[str]]) -> None:
-        self.shares.append((trial_id, index, left_out))
-
-    async def open(self, entry: str, payload: bytes) -> str:
-        return ""
-
-    def kill(self) -> None:
-        """Nothing to kill."""
-
-    async def close(self) -> str:
-        return ""
-
-    def processes(self) -> list[Watched]:
-        return []
-
-    def refusal(self, node: str) -> str:
-        return f"node {node} cannot store" if node == self.blind else ""
-
-    def launch(
-        self, name: str, listener: Listener, node: str = "", grant: Grant = NOTHING_SAID
-    ) -> Rank:
-        self.ranks.append(Rank(name, listener))
-        return self.ranks[-1]
-
-    def learn(self, modules: Sequence[str], took_s: float) -> None:
-        self.learned.append((modules, took_s))
-
-    def post(self, event: Event) -> None:
-        self.events.append(event)
-
-    def show_line(self, trial_name: str, pid: int, stream: str, text: str) -> None: ...
-
-    def machines(self) -> list[Machine]:
-        return [Machine("a", "host-a", "10.0.0.1", {"CPU": 4}, {"CPU": 1})]
-
-    def reported(self, trial_id: str) -> list[CheckpointRecord]:
-        return [
-            CheckpointRecord(
-                index=3, iteration=4, attempt=1, files=1, size_bytes=1, metrics={"loss": 0.5}
-            )
-        ]
-
-    def hear(self, message: Message) -> None:
-        raise ValueError(message)
-
-    @property
-    def kinds(self) -> list[type]:
-        return [type(event) for event in self.events]
-
-
-@pytest.fixture
-def host() -> Desk:
-    return Desk()
-
-
-def assignment(**fields: Any) -> Assignment:
-    usual: dict[str, Any] = {
-        "trial_name": "t0",
-        "dirname": "t0",
-        "attempt": 1,
-        "config": {},
-        "iteration": 0,
-        "time_total_s": 0.0,
-        "next_checkpoint": 0,
-        "checkpoint": None,
-        "bundles": [{}, {"CPU": 1}, {"CPU": 1}],
-        "strategy": "PACK",
-        "cpus": 2,
-    }
-    return Assignment(trial_id="t0", **{**usual, **fields})
-
-
-def opened(
-    host: Desk,
-    whole: Assignment | None = None,
-    *,
-    timeouts: WorkerTimeouts | None = None,
-    terms: GroupTerms | None = None,
-) -> WorkerGroup:
-    return WorkerGroup(
-        host,
-        whole or assignment(),
-        timeouts=timeouts or WorkerTimeouts(grace_s=3600),
-        terms=terms or GroupTerms(),
-        warn=host.warnings.append,
-    )
-
-
-@pytest.fixture
-async def group(host: Desk) -> WorkerGroup:
-    timeouts = WorkerTimeouts(grace_s=3600, barrier_timeout_s=3600)
-    made = opened(host, timeouts=timeouts)
-    for rank in host.ranks:
-        rank.starts()
-    return made
 
 
 async def test_each_rank_gets_its_number_and_the_trial_starts_when_all_have(
@@ -291,112 +120,6 @@ async def test_rank_0_makes_one_checkpoint_of_the_parts_before_it_is_reported(
     told = [["newest", "checkpoint_000000"], ["reply", "continue"]]
     assert [rank.orders[-2:] for rank in host.ranks] == [told, told]
     assert host.warnings == []
-
-
-async def test_the_metrics_of_a_validation_are_in_the_row_and_with_the_checkpoint(
-    host: Desk, group: WorkerGroup
-) -> None:
-    host.ranks[1].reports(1, loss=2)
-    host.ranks[0].reports(1, files=True, loss=1)
-    host.ranks[0].says(["validated", "VALIDATED", {"accuracy": 3}])
-    host.ranks[0].says(["merged", WHOLE, {}])
-    reported = host.events[-1]
-    assert isinstance(reported, Reported)
-    assert reported.checkpoint is not None
-    assert reported.metrics == reported.checkpoint.metrics == {"loss": 1, "accuracy": 3}
-    assert reported.checkpoint.validation is Validation.VALIDATED
-    group.reply(Verdict.CONTINUE)
-    for rank in host.ranks:
-        rank.reports(2, loss=3)
-    reported = host.events[-1]
-    assert isinstance(reported, Reported)
-    assert reported.metrics == {"loss": 3}
-
-
-@pytest.mark.parametrize(
-    "message",
-    [
-        ["validated", "GREAT", {}],
-        ["validated", "NONE", {}],
-        ["validated", "VALIDATED", [1]],
-        ["validated", "VALIDATED", {"a": object()}],
-    ],
-)
-async def test_a_validation_that_no_worker_of_holdfast_sends_ends_that_rank(
-    host: Desk, group: WorkerGroup, message: list[Any]
-) -> None:
-    host.ranks[1].reports(1)
-    host.ranks[0].reports(1, files=True)
-    host.ranks[0].says(message)
-    assert host.ranks[0].signals == [signal.SIGKILL]
-
-
-async def test_a_validation_without_a_checkpoint_ends_that_rank(
-    host: Desk, group: WorkerGroup
-) -> None:
-    host.ranks[0].says(["validated", "VALIDATED", {}])
-    assert host.ranks[0].signals == [signal.SIGKILL]
-
-
-async def test_a_rank_gets_the_trials_checkpoints_with_their_metrics(
-    host: Desk, group: WorkerGroup
-) -> None:
-    host.ranks[1].says(["reported"])
-    assert host.ranks[1].orders == [["reported", [["checkpoint_000003", {"loss": 0.5}, "NONE"]]]]
-    assert host.ranks[0].orders == []
-
-
-@pytest.mark.parametrize(
-    ("first", "then", "who", "fact"),
-    [
-        (
-            lambda ranks: ranks[0].says(["gather", ""]),
-            lambda ranks: ranks[1].reports(1),
-            1,
-            "rank 1 is at report() while rank 0 waits at a barrier",
-        ),
-        (
-            lambda ranks: ranks[1].reports(1),
-            lambda ranks: ranks[0].says(["gather", ""]),
-            0,
-            "rank 0 is at a barrier while rank 1 waits at report()",
-        ),
-        (
-            lambda ranks: ranks[0].says(["gather", ""]),
-            lambda ranks: ranks[1].says(["returned", 1]),
-            1,
-            "rank 1 is at its end while rank 0 waits at a barrier",
-        ),
-        (
-            lambda ranks: ranks[1].says(["returned", 1]),
-            lambda ranks: ranks[0].says(["gather", ""]),
-            1,
-            "rank 1 is at its end while rank 0 waits at a barrier",
-        ),
-    ],
-)
-async def test_ranks_that_can_never_meet_at_a_barrier_end_the_attempt(
-    host: Desk,
-    group: WorkerGroup,
-    monkeypatch: pytest.MonkeyPatch,
-    first: Callable[[Any], None],
-    then: Callable[[Any], None],
-    who: int,
-    fact: str,
-) -> None:
-    monkeypatch.setattr(rank_deadlines, "AFTERMATH_S", 0.0)
-    first(host.ranks)
-    then(host.ranks)
-    await host.ranks[0].signalled.wait()
-    (raised,) = (event for event in host.events if isinstance(event, Raised))
-    assert fact in raised.failure.message
-    assert raised.failure.rank == who
-
-
-async def test_a_rank_gets_the_machines_of_the_run(host: Desk, group: WorkerGroup) -> None:
-    host.ranks[1].says(["machines"])
-    told = ["a", "host-a", "10.0.0.1", {"CPU": 4}, {"CPU": 1}]
-    assert host.ranks[1].orders == [["machines", [told]]]
 
 
 async def test_a_file_that_two_ranks_gave_is_reported_with_both(

@@ -12,7 +12,7 @@ import pytest
 from holdfast import tune
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.tune.search import HEBOSearch, LibrarySearch, NevergradSearch
-from tests.frameworks.searches import Config, ended, ran, suggested
+from tests.frameworks.searches import Config, check_replayed, ran, suggested
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
@@ -26,12 +26,8 @@ def own(search: LibrarySearch) -> LibrarySearch:
     return search
 
 
-def check_replayed(make: Any, configs: list[Config], loss: Any) -> None:
-    search = own(pickle.loads(pickle.dumps(make())))
-    for trial, config in enumerate(configs[:-1]):
-        search.recall(f"t{trial}", config)
-        ended(search, trial, loss(config))
-    assert suggested(search, "next") == configs[-1]
+def replays(make: Any, configs: list[Config], loss: Any) -> None:
+    check_replayed(own(pickle.loads(pickle.dumps(make()))), configs, loss)
 
 
 ENTRIES = [
@@ -60,7 +56,7 @@ def test_hebo_reads_a_design_space_and_the_list_for_one() -> None:
         assert config["c"] in ("a", "b")
         assert type(config["b"]) is bool
         assert config["s"] in (1, 3, 5, 7, 9)
-    check_replayed(make, found, lambda one: one["x"])
+    replays(make, found, lambda one: one["x"])
     assert suggested(own(HEBOSearch(ENTRIES, rand_sample=2)), 0) == found[0]
     for wrong, told in (
         (
@@ -113,7 +109,7 @@ def test_nevergrad_takes_its_own_parametrization(make: Any) -> None:
         check(config)
     assert len({config["lr"] for config in found}) > 6
     assert np.random.random() == before  # the script's own numbers
-    check_replayed(make, found, lambda one: one["lr"])
+    replays(make, found, lambda one: one["lr"])
     first = suggested(own(make(points_to_evaluate=[{"kind": "b", "n": 4}])), 0)
     check(first)
     assert (first["kind"], first["n"]) == ("b", 4)
@@ -132,7 +128,7 @@ def test_elements_of_an_array_have_the_names_in_space(*, wrapped: bool) -> None:
 
     found = ran(own(make()), 6, lambda one: one["height"])
     assert all(0 <= one["height"] <= 10 and 0 <= one["net"]["width"] <= 10 for one in found)
-    check_replayed(make, found, lambda one: one["height"])
+    replays(make, found, lambda one: one["height"])
     point = {"height": 0.25, "net": {"width": 0.5}}
     assert suggested(own(make(points_to_evaluate=[point])), 0) == point
     with pytest.raises(InvalidSearchSpace, match="space has 1 names, for an array of 2 numbers"):

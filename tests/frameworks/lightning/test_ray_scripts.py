@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from tests.rig.ray_scripts import runs_and_resumes
 
-SCRIPTS = sorted((Path(__file__).parent / "ray_scripts").glob("*.py"))
 
-
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
-def test_a_script_runs_unchanged_and_resumes_after_a_kill(tmp_path: Path, path: Path) -> None:
-    runs_and_resumes(tmp_path, path, warnings="ignore")  # those of the libraries
+def test_a_script_runs_unchanged_and_resumes_after_a_kill(
+    tmp_path: Path, ray_script: Path
+) -> None:
+    runs_and_resumes(tmp_path, ray_script, warnings="ignore")  # those of the libraries

@@ -14,7 +14,7 @@ from hyperopt.pyll import scope
 from holdfast import tune
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.tune.search import ConcurrencyLimiter, HyperOptSearch
-from tests.frameworks.searches import Config, ended, opened, ran, suggested
+from tests.frameworks.searches import Config, check_replayed, opened, ran, suggested
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -109,21 +109,14 @@ def test_after_its_history_is_replayed_it_answers_the_same() -> None:
         pickle.dumps(HyperOptSearch(MIXED, n_initial_points=4, random_state_seed=3))
     )
     search.set_search_properties("loss", "min", {})
-    for trial, config in enumerate(whole[:-1]):
-        search.recall(f"t{trial}", config)
-        ended(search, trial, loss(config))
-    assert suggested(search, "next") == whole[-1]
+    check_replayed(search, whole, loss)
 
 
 def test_values_that_the_library_computes_are_replayed_by_asking_again() -> None:
     space = {"n": 1 + hp.randint("n", 9), "power": 10 ** hp.uniform("power", -4, 0)}
     whole = ran(own(space), 9, lambda one: abs(one["n"] - 4) + one["power"])
     assert all(1 <= one["n"] <= 9 and 1e-4 <= one["power"] <= 1 for one in whole)
-    search = own(space)
-    for trial, config in enumerate(whole[:-1]):
-        search.recall(f"t{trial}", config)
-        ended(search, trial, abs(config["n"] - 4) + config["power"])
-    assert suggested(search, "next") == whole[-1]
+    check_replayed(own(space), whole, lambda one: abs(one["n"] - 4) + one["power"])
     with pytest.raises(InvalidSearchSpace, match=r"points_to_evaluate\[0\]: n: HyperOpt computes"):
         own(space, points_to_evaluate=[{"n": 3}])
 

@@ -19,7 +19,7 @@ from holdfast.tune.search import (
     TuneBOHB,
     ZOOptSearch,
 )
-from tests.frameworks.searches import Config, ended, ran, suggested
+from tests.frameworks.searches import Config, check_replayed, ran, suggested
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 
@@ -35,12 +35,8 @@ def own(search: LibrarySearch) -> LibrarySearch:
     return search
 
 
-def check_replayed(make: Any, configs: list[Config], loss: Any) -> None:
-    search = own(pickle.loads(pickle.dumps(make())))
-    for trial, config in enumerate(configs[:-1]):
-        search.recall(f"t{trial}", config)
-        ended(search, trial, loss(config))
-    assert suggested(search, "next") == configs[-1]
+def replays(make: Any, configs: list[Config], loss: Any) -> None:
+    check_replayed(own(pickle.loads(pickle.dumps(make()))), configs, loss)
 
 
 def test_bayesopt_reads_tuples_as_bounds_and_choices() -> None:
@@ -60,7 +56,7 @@ def test_bayesopt_reads_tuples_as_bounds_and_choices() -> None:
         assert config["net"]["kind"] in ("conv", "dense")
         assert 2 <= config["b"] <= 3
     assert len({config["lr"] for config in found}) == 6
-    check_replayed(make, found, lambda one: one["lr"])
+    replays(make, found, lambda one: one["lr"])
     with pytest.raises(InvalidSearchSpace, match=r"^x: \[0, 1\] is a list.*write \(0, 1\)"):
         own(BayesOptSearch({"x": [0, 1]}))
 
@@ -100,7 +96,7 @@ def test_zoopt_reads_its_tuples() -> None:
         assert config["unordered"] in (1, 2, 3)
         assert config["layers"] in (4, 8, 16)
         assert config["b"] in ("x", "y")
-    check_replayed(make, found, lambda one: abs(one["height"]))
+    replays(make, found, lambda one: abs(one["height"]))
     with pytest.raises(InvalidSearchSpace, match=r"^x: .* is not a dimension of ZOOpt"):
         own(ZOOptSearch(budget=8, dim_dict={"x": (ValueType.CONTINUOUS, 0, 1)}))
 
@@ -130,7 +126,7 @@ def test_ax_reads_a_list_of_dicts() -> None:
         assert config["epochs"] == 3
         assert ("size" in config) == (config["net"]["kind"] == "conv")
         assert config.get("size", 1) in range(1, 6)
-    check_replayed(make, found, lambda one: one["lr"])
+    replays(make, found, lambda one: one["lr"])
     for wrong, told in (
         ([{"name": "x"}], "^x: type must be 'range'"),
         ([3], "space must have dicts"),
@@ -237,7 +233,7 @@ def test_bohb_reads_a_configuration_space() -> None:
         assert 1e-4 <= config["lr"] <= 1
         assert config["epochs"] == 3
     assert {"deep" in config for config in found} == {True, False}
-    check_replayed(make, found, lambda one: one["lr"])
+    replays(make, found, lambda one: one["lr"])
     point = {"net": {"kind": "conv"}, "size": "m", "lr": 0.5}
     first = suggested(own(TuneBOHB(configuration_space(), points_to_evaluate=[point])), 0)
     assert {key: first[key] for key in ("net", "size", "lr")} == point
