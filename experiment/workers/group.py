@@ -8,7 +8,7 @@ consequences.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +28,7 @@ from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import AllReturned, Barrier, Met, Outcome, OutOfStep
 from holdfast.scheduler.events import Event, Exited, Raised
 from holdfast.scheduler.verdict import Verdict
-from holdfast.trial.checkpoint import CheckpointRecord, Validation
+from holdfast.trial.checkpoint import CheckpointRecord
 from holdfast.trial.errors import Failure, lost_worker
 from holdfast.trial.events import Measured, Reported, Returned, Started
 from holdfast.trial.resources import Usage, usage_of_ranks
@@ -89,9 +89,6 @@ class WorkerGroup:
         self._gone: dict[int, Exited] = {}
         self._usages: dict[int, Usage] = {}
         self._texts = RankTexts(len(parts))
-        # Of the checkpoint that is being put together.
-        self._validation = Validation.NONE
-        self._validated: Mapping[str, Any] = {}
         self._failures = RankFailures()
         self._is_pruned = False  # a rank has raised Optuna's TrialPruned
         self._is_ending = False  # the ranks have the order to end
@@ -204,7 +201,7 @@ class WorkerGroup:
             case ["reported"]:
                 self._actors[rank].tell(["reported", self._reported()])
             case ["validated", status, found] if rank in self._checkpoints.missing:
-                self._validation, self._validated = claims.validated(status, found)
+                self._checkpoints.hear_validation(status, found)
             case ["merged", _, _] | ["merged", _, _, _] if rank in self._checkpoints.missing:
                 self._on_merged(rank, message)
             case ["merge_failed", text] if rank in self._checkpoints.missing:
@@ -284,7 +281,6 @@ class WorkerGroup:
     def _on_met(self, met: Met) -> None:
         self._met = met
         self._refused_by = None
-        self._validation, self._validated = Validation.NONE, {}
         self._warnings.about_keys(met)
         if not met.parts:
             self._post_report(met, None)
@@ -341,9 +337,8 @@ class WorkerGroup:
 
     def _post_report(self, met: Met, record: CheckpointRecord | None) -> None:
         first = met.reports[0]
-        metrics: Mapping[str, Any] = {**first.metrics, **self._validated}
-        if record is not None:
-            record = replace(record, metrics=metrics, validation=self._validation)
+        # With those of a validation, if there was one.
+        metrics = first.metrics if record is None else record.metrics or {}
         if self._terms.keeps_all_metrics:
             every = {str(rank): report.metrics for rank, report in enumerate(met.reports)}
             metrics = {**metrics, "ranks": every}

@@ -48,6 +48,12 @@ class RankCheckpoints:
         """The ranks that have not put their part together yet."""
         return () if self._merge is None else self._merge.missing
 
+    def hear_validation(self, status: object, found: object) -> None:
+        """The rank that merges has validated the checkpoint. Raises ValueError."""
+        if self._merge is None:
+            raise ValueError("nobody asked for it")
+        self._merge.validated(*claims.validated(status, found))
+
     def hear(self, rank: int, message: Message, iteration: int) -> MergedRanks | None:
         """A rank has put the parts on its node together. Returns the checkpoint after the last
         one.

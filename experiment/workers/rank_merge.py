@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.names import inner_path, shown
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.barrier import Met
-from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
+from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode, Validation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +60,8 @@ class RankMerge:
         self._parts = {nodes.index(node): ranks for node, ranks in parts.items()}
         self._nodes = nodes
         self._merged: dict[int, MergedShare] = {}
+        self._validation = Validation.NONE
+        self._validated: Mapping[str, Any] = {}
 
     @property
     def is_shared(self) -> bool:
@@ -98,6 +101,10 @@ class RankMerge:
             raise ValueError(f"rank {rank} was not asked to merge")
         self._merged[rank] = share
 
+    def validated(self, validation: Validation, metrics: Mapping[str, Any]) -> None:
+        """The rank that merges has validated the checkpoint, with these metrics."""
+        self._validation, self._validated = validation, metrics
+
     def clash(self) -> str:
         """Why it is refused if files of the same name are: "" if there are none on different
         nodes."""
@@ -113,15 +120,13 @@ class RankMerge:
         """The checkpoint; call it when none is missing."""
         if not self.is_shared:
             [(rank, share)] = self._merged.items()
-            record = replace(share.record, node=self._nodes[rank])
-            return MergedRanks(record=record, clashes=share.clashes, left_out={})
+            return MergedRanks(record=self._record(rank), clashes=share.clashes, left_out={})
         files: dict[str, SharedFile] = {}
         for share in self._merged.values():
             for name, file in share.files.items():
                 if name not in files or files[name].rank < file.rank:
                     files[name] = file
-        at = min(self._merged)
-        first = replace(self._merged[at].record, node=self._nodes[at])
+        first = self._record(min(self._merged))
         size = sum(file.size for file in files.values())
         return MergedRanks(
             record=replace(first, files=len(files), size_bytes=size),
@@ -130,6 +135,15 @@ class RankMerge:
                 self._nodes[rank]: [n for n, f in share.files.items() if files[n] is not f]
                 for rank, share in self._merged.items()
             },
+        )
+
+    def _record(self, rank: int) -> CheckpointRecord:
+        """That of the rank, with its node, the metrics of the report and of the validation."""
+        return replace(
+            self._merged[rank].record,
+            node=self._nodes[rank],
+            metrics={**self._met.reports[0].metrics, **self._validated},
+            validation=self._validation,
         )
 
     def _clashes_inside(self) -> dict[str, list[int]]:
