@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.experiment.records.place import ExperimentPlace
 
 # Older names of the parts of a CheckpointConfig.
-CHECKPOINT_WORDS: Final = (
+_CHECKPOINT_WORDS: Final = (
     "keep_checkpoints_num",
     "checkpoint_score_attr",
     "checkpoint_freq",
@@ -96,10 +96,10 @@ class Experiment:
         given = dict(spec)
         if "env" in given:  # the older place of a parameter that RLlib has
             given["config"] = {**given.get("config", {}), "env": given.pop("env")}
-        words = {word: given.pop(word) for word in CHECKPOINT_WORDS if word in given}
+        words = {word: given.pop(word) for word in _CHECKPOINT_WORDS if word in given}
         if words:
             made = _made(CheckpointConfig, given.get("checkpoint_config"), "checkpoint_config")
-            given["checkpoint_config"] = checkpoint_config_of(made, **words)
+            given["checkpoint_config"] = _with_words(made, **words)
         return cls(name, given.pop("run"), **given)
 
     @classmethod
@@ -188,7 +188,7 @@ def experiments_in(given: Any) -> list[Experiment]:
     )
 
 
-def checkpoint_config_of(
+def _with_words(
     config: CheckpointConfig,
     keep_checkpoints_num: int | None = None,
     checkpoint_score_attr: str | None = None,

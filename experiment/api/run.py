@@ -11,12 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from holdfast.experiment.api.experiment import (
-    CHECKPOINT_WORDS,
-    Experiment,
-    checkpoint_config_of,
-    experiments_in,
-)
+from holdfast.experiment.api.experiment import Experiment, experiments_in
 from holdfast.experiment.api.tuner import Tuner
 from holdfast.experiment.callbacks.trial_view import TrialView
 from holdfast.experiment.progress.wording import counted
@@ -224,14 +219,13 @@ def _experiment_of(given: Any, settings: Mapping[str, Any]) -> Experiment:
             )
         (given,) = given
     if not isinstance(given, Experiment):
-        words = {word: settings[word] for word in CHECKPOINT_WORDS}
-        rest = {name: value for name, value in settings.items() if name not in words}
-        if any(words.values()):
-            made = settings["checkpoint_config"] or CheckpointConfig()
-            rest["checkpoint_config"] = checkpoint_config_of(made, **words)
-        return Experiment(run=given, **rest)
-    ignored = [name for name, value in settings.items() if value not in (None, False, 0)]
-    ignored = [name for name in ignored if (name, settings[name]) != ("num_samples", 1)]
+        rest = {name: value for name, value in settings.items() if name != "name"}
+        return Experiment.from_json(settings["name"], {"run": given, **rest})
+    ignored = [
+        name
+        for name, value in settings.items()
+        if value not in (None, False, 0) and (name, value) != ("num_samples", 1)
+    ]
     if ignored:
         _log.warning(
             "tune.run(experiment) takes %s from the Experiment, and ignores the arguments",

@@ -157,6 +157,17 @@ def test_resume_without_a_name_starts_and_says_so(
         tune.run(descends, loggers=[])  # type: ignore[call-arg]
 
 
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [({"num_to_keep": 0}, "num_to_keep must be a positive"), ("all", "or a dict, not 'all'")],
+)
+def test_a_checkpoint_config_is_a_dict_or_refused_also_with_older_words(
+    config: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidConfig, match=message):
+        tune.run(Counts, checkpoint_config=config, checkpoint_freq=2, storage_path=str(tmp_path))
+
+
 def test_a_class_is_found_by_its_name_saves_exports_and_begins_from_a_checkpoint(
     tmp_path: Path,
 ) -> None:
