@@ -19,9 +19,8 @@ def sums(amounts: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 def resources_of(session: Session) -> dict[str, float]:
     """What this worker holds: a rank its own bundle, another worker all of its trial's."""
-    bundles = session.assignment.bundles
-    if session.job.group is not None:
-        bundles = [_bundle(session)]
+    assignment = session.assignment
+    bundles = assignment.bundles if session.job.group is None else [assignment.own_bundle]
     return {name: amount for name, amount in sums(bundles).items() if amount}
 
 
@@ -31,10 +30,5 @@ def gpus_used(session: Session) -> list[str]:
     assignment = session.assignment
     if session.job.group is None:
         return list(assignment.gpus)
-    own = gpus_of(assignment.local_rank, _bundle(session).get("GPU", 0))
+    own = gpus_of(assignment.local_rank, assignment.own_bundle.get("GPU", 0))
     return [assignment.gpus[at] for at in own if at < len(assignment.gpus)]
-
-
-def _bundle(session: Session) -> Mapping[str, float]:
-    """A rank's own bundle, which follows the coordinator's."""
-    return session.assignment.bundles[1 + session.assignment.rank]

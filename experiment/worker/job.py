@@ -91,6 +91,11 @@ class Assignment(NamedTuple):
     nodes: Sequence[Sequence[Any]] = ()
 
     @property
+    def own_bundle(self) -> Mapping[str, float]:
+        """A rank's own bundle, which follows the coordinator's."""
+        return self.bundles[1 + self.rank]
+
+    @property
     def node(self) -> RankNode:
         """The node of this rank."""
         return RankNode(*self.nodes[self.rank]) if self.nodes else RankNode()
@@ -103,25 +108,26 @@ class Assignment(NamedTuple):
     @property
     def node_rank(self) -> int:
         """The number of this rank's node among those of the trial."""
-        return list(dict.fromkeys(self._names)).index(self._names[self.rank])
+        return list(dict.fromkeys(self.rank_nodes)).index(self.rank_nodes[self.rank])
 
     @property
     def local_rank(self) -> int:
         """The number of this rank among those on its node."""
-        return self._names[: self.rank].count(self._names[self.rank])
+        return self.rank_nodes[: self.rank].count(self.rank_nodes[self.rank])
 
     @property
     def local_world_size(self) -> int:
         """The number of ranks on this rank's node."""
-        return self._names.count(self._names[self.rank])
+        return self.rank_nodes.count(self.rank_nodes[self.rank])
 
     @property
     def node_count(self) -> int:
         """The number of nodes that the ranks are on."""
-        return len(set(self._names))
+        return len(set(self.rank_nodes))
 
     @property
-    def _names(self) -> list[str]:
+    def rank_nodes(self) -> list[str]:
+        """The node of each rank; "" is the controller's machine."""
         return [node[0] for node in self.nodes] or [""] * self.world_size
 
     @property

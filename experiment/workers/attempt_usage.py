@@ -64,8 +64,6 @@ class AttemptUsage:
 
 
 def amount_of(assignment: Assignment, resource: str, *, is_rank: bool) -> float:
-    """How much of a resource the worker has: a rank has its own bundle, which follows the
-    coordinator's."""
-    bundles = assignment.bundles
-    several = [bundles[assignment.rank + 1]] if is_rank else bundles
+    """How much of a resource the worker has: a rank has its own bundle."""
+    several = [assignment.own_bundle] if is_rank else assignment.bundles
     return sum(bundle.get(resource, 0.0) for bundle in several)

@@ -55,8 +55,7 @@ def get_preemption_info() -> PreemptionInfo | None:
 
 def _ranks_by_node(session: Session) -> dict[str, list[int]]:
     """All ranks: they end together."""
-    assignment = session.assignment
-    names = [node[0] for node in assignment.nodes] or [""] * assignment.world_size
+    names = session.assignment.rank_nodes
     return {
         name: [rank for rank, at in enumerate(names) if at == name]
         for name in dict.fromkeys(names)
