@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -12,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from holdfast.experiment.folder.layout import STAGING, rank_log
-from holdfast.experiment.worker.session import Session
+from holdfast.experiment.worker.session import NotInTrial, Session, current
 from holdfast.runtime.wire import Message
 from holdfast.scheduler.verdict import Verdict
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
@@ -26,7 +25,7 @@ from holdfast.trial.checkpoint import (
     checkpoint_dirname,
     checkpoint_number,
 )
-from holdfast.trial.errors import InvalidConfig, InvalidMetrics, TuneError
+from holdfast.trial.errors import InvalidConfig, InvalidMetrics
 
 
 class RankSession(Session):
@@ -45,9 +44,6 @@ class RankSession(Session):
     _is_leaving = False
     # The results of `get_dataset_shard`, by the names of the datasets.
     shards: Mapping[str, Any] = MappingProxyType({})
-    # Validates a checkpoint for `report(validation=...)`; None if the trainer has no function.
-    validate: Callable[[Checkpoint, Any], tuple[str, dict[str, Any]]] | None = None
-    _validation: object = False
 
     def checkpoint(self) -> Checkpoint | None:
         if not self._is_elsewhere:
@@ -83,15 +79,7 @@ class RankSession(Session):
                 "keep_all_metrics stores the metrics of all ranks as 'ranks': give this metric "
                 "another name"
             )
-        try:
-            super().report(metrics, checkpoint, upload, validation)
-        finally:
-            self._validation = False
-
-    def prepare_validation(self, asked: object) -> None:
-        if self.validate is None:
-            super().prepare_validation(asked)
-        self._validation = asked
+        super().report(metrics, checkpoint, upload, validation)
 
     def ask_reported(self) -> list[tuple[str, dict[str, Any], str]]:
         """The folder, the metrics and the validation of each checkpoint of this trial that is
@@ -129,16 +117,6 @@ class RankSession(Session):
         self._send(["gather", text])
         (texts,) = self._receive("gathered")
         return [str(one) for one in texts]
-
-    def _receive(self, order: str) -> list[Any]:
-        """The arguments of the next message, which must be this order."""
-        match self._transport.receive():
-            case [str(word), *arguments] if word == order:
-                return arguments
-            case None:
-                os._exit(71)
-            case message:
-                raise TuneError(f"expected the order {order!r}, got {message!r:.100}")
 
     def _take(self, source: str, iteration: int, upload: CheckpointUploadMode) -> CheckpointRecord:
         part = self._part(self.assignment.rank, iteration)
@@ -291,3 +269,15 @@ class RankSession(Session):
             own = [checkpoint for checkpoint in checkpoints if checkpoint.get_metadata()]
             kept = own[-1] if own else checkpoints[0]
             kept.set_metadata({**self.job.metadata, **kept.get_metadata()})
+
+
+def current_rank(caller: str, *, instead: str = "") -> RankSession:
+    """The session of this rank. Raises NotInTrial, naming `caller`, outside the loop of a trainer;
+    `instead` ends the message."""
+    session = current(caller)
+    if not isinstance(session, RankSession):
+        raise NotInTrial(
+            f"{caller} works in the loop of a trainer, such as "
+            f"train.DataParallelTrainer(loop){instead}"
+        )
+    return session

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from holdfast.experiment.folder.layout import STAGING
 from holdfast.experiment.worker.job import Assignment, Job, Machine
@@ -49,6 +51,11 @@ class NotInTrial(TuneError):
 
 class Session:
     """One attempt at a trial, in the process that runs it."""
+
+    # Validates a checkpoint for `report(validation=...)`; None if there is no function for it.
+    validate: Callable[[Checkpoint, Any], tuple[str, dict[str, Any]]] | None = None
+    # What the report that is under way asks for.
+    _validation: object = False
 
     def __init__(self, job: Job, assignment: Assignment, transport: Transport) -> None:
         self.job = job
@@ -132,17 +139,15 @@ class Session:
         Threads of user code take turns, because rows have an order and each has its own answer.
         """
         self.check_is_here("report()")
-        if validation:
-            self.prepare_validation(validation)
+        if validation and self.validate is None:
+            raise InvalidConfig(
+                f"report(validation={validation!r:.100}) works in the loop of a trainer that has "
+                f"a ValidationConfig: TorchTrainer(..., "
+                f"validation_config=train.ValidationConfig(fn))"
+            )
         with self._reporting:
+            self._validation = validation
             self._report(metrics, checkpoint, upload)
-
-    def prepare_validation(self, asked: object) -> None:
-        """Raises InvalidConfig: only a trainer has a function for it."""
-        raise InvalidConfig(
-            f"report(validation={asked!r:.100}) works in the loop of a trainer that has a "
-            f"ValidationConfig: TorchTrainer(..., validation_config=train.ValidationConfig(fn))"
-        )
 
     @property
     def next_dirname(self) -> str:
@@ -271,13 +276,8 @@ class Session:
         """The machines of this trial's run, with what is free there. Raises TuneError."""
         with self._reporting:
             self._send(["machines"])
-            match self._transport.receive():
-                case ["machines", list(found)]:
-                    return [Machine(*one) for one in found]
-                case None:
-                    os._exit(71)
-                case message:
-                    raise TuneError(f"unexpected answer about machines: {message!r:.100}")
+            (found,) = self._receive("machines")
+        return [Machine(*one) for one in found]
 
     @property
     def is_sending(self) -> bool:
@@ -324,6 +324,16 @@ class Session:
             self._sending = False
         if self.stopping and not was_stopping:
             raise TrialStopped("the trial was stopped")
+
+    def _receive(self, order: str) -> list[Any]:
+        """The arguments of the next message, which must be this order."""
+        match self._transport.receive():
+            case [str(word), *arguments] if word == order:
+                return arguments
+            case None:
+                os._exit(71)
+            case message:
+                raise TuneError(f"expected the order {order!r}, got {message!r:.100}")
 
     def _answer(self) -> Verdict:
         return self._verdict(self._transport.receive())

@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 from typing import Any, TypeVar
 
-from holdfast.experiment.worker.rank_session import RankSession
-from holdfast.experiment.worker.session import NotInTrial, current
+from holdfast.experiment.worker.rank_session import current_rank
 
 T = TypeVar("T")
 # The text form of this is what the controller passes on at most (`claims.LONGEST_GATHERED`).
@@ -20,7 +19,7 @@ def barrier() -> None:
     HOLDFAST_BARRIER_TIMEOUT_S, or that reports or returns meanwhile, ends the attempt with an
     error that names it. Raises NotInTrial outside the loop of a trainer.
     """
-    _session("train.collective.barrier()").gather("")
+    current_rank("train.collective.barrier()").gather("")
 
 
 def broadcast_from_rank_zero(data: T) -> T:
@@ -30,19 +29,10 @@ def broadcast_from_rank_zero(data: T) -> T:
     whose reference is small, or through torch. Raises what pickling raises, and NotInTrial outside
     the loop of a trainer.
     """
-    session = _session("train.collective.broadcast_from_rank_zero()")
+    session = current_rank("train.collective.broadcast_from_rank_zero()")
     texts = session.gather("" if session.assignment.rank else _as_text(data))
     shared: T = _from_text(texts[0])
     return shared
-
-
-def _session(caller: str) -> RankSession:
-    session = current(caller)
-    if not isinstance(session, RankSession):
-        raise NotInTrial(
-            f"{caller} works in the loop of a trainer, such as train.DataParallelTrainer(loop)"
-        )
-    return session
 
 
 def _as_text(data: Any) -> str:
@@ -59,7 +49,8 @@ def _as_text(data: Any) -> str:
 
 
 def _from_text(text: str) -> Any:
-    """The sender is a rank of the same trial, which runs the same code."""
+    """Rank 0 of this trial has pickled it, and runs the same code. The controller passes the text
+    on and does not unpickle it."""
     import pickle
 
     return pickle.loads(base64.b64decode(text))

@@ -7,8 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from holdfast.dataclass import dataclass
-from holdfast.experiment.worker.rank_session import RankSession
-from holdfast.experiment.worker.session import NotInTrial, current
+from holdfast.experiment.worker.rank_session import current_rank
 from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 from holdfast.trial.checkpoint import Validation
 
@@ -56,12 +55,10 @@ def get_all_reported_checkpoints(
     Raises NotInTrial outside the loop of a trainer.
     """
     CheckpointConsistencyMode(consistency_mode)
-    session = current("train.get_all_reported_checkpoints()")
-    if not isinstance(session, RankSession):
-        raise NotInTrial(
-            "train.get_all_reported_checkpoints() works in the loop of a trainer, such as "
-            "train.DataParallelTrainer(loop). In other trials, keep what you need in a checkpoint"
-        )
+    session = current_rank(
+        "train.get_all_reported_checkpoints()",
+        instead=". In other trials, keep what you need in a checkpoint",
+    )
     return [
         ReportedCheckpoint(
             session.checkpoint_named(dirname),
