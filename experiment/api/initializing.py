@@ -288,10 +288,10 @@ def _named(cluster: Cluster | None) -> str:
     return _LOCAL if cluster is None else type(cluster).__name__.lower()
 
 
-def _set_level(level: object) -> None:
+def _set_level(level: int | str) -> None:
     """Raises InvalidConfig for a level that `logging` does not have."""
     try:
-        logging.getLogger("holdfast").setLevel(level.upper() if isinstance(level, str) else level)  # type: ignore[arg-type]
+        logging.getLogger("holdfast").setLevel(level.upper() if isinstance(level, str) else level)
     except (TypeError, ValueError) as error:
         raise InvalidConfig(f"holdfast.init(logging_level={level!r:.100}): {error}") from error
 

@@ -54,7 +54,7 @@ class Searched:
         return {known: now[known] for name in named for known in now if _is_same(known, name)}
 
     def _is_varied(self, name: str, value: Any) -> bool:
-        if any(_is_same(name, head) for head in self._heads):
+        if _overlaps(name, self._heads):
             return True
         if name in self._fixed:  # a search algorithm or a scheduler may have replaced the value
             return type(value) in _SCALARS and text_of(value) != self._fixed[name]

@@ -100,7 +100,7 @@ def _context(trial: TrialView) -> TrainRunContext:
         trial_id=trial.trial_id,
         trial_name=str(trial),
         experiment_name=trial.experiment_dir_name,
-        experiment_path=trial.path.rpartition("/")[0],
+        experiment_path=around.experiment_path,
     )
 
 
