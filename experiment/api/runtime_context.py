@@ -57,7 +57,7 @@ class RuntimeContext:
         return {"GPU": [] if self._session is None else gpus_used(self._session)}
 
     def get_node_labels(self) -> dict[str, str]:
-        """None: machines have no labels."""
+        """Empty: machines have no labels."""
         return {}
 
     @property

@@ -319,8 +319,8 @@ class CallbackThread:
 
 
 def _failure_in(event: Event | None, after: Trial) -> Failure | None:
-    """The failure of the attempt that this event has ended: the trial forgets it at its next
-    start, which the same event may be."""
+    """The failure of the attempt that this event has ended. `after.error` may lack it: the same
+    event may start the next attempt, and a start clears it."""
     match event:
         case Raised():
             return event.failure

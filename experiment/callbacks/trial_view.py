@@ -88,7 +88,7 @@ class TrialView:
         self._trial = trial
         self._surroundings = surroundings
         self._row: dict[str, Any] = {}
-        # Why the newest attempt that has failed did, as the hooks about failures see it.
+        # Of the newest attempt that failed; set before the hooks about failures are called.
         self.failure: Failure | None = None
         self._row_shows: Mapping[str, Any] | None = None
 

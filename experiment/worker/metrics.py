@@ -208,7 +208,7 @@ def _no_form(value: object, name: str, kind: str) -> InvalidMetrics:
 
 
 def _instead(value: object) -> str:
-    """What to do with data that is no metric: a row holds no pickles, which run code when read."""
+    """What to do with data that is not a metric. A row holds no pickles: reading one runs code."""
     if type(value).__name__ == "DataFrame":
         return ", such as its to_dict('list')"
     return "; write other data to a file in get_context().get_trial_dir(), or in a checkpoint"

@@ -30,7 +30,7 @@ class RankTexts:
         self._texts[rank] = text
 
     def take(self) -> list[str] | None:
-        """The texts by rank, once there are all; the next exchange begins then."""
+        """The texts by rank, and the next exchange begins; None while some are missing."""
         if self.missing():
             return None
         texts = [self._texts[rank] for rank in range(self._ranks)]
