@@ -29,9 +29,10 @@ class ValidationFn(Protocol):
 @dataclass(frozen=True)
 class ValidationTaskConfig:
     """`fn_kwargs`: further arguments of the validation function. `timeout_s`: seconds after which
-    a validation is interrupted; None for no limit.
+    a validation is interrupted; None for no such limit.
 
-    Raises InvalidConfig.
+    The other ranks wait for the validation: one that takes longer than HOLDFAST_BARRIER_TIMEOUT_S
+    ends the attempt. Raises InvalidConfig.
     """
 
     fn_kwargs: Mapping[str, Any] = field(default_factory=dict)
