@@ -138,9 +138,12 @@ EXPORTS: Final[Mapping[str, Mapping[str, str]]] = {
         "holdfast.trial.space": "choice grid_search lograndint loguniform qlograndint qloguniform qrandint qrandn quniform randint randn sample_from uniform",
         "holdfast.trial.stopper": "Stopper",
         "holdfast.trial.tuning": "ResumeConfig TuneConfig",
+        "holdfast.tune.integration": "integration",
+        "holdfast.tune.logger": "logger",
         "holdfast.tune.schedulers": "schedulers",
         "holdfast.tune.search": "search",
         "holdfast.tune.stopper": "stopper",
+        "holdfast.tune.utils": "utils",
     },
     "holdfast.tune.logger": {
         "holdfast.experiment.callbacks.callback": "LoggerCallback",

@@ -118,6 +118,8 @@ def test_a_script_that_only_imports_what_is_missing_is_fine(
     path.write_text("from ray import remote, tune\nprint(tune.Tuner)")
     assert main(["ray", "--check", str(path), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
+    assert main(["ray", "--check", "--json", str(path)]) == 0
+    assert json.loads(capsys.readouterr().out) == said
     assert said["file"] == str(path)
     assert [(one["name"], one["used"]) for one in said["missing"]] == [("ray.remote", False)]
     assert [one["lines"] for one in said["differs"]] == [[2]]

@@ -166,10 +166,12 @@ def test_the_same_paths_work_below_holdfast() -> None:
         "from holdfast.tune.schedulers.pbt import PopulationBasedTraining as pbt\n"
         "from holdfast.tune.tuner import Tuner\n"
         "from holdfast import tune\n"
-        "print(pbt is tune.schedulers.PopulationBasedTraining, Tuner is tune.Tuner)"
+        "print(pbt is tune.schedulers.PopulationBasedTraining, Tuner is tune.Tuner)\n"
+        "print(*(name.__name__ for name in (tune.utils, tune.logger, tune.integration)))"
     )
     done = python(code, os.environ)
-    assert (done.stdout.split(), done.returncode) == (["True", "True"], 0), done.stderr
+    modules = [f"holdfast.tune.{name}" for name in ("utils", "logger", "integration")]
+    assert (done.stdout.split(), done.returncode) == (["True", "True", *modules], 0), done.stderr
 
 
 def test_an_installed_ray_is_not_touched(with_ray: Mapping[str, str]) -> None:

@@ -20,7 +20,7 @@ def add_ray(commands: Any) -> None:
     )
     command.add_argument(
         "--check",
-        nargs="+",
+        nargs="*",  # those after another option are the words
         metavar="FILE",
         help="run nothing; list what the scripts use of Ray: the same here, different, missing",
     )

@@ -23,8 +23,11 @@ _TITLES = {"same": "The same", "differs": "Different", "missing": "Missing"}
 
 def perform(given: argparse.Namespace) -> int:
     """Returns the exit code, unless this process becomes the script. Raises InvalidConfig."""
-    if given.check:
-        return max([_check(Path(file), as_json=given.json) for file in given.check])
+    if given.check is not None:
+        files = [*given.check, *given.words]
+        if not files:
+            raise InvalidConfig("holdfast ray --check needs a script: holdfast ray --check FILE")
+        return max([_check(Path(file), as_json=given.json) for file in files])
     words = given.words if given.module is None else ["-m", *given.module]
     if not words or words == ["-m"]:
         raise InvalidConfig("holdfast ray needs a script: holdfast ray script.py ARGUMENTS")

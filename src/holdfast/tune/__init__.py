@@ -60,9 +60,12 @@ if TYPE_CHECKING:
     from holdfast.trial.stopper import Stopper as Stopper
     from holdfast.trial.tuning import ResumeConfig as ResumeConfig
     from holdfast.trial.tuning import TuneConfig as TuneConfig
+    from holdfast.tune import integration as integration
+    from holdfast.tune import logger as logger
     from holdfast.tune import schedulers as schedulers
     from holdfast.tune import search as search
     from holdfast.tune import stopper as stopper
+    from holdfast.tune import utils as utils
 
     Trial = TrialView
 
