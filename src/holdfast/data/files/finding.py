@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
 from holdfast.data.errors import DatasetGone
+from holdfast.data.order import parts_of
 from holdfast.data.sources import window_of_files
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageError
@@ -142,14 +143,10 @@ class FileSource(ABC, Generic[B]):
         return self.files.paths[group.file]
 
     def part(self, start: int, stop: int) -> Self:
-        found, at = [], 0
-        for group in self.groups:
-            rows = group.stop - group.start
-            first, last = max(start - at, 0), min(stop - at, rows)
-            if first < last:
-                bounds = {"start": group.start + first, "stop": group.start + last}
-                found.append(replace(group, **bounds))
-            at += rows
+        found = []
+        for number, first, last in parts_of(self.sizes, start, stop):
+            group = self.groups[number]
+            found.append(replace(group, start=group.start + first, stop=group.start + last))
         return replace(self, groups=tuple(found))
 
     def check(self) -> None:
