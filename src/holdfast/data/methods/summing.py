@@ -7,10 +7,8 @@ from typing import Any, Self
 
 from holdfast.data.aggregate import AggregateFn, Max, Mean, Min, Std, Sum, numbers_of
 from holdfast.data.columns import plain
-from holdfast.data.methods.grouped import GroupedData
+from holdfast.data.methods.grouped import GroupedData, On
 from holdfast.data.methods.whole import Whole
-
-On = str | Sequence[str] | None
 
 
 class Summing(Whole):
