@@ -17,8 +17,8 @@ class _Scaler(Preprocessor):
     def __init__(
         self, columns: Sequence[str], output_columns: Sequence[str] | None = None
     ) -> None:
-        self.columns = list(columns) if not isinstance(columns, str) else columns
         self.output_columns = outputs_of(columns, output_columns, type(self).__name__)
+        self.columns = list(columns)
 
     def _shift_and_scale(self, column: str) -> tuple[float | None, float | None]:
         raise NotImplementedError
@@ -80,8 +80,9 @@ class MaxAbsScaler(_Scaler):
 
 
 class RobustScaler(_Scaler):
-    """Median 0, and the distance of two quantiles 1. `fit` has each column in memory. `stats_`:
-    "low_quantile(column)", "median(column)", "high_quantile(column)"."""
+    """Median 0, and the distance of two quantiles 1. `fit` reads the dataset once for each
+    column, and has its values in memory. `stats_`: "low_quantile(column)", "median(column)",
+    "high_quantile(column)"."""
 
     def __init__(
         self,
