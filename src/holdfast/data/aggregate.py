@@ -152,7 +152,7 @@ def aggregated(
     )
     plan = acero.Declaration.from_sequence(
         [
-            acero.Declaration("scan", acero.ScanNodeOptions(ds.InMemoryDataset(reader))),
+            acero.Declaration("scan", acero.ScanNodeOptions(ds.InMemoryDataset(reader, of_used))),
             acero.Declaration("aggregate", options),
         ]
     )
