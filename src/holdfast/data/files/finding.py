@@ -26,6 +26,7 @@ GIVE_AGAIN = (
     "restore(path, trainable, param_space=...) for a Tuner"
 )
 SHOWN = 3
+PATH = "path"  # the column of include_paths
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -44,7 +45,8 @@ class Block:
 class Files:
     """The files: paths on the filesystem of `place`, and the values in their folders' names.
 
-    Each value is a pyarrow expression for Parquet, and a dict for other formats.
+    Each value is a pyarrow expression for Parquet, and a dict for other formats. `opened` has what
+    a source keeps of the last file, `half_used` the last block if its rest is needed.
     """
 
     place: Location
@@ -56,22 +58,6 @@ class Files:
     @property
     def filesystem(self) -> Any:
         return self.place.arrow()[0]
-
-    def fragment(self, file: int) -> Any:
-        """The fragment of a Parquet file. That of the last file is cached, so that its footer is
-        read once."""
-        import pyarrow.dataset as ds
-
-        found = self.opened.get(file)
-        if found is None:
-            found = ds.ParquetFileFormat().make_fragment(
-                self.paths[file],
-                filesystem=self.filesystem,
-                partition_expression=self.partitions[file],
-            )
-            self.opened.clear()
-            self.opened[file] = found
-        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave out credentials: a pickle may be stored, and its reader has its own."""
