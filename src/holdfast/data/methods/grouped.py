@@ -20,7 +20,7 @@ On = str | Sequence[str] | None
 
 class GroupedData(Generic[W]):
     """The result of `Dataset.groupby`. Its methods return a dataset in memory with a row for each
-    group, sorted by the key: one block of the rows is in memory at once."""
+    group, sorted by the key. The columns that they use are in memory meanwhile."""
 
     def __init__(self, dataset: W, key: str | Sequence[str] | None) -> None:
         self._dataset = dataset

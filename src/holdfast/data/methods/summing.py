@@ -12,7 +12,7 @@ from holdfast.data.methods.whole import Whole
 
 
 class Summing(Whole):
-    """Aggregates; they read all rows once, block by block.
+    """Aggregates; they read all rows once, and have the columns that they use in memory.
 
     An aggregate of one column is a value, of several a dict such as {"sum(x)": 1, "sum(y)": 2}.
     """

@@ -49,7 +49,7 @@ class Preprocessor:
         return Fitted.FITTED if hasattr(self, "stats_") else Fitted.NOT_FITTED
 
     def fit(self, ds: Any) -> Self:
-        """Take the numbers from a dataset: this reads it now, once, block by block.
+        """Take the numbers from a dataset: this reads it now, block by block.
 
         Raises InvalidConfig for an unknown column.
         """

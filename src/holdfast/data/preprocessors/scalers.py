@@ -1,4 +1,4 @@
-"""Preprocessors that scale columns of numbers."""
+"""Preprocessors that scale columns of numbers. `fit` has the columns in memory."""
 
 from __future__ import annotations
 
