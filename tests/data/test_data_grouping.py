@@ -62,6 +62,14 @@ def test_aggregates_of_all_rows_are_values(rows: list[tuple[str, int | None]]) -
     assert ds.unique("k") == list(dict.fromkeys(key for key, _ in rows))
 
 
+def test_no_rows_have_no_values_and_no_groups() -> None:
+    empty = dataset([("a", 1), ("b", 2)]).filter(lambda row: row["v"] > 2)
+    assert (empty.sum("v"), empty.min("v"), empty.std("v")) == (None, None, None)
+    assert empty.aggregate(Count()) == {"count()": 0}
+    groups = empty.groupby("k").mean("v")
+    assert (groups.columns(), groups.count()) == (["k", "mean(v)"], 0)
+
+
 def test_several_columns_give_a_dict_and_one_a_value() -> None:
     ds = data.from_items([{"x": n, "y": n / 2, "t": "a"} for n in range(4)])
     assert ds.sum() == {"sum(x)": 6, "sum(y)": 3.0}

@@ -76,6 +76,16 @@ def test_scalers_have_their_numbers_and_leave_missing_values(ds: data.Dataset) -
     assert repr(least) == "MinMaxScaler(columns=['i'], output_columns=['scaled'])"
 
 
+@pytest.mark.parametrize(
+    "scaler", [ours.StandardScaler, ours.MinMaxScaler, ours.MaxAbsScaler, ours.RobustScaler]
+)
+def test_a_column_without_values_stays_without_values(scaler: Any) -> None:
+    empty = data.from_items([{"x": None, "y": 1.0}, {"x": float("nan"), "y": 1.0}])
+    scaled = scaler(columns=["x"]).fit_transform(empty)
+    assert [row["x"] for row in scaled.take_all()] == [None, None]
+    assert set(scaler(columns=["y"]).fit(empty.limit(0)).stats_.values()) == {None}
+
+
 def test_encoders_number_the_values_in_their_order(ds: data.Dataset) -> None:
     one_hot = ours.OneHotEncoder(columns=["s", "i"]).fit(ds)
     assert one_hot.stats_ == {

@@ -9,8 +9,8 @@ choice([{"width": randint(1, 9)}, ...])}` has the parameters `net`, which is 0, 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.trial.domains import Categorical, Float, Integer, Normal, Random, same
@@ -33,6 +33,7 @@ from holdfast.trial.values import unwrap_scalar
 
 Assignment = Mapping[str, Any]
 Same = Callable[[Any, Any], bool]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,13 +151,13 @@ class Parameters:
                 return self._value(children[number], _category(name, number), assignment)
             case Dict(items=items):
                 return {
-                    key: self._value(item, _inside(name, key), assignment, whole=whole)
+                    key: self._value(item, inside(name, key), assignment, whole=whole)
                     for key, item in items
                     if whole or _is_searched(item)
                 }
             case List(children=children, is_tuple=is_tuple):
                 parts = [
-                    self._value(child, _inside(name, i), assignment)
+                    self._value(child, inside(name, i), assignment)
                     for i, child in enumerate(children)
                 ]
                 return tuple(parts) if is_tuple else parts
@@ -183,10 +184,10 @@ def _listed(
                 yield from _listed(child, _category(name, number), inner, who)
         case Dict(items=items):
             for key, item in items:
-                yield from _listed(item, _inside(name, key), conditions, who)
+                yield from _listed(item, inside(name, key), conditions, who)
         case List(children=children):
             for i, child in enumerate(children):
-                yield from _listed(child, _inside(name, i), conditions, who)
+                yield from _listed(child, inside(name, i), conditions, who)
         case Grid():
             raise InvalidSearchSpace(
                 f"{name}: {who} cannot search a grid_search: use tune.choice instead, or leave "
@@ -216,28 +217,35 @@ def _read(node: Node, name: str, value: Any, found: dict[str, Any], alike: Same)
             found[name] = number
             _read(children[number], _category(name, number), value, found, alike)
         case Dict(items=items):
-            _read_dict(dict(items), name, value, found, alike)
+            for child, key, part in keys_of(dict(items), name, value):
+                _read(child, key, part, found, alike)
         case List(children=children) if _is_searched(node):
-            if not isinstance(value, (list, tuple)) or len(value) != len(children):
-                raise InvalidSearchSpace(f"{name} must be a list of {len(children)}")
-            for i, (child, item) in enumerate(zip(children, value, strict=True)):
-                _read(child, _inside(name, i), item, found, alike)
+            for child, place, part in items_of(children, name, value):
+                _read(child, place, part, found, alike)
         case _:
             pass  # a fixed value
 
 
-def _read_dict(
-    items: Mapping[str, Node], name: str, value: Any, found: dict[str, Any], alike: Same
-) -> None:
+def keys_of(items: Mapping[str, T], name: str, value: Any) -> Iterator[tuple[T, str, Any]]:
+    """For each key of a dict in a config: the space's part, the name and the value. Raises
+    InvalidSearchSpace for anything but a dict of some of these keys."""
     if not isinstance(value, Mapping):
         raise InvalidSearchSpace(f"{name or 'a config'} must be a dict, not {value!r:.100}")
     for key, part in value.items():
         if key not in items:
             known = ", ".join(map(repr, items))
             raise InvalidSearchSpace(
-                f"{_inside(name, key)} is not in the search space, only {known}"
+                f"{inside(name, key)} is not in the search space, only {known}"
             )
-        _read(items[key], _inside(name, key), part, found, alike)
+        yield items[key], inside(name, key), part
+
+
+def items_of(children: Sequence[T], name: str, value: Any) -> Iterator[tuple[T, str, Any]]:
+    """The same for each item of a list. Raises InvalidSearchSpace for another length."""
+    if not isinstance(value, (list, tuple)) or len(value) != len(children):
+        raise InvalidSearchSpace(f"{name} must be a list of {len(children)}")
+    for i, (child, item) in enumerate(zip(children, value, strict=True)):
+        yield child, inside(name, i), item
 
 
 def _category_of(name: str, children: tuple[Node, ...], value: Any, alike: Same) -> int:
@@ -293,7 +301,8 @@ def _is_exactly(one: object, other: object) -> bool:
     return one is other or (type(one) is type(other) and same(one, other))
 
 
-def _inside(name: str, key: str | int) -> str:
+def inside(name: str, key: object) -> str:
+    """The name of what is at `key` of the part of a config with this name."""
     return f"{name}/{key}" if name else str(key)
 
 

@@ -1,4 +1,4 @@
-"""Aggregates of columns, of all rows or by groups: computed by Arrow, block by block."""
+"""Aggregates of columns, of all rows or by groups: computed by Arrow."""
 
 from __future__ import annotations
 
@@ -120,7 +120,9 @@ def aggregated(
 ) -> Any:
     """One row for each group, sorted by the keys; without keys, one row.
 
-    One block is in memory, and a row for each group. Raises InvalidConfig.
+    The columns that are used are in memory: InMemoryDataset collects the batches of a reader.
+
+    Raises InvalidConfig.
     """
     import pyarrow as pa
     import pyarrow.acero as acero
@@ -152,7 +154,7 @@ def aggregated(
     )
     plan = acero.Declaration.from_sequence(
         [
-            acero.Declaration("scan", acero.ScanNodeOptions(ds.InMemoryDataset(reader))),
+            acero.Declaration("scan", acero.ScanNodeOptions(ds.InMemoryDataset(reader, of_used))),
             acero.Declaration("aggregate", options),
         ]
     )

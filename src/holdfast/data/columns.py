@@ -56,6 +56,13 @@ def plain(column: Any) -> Any:
     return column.cast(column.type.value_type) if is_category else column
 
 
+def replaced(table: Any, name: str, column: Any) -> Any:
+    """The table with this column, in its place if there is one of the name."""
+    if name in table.column_names:
+        return table.set_column(table.column_names.index(name), name, column)
+    return table.append_column(name, column)
+
+
 def table_of(columns: Mapping[str, Any]) -> Any:
     """A table of columns that are arrays or lists; arrays of more axes become tensors.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from holdfast.data.batches import Chunk, RowPiece
 from holdfast.data.formats import Mapped, as_arrow, mapped
-from holdfast.data.order import Order
+from holdfast.data.order import parts_of
 from holdfast.data.sources import Source, TableSource
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
@@ -156,13 +156,11 @@ class ChainedSource:
         raise IndexError(block)
 
     def part(self, start: int, stop: int) -> ChainedSource:
-        found, at = [], 0
-        for source in self.sources:
-            rows = sum(source.sizes)
-            first, last = max(start - at, 0), min(stop - at, rows)
-            if first < last:
-                found.append(source.part(first, last))
-            at += rows
+        rows = [sum(source.sizes) for source in self.sources]
+        found = [
+            self.sources[number].part(first, last)
+            for number, first, last in parts_of(rows, start, stop)
+        ]
         return replace(self, sources=tuple(found))
 
     def check(self) -> None:
@@ -213,9 +211,8 @@ class ZippedSource:
         import pyarrow as pa
 
         before = sum(self.left.sizes[:block])
-        order = Order.of(self.right.sizes, None, 0)
         left = self.left.read(block, start, stop)
-        parts = order.parts(before + start, before + stop)
+        parts = parts_of(self.right.sizes, before + start, before + stop)
         right = pa.concat_tables([self.right.read(*part) for part in parts])
         return pa.table([*left.columns, *right.columns], schema=self.schema)
 

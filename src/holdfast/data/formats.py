@@ -52,7 +52,7 @@ class Mapped:
         given = formatted(batch, self.batch_format)
         before = rows_of(given)
         made = self.function(given, *self.positional, **self.arguments)
-        name = getattr(self.function, "__name__", type(self.function).__name__)
+        name = name_of(self.function)
         if isinstance(made, Iterator):
             made = pa.concat_tables([as_arrow(part) for part in made])
         if not isinstance(made, Mapping) and not _is_table(made):
@@ -67,6 +67,10 @@ class Mapped:
                 f"a rank has got. filter() and flat_map() change the number of rows"
             )
         return made
+
+
+def name_of(function: Any) -> str:
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def mapped(maps: Sequence[Mapped], rows: Rows) -> Any:
@@ -97,7 +101,14 @@ def as_arrays(batch: Any) -> dict[str, Any]:
     return arrays(batch, batch[0].chunk.table.column_names)
 
 
-def as_lists(batch: Any) -> dict[str, list[Any]]:
+def rows_in(batch: Any) -> Iterator[dict[str, Any]]:
+    """Each row as a dict of Python values, with arrays for tensors."""
+    lists = _as_lists(batch)
+    for row in zip(*lists.values(), strict=True):
+        yield dict(zip(lists, row, strict=True))
+
+
+def _as_lists(batch: Any) -> dict[str, list[Any]]:
     """The values of each column: None for missing ones, arrays for tensors and lists."""
     import pyarrow as pa
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast.data.batches import Rows
 from holdfast.data.errors import check_batch_size
-from holdfast.data.formats import Mapped, as_lists, format_of, formatted, mapped
+from holdfast.data.formats import Mapped, format_of, formatted, mapped, rows_in
 from holdfast.data.order import Shuffle
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
@@ -205,5 +205,4 @@ def _formatted(maps: Sequence[Mapped], wanted: str, rows: Rows) -> Any:
 
 
 def _rows(maps: Sequence[Mapped], rows: Rows) -> list[dict[str, Any]]:
-    lists = as_lists(mapped(maps, rows))
-    return [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
+    return list(rows_in(mapped(maps, rows)))

@@ -82,6 +82,13 @@ class Order:
         return permutation(stop - start, self.shuffle.seed, self.epoch, _WINDOWS, start)
 
 
+def parts_of(sizes: Sequence[int], start: int, stop: int) -> list[tuple[int, int, int]]:
+    """The parts of blocks of these sizes that have the rows `start` to `stop` in stored order, as
+    far as there are rows: number of the block, first row, row after the last."""
+    order = Order.of(sizes, None, 0)
+    return order.parts(max(start, 0), min(stop, order.starts[-1]))
+
+
 def permutation(count: int, *seeds: int) -> Any:
     """0 to `count` in an order that depends only on `seeds`, in any version of NumPy.
 

@@ -37,8 +37,24 @@ class ParquetSource(FileSource[RowGroup]):
     """Row groups of files."""
 
     def table(self, block: RowGroup) -> Any:
-        fragment = self.files.fragment(block.file).subset(row_group_ids=[block.number])
+        fragment = self._fragment(block.file).subset(row_group_ids=[block.number])
         return fragment.to_table(schema=self.schema)
+
+    def _fragment(self, file: int) -> Any:
+        """That of the last file is kept, so that its footer is read once."""
+        import pyarrow.dataset as ds
+
+        files = self.files
+        found = files.opened.get(file)
+        if found is None:
+            found = ds.ParquetFileFormat().make_fragment(
+                files.paths[file],
+                filesystem=files.filesystem,
+                partition_expression=files.partitions[file],
+            )
+            files.opened.clear()
+            files.opened[file] = found
+        return found
 
     def name_of(self, group: RowGroup) -> str:
         return f"row group {group.number} of {self.files.paths[group.file]}"

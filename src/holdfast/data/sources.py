@@ -1,4 +1,4 @@
-"""The sources of a dataset's rows: tables in memory, or row groups of Parquet files."""
+"""The source of a dataset's rows: what each kind can do, and a table in memory."""
 
 from __future__ import annotations
 
@@ -84,5 +84,5 @@ def _copied(table: Any) -> Any:
 
 
 def window_of_files(sizes: Sequence[int]) -> int:
-    """The window for files: at least one row group, which is in memory anyway."""
+    """The window for files: at least one of their blocks, which is in memory anyway."""
     return max(_LEAST_WINDOW, *sizes, 1)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.data.files.finding import Block, Files, FileSource
-from holdfast.data.files.text_source import PATH
+from holdfast.data.files.finding import PATH, Block, Files, FileSource
 from holdfast.dataclass import dataclass
 
 BYTES = "bytes"

@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeVar
 from urllib.parse import unquote
 
 from holdfast.data.errors import DatasetGone
+from holdfast.data.order import parts_of
 from holdfast.data.sources import window_of_files
 from holdfast.dataclass import dataclass
 from holdfast.syncer.errors import StorageError
@@ -25,6 +26,7 @@ GIVE_AGAIN = (
     "restore(path, trainable, param_space=...) for a Tuner"
 )
 SHOWN = 3
+PATH = "path"  # the column of include_paths
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -43,7 +45,8 @@ class Block:
 class Files:
     """The files: paths on the filesystem of `place`, and the values in their folders' names.
 
-    Each value is a pyarrow expression for Parquet, and a dict for other formats.
+    Each value is a pyarrow expression for Parquet, and a dict for other formats. `opened` has what
+    a source keeps of the last file, `half_used` the last block if its rest is needed.
     """
 
     place: Location
@@ -55,22 +58,6 @@ class Files:
     @property
     def filesystem(self) -> Any:
         return self.place.arrow()[0]
-
-    def fragment(self, file: int) -> Any:
-        """The fragment of a Parquet file. That of the last file is cached, so that its footer is
-        read once."""
-        import pyarrow.dataset as ds
-
-        found = self.opened.get(file)
-        if found is None:
-            found = ds.ParquetFileFormat().make_fragment(
-                self.paths[file],
-                filesystem=self.filesystem,
-                partition_expression=self.partitions[file],
-            )
-            self.opened.clear()
-            self.opened[file] = found
-        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Leave out credentials: a pickle may be stored, and its reader has its own."""
@@ -142,14 +129,10 @@ class FileSource(ABC, Generic[B]):
         return self.files.paths[group.file]
 
     def part(self, start: int, stop: int) -> Self:
-        found, at = [], 0
-        for group in self.groups:
-            rows = group.stop - group.start
-            first, last = max(start - at, 0), min(stop - at, rows)
-            if first < last:
-                bounds = {"start": group.start + first, "stop": group.start + last}
-                found.append(replace(group, **bounds))
-            at += rows
+        found = []
+        for number, first, last in parts_of(self.sizes, start, stop):
+            group = self.groups[number]
+            found.append(replace(group, start=group.start + first, stop=group.start + last))
         return replace(self, groups=tuple(found))
 
     def check(self) -> None:

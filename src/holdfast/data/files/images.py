@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.data.files.binary import BYTES
-from holdfast.data.files.text_source import PATH
+from holdfast.data.files.finding import PATH
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 

@@ -6,13 +6,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.data.files.finding import Block, Files, FileSource, told
+from holdfast.data.files.finding import PATH, Block, Files, FileSource, told
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
 # Of a file that is read at once. Parsed, it takes two to four times as much memory.
 _BLOCK_BYTES = 8 << 20
-PATH = "path"
 # pyarrow knows them by these ends.
 _COMPRESSED = (".br", ".bz2", ".gz", ".lz4", ".zst")
 Header = tuple[str, ...]

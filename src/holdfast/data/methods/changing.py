@@ -7,14 +7,13 @@ from typing import Any, Self
 
 from holdfast.data.combined import chosen_of, concatenated
 from holdfast.data.errors import check_batch_size, check_seed
-from holdfast.data.formats import PANDAS, PYARROW, Mapped, format_of, formatted
+from holdfast.data.formats import PANDAS, Mapped, format_of, formatted
 from holdfast.data.methods.functions import (
     Adding,
     Computing,
     Keeping,
     OfRows,
     callable_of,
-    name_of,
     of_tables,
     rows_table,
 )
@@ -80,12 +79,9 @@ class Changing(Whole):
 
         Raises InvalidConfig; for a result that is not a dict, when the row is needed.
         """
-        function = callable_of(fn, "map", fn_constructor_args, fn_constructor_kwargs)
-        by_row = OfRows(
-            function=function, arguments=tuple(fn_args or ()), keywords=dict(fn_kwargs or {})
+        return self._by_tables(
+            OfRows.of(fn, "map", fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs)
         )
-        one = Mapped(function=by_row, batch_size=None, batch_format=PYARROW)
-        return self.over(self.source, (*self.maps, one))
 
     @without_scheduling
     def flat_map(
@@ -103,11 +99,10 @@ class Changing(Whole):
         This calls `fn` now for all rows, because the number of rows must be known; the result is
         in memory. Raises InvalidConfig.
         """
-        function = callable_of(fn, "flat_map", fn_constructor_args, fn_constructor_kwargs)
-        given = OfRows(
-            function=function, arguments=tuple(fn_args or ()), keywords=dict(fn_kwargs or {})
+        given = OfRows.of(
+            fn, "flat_map", fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs
         )
-        caller = f"flat_map({name_of(function)})"
+        caller = f"flat_map({given.__name__})"
         made = []
         for table in self.tables():
             rows = [row for found in given.made(table) for row in found]
@@ -144,9 +139,8 @@ class Changing(Whole):
         if fn is None:
             masks = [_where(table, expr) for table in self.tables()]
         else:
-            function = callable_of(fn, "filter", fn_constructor_args, fn_constructor_kwargs)
-            given = OfRows(
-                function=function, arguments=tuple(fn_args or ()), keywords=dict(fn_kwargs or {})
+            given = OfRows.of(
+                fn, "filter", fn_args, fn_kwargs, fn_constructor_args, fn_constructor_kwargs
             )
             masks = [np.array([bool(one) for one in given.made(table)]) for table in self.tables()]
         return self._chosen(np.concatenate(masks) if masks else np.zeros(0, bool))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, Self
 
-from holdfast.data.columns import table_of
-from holdfast.data.formats import PYARROW, Mapped, as_lists, formatted, rows_of
+from holdfast.data.columns import replaced, table_of
+from holdfast.data.formats import PYARROW, Mapped, formatted, name_of, rows_in, rows_of
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import InvalidConfig
 
@@ -60,6 +60,24 @@ class OfRows:
     arguments: tuple[Any, ...] = ()
     keywords: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        fn: Any,
+        caller: str,
+        fn_args: Sequence[Any] | None,
+        fn_kwargs: Mapping[str, Any] | None,
+        constructor_args: Sequence[Any] | None,
+        constructor_kwargs: Mapping[str, Any] | None,
+    ) -> Self:
+        """The arguments of `caller`, a method of a dataset. Raises InvalidConfig as `callable_of`
+        does."""
+        return cls(
+            function=callable_of(fn, caller, constructor_args, constructor_kwargs),
+            arguments=tuple(fn_args or ()),
+            keywords=dict(fn_kwargs or {}),
+        )
+
     @property
     def __name__(self) -> str:
         return name_of(self.function)
@@ -70,13 +88,6 @@ class OfRows:
     def made(self, batch: Any) -> Iterator[Any]:
         for row in rows_in(batch):
             yield self.function(row, *self.arguments, **self.keywords)
-
-
-def rows_in(batch: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a batch, as dicts."""
-    lists = as_lists(batch)
-    for row in zip(*lists.values(), strict=True):
-        yield dict(zip(lists, row, strict=True))
 
 
 def rows_table(rows: Sequence[Any], caller: str) -> Any:
@@ -90,10 +101,6 @@ def rows_table(rows: Sequence[Any], caller: str) -> Any:
                 else f"{caller} returned a {type(row).__name__}: return a dict"
             )
     return table_of({name: [row[name] for row in rows] for name in names})
-
-
-def name_of(function: Any) -> str:
-    return str(getattr(function, "__name__", type(function).__name__))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +156,7 @@ class Adding:
                 f"{table.num_rows} rows"
             )
         added = table_of({self.column: values}).column(0)
-        if self.column in table.column_names:
-            at = table.column_names.index(self.column)
-            return table.set_column(at, self.column, added)
-        return table.append_column(self.column, added)
+        return replaced(table, self.column, added)
 
 
 def of_tables(function: Callable[[Any], Any]) -> Mapped:

@@ -8,8 +8,8 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.data.aggregate import AggregateFn, Count, Max, Mean, Min, Std, Sum, numbers_of
 from holdfast.data.combined import concatenated
-from holdfast.data.formats import as_arrow, format_of, formatted
-from holdfast.data.methods.functions import callable_of, name_of
+from holdfast.data.formats import as_arrow, format_of, formatted, name_of
+from holdfast.data.methods.functions import callable_of
 from holdfast.data.methods.whole import Whole
 from holdfast.data.scheduling import without_scheduling
 from holdfast.trial.errors import InvalidConfig
@@ -20,7 +20,7 @@ On = str | Sequence[str] | None
 
 class GroupedData(Generic[W]):
     """The result of `Dataset.groupby`. Its methods return a dataset in memory with a row for each
-    group, sorted by the key: one block of the rows is in memory at once."""
+    group, sorted by the key. The columns that they use are in memory meanwhile."""
 
     def __init__(self, dataset: W, key: str | Sequence[str] | None) -> None:
         self._dataset = dataset

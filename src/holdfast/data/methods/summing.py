@@ -7,14 +7,12 @@ from typing import Any, Self
 
 from holdfast.data.aggregate import AggregateFn, Max, Mean, Min, Std, Sum, numbers_of
 from holdfast.data.columns import plain
-from holdfast.data.methods.grouped import GroupedData
+from holdfast.data.methods.grouped import GroupedData, On
 from holdfast.data.methods.whole import Whole
-
-On = str | Sequence[str] | None
 
 
 class Summing(Whole):
-    """Aggregates; they read all rows once, block by block.
+    """Aggregates; they read all rows once, and have the columns that they use in memory.
 
     An aggregate of one column is a value, of several a dict such as {"sum(x)": 1, "sum(y)": 2}.
     """

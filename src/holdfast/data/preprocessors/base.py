@@ -49,7 +49,7 @@ class Preprocessor:
         return Fitted.FITTED if hasattr(self, "stats_") else Fitted.NOT_FITTED
 
     def fit(self, ds: Any) -> Self:
-        """Take the numbers from a dataset: this reads it now, once, block by block.
+        """Take the numbers from a dataset: this reads it now, block by block.
 
         Raises InvalidConfig for an unknown column.
         """
@@ -115,7 +115,7 @@ class Preprocessor:
             found = json.loads(serialized)
             if found["format"] != _FORMAT:
                 raise ValueError(f"format {found['format']!r} is not known")
-            return _made(found)
+            return again(found)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidConfig(
                 f"deserialize() takes the text that serialize() returned: {error}"
@@ -161,6 +161,14 @@ class Preprocessor:
         stats = _pairs(self.stats_) if hasattr(self, "stats_") else None
         return {"type": type(self).__name__, "arguments": arguments, "stats": stats}
 
+    @classmethod
+    def _again(cls, found: Mapping[str, Any]) -> Preprocessor:
+        """The inverse of `_described`."""
+        made = cls(**found["arguments"])
+        if found["stats"] is not None:
+            made.stats_ = _unpaired(found["stats"])
+        return made
+
     def _check_fitted(self, caller: str) -> None:
         if self.fit_status() not in (Fitted.FITTED, Fitted.NOT_FITTABLE):
             raise PreprocessorNotFittedException(
@@ -169,26 +177,19 @@ class Preprocessor:
             )
 
 
-def _made(found: Mapping[str, Any]) -> Preprocessor:
-    """Only classes of this package and those that a script has defined, by name; nothing that the
-    text names is imported."""
+def again(found: Mapping[str, Any]) -> Preprocessor:
+    """The preprocessor that `serialize` has described: of a class of this package, or of one that
+    a script has defined, by name; nothing that the text names is imported."""
     name = found["type"]
+    for home in EXPORTS["holdfast.data.preprocessors"]:
+        import_module(home)  # it defines classes
     kind = next((one for one in _kinds(Preprocessor) if one.__name__ == name), None)
     if kind is None:
         raise ValueError(f"the preprocessor {name!r} is not known")
-    return kind._again(found) if hasattr(kind, "_again") else _again(kind, found)
-
-
-def _again(kind: type[Preprocessor], found: Mapping[str, Any]) -> Preprocessor:
-    made = kind(**found["arguments"])
-    if found["stats"] is not None:
-        made.stats_ = _unpaired(found["stats"])
-    return made
+    return kind._again(found)
 
 
 def _kinds(kind: type[Preprocessor]) -> list[type[Preprocessor]]:
-    for home in EXPORTS["holdfast.data.preprocessors"]:
-        import_module(home)  # it defines classes
     return [found for one in kind.__subclasses__() for found in (one, *_kinds(one))]
 
 

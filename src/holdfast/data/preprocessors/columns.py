@@ -7,17 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from holdfast.data.aggregate import AggregateFn, aggregated
-from holdfast.data.columns import plain
+from holdfast.data.columns import plain, replaced
 from holdfast.data.errors import unknown_column
 from holdfast.data.methods.whole import Whole
 from holdfast.trial.errors import InvalidConfig
-
-
-def replaced(table: Any, name: str, column: Any) -> Any:
-    """The table with this column, in its place if there is one of the name."""
-    if name in table.column_names:
-        return table.set_column(table.column_names.index(name), name, column)
-    return table.append_column(name, column)
 
 
 def column_of(table: Any, name: str, caller: str) -> Any:

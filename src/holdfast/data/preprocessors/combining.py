@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.data.columns import array_of
 from holdfast.data.errors import unknown_column
 from holdfast.data.formats import as_arrow, format_of, formatted
-from holdfast.data.preprocessors.base import Fitted, Preprocessor, _made
+from holdfast.data.preprocessors.base import Fitted, Preprocessor, again
 from holdfast.trial.errors import InvalidConfig
 
 
@@ -40,16 +40,13 @@ class Concatenator(Preprocessor):
         self.raise_if_missing, self.flatten = raise_if_missing, flatten
         self.include = None if include is None else list(include)
         self.exclude = [exclude] if isinstance(exclude, str) else list(exclude or ())
-        if columns is not None:
-            self.exclude = []
 
     def get_output_columns(self) -> list[str]:
         """The one column that it writes."""
         return [self.output_column_name]
 
     def _arguments(self) -> dict[str, Any]:
-        found = super()._arguments()
-        return {**found, "exclude": self.exclude or None}
+        return {**super()._arguments(), "exclude": self.exclude or None}
 
     def _transform_arrow(self, table: Any) -> Any:
         import numpy as np
@@ -156,7 +153,7 @@ class Chain(Preprocessor):
 
     @classmethod
     def _again(cls, found: Mapping[str, Any]) -> Chain:
-        return cls(*map(_made, found["preprocessors"]))
+        return cls(*map(again, found["preprocessors"]))
 
     def __repr__(self) -> str:
         return f"Chain({', '.join(map(repr, self.preprocessors))})"

@@ -25,13 +25,13 @@ class _Encoder(Preprocessor):
             found[f"unique_values({name})"] = {value: at for at, value in enumerate(kept)}
         self.stats_ = found
 
-    def _numbers(self, table: Any, name: str, known: str | None = None) -> Any:
+    def _numbers(self, table: Any, name: str) -> Any:
         """The number of each value; missing for those that `fit` did not see."""
         import pyarrow as pa
         import pyarrow.compute as pc
 
         column = column_of(table, name, type(self).__name__)
-        values = list(self.stats_[f"unique_values({known or name})"])
+        values = list(self.stats_[f"unique_values({name})"])
         return pc.index_in(column, value_set=pa.array(values).cast(column.type))
 
     def _transform_arrow(self, table: Any) -> Any:

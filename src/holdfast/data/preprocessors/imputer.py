@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -45,11 +46,7 @@ class SimpleImputer(Preprocessor):
         elif self.strategy == "most_frequent":
             counts = counted(dataset, self.columns, "SimpleImputer", allow_missing=True)
             self.stats_ = {
-                f"most_frequent({name})": min(
-                    (value for value in values if values[value] == max(values.values())),
-                    default=None,
-                )
-                for name, values in counts.items()
+                f"most_frequent({name})": _most_frequent(values) for name, values in counts.items()
             }
         else:
             self.stats_ = {}
@@ -74,3 +71,9 @@ class SimpleImputer(Preprocessor):
             return column.fill_null(pa.scalar(value, column.type))
         except pa.ArrowException:
             return column.cast(pa.scalar(value).type).fill_null(value)
+
+
+def _most_frequent(counts: Counter[Any]) -> Any:
+    """The least of the most frequent values; None if there is no value."""
+    most = max(counts.values(), default=0)
+    return min((value for value, count in counts.items() if count == most), default=None)

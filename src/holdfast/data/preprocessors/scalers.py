@@ -1,4 +1,4 @@
-"""Preprocessors that scale columns of numbers."""
+"""Preprocessors that scale columns of numbers. `fit` has the columns in memory."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class _Scaler(Preprocessor):
     def __init__(
         self, columns: Sequence[str], output_columns: Sequence[str] | None = None
     ) -> None:
-        self.columns = list(columns) if not isinstance(columns, str) else columns
         self.output_columns = outputs_of(columns, output_columns, type(self).__name__)
+        self.columns = list(columns)
 
     def _shift_and_scale(self, column: str) -> tuple[float | None, float | None]:
         raise NotImplementedError
@@ -80,8 +80,9 @@ class MaxAbsScaler(_Scaler):
 
 
 class RobustScaler(_Scaler):
-    """Median 0, and the distance of two quantiles 1. `fit` has each column in memory. `stats_`:
-    "low_quantile(column)", "median(column)", "high_quantile(column)"."""
+    """Median 0, and the distance of two quantiles 1. `fit` reads the dataset once for each
+    column, and has its values in memory. `stats_`: "low_quantile(column)", "median(column)",
+    "high_quantile(column)"."""
 
     def __init__(
         self,
@@ -103,15 +104,18 @@ class RobustScaler(_Scaler):
         found: dict[str, Any] = {}
         for name in self.columns:
             parts = [without_nan(numbers(one, name, "fit()")) for one in dataset.tables()]
-            values = pa.chunked_array([chunk for part in parts for chunk in part.chunks])
-            places = np.quantile(values.drop_null().to_numpy(), [low, 0.5, high]).tolist()
+            chunks = [chunk for part in parts for chunk in part.chunks]
+            values = pa.chunked_array(chunks, pa.float64())
+            known = values.drop_null().to_numpy()
+            # Of no values there are no quantiles.
+            places = np.quantile(known, [low, 0.5, high]).tolist() if len(known) else [None] * 3
             names = ("low_quantile", "median", "high_quantile")
             found |= {f"{one}({name})": place for one, place in zip(names, places, strict=True)}
         self.stats_ = found
 
     def _shift_and_scale(self, column: str) -> tuple[float | None, float | None]:
         low, high = (self.stats_[f"{one}_quantile({column})"] for one in ("low", "high"))
-        return self.stats_[f"median({column})"], high - low
+        return self.stats_[f"median({column})"], None if low is None else high - low
 
 
 _NORMS: Final = {"l1": 1, "l2": 2, "max": float("inf")}

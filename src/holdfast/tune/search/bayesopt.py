@@ -15,7 +15,7 @@ from holdfast.scheduler.searchers.searcher import FINISHED
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
 from holdfast.trial.plain import is_number
-from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, inside
 from holdfast.trial.space import choice, is_grid, randint, uniform
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import RebuiltStudy, one_thread
@@ -172,10 +172,7 @@ def _of_bounds(space: Any, name: str) -> Any:
     """The space with a domain for each tuple, which the library has for bounds and for choices."""
     match space:
         case dict() if not is_grid(space):
-            return {
-                key: _of_bounds(one, f"{name}/{key}" if name else key)
-                for key, one in space.items()
-            }
+            return {key: _of_bounds(one, inside(name, key)) for key, one in space.items()}
         case (low, high) if isinstance(space, tuple) and is_number(low) and is_number(high):
             return uniform(low, high)
         case (low, high, kind) if kind is int:

@@ -8,7 +8,13 @@ from typing import Any
 from holdfast.dataclass import dataclass
 from holdfast.trial.domains import Categorical, same
 from holdfast.trial.errors import InvalidSearchSpace
-from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, Same
+from holdfast.trial.search_space.parameters import (
+    Assignment,
+    Parameter,
+    Parameters,
+    Same,
+    inside,
+)
 from holdfast.trial.values import unwrap_scalar
 
 
@@ -63,7 +69,7 @@ class FlatParameters(Parameters):
     def _values(self, config: Mapping[str, Any], name: str) -> Iterator[tuple[str, Any]]:
         """The values of a nested config under their names."""
         for key, value in config.items():
-            here = f"{name}/{key}" if name else str(key)
+            here = inside(name, key)
             if isinstance(value, Mapping) and here not in self._by_name:
                 yield from self._values(value, here)
             else:

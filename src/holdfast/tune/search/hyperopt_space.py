@@ -20,7 +20,14 @@ from hyperopt.pyll.stochastic import sample
 from holdfast.trial.domains import Categorical, Domain, Function
 from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.plain import is_number
-from holdfast.trial.search_space.parameters import Assignment, Parameter, Same
+from holdfast.trial.search_space.parameters import (
+    Assignment,
+    Parameter,
+    Same,
+    inside,
+    items_of,
+    keys_of,
+)
 from holdfast.trial.space import is_grid
 from holdfast.trial.values import unwrap_scalar
 
@@ -92,8 +99,8 @@ class ExpressionSpace:
             case Apply():
                 return self._with_domains(value, name)
             case Categorical(categories=categories):
-                inside = [self._expressed(one, f"{name}:{i}") for i, one in enumerate(categories)]
-                return hp.choice(_label(name), inside)
+                options = [self._expressed(one, f"{name}:{i}") for i, one in enumerate(categories)]
+                return hp.choice(_label(name), options)
             case Function():
                 raise InvalidSearchSpace(
                     f"{name}: {self._who} cannot search a sample_from: compute the value in the "
@@ -107,9 +114,9 @@ class ExpressionSpace:
                     f"hp.choice instead"
                 )
             case dict() if _is_searched(value):
-                return {k: self._expressed(one, _inside(name, k)) for k, one in value.items()}
+                return {k: self._expressed(one, inside(name, k)) for k, one in value.items()}
             case list() | tuple() if _is_searched(value):
-                return [self._expressed(one, _inside(name, i)) for i, one in enumerate(value)]
+                return [self._expressed(one, inside(name, i)) for i, one in enumerate(value)]
             case _:
                 return Literal(value)
 
@@ -240,30 +247,11 @@ class ExpressionSpace:
             found[self._labels[node.pos_args[0]]] = number
             self._read(node.pos_args[1 + number], name, value, found, alike)
         elif node.name == "dict":
-            self._read_dict(dict(node.named_args), name, value, found, alike)
+            for inner, key, part in keys_of(dict(node.named_args), name, value):
+                self._read(inner, key, part, found, alike)
         elif node.name == "pos_args":
-            if not isinstance(value, (list, tuple)) or len(value) != len(node.pos_args):
-                raise InvalidSearchSpace(f"{name} must be a list of {len(node.pos_args)}")
-            for i, (part, item) in enumerate(zip(node.pos_args, value, strict=True)):
-                self._read(part, _inside(name, i), item, found, alike)
-
-    def _read_dict(
-        self,
-        items: Mapping[str, Apply],
-        name: str,
-        value: Any,
-        found: dict[str, Any],
-        alike: Same,
-    ) -> None:
-        if not isinstance(value, Mapping):
-            raise InvalidSearchSpace(f"{name or 'a config'} must be a dict, not {value!r:.100}")
-        for key, part in value.items():
-            if key not in items:
-                known = ", ".join(map(repr, items))
-                raise InvalidSearchSpace(
-                    f"{_inside(name, key)} is not in the search space, only {known}"
-                )
-            self._read(items[key], _inside(name, key), part, found, alike)
+            for inner, place, part in items_of(node.pos_args, name, value):
+                self._read(inner, place, part, found, alike)
 
     def _option(self, node: Apply, name: str, value: Any, alike: Same) -> int:
         for whole in (True, False):
@@ -341,7 +329,3 @@ def _plain(value: Any) -> Any:
 def _label(name: str) -> str:
     """A label that no expression of the user has."""
     return f"tune {name}"
-
-
-def _inside(name: str, key: object) -> str:
-    return f"{name}/{key}" if name else str(key)

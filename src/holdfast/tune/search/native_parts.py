@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.lazy import Framework
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidSearchSpace
+from holdfast.trial.search_space.parameters import inside
 
 
 def check_native(space: Any, who: str, library: Framework, name: str = "") -> None:
@@ -21,7 +22,7 @@ def check_native(space: Any, who: str, library: Framework, name: str = "") -> No
             f"tune's own domains. Write tune.uniform(0, 1), tune.randint(0, 9), tune.choice([...])"
         )
     for key, part in _parts(space):
-        check_native(part, who, library, f"{name}/{key}" if name else str(key))
+        check_native(part, who, library, inside(name, key))
 
 
 def _parts(space: Any) -> list[tuple[Any, Any]]:

@@ -10,7 +10,13 @@ from typing import Any, Final, Protocol
 from holdfast.foreign import is_of
 from holdfast.trial.domains import Categorical, Float, Integer, same
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, Same
+from holdfast.trial.search_space.parameters import (
+    Assignment,
+    Parameter,
+    Parameters,
+    Same,
+    inside,
+)
 from holdfast.trial.values import spread
 from holdfast.tune.search.flat_parameters import nested
 
@@ -209,13 +215,10 @@ def as_domains(space: Any, name: str = "") -> Any:
     if is_of(space, DISTRIBUTIONS):
         return _domain(space, name)
     if isinstance(space, dict):
-        return {
-            key: as_domains(one, f"{name}/{key}" if name else str(key))
-            for key, one in space.items()
-        }
+        return {key: as_domains(one, inside(name, key)) for key, one in space.items()}
     if isinstance(space, Categorical):
-        inside = (as_domains(one, f"{name}:{i}") for i, one in enumerate(space.categories))
-        return Categorical(categories=tuple(inside))
+        options = (as_domains(one, f"{name}:{i}") for i, one in enumerate(space.categories))
+        return Categorical(categories=tuple(options))
     if type(space) in (list, tuple):
         return type(space)(as_domains(one, f"{name}/{i}") for i, one in enumerate(space))
     return space

@@ -11,7 +11,7 @@ from holdfast.lazy import Framework
 from holdfast.scheduler.searchers.axes import place, value_at
 from holdfast.trial.domains import Categorical
 from holdfast.trial.errors import InvalidConfig, InvalidSearchSpace
-from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters
+from holdfast.trial.search_space.parameters import Assignment, Parameter, Parameters, inside
 from holdfast.trial.space import choice, is_grid, quniform, randint, uniform
 from holdfast.tune.search.library import LibrarySearch
 from holdfast.tune.search.rebuilt_study import RebuiltStudy
@@ -123,10 +123,7 @@ def _of_dimensions(space: Any, name: str = "") -> Any:
     """The space with a domain for each of the library's tuples, such as
     `(ValueType.CONTINUOUS, [0, 1], 1e-6)`."""
     if isinstance(space, dict) and not is_grid(space):
-        return {
-            key: _of_dimensions(one, f"{name}/{key}" if name else str(key))
-            for key, one in space.items()
-        }
+        return {key: _of_dimensions(one, inside(name, key)) for key, one in space.items()}
     from zoopt import ValueType
 
     match space:
