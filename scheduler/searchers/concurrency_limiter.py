@@ -62,6 +62,9 @@ class Wrapper(Searcher, ABC):
     def restore(self, checkpoint_path: Any) -> None:
         self.searcher.restore(checkpoint_path)
 
+    def save_to_dir(self, checkpoint_dir: Any, session_str: str = "default") -> None:
+        self.searcher.save_to_dir(checkpoint_dir, session_str)
+
     def restore_from_dir(self, checkpoint_dir: Any) -> None:
         self.searcher.restore_from_dir(checkpoint_dir)
 
