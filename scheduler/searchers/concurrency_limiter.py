@@ -26,7 +26,7 @@ class Wrapper(Searcher, ABC):
         self.repeats = searcher.repeats
 
     @property
-    def expressions(self) -> str:  # type: ignore[override]
+    def expressions(self) -> str:
         return self.searcher.expressions
 
     @property
