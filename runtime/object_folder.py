@@ -69,10 +69,7 @@ class ObjectFolder:
         """Remove all objects. Processes that have mapped one can still read it."""
         while self._folders:
             root, (folder, fd) = self._folders.popitem()
-            shutil.rmtree(folder, ignore_errors=True)  # the next run removes the rest
-            os.close(fd)
-            with suppress(OSError):  # other processes have folders there
-                os.rmdir(_base(root))
+            _remove(root, folder, fd)
 
     def forsake(self) -> None:
         """In a forked child: close the descriptors; the folders belong to the parent."""
@@ -113,10 +110,7 @@ class TemporaryFolder:
         self.path, self._fd = _new_folder(self._root)
 
     def remove(self) -> None:
-        shutil.rmtree(self.path, ignore_errors=True)
-        os.close(self._fd)
-        with suppress(OSError):  # other processes have folders there
-            os.rmdir(_base(self._root))
+        _remove(self._root, self.path, self._fd)
 
 
 def remove_abandoned(environ: Mapping[str, str]) -> None:
@@ -171,6 +165,14 @@ def _new_folder(root: str) -> tuple[str, int]:
         if os.path.isdir(folder):
             return folder, fd
         os.close(fd)
+
+
+def _remove(root: str, folder: str, fd: int) -> None:
+    """Remove a folder of this process, and end its lock."""
+    shutil.rmtree(folder, ignore_errors=True)  # the next run removes the rest
+    os.close(fd)
+    with suppress(OSError):  # other processes have folders there
+        os.rmdir(_base(root))
 
 
 def _lock(folder: str) -> int:

@@ -75,8 +75,8 @@ class RestartingService:
         self._closing = True
         try:
             left = await self._service.close()
-            was_killed = self._service.is_gone and left != still_there(self._service.pid)
-            if left and not (has_finished and was_killed):
+            survives = left == still_there(self._service.pid)
+            if left and (survives or not has_finished):
                 self._tell(f"the {self._name} {left}")
         finally:
             self._watching.cancel()

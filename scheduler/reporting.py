@@ -56,10 +56,8 @@ def on_report(state: State, event: Reported) -> list[Effect]:
     effects: list[Effect] = []
     if event.checkpoint is not None:
         effects += _keep_newest(state, trial, row)
-    if trial.iteration == 1 and (text := _overruled_in_first(trial, row)):
-        effects.append(Warn(text=text))
-    if trial.iteration == 1 and (text := _nan_in_first(state, trial, row)):
-        effects.append(Warn(text=text))
+    if trial.iteration == 1:
+        effects += _warnings_of_first(state, trial, row)
     expected = state.expected
     if not expected.is_met and (text := expected.fault_in(row, event.metrics)):
         effects += end(state, EndOrdered(reason="abort", message=text))
@@ -143,25 +141,21 @@ def on_stopper(state: State, event: StopperAnswered) -> list[Effect]:
     return effects + _judge(state, event.trial_id, row_of(trial), stops=stops)
 
 
-def _overruled_in_first(trial: Trial, row: dict[str, Any]) -> str:
+def _warnings_of_first(state: State, trial: Trial, row: dict[str, Any]) -> list[Effect]:
     """All trials report alike, so only the first report of the first trial is checked."""
     if trial.spec.index or trial.attempt > 1:
-        return ""
-    text = overruled(row, trial.row or {})
-    return text and f"{trial.spec.name}: {text}"
+        return []
+    texts = (overruled(row, trial.row or {}), _nan_at_once(state.spec.metric, row))
+    return [Warn(text=f"{trial.spec.name}: {text}") for text in texts if text]
 
 
-def _nan_in_first(state: State, trial: Trial, row: dict[str, Any]) -> str:
-    """A warning if the metric is NaN at once, in the first trial, as in `_overruled_in_first`."""
-    metric = state.spec.metric
-    if trial.spec.index or trial.attempt > 1 or metric is None:
-        return ""
-    value = lookup(row, metric)
+def _nan_at_once(metric: str | None, row: dict[str, Any]) -> str:
+    value = None if metric is None else lookup(row, metric)
     if not isinstance(value, float) or value == value:
         return ""
     return (
-        f"{trial.spec.name}: {metric} is NaN in the first report. NaN is never the best, and "
-        f"if all trials report it, no trial is the best"
+        f"{metric} is NaN in the first report. NaN is never the best, and if all trials report "
+        "it, no trial is the best"
     )
 
 

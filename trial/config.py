@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, field
 from typing import Any
 
-from holdfast.assignable import assignable
+from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
 from holdfast.trial.bounds import Limit
 from holdfast.trial.errors import require
@@ -27,9 +27,8 @@ StopCriteria = (
 
 
 @explains_keywords
-@assignable
 @dataclass(unsafe_hash=True, kw_only=False)
-class CheckpointConfig:
+class CheckpointConfig(Assignable):
     """Which checkpoints are kept, and how often a class trainable saves one.
 
     `num_to_keep`: how many to keep, the best by `checkpoint_score_attribute` (if that is None, the
@@ -76,9 +75,8 @@ _BUDGETS = (
 
 
 @explains_keywords
-@assignable
 @dataclass(unsafe_hash=True)
-class FailureConfig:
+class FailureConfig(Assignable):
     """How often a trial is retried after each kind of failure, and when failures end the run.
 
     `max_failures`: 0 for no retry, -1 for no limit. `fail_fast`: True stops all trials when the
@@ -172,9 +170,8 @@ class FailureConfig:
 
 
 @explains_keywords
-@assignable
 @dataclass(unsafe_hash=True)
-class SyncConfig:
+class SyncConfig(Assignable):
     """How files in the local directory reach storage.
 
     `sync_period`: seconds between two uploads of files that do not belong to a checkpoint.
@@ -236,9 +233,8 @@ _LEVELS = ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG")
 
 
 @explains_keywords
-@assignable
 @dataclass(unsafe_hash=True)
-class RunConfig:
+class RunConfig(Assignable):
     """Where a run keeps its results, when it stops, and how it handles failures.
 
     `name`: the experiment's folder; None for a name made from the trainable's name and the time.

@@ -190,7 +190,7 @@ def _converter(hint: Any, name: str) -> Decode:
         return _one_of(name, base)
     if is_dataclass(base):
         return _of_class(base)  # type: ignore[arg-type]
-    return _truth(name) if base is bool else _of_type(name, base)
+    return truth(name) if base is bool else _of_type(name, base)
 
 
 def _stored(form: Stored, name: str) -> Decode:
@@ -211,7 +211,7 @@ def _of_type(name: str, kind: type) -> Decode:
     return convert
 
 
-def _truth(name: str) -> Decode:
+def truth(name: str) -> Decode:
     """A bool. Users may pass 1, 0 or None for one, and journals record it as given."""
 
     def convert(value: Any) -> bool:

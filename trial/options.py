@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from holdfast.names import inner_path, plain_name, shown
 from holdfast.trial.bounds import Stored
 from holdfast.trial.config import SyncConfig
-from holdfast.trial.decoding import decode
+from holdfast.trial.decoding import decode, truth
 from holdfast.trial.plain import check_table
 from holdfast.trial.tuning import MODES
 
@@ -83,8 +83,7 @@ def _table_of_texts(name: str, value: Any) -> None:
 
 
 def _flag(name: str, value: Any) -> None:
-    if type(value) is not bool:
-        raise ValueError(f"{name} must be true or false, not {shown(value)}")
+    truth(name)(value)
 
 
 def _goals(name: str, value: Any) -> None:

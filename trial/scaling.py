@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
-from holdfast.assignable import assignable
+from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
 from holdfast.trial.domains import Domain
 from holdfast.trial.errors import InvalidConfig
@@ -18,9 +18,8 @@ Choice = Domain | dict[str, list[Any]]
 
 
 @explains_keywords
-@assignable
 @dataclass(unsafe_hash=True)
-class ScalingConfig:
+class ScalingConfig(Assignable):
     """`num_workers` processes train one trial together; each requests `resources_per_worker`.
 
     `num_workers` may be a pair (least, most): the trial starts with the workers that fit,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, ClassVar, Literal, get_args
 
-from holdfast.assignable import assignable
+from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
 from holdfast.trial.errors import require
 from holdfast.trial.plain import is_count
@@ -18,9 +18,8 @@ MODES: tuple[str, ...] = get_args(Mode)
 
 
 @explains_keywords
-@assignable
 @dataclass(unsafe_hash=True)
-class TuneConfig:
+class TuneConfig(Assignable):
     """The metric to optimize, and how trials are chosen and scheduled.
 
     `metric`/`mode` ("max" or "min") name the goal. `num_samples`: how often to repeat the grid; -1
@@ -116,9 +115,8 @@ class ResumeType(StrEnum):
     RESTART = "restart"
 
 
-@assignable
 @dataclass(unsafe_hash=True)
-class ResumeConfig:
+class ResumeConfig(Assignable):
     """What a restore does with the trials of the experiment.
 
     Each of `finished`, `unfinished` and `errored` is "skip" (leave the trial as it is), "resume"

@@ -77,7 +77,7 @@ def run(ours: Ours, task: Task, seed: int, field: Field) -> Points:
     """The true value of the incumbent over time in seconds. Raises what the algorithm raises."""
     search = None if ours.uses_generator else ours.search(task, seed) or Drawn(task, seed)
     space = ours.space(task)
-    if isinstance(search, Drawn):  # what not each config has is the search's own
+    if isinstance(search, Drawn):  # it draws conditional parameters itself
         always = {axis.name for axis in task.space if axis.where is None}
         space = {name: domain for name, domain in space.items() if name in always}
     given: dict[str, Any] = {

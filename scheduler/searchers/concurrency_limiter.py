@@ -26,7 +26,7 @@ class Wrapper(Searcher, ABC):
         self.repeats = searcher.repeats
 
     @property
-    def expressions(self) -> str:  # type: ignore[override]
+    def expressions(self) -> str:
         return self.searcher.expressions
 
     @property
@@ -61,6 +61,9 @@ class Wrapper(Searcher, ABC):
 
     def restore(self, checkpoint_path: Any) -> None:
         self.searcher.restore(checkpoint_path)
+
+    def save_to_dir(self, checkpoint_dir: Any, session_str: str = "default") -> None:
+        self.searcher.save_to_dir(checkpoint_dir, session_str)
 
     def restore_from_dir(self, checkpoint_dir: Any) -> None:
         self.searcher.restore_from_dir(checkpoint_dir)

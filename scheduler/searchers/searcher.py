@@ -58,8 +58,6 @@ class Searcher(Described):
     repeats: int = 1
     """How many times in a row it suggests one config on purpose; the run ends after 100 times as
     many."""
-    expressions: str = ""
-    """The module of the library whose own parameters it finds in the Tuner's space."""
     _has_warned = False
 
     def __init__(
@@ -70,6 +68,11 @@ class Searcher(Described):
                 raise InvalidConfig(f"mode must be 'min' or 'max', not {one!r}")
         self.metric = metric
         self.mode = mode
+
+    @property
+    def expressions(self) -> str:
+        """The module of the library whose own parameters it finds in the Tuner's space."""
+        return ""
 
     @property
     def own_space(self) -> Any:

@@ -5,29 +5,30 @@ What is assigned is checked where the config is used: there holdfast takes a cop
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import Field, fields, replace
 from difflib import get_close_matches
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-C = TypeVar("C", bound=type)
 T = TypeVar("T")
 
 
-def assignable(kind: C) -> C:
-    """Decorate a dataclass: only its fields can be assigned, so that a misspelt one is an
+def _assign(config: Assignable, name: str, value: Any) -> None:
+    names = [field.name for field in fields(config)]
+    if name not in names:
+        meant = get_close_matches(name, names, 1)
+        hint = f": did you mean {meant[0]}?" if meant else f". It has {', '.join(names)}"
+        raise AttributeError(f"{type(config).__name__} has no field {name!r}{hint}")
+    object.__setattr__(config, name, value)
+
+
+class Assignable:
+    """Base class of dataclasses: only their fields can be assigned, so that a misspelt one is an
     error."""
-    names = [field.name for field in fields(kind)]
 
-    def __setattr__(self: Any, name: str, value: Any) -> None:
-        if name not in names:
-            meant = get_close_matches(name, names, 1)
-            hint = f": did you mean {meant[0]}?" if meant else f". It has {', '.join(names)}"
-            raise AttributeError(f"{type(self).__name__} has no field {name!r}{hint}")
-        object.__setattr__(self, name, value)
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
 
-    kind.__setattr__ = __setattr__  # type: ignore[assignment]
-    kind.is_assignable = True  # type: ignore[attr-defined]
-    return kind
+    if not TYPE_CHECKING:  # a type checker that saw it would let any name pass
+        __setattr__ = _assign
 
 
 def checked(config: T) -> T:
@@ -36,8 +37,7 @@ def checked(config: T) -> T:
 
     Raises InvalidConfig.
     """
-    if getattr(type(config), "is_assignable", False) is not True:
+    if not isinstance(config, Assignable):
         return config
-    values = {field.name: getattr(config, field.name) for field in fields(config)}  # type: ignore[arg-type]
-    copy: T = replace(config, **{name: checked(value) for name, value in values.items()})  # type: ignore[type-var]
-    return copy
+    values = {field.name: getattr(config, field.name) for field in fields(config)}
+    return replace(config, **{name: checked(value) for name, value in values.items()})

@@ -77,10 +77,18 @@ class Checkpoint:
         import cloudpickle
 
         with os_errors("write a checkpoint to", tempfile.gettempdir()):
-            folder = tempfile.mkdtemp(prefix="checkpoint-")
-            checkpoint = cls(folder)
-            finalize(checkpoint, _remove, folder, os.getpid())
-            Path(folder, _DICT).write_bytes(cloudpickle.dumps(data))
+            checkpoint = cls._temporary()
+            Path(checkpoint.path, _DICT).write_bytes(cloudpickle.dumps(data))
+        return checkpoint
+
+    @classmethod
+    def _temporary(cls) -> Self:
+        """A checkpoint in a new temporary directory, which is removed with this object."""
+        import tempfile
+
+        folder = tempfile.mkdtemp(prefix="checkpoint-")
+        checkpoint = cls(folder)
+        finalize(checkpoint, _remove, folder, os.getpid())
         return checkpoint
 
     def to_dict(self) -> dict[str, Any]:

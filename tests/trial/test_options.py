@@ -29,4 +29,6 @@ def test_an_option_of_a_wrong_type_is_refused(options: dict[str, Any], told: str
 def test_options_of_a_run_and_those_of_other_versions_are_taken() -> None:
     options = {"tags": {"data": "v3"}, "verbose": None, "of a later version": {"a": 1}}
     assert checked_options(options) == options
+    as_given = {"chdir_to_trial_dir": 1}  # TuneConfig takes it, as it takes reuse_actors=1
+    assert checked_options(as_given) == as_given
     assert checked_options({}) == {}

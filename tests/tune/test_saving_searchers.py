@@ -161,6 +161,19 @@ def test_a_search_of_the_user_may_save_itself(kind: type[OwnSearch], tmp_path: P
     assert (other.metric, other._metric, other.mode, other._mode) == ("loss", "loss", "min", "min")
 
 
+def test_a_wrapped_search_keeps_the_names_of_its_files(tmp_path: Path) -> None:
+    class Named(OwnSearch):
+        CKPT_FILE_TMPL = "named-{}.pkl"
+
+    first = ConcurrencyLimiter(Named(), max_concurrent=4)
+    ran(first, range(3))
+    first.save_to_dir(tmp_path, "one")
+    assert os.listdir(tmp_path) == ["named-one.pkl"]
+    inner = Named()
+    Repeater(inner, repeat=2).restore_from_dir(tmp_path)
+    assert inner.count == 3
+
+
 @pytest.mark.process
 def test_a_run_continues_with_what_another_has_learned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

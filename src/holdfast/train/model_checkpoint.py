@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable
 from typing import Any, Self
 
@@ -19,8 +16,6 @@ class ModelCheckpoint(Checkpoint):
     @classmethod
     def saved(cls, filename: str, save: Callable[[str], Any]) -> Self:
         """A checkpoint with the file that `save` writes to the path that it gets."""
-        directory = tempfile.mkdtemp(prefix="holdfast-model-")
-        made = cls(directory)
-        weakref.finalize(made, shutil.rmtree, directory, ignore_errors=True)
-        save(os.path.join(directory, filename))
+        made = cls._temporary()
+        save(os.path.join(made.path, filename))
         return made

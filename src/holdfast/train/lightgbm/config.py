@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.assignable import assignable
+from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.context import get_context
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
@@ -19,9 +19,8 @@ LIGHTGBM = Framework(title="LightGBM", module="lightgbm", minimum="4")
 _network: dict[str, Any] = {}
 
 
-@assignable
 @dataclass(unsafe_hash=True)
-class LightGBMConfig(BackendConfig):
+class LightGBMConfig(Assignable, BackendConfig):
     """The ranks train one model together: add `get_network_params()` to LightGBM's parameters.
 
     Raises ImportError if LightGBM is not installed, or too old.

@@ -8,16 +8,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.assignable import assignable
+from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import TENSORFLOW
 from holdfast.train.ports import place_of_each
 
 
-@assignable
 @dataclass(unsafe_hash=True)
-class TensorflowConfig(BackendConfig):
+class TensorflowConfig(Assignable, BackendConfig):
     """The ranks as the workers of one cluster, in `TF_CONFIG`, for MultiWorkerMirroredStrategy.
 
     Raises ImportError if TensorFlow is not installed, or too old.

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
-from holdfast.assignable import assignable
+from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.torch_devices import get_device
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
@@ -21,9 +21,8 @@ from holdfast.trial.errors import InvalidConfig, TuneError
 _MEET_S = 60.0
 
 
-@assignable
 @dataclass(unsafe_hash=True)
-class TorchConfig(BackendConfig):
+class TorchConfig(Assignable, BackendConfig):
     """The torch process group. `backend`: gloo, nccl or another of torch's; None means nccl with
     GPUs, and gloo without, or if ranks share a GPU, which NCCL refuses.
 

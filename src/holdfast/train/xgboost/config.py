@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from holdfast.assignable import assignable
+from holdfast.assignable import Assignable
 from holdfast.dataclass import dataclass
 from holdfast.experiment.worker.train_loop import BackendConfig, Rank
 from holdfast.lazy import Framework
@@ -21,9 +21,8 @@ XGBOOST = Framework(
 )
 
 
-@assignable
 @dataclass(unsafe_hash=True)
-class XGBoostConfig(BackendConfig):
+class XGBoostConfig(Assignable, BackendConfig):
     """The ranks train one model together. An operation of the group may take `timeout_s`.
 
     Raises InvalidConfig, and ImportError if XGBoost is not installed, or too old.
