@@ -8,11 +8,10 @@ from typing import Final, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.ray_names.differences import DIFFERENCES, PARAMETERS
-from holdfast.ray_names.missing import PAGE, missing
+from holdfast.ray_names.missing import NOT_YET, PAGE, Missing, missing
 from holdfast.ray_names.paths import home_of
 
 Kind = Literal["same", "differs", "missing"]
-_NOT_YET: Final = "not-there-yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +21,11 @@ class State:
     kind: Kind
     text: str = ""
     section: str = ""
+
+    @classmethod
+    def of(cls, absent: Missing) -> State:
+        """The state of a name that holdfast does not have."""
+        return cls(kind="missing", text=f"use {absent.use}", section=absent.section)
 
     @property
     def link(self) -> str:
@@ -52,12 +56,12 @@ def state_of(path: str, name: str, *, is_here: bool) -> State | None:
         absent = missing(path, name) or missing(module, other)
         if absent is None:
             return None
-        return State(kind="missing", text=f"use {absent.use}", section=absent.section)
+        return State.of(absent)
     for full in (f"{path}.{name}", f"{module}.{other}", f"{_ALSO.get(module, module)}.{other}"):
         if (found := differences().get(full.lstrip("."))) is not None:
             return found
     if lacking := _lacking(module, other):
-        return State(kind="differs", text=lacking, section=_NOT_YET)
+        return State(kind="differs", text=lacking, section=NOT_YET)
     return State(kind="same")
 
 
