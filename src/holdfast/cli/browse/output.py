@@ -316,9 +316,9 @@ def _show_next(overview: Overview, experiment: LocatedExperiment) -> None:
     if failed and state is not Condition.LIVE:
         too = "finishes the rest, and " * resumes
         way = retry_way(failed)
-        does = {"resume": "resumes the failed trials from their checkpoints"}.get(
-            way, "restarts the failed trials"
-        )
+        does = "restarts the failed trials"
+        if way == "resume":
+            does = "resumes the failed trials from their checkpoints"
         code = _script(experiment)
         say(f"  holdfast resume --{way}-errored {code}{path}   # {too}{does}")
 
