@@ -7,6 +7,7 @@ from typing import Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.progress.wording import counted
 from holdfast.scheduler.policies.pareto import dominates
 from holdfast.trial.trial import Trial
 
@@ -48,6 +49,11 @@ def pareto_front(candidates: Iterable[Placed], goals: Mapping[str, str]) -> list
         if not any(dominates(other, point) for other, _ in front):
             front.append((point, one))
     return [one for _, one in front]
+
+
+def front_text(count: int) -> str:
+    """`3 trials on the Pareto front`."""
+    return f"{counted(count, 'trial', 'trials')} on the Pareto front"
 
 
 def goals_text(goals: Mapping[str, str]) -> str:

@@ -137,9 +137,9 @@ def _check_code(trainable: Any, given: argparse.Namespace) -> None:
             file=sys.stderr,
         )
         return
-    way = f"--{'resume' if given.resume_errored else 'restart'}-errored"
-    command = resume_command(given.path, way, "--trainable", name)
-    config = f"resume_config=ResumeConfig(errored='{way[2:-8]}')"
+    errored = resume_config_of(given).errored
+    command = resume_command(given.path, f"--{errored}-errored", "--trainable", name)
+    config = f"resume_config=ResumeConfig(errored={errored!r})"
     raise InvalidConfig(
         f"{place_of(trainable)} has changed since the experiment stored it, and the failed trials "
         f"would run the stored code. To run the new code:\n  "
