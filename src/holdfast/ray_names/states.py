@@ -9,7 +9,7 @@ from typing import Final, Literal
 from holdfast.dataclass import dataclass
 from holdfast.ray_names.differences import DIFFERENCES, PARAMETERS
 from holdfast.ray_names.missing import NOT_YET, PAGE, Missing, missing
-from holdfast.ray_names.paths import home_of
+from holdfast.ray_names.paths import name_at
 
 Kind = Literal["same", "differs", "missing"]
 
@@ -50,8 +50,7 @@ def state_of(path: str, name: str, *, is_here: bool) -> State | None:
 
     `is_here`: holdfast has it.
     """
-    module, listed = home_of(path)
-    other = name if listed is None else listed.get(name, name)
+    module, other = name_at(path, name)
     if not is_here:
         absent = missing(path, name) or missing(module, other)
         if absent is None:
@@ -73,9 +72,7 @@ def _lacking(module: str, name: str) -> str:
 def parameter_text(path: str, name: str, parameter: str) -> str:
     """What to write instead of a parameter that `ray.path.name` does not have here; "" if not
     known."""
-    module, listed = home_of(path)
-    name = name if listed is None else listed.get(name, name)
-    return parameters(module, name).get(parameter, "")
+    return parameters(*name_at(path, name)).get(parameter, "")
 
 
 def parameters(module: str, name: str) -> Mapping[str, str]:
