@@ -230,7 +230,7 @@ class _Export:
         return agreeing
 
     def notes(self) -> Iterator[str]:
-        """What is said of the parameters whose distribution is not in the study."""
+        """Warnings about the parameters whose distribution is not in the study."""
         known, attribute = self._distributions, "the user attribute config/NAME has the value"
         no_parameter = "was not exported as a parameter", "were not exported as parameters"
         if ranged := [name for name in self._unknown if name in known]:

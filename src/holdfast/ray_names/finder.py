@@ -39,7 +39,7 @@ FINDER = Finder()
 
 
 def _not_found(name: str) -> ModuleNotFoundError:
-    """The error for `import name`, and for `from ... import` of a name that no module is."""
+    """The error for `import name`, and for `from ... import name` if no module has that name."""
     module, _, last = name.rpartition(".")
     return ModuleNotFoundError(
         f"No module named {name!r} in holdfast, which stands in for Ray here, and no name "
@@ -82,7 +82,6 @@ class _Loader(Loader):
         root, _, path = module.__name__.partition(".")
         names = Names(root, path)
         vars(module).update(
-            {name: value for name, value in CONSTANTS.get(path, {}).items() if "__" in name},
             __getattr__=lambda name: names.get(module, name),
             __dir__=names.all,
             __doc__=f"Names of Ray's module {RAY}{path and '.'}{path}, from holdfast.",
