@@ -156,7 +156,7 @@ def _entry(
     name = location.path.rstrip("/").rpartition("/")[2]
     try:
         experiment = find(path, settings, environ, asks=False)
-        # Of a storage that is named, what is there counts, even if this machine has its tree.
+        # For a URI, the size of the files in storage, even if this machine has the tree.
         there = None if location.local_path is not None else location
         return described(experiment, name, now, size_of(experiment, there) if sizes else None)
     except NeverBegun as error:

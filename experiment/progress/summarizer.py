@@ -35,8 +35,8 @@ from holdfast.trial.trial import Status, Trial
 from holdfast.trial.values import flatten, spread
 
 _KNOWN_PARAMS = 512
-# `trial_id` is here too: in a row it always has holdfast's value.
 _SCALARS = (bool, int, float, str)
+# `trial_id` is here too: in a row it always has holdfast's value.
 _AUTOMATIC = frozenset({"done", "timestamp", "training_iteration", "time_total_s", "trial_id"})
 
 

@@ -125,11 +125,11 @@ class ExperimentAnalysis:
             searched=Searched(outcome.spec.space),
         )
 
-    def __getstate__(self) -> tuple[Outcome, str]:
+    def __getstate__(self) -> tuple[Outcome]:
         """A pickle has the same content as that of a ResultGrid."""
-        return self._outcome.for_pickle(), self._surroundings.trainable_name
+        return (self._outcome.for_pickle(),)
 
-    def __setstate__(self, state: tuple[Outcome, str]) -> None:
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
         self._hold(state[0].after_unpickle())
 
     if not TYPE_CHECKING:  # a type checker should report the attribute itself

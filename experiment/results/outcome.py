@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import Row, TrialFolder, portable
-from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
+from holdfast.experiment.progress.stop_reasons import count_reasons, stop_reason, stop_sentence
 from holdfast.experiment.progress.wording import states_text
 from holdfast.experiment.records.rows import columns_of, tag_columns
 from holdfast.experiment.results.pareto import Placed, goals_text, pareto_front, placed
@@ -295,15 +295,13 @@ class Outcome:
 
     def states(self) -> str:
         """The number of trials by state, in the words of the terminal: `3 finished, 1 failed`."""
-        reasons = [
-            stop_reason(trial, self.spec, is_live=not self.is_over)
-            for trial in self.trials.values()
-        ]
+        trials, is_live = self.trials.values(), not self.is_over
+        reasons = count_reasons(trials, self.spec, is_live=is_live)
         return states_text(
-            Counter(trial.status for trial in self.trials.values()),
-            is_live=not self.is_over,
-            early=sum(reason is not None and reason.is_early for reason in reasons),
-            interrupted=reasons.count(StopReason.INTERRUPTED),
+            Counter(trial.status for trial in trials),
+            is_live=is_live,
+            early=sum(count for reason, count in reasons.items() if reason.is_early),
+            interrupted=reasons.get(StopReason.INTERRUPTED, 0),
         )
 
     def table(self, metric: str | None = None, mode: str | None = None) -> pandas.DataFrame:

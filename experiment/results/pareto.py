@@ -7,6 +7,7 @@ from typing import Final
 
 from holdfast.dataclass import dataclass
 from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.progress.wording import counted
 from holdfast.scheduler.policies.pareto import dominates
 from holdfast.trial.trial import Trial
 
@@ -23,12 +24,16 @@ class Placed:
 
 def placed(trials: Iterable[Trial], goals: Iterable[str]) -> list[Placed]:
     """The trials with a finite last value of each goal."""
-    names, found = list(goals), []
-    for trial in trials:
-        values = [value for name in names if (value := value_of(trial, name)) is not None]
-        if len(values) == len(names):
-            found.append(Placed(trial=trial, values=tuple(values)))
-    return found
+    names = list(goals)
+    found = ((trial, values_of(trial, names)) for trial in trials)
+    return [Placed(trial=trial, values=values) for trial, values in found if values is not None]
+
+
+def values_of(trial: Trial, goals: Iterable[str]) -> tuple[float, ...] | None:
+    """The trial's last value of each goal; None if one is missing or not finite."""
+    values = [value_of(trial, goal) for goal in goals]
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else None
 
 
 def pareto_front(candidates: Iterable[Placed], goals: Mapping[str, str]) -> list[Placed]:
@@ -44,6 +49,11 @@ def pareto_front(candidates: Iterable[Placed], goals: Mapping[str, str]) -> list
         if not any(dominates(other, point) for other, _ in front):
             front.append((point, one))
     return [one for _, one in front]
+
+
+def front_text(count: int) -> str:
+    """`3 trials on the Pareto front`."""
+    return f"{counted(count, 'trial', 'trials')} on the Pareto front"
 
 
 def goals_text(goals: Mapping[str, str]) -> str:

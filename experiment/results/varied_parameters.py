@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.scheduler.events import ExperimentSpec
 from holdfast.trial.readable import readable
 from holdfast.trial.trial import Trial
-from holdfast.trial.values import flatten
+from holdfast.trial.values import flatten, key_name
 
 
 def params_of(trial: Trial) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def varied_names(spec: ExperimentSpec, trials: Iterable[Trial]) -> list[str]:
     """
     configs = [params_of(trial) for trial in trials]
     names = dict.fromkeys(name for config in configs for name in config)
-    heads = ["/".join(map(str, part["path"])) for part in spec.whole_space if part["varied"]]
+    heads = [key_name(tuple(part["path"])) for part in spec.whole_space if part["varied"]]
     if heads:
         return [n for head in heads for n in names if n == head or n.startswith(f"{head}/")]
     return [name for name in names if _differs(configs, name)]

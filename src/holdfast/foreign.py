@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+OF_STUDY: Final = "tune.search.OptunaSearch(study_name=..., storage=...), with those of the study"
+
 
 def is_of(value: object, module: str, name: str = "") -> bool:
     """Whether a class of `value`, with this `name` if one is given, is defined in `module` or in
@@ -37,7 +39,7 @@ def instead_of_search(value: object) -> str:
     if is_of(value, "optuna.samplers"):
         return f"tune.search.OptunaSearch(sampler={type(value).__name__}(...))"
     if is_of(value, "optuna.study", "Study"):
-        return "tune.search.OptunaSearch(study_name=..., storage=...), with those of the study"
+        return OF_STUDY
     return ""
 
 

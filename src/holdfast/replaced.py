@@ -47,7 +47,7 @@ _MAPPED: Final = (
     "data.preprocessors.BatchMapper(function)"
 )
 
-# Attributes of a Study of Optuna, and of Ray's ExperimentAnalysis.
+# By class: attributes that Ray's class of this name has, or a Study of Optuna.
 REPLACED_ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
     "BasicVariantGenerator": {
         **dict.fromkeys(

@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from holdfast.foreign import instead_of_scheduler, instead_of_search
+from holdfast.foreign import OF_STUDY, instead_of_scheduler, instead_of_search
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,7 +64,7 @@ _ELSEWHERE: Final[Mapping[str, str]] = {
     "run_config": "Use Tuner(trainable, run_config=...).fit()",
     "seed": "Use search_alg=tune.search.BasicVariantGenerator(random_state=...)",
     "tune_config": "Use Tuner(trainable, tune_config=...).fit()",
-    "study": "Use tune.search.OptunaSearch(study_name=..., storage=...), with those of the study",
+    "study": f"Use {OF_STUDY}",
 }
 _DOMAINS: Final[Mapping[tuple[str, str], str]] = {
     ("tune.randint", "log"): "Use tune.lograndint(lower, upper)",

@@ -131,3 +131,18 @@ def test_the_command_that_resumes_a_run_knows_what_import_ray_meant(bench: Bench
     root = bench.folder / "results" / "run"
     bench.run(Path("-m"), "holdfast", "resume", str(root), cwd=bench.folder).succeeds()
     assert [len(trial.rows) for trial in checker.fold(root).trials.values()] == [4, 4]
+
+
+@pytest.mark.process
+def test_a_trainable_for_a_run_that_is_named_by_its_uri_gets_the_same_ray(bench: Bench) -> None:
+    (bench.folder / "installed").mkdir()
+    bench.write("raise AssertionError('Ray itself')", "installed/ray.py")
+    bench.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (str(bench.folder / "installed"), bench.environ.get("PYTHONPATH")))
+    )
+    bench.write(MODULE, "model.py")
+    path = bench.write(TUNER.replace("import holdfast.ray", ""))
+    bench.run(Path("-m"), "holdfast", "ray", str(path), cwd=bench.folder).succeeds()
+    uri = (bench.folder / "results" / "run").as_uri()
+    words = ("resume", uri, "--trainable", "model.py:train")
+    bench.run(Path("-m"), "holdfast", *words, cwd=bench.folder).succeeds()

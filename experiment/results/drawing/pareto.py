@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.results.drawing.canvas import (
     BEST,
     QUIET,
@@ -26,7 +27,7 @@ def draw_pareto(front: Points, others: Points, *, x: str, y: str, ax: Axes | Non
         return say_instead(made, f"no trial has ended with values of {x} and {y}")
     quiet_frame(made)
     if others:
-        label = f"{len(others)} other{'s' if len(others) > 1 else ''}"
+        label = counted(len(others), "other", "others")
         made.scatter(*zip(*others, strict=True), s=16, color=QUIET, label=label)
     if front:
         xs, ys = zip(*sorted(front), strict=True)

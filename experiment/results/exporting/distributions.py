@@ -116,13 +116,14 @@ def parsed(text: str) -> Distribution | None:
 def of_optuna(text: str) -> Distribution | None:
     """The distribution that Optuna describes by this JSON; None if it does not say enough."""
     try:
-        given = json.loads(text)["attributes"]
+        described = json.loads(text)
+        given = described["attributes"]
         if "choices" in given:
             return Categories(values=tuple(dict.fromkeys(map(simple, given["choices"]))))
         return Numbers(
             low=given["low"],
             high=given["high"],
-            is_whole=json.loads(text)["name"].startswith("Int"),
+            is_whole=described["name"].startswith("Int"),
             is_log=given["log"],
             step=None if given["log"] else given["step"],
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.dataclass import dataclass
 from holdfast.experiment.folder.trial_folder import Row
 from holdfast.experiment.progress.finished_stats import value_of
+from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.records.rows import columns_of
 from holdfast.experiment.results.exporting.distributions import (
     Categories,
@@ -28,6 +29,7 @@ from holdfast.experiment.results.exporting.distributions import (
 from holdfast.experiment.results.exporting.recorded_space import RecordedSpace
 from holdfast.experiment.results.importance import ImportanceMissing
 from holdfast.experiment.results.outcome import Outcome
+from holdfast.experiment.results.pareto import values_of
 from holdfast.experiment.results.ranking import numeric, reported_names
 from holdfast.experiment.results.varied_parameters import params_of
 from holdfast.lazy import OPTUNA
@@ -113,8 +115,8 @@ def export(
 
 def _listed(names: Sequence[str], was: str, were: str) -> str:
     """`1 parameter was exported ...: x`."""
-    counted = f"{len(names)} parameters {were}" if len(names) > 1 else f"1 parameter {was}"
-    return f"{counted}: {', '.join(names)}"
+    count = counted(len(names), f"parameter {was}", f"parameters {were}")
+    return f"{count}: {', '.join(names)}"
 
 
 def _check_metric(outcome: Outcome, metric: str) -> None:
@@ -228,18 +230,17 @@ class _Export:
         return agreeing
 
     def notes(self) -> Iterator[str]:
-        """What is said of the parameters whose distribution is not in the study."""
+        """Warnings about the parameters whose distribution is not in the study."""
         known, attribute = self._distributions, "the user attribute config/NAME has the value"
+        no_parameter = "was not exported as a parameter", "were not exported as parameters"
         if ranged := [name for name in self._unknown if name in known]:
             text = _listed(ranged, "has the range of its values", "have the range of their values")
             yield f"{text}. The experiment's records do not have the distribution"
         if others := [n for n in self._unknown if n not in known and n not in self._lost]:
-            was, were = "was not exported as a parameter", "were not exported as parameters"
-            text = _listed(others, was, were)
+            text = _listed(others, *no_parameter)
             yield f"{text}. The experiment's records do not have the distribution; {attribute}"
         if self._lost:
-            was, were = "was not exported as a parameter", "were not exported as parameters"
-            text = _listed(self._lost, was, were)
+            text = _listed(self._lost, *no_parameter)
             yield f"{text}. The study has another kind from an earlier export; {attribute}"
 
     def run(self) -> Exported:
@@ -323,9 +324,8 @@ class _Export:
 
     def _last(self, trial: Trial) -> list[float] | None:
         """The last value of each metric; None if one has no finite value."""
-        values = [value_of(trial, metric) for metric in self._metrics]
-        known = [value for value in values if value is not None]
-        return known if len(known) == len(values) else None
+        values = values_of(trial, self._metrics)
+        return None if values is None else list(values)
 
     def _steps(self, rows: Sequence[Row]) -> dict[int, float]:
         """The values by iteration, without infinite ones, which some databases refuse; NaN is

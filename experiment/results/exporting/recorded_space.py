@@ -31,7 +31,7 @@ from holdfast.trial.errors import InvalidSearchSpace
 from holdfast.trial.readable import readable
 from holdfast.trial.search_space.parameters import Parameters
 from holdfast.trial.trial import Trial
-from holdfast.trial.values import is_plain
+from holdfast.trial.values import is_plain, key_name
 
 _DOMAINS: Final[Mapping[str, Callable[..., Any]]] = {
     name: getattr(domains, name)
@@ -54,7 +54,7 @@ class RecordedSpace:
         self._asked = _asked_in(trials)
         self._choices = tuple(_choices_in(spec))
         self.declared: dict[str, Distribution | None] = {
-            "/".join(map(str, part["path"])): parsed(part["text"]) for part in spec.whole_space
+            key_name(tuple(part["path"])): parsed(part["text"]) for part in spec.whole_space
         }
         for choice in self._choices:
             self.declared |= choice.declared
@@ -121,7 +121,7 @@ def _choices_in(spec: ExperimentSpec) -> Iterator[Choice]:
         domain = _read(part["text"]) if part["varied"] else None
         if isinstance(domain, Categorical) and not _are_plain(domain.categories):
             path = tuple(part["path"])
-            made = _choice("/".join(map(str, path)), path, domain)
+            made = _choice(key_name(path), path, domain)
             if made is not None:
                 yield made
 

@@ -11,7 +11,7 @@ from holdfast.cli.browse.arguments import add_browsing
 from holdfast.cli.common_arguments import CODES
 from holdfast.cli.doctor.arguments import add_doctor, with_command
 from holdfast.cli.parser import Parser
-from holdfast.cli.queue.arguments import add_queue
+from holdfast.cli.queue.arguments import add_queue, with_list
 from holdfast.cli.ray_arguments import add_ray
 from holdfast.cli.run_arguments import add_run
 
@@ -28,7 +28,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         given = given[: given.index("#")]  # a pasted comment, which zsh passes on
     if given in ([], ["doctor"]):
         parser.explain(given)
-    return parser.read(with_command(given))
+    return parser.read(with_command(with_list(given)))
 
 
 def _parser() -> Parser:

@@ -28,7 +28,7 @@ class Parser(argparse.ArgumentParser):
         return found
 
     def explain(self, arguments: Sequence[str]) -> NoReturn:
-        """Print the help of the command that the arguments begin with, which leave out the rest.
+        """Print the help of the command that the arguments name, since its own are missing.
         Raises SystemExit."""
         self._innermost(arguments).print_help(sys.stderr)
         raise SystemExit(2)

@@ -15,7 +15,6 @@ from typing import Any
 from holdfast import ray_path, started_by_import
 from holdfast.cli.naming import settle
 from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
-from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.folder.shell_command import resume_command
 from holdfast.experiment.records.opened import OpenedExperiment
@@ -41,7 +40,7 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
     stop = stop_of(given)
     settle(given)
     if given.trainable is not None:
-        _take_ray_names(given.path)
+        _take_ray_names(given.path, settings)
     # As with `python script.py`: the user's modules are found from here.
     sys.path.insert(0, os.getcwd())
     if not given.untrusted:
@@ -70,25 +69,31 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
     return WRONG if results.num_errors else SOUND
 
 
-def _take_ray_names(path: str) -> None:
-    """`import ray` means holdfast in the trainable's module, if it did in the script, or if there
-    is no Ray."""
-    is_recorded = TunerFile(Layout(Path(path)).tuner, trusted=False).has_ray_names
-    if is_recorded or find_spec("ray") is None:
+def _take_ray_names(path: str, settings: Settings) -> None:
+    """Make `import ray` mean holdfast in the trainable's module if it did in the script, or if Ray
+    is not installed."""
+    file = _recorded(path, settings)
+    if (file is not None and file.has_ray_names) or find_spec("ray") is None:
         ray_path.activate()
 
 
 def _find_modules(path: str, settings: Settings) -> bool:
     """Let modules be found where the script found them, behind those of the current directory.
     Returns whether that is anywhere else."""
+    if (file := _recorded(path, settings)) is None:
+        return False
+    known = recorded_code(file).get("modules", "").split(os.pathsep)
+    added = [one for one in known if one not in sys.path and os.path.isdir(one)]
+    sys.path[1:1] = added
+    return bool(added)
+
+
+def _recorded(path: str, settings: Settings) -> TunerFile | None:
+    """The experiment's tuner.pkl on this machine, for its plain values; None for a path that
+    names no experiment."""
     with suppress(TuneError, OSError):  # Tuner.restore raises it, too
-        opened = OpenedExperiment.at(path, None, settings, os.environ)
-        recorded = recorded_code(opened.tuner_file(trusted=False)).get("modules", "")
-        known = recorded.split(os.pathsep)
-        added = [one for one in known if one not in sys.path and os.path.isdir(one)]
-        sys.path[1:1] = added
-        return bool(added)
-    return False
+        return OpenedExperiment.at(path, None, settings, os.environ).tuner_file(trusted=False)
+    return None
 
 
 def _restored(settings: Settings, path: str, *arguments: Any, **given: Any) -> Any:
@@ -137,9 +142,9 @@ def _check_code(trainable: Any, given: argparse.Namespace) -> None:
             file=sys.stderr,
         )
         return
-    way = f"--{'resume' if given.resume_errored else 'restart'}-errored"
-    command = resume_command(given.path, way, "--trainable", name)
-    config = f"resume_config=ResumeConfig(errored='{way[2:-8]}')"
+    errored = resume_config_of(given).errored
+    command = resume_command(given.path, f"--{errored}-errored", "--trainable", name)
+    config = f"resume_config=ResumeConfig(errored={errored!r})"
     raise InvalidConfig(
         f"{place_of(trainable)} has changed since the experiment stored it, and the failed trials "
         f"would run the stored code. To run the new code:\n  "

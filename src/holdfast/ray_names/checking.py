@@ -9,13 +9,13 @@ from typing import Any
 
 from holdfast.dataclass import dataclass
 from holdfast.ray_names.finder import RAY, Names, is_served
-from holdfast.ray_names.missing import PACKAGES
+from holdfast.ray_names.missing import NOT_YET, PACKAGES
 from holdfast.ray_names.placeholder import Placeholder
 from holdfast.ray_names.reading import Dotted, Used, module_in, read
 from holdfast.ray_names.states import State, parameter_text, state_of
 from holdfast.unknown_keywords import advice
 
-_UNKNOWN = State(kind="missing", text="holdfast has no such name", section="not-there-yet")
+_UNKNOWN = State(kind="missing", text="holdfast has no such name", section=NOT_YET)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +67,7 @@ def _state(name: Dotted) -> State | None:
     path, rest = module_in(name)
     if not rest:
         package = PACKAGES.get(path.partition(".")[0])
-        if package is None:
-            return None
-        return State(kind="missing", text=f"use {package.use}", section=package.section)
+        return None if package is None else State.of(package)
     found = object_of(path, rest[0])
     state = state_of(path, rest[0], is_here=found is not None)
     if state is None:
@@ -105,7 +103,7 @@ def _keyword_state(name: Dotted, keyword: str) -> State | None:
     text = parameter_text(path, rest[0], keyword) or advice(rest[-1], keyword)
     use = text[0].lower() + text[1:] if text.startswith("Use ") else f"use {text}" if text else ""
     state = state_of(path, rest[0], is_here=True)
-    section = state.section if state is not None and state.section else "not-there-yet"
+    section = state.section if state is not None and state.section else NOT_YET
     return State(kind="missing", text=use or "there is no such parameter", section=section)
 
 

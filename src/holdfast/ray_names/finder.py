@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast import ray_path
 from holdfast.lazy import missing as missing_here
-from holdfast.ray_names.missing import PACKAGES, PAGE, missing
+from holdfast.ray_names.missing import NOT_YET, PACKAGES, PAGE, missing
 from holdfast.ray_names.paths import CLOUDPICKLE, CONSTANTS, OLDER, OWN, home_of, served
 from holdfast.ray_names.placeholder import Placeholder
 
@@ -39,11 +39,11 @@ FINDER = Finder()
 
 
 def _not_found(name: str) -> ModuleNotFoundError:
-    """The error for `import name`, and for `from ... import` of a name that no module is."""
+    """The error for `import name`, and for `from ... import name` if no module has that name."""
     module, _, last = name.rpartition(".")
     return ModuleNotFoundError(
         f"No module named {name!r} in holdfast, which stands in for Ray here, and no name "
-        f"{last!r} in {module!r} ({PAGE}#not-there-yet)",
+        f"{last!r} in {module!r} ({PAGE}#{NOT_YET})",
         # The name of the module that was asked, as for other names that cannot be imported: Python
         # would hide an error that names what is imported.
         name=module,
@@ -82,7 +82,6 @@ class _Loader(Loader):
         root, _, path = module.__name__.partition(".")
         names = Names(root, path)
         vars(module).update(
-            {name: value for name, value in CONSTANTS.get(path, {}).items() if "__" in name},
             __getattr__=lambda name: names.get(module, name),
             __dir__=names.all,
             __doc__=f"Names of Ray's module {RAY}{path and '.'}{path}, from holdfast.",
@@ -116,13 +115,13 @@ class Names:
         if name.startswith("__"):
             raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
         inner = f"{self._path}.{name}".lstrip(".")
-        if not self.is_of_package and is_served(inner):
+        if not self._is_of_package and is_served(inner):
             return import_module(f"{self._root}.{inner}")
         found = vars(module)[name] = self._find(name)
         return found
 
     @property
-    def is_of_package(self) -> bool:
+    def _is_of_package(self) -> bool:
         """Whether holdfast has nothing of the package."""
         return self._path.partition(".")[0] in PACKAGES
 

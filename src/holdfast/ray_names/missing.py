@@ -10,7 +10,7 @@ from holdfast.dataclass import dataclass
 from holdfast.replaced import REPLACED
 
 PAGE: Final = "docs/differences.md"
-_NOT_YET: Final = "not-there-yet"
+NOT_YET: Final = "not-there-yet"
 _TASKS: Final = "tasks-actors-and-what-else-is-in-ray"
 
 
@@ -42,7 +42,8 @@ _NO_TASKS: Final = "nothing: there are no tasks and actors"
 _READ_FILES: Final = (
     "data.from_arrow(table) or data.from_pandas(frame), with the library's own reader"
 )
-# By module path: what to use, and the names that are replaced so.
+# By module path: what to use, and the names that are replaced so. Those that REPLACED has are not
+# here.
 MISSING: Final[Sequence[tuple[str, str, str]]] = (
     (
         "",
@@ -88,14 +89,12 @@ MISSING: Final[Sequence[tuple[str, str, str]]] = (
         "pandas' own methods",
         "normalize_pandas_for_lightgbm",
     ),
-    ("tune", "Ray itself: it belongs to RLlib", "register_env"),
     (
         "tune.logger",
         "tune.logger.LoggerCallback, in RunConfig(callbacks=[...]): files of JSON, CSV and "
         "TensorBoard are written without one",
         "CSVLogger JsonLogger Logger NoopLogger TBXLogger UnifiedLogger",
     ),
-    ("tune.search", "tune.search.Searcher", "SearchAlgorithm SearchGenerator"),
     (
         "tune.search.variant_generator",
         "tune.search.BasicVariantGenerator, or tune.Tuner(trainable, param_space=...).fit()",
@@ -130,7 +129,7 @@ def missing(path: str, name: str) -> Missing | None:
     package = PACKAGES.get(path.partition(".")[0] or name)
     if package is not None:
         return package
-    section = _SECTIONS.get(path, _NOT_YET)
+    section = _SECTIONS.get(path, NOT_YET)
     if (use := REPLACED.get(f"holdfast.{path}".rstrip("."), {}).get(name)) is not None:
         return Missing(use, section)
     use = next((use for at, use, names in MISSING if at == path and name in names.split()), None)

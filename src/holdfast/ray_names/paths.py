@@ -275,6 +275,12 @@ def home_of(path: str) -> tuple[str, Mapping[str, str] | None]:
     return home_of(module) if names is None and module != path else (module, names)
 
 
+def name_at(path: str, name: str) -> tuple[str, str]:
+    """The path of the module that has `ray.path.name`, and the name there."""
+    module, names = home_of(path)
+    return module, name if names is None else names.get(name, name)
+
+
 @cache
 def served() -> frozenset[str]:
     """The paths of all modules that have a name."""

@@ -164,7 +164,7 @@ class _Reader(ast.NodeVisitor):
             self.used.names[meaning].append(node.lineno)
 
     def _meaning(self, node: ast.expr) -> Dotted | None:
-        """The dotted name below `ray` that an expression is; None if it is none."""
+        """The dotted name below `ray` that an expression means; None for any other expression."""
         if isinstance(node, ast.Name):
             found = (scope[node.id] for scope in reversed(self._scopes) if node.id in scope)
             return next(found, None)

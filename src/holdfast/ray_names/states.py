@@ -8,11 +8,10 @@ from typing import Final, Literal
 
 from holdfast.dataclass import dataclass
 from holdfast.ray_names.differences import DIFFERENCES, PARAMETERS
-from holdfast.ray_names.missing import PAGE, missing
-from holdfast.ray_names.paths import home_of
+from holdfast.ray_names.missing import NOT_YET, PAGE, Missing, missing
+from holdfast.ray_names.paths import name_at
 
 Kind = Literal["same", "differs", "missing"]
-_NOT_YET: Final = "not-there-yet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +21,11 @@ class State:
     kind: Kind
     text: str = ""
     section: str = ""
+
+    @classmethod
+    def of(cls, absent: Missing) -> State:
+        """The state of a name that holdfast does not have."""
+        return cls(kind="missing", text=f"use {absent.use}", section=absent.section)
 
     @property
     def link(self) -> str:
@@ -46,18 +50,17 @@ def state_of(path: str, name: str, *, is_here: bool) -> State | None:
 
     `is_here`: holdfast has it.
     """
-    module, listed = home_of(path)
-    other = name if listed is None else listed.get(name, name)
+    module, other = name_at(path, name)
     if not is_here:
         absent = missing(path, name) or missing(module, other)
         if absent is None:
             return None
-        return State(kind="missing", text=f"use {absent.use}", section=absent.section)
+        return State.of(absent)
     for full in (f"{path}.{name}", f"{module}.{other}", f"{_ALSO.get(module, module)}.{other}"):
         if (found := differences().get(full.lstrip("."))) is not None:
             return found
     if lacking := _lacking(module, other):
-        return State(kind="differs", text=lacking, section=_NOT_YET)
+        return State(kind="differs", text=lacking, section=NOT_YET)
     return State(kind="same")
 
 
@@ -69,9 +72,7 @@ def _lacking(module: str, name: str) -> str:
 def parameter_text(path: str, name: str, parameter: str) -> str:
     """What to write instead of a parameter that `ray.path.name` does not have here; "" if not
     known."""
-    module, listed = home_of(path)
-    name = name if listed is None else listed.get(name, name)
-    return parameters(module, name).get(parameter, "")
+    return parameters(*name_at(path, name)).get(parameter, "")
 
 
 def parameters(module: str, name: str) -> Mapping[str, str]:

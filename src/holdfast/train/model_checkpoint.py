@@ -10,8 +10,8 @@ from holdfast.syncer.checkpoint.checkpoint import Checkpoint
 
 
 class ModelCheckpoint(Checkpoint):
-    """A checkpoint with one model. What `saved` makes is in a temporary directory that goes with
-    the object."""
+    """A checkpoint with one model. What `saved` makes is in a temporary directory that is
+    removed with the object."""
 
     @classmethod
     def saved(cls, filename: str, save: Callable[[str], Any]) -> Self:

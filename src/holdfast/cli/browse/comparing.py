@@ -146,11 +146,13 @@ def _states(side: Side) -> str:
 
 
 def _settings(side: Side, made: Comparison) -> list[str]:
-    return [param_cell(side.settings, name, _SETTING_WIDTH) for name in made.settings]
+    settings = side.settings
+    return [param_cell(settings, name, _SETTING_WIDTH) for name in made.settings]
 
 
 def _params(side: Side, made: Comparison) -> list[str]:
-    return [param_cell(side.params, name) for name in made.differing]
+    params = side.params
+    return [param_cell(params, name) for name in made.differing]
 
 
 def _blocks(names: Sequence[str], columns: list[list[str]]) -> Iterator[list[list[str]]]:

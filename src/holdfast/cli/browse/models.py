@@ -81,7 +81,7 @@ def _show_front(experiment: LocatedExperiment, *, is_json: bool) -> int:
     from holdfast.experiment.browse.condition import Condition
     from holdfast.experiment.browse.overview import trial_as_json
     from holdfast.experiment.records.rows import shown_config
-    from holdfast.experiment.results.pareto import goals_text
+    from holdfast.experiment.results.pareto import front_text, goals_text
     from holdfast.experiment.results.varied_parameters import params_of, varied_names
 
     spec, front = experiment.machine.spec, experiment.outcome.pareto_front()
@@ -98,7 +98,7 @@ def _show_front(experiment: LocatedExperiment, *, is_json: bool) -> int:
         say_json({"path": experiment.shown, "goals": dict(spec.goals), "front": about})
         return SOUND
     names = varied_names(spec, [one.trial for one in front])
-    say(f"{goals_text(spec.goals)}: {counted(len(front), 'trial', 'trials')} on the Pareto front")
+    say(f"{goals_text(spec.goals)}: {front_text(len(front))}")
     lines = [["TRIAL", *spec.goals, *names]]
     for one in front:
         params = params_of(one.trial)

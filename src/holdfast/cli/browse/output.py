@@ -31,7 +31,7 @@ from holdfast.experiment.progress.wording import (
     size,
     states_text,
 )
-from holdfast.experiment.results.pareto import goals_text
+from holdfast.experiment.results.pareto import front_text, goals_text
 from holdfast.experiment.results.trial_count import has_rest
 from holdfast.experiment.user_objects.code import recorded_code
 from holdfast.experiment.user_objects.tuner_file import TunerFile
@@ -130,7 +130,7 @@ def _best(entry: CatalogEntry) -> str:
     if (best := entry.best) is not None:
         return f"{best.metric}={format_value(best.value)} ({best.trial_id})"
     front = len(entry.pareto_front)
-    return f"{counted(front, 'trial', 'trials')} on the Pareto front" if front else ""
+    return front_text(front) if front else ""
 
 
 def _age(entry: CatalogEntry, now: float) -> str:
@@ -201,9 +201,8 @@ def show_overview(
         say(f"  best {best_text(summary)}")
     if overview.goals:
         say(f"  goals {goals_text(overview.goals)}")
-        front = len(overview.pareto_front)
-        ended = counted(front, "trial", "trials")
-        say(f"  {ended} on the Pareto front: holdfast best {quoted(experiment.shown)}")
+        front = front_text(len(overview.pareto_front))
+        say(f"  {front}: holdfast best {quoted(experiment.shown)}")
     if overview.usage is not None:
         say(f"  {_used_text(overview.usage)}")
     if text := _other_runs(experiment):
@@ -316,9 +315,9 @@ def _show_next(overview: Overview, experiment: LocatedExperiment) -> None:
     if failed and state is not Condition.LIVE:
         too = "finishes the rest, and " * resumes
         way = retry_way(failed)
-        does = {"resume": "resumes the failed trials from their checkpoints"}.get(
-            way, "restarts the failed trials"
-        )
+        does = "restarts the failed trials"
+        if way == "resume":
+            does = "resumes the failed trials from their checkpoints"
         code = _script(experiment)
         say(f"  holdfast resume --{way}-errored {code}{path}   # {too}{does}")
 

@@ -57,11 +57,7 @@ def add_doctor(commands: Any) -> None:
 
 
 def with_command(arguments: list[str]) -> list[str]:
-    """The arguments with the command that `holdfast doctor PATH` or a bare `holdfast queue` leaves
-    out."""
-    if arguments[:1] == ["queue"]:
-        lists = len(arguments) == 1 or arguments[1] in ("--json", "--queue")
-        return ["queue", "ls", *arguments[1:]] if lists else arguments
+    """The arguments with the command that `holdfast doctor PATH` leaves out."""
     if not arguments or arguments[0] != "doctor":
         return arguments
     words = arguments[1:]

@@ -61,6 +61,13 @@ def add_queue(commands: Any) -> None:
     logs.add_argument("-n", "--tail", type=number, metavar="N", help="only the last N lines")
 
 
+def with_list(arguments: list[str]) -> list[str]:
+    """The arguments with the command that a bare `holdfast queue` leaves out."""
+    if arguments[:1] != ["queue"] or arguments[1:2] not in ([], ["--json"], ["--queue"]):
+        return arguments
+    return ["queue", "ls", *arguments[1:]]
+
+
 def _add(several: Any, name: str, text: str) -> argparse.ArgumentParser:
     command = add_command(several, name, text)
     command.add_argument(

@@ -18,7 +18,7 @@ class LightGBMCheckpoint(ModelCheckpoint):
 
     @classmethod
     def from_model(cls, booster: Booster) -> Self:
-        """A checkpoint of the model, in a temporary directory that goes with the object."""
+        """A checkpoint of the model, in a temporary directory that is removed with it."""
         return cls.saved(cls.MODEL_FILENAME, booster.save_model)
 
     def get_model(self) -> Booster:

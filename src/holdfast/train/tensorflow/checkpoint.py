@@ -15,7 +15,7 @@ class TensorflowCheckpoint(ModelCheckpoint):
 
     @classmethod
     def from_model(cls, model: Any) -> Self:
-        """A checkpoint of the model, in a temporary directory that goes with the object."""
+        """A checkpoint of the model, in a temporary directory that is removed with it."""
         return cls.saved(cls.MODEL_FILENAME, model.save)
 
     def get_model(self) -> Any:

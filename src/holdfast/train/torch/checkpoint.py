@@ -20,8 +20,8 @@ _MODEL = "model.pt"
 class TorchCheckpoint(ModelCheckpoint):
     """A checkpoint with a model, or its state dict, in `model.pt`.
 
-    What `from_model` and `from_state_dict` make is in a temporary directory that goes with the
-    object.
+    What `from_model` and `from_state_dict` make is in a temporary directory that is removed
+    with the object.
     """
 
     @classmethod
