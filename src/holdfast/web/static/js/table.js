@@ -144,12 +144,14 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
 
   const first = Math.max(0, Math.floor(view.top / ROW) - MARGIN_ROWS);
   const last = Math.min(rows.length, Math.ceil((view.top + view.height) / ROW) + MARGIN_ROWS);
-  const template = `${CHECK_WIDTH}px ${columns.map((key) => `minmax(${Math.round(widthOf(key, store, facts))}px, ${key === "error" || key === "note" ? 3 : 1}fr)`).join(" ")}`;
+  const widths = columns.map((key) => Math.round(widthOf(key, store, facts)));
+  const template = `${CHECK_WIDTH}px ${widths.map((width) => `minmax(${width}px, ${width}fr)`).join(" ")}`;
+  const total = widths.reduce((sum, width) => sum + width, CHECK_WIDTH);
   const rightAligned = new Set(columns.filter((key) => isRight(key, store)));
   const selectedShown = rows.reduce((n, id) => n + selection.has(id), 0);
   return html`<div class="grid" role="grid" id="trials-grid" ref=${box} tabindex="0" aria-label="Trials" aria-multiselectable="true" aria-rowcount=${rows.length + 1} aria-colcount=${columns.length + 1}
       aria-activedescendant=${activeAt >= first && activeAt < last ? `row-${activeAt}` : null} aria-describedby="grid-help"
-      style=${{ "--columns": template, "--rows": Math.max(1, rows.length) }} onKeyDown=${pressed} onScroll=${(event) => setView({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}
+      style=${{ "--columns": template, "--rows": Math.max(1, rows.length), "--width": `${total}px` }} onKeyDown=${pressed} onScroll=${(event) => setView({ top: event.currentTarget.scrollTop, height: event.currentTarget.clientHeight })}
       onPointerEnter=${hold} onPointerLeave=${() => { release(); store.hover(null); }} onFocus=${(event) => event.target === box.current && active === null && rows.length > 0 && setActive(rows[0])}>
     <div role="rowgroup" class="grid-head"><div role="row" aria-rowindex="1" class="grid-row">
       <div role="columnheader" class="cell check" aria-colindex="1"><${AllBox} all=${rows} count=${selectedShown} onSelect=${onSelect} selection=${selection} /></div>

@@ -52,7 +52,7 @@ export function Settings({ facts }) {
     ["At the same time", facts.max_concurrent === null ? "as many trials as the resources allow" : `at most ${count(facts.max_concurrent, "trial")}`],
     ["Run", facts.run && facts.run > 1 && `${facts.run} under this name`],
     ["Used", facts.usage && [`${duration(facts.usage.wall_s)} of processes`, `${duration(facts.usage.cpu_s)} of CPU`, facts.usage.gpu_s > 0 && `${duration(facts.usage.gpu_s)} of GPU`, facts.usage.memory_bytes > 0 && `${bytes(facts.usage.memory_bytes)} of memory at most`].filter(Boolean).join(", ")],
-    ["Search space", (facts.space ?? []).length > 0 && html`<table class="plain compact"><tbody>${facts.space.map(({ name, text }) => html`<tr key=${name}><th scope="row" class="mono">${name}</th><td class="mono"><${Long} text=${text ?? ""} length=${120} /></td></tr>`)}</tbody></table>`],
+    ["Search space", (facts.space ?? []).length > 0 && html`<table class="plain compact space"><tbody>${facts.space.map(({ name, text }) => html`<tr key=${name}><th scope="row" class="mono">${name}</th><td class="mono"><${Long} text=${text ?? ""} length=${120} /></td></tr>`)}</tbody></table>`],
   ].filter(([, value]) => value);
   return html`<section class="card" id="settings" aria-label="Settings"><h2>Settings</h2><dl class="facts">${rows.map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl></section>`;
 }

@@ -84,7 +84,7 @@ export function Failures({ store, facts, onFilter, select }) {
 
 function Cause({ cause, store, facts, select }) {
   const ids = cause.trial_ids ?? [cause.trial_id];
-  return html`<li><div class="row top"><span class="tone-bad"><${Icon} name="failed" /></span><span class="grow"><b><${Long} text=${cause.headline ?? ""} length=${200} /></b></span></div>
+  return html`<li><div class="row at-top"><span class="tone-bad"><${Icon} name="failed" /></span><span class="grow"><b><${Long} text=${cause.headline ?? ""} length=${200} /></b></span></div>
     <div class="small dim wrap">${[cause.where && `at ${cause.where}`, cause.node && `on node ${cause.node}`, cause.final === false && "a retry is due"].filter(Boolean).join(" · ")}</div>
     <div class="small">${count(cause.trials, "trial")}: ${ids.slice(0, 8).map((id, at) => html`${at > 0 ? ", " : ""}<${TrialLink} key=${id} store=${store} facts=${facts} id=${id} />`)}${cause.trials > 8 ? `, and ${cause.trials - 8} more` : ""}
       · <a href=${trialHash(facts, cause.trial_id)}>traceback and logs</a>${ids.length > 1 && html` · <button type="button" class="link" onClick=${() => select(ids)}>select ${ids.length === cause.trials ? "them" : `the first ${ids.length}`}</button>`}</div></li>`;
