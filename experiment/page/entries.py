@@ -1,4 +1,4 @@
-"""The trials of an experiment as the rows and columns of a table, kept as they change. Pure: no I/O."""
+"""The trials of an experiment as rows of a table, kept as they change. Pure: no I/O."""
 
 from __future__ import annotations
 
