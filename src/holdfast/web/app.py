@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from starlette.requests import Request
@@ -13,11 +13,12 @@ from starlette.types import Receive, Scope, Send
 
 from holdfast import __version__
 from holdfast.experiment.page.followed import FollowedExperiment
+from holdfast.experiment.steering.client import CannotSteer
 from holdfast.trial.errors import InvalidConfig
 from holdfast.web.answers import as_json, explained, failure, json_answer, sent_file
 from holdfast.web.following import Following
 from holdfast.web.gate import Gate
-from holdfast.web.orders import order_in
+from holdfast.web.orders import order_in, performed
 from holdfast.web.security import Access
 from holdfast.web.static_files import static_answer
 from holdfast.web.streams import experiment_events, listing_events, streamed
@@ -30,23 +31,16 @@ _LOG_TAIL: Final = -65_536
 # How long a client may take to send an order.
 _ORDER_S: Final = 10.0
 
-# Sends one order to the run in this folder, and returns its sentence. Raises Refused.
-SendOrder = Callable[[str, Mapping[str, Any]], str]
 Answer = Callable[[FollowedExperiment, Request], dict[str, Any]]
-
-
-class OrderRefused(Exception):
-    """The run refuses an order, or no process runs it."""
 
 
 class Page:
     """The answers of one server."""
 
-    def __init__(self, following: Following, send_order: SendOrder) -> None:
+    def __init__(self, following: Following) -> None:
         self._following = following
         self._read = following.readers.read
         self._place = following.place
-        self._send_order = send_order
 
     def routes(self) -> list[Route]:
         """All paths below the prefix."""
@@ -62,7 +56,9 @@ class Page:
             "/api/e/{key}/trials": self.shown(lambda e, _: e.trials()),
             "/api/e/{key}/stream": self.stream,
             "/api/e/{key}/rows": self.shown(_rows),
-            "/api/e/{key}/importance": self.shown(lambda e, r: e.importance(_text(r, "metric"))),
+            "/api/e/{key}/importance": self.shown(
+                lambda e, r: e.importance(r.query_params.get("metric", ""))
+            ),
             "/api/e/{key}/scheduler": self.shown(lambda e, _: dict(e.scheduler())),
             trial: self.shown(lambda e, r: e.trial(r.path_params["trial"])),
             f"{trial}/log/{{name:path}}": self.shown(_log),
@@ -134,12 +130,9 @@ class Page:
         async with asyncio.timeout(_ORDER_S):
             order = await order_in(request)
         watched = await self._following.experiment(request.path_params["key"])
-        root = watched.experiment.local_root
-        if root is None:
-            return failure(409, "no process on this machine runs this experiment")
         try:
-            text = await self._read(lambda: self._send_order(root, order))
-        except OrderRefused as error:
+            text = await self._read(lambda: performed(watched.experiment, order))
+        except CannotSteer as error:
             return failure(409, str(error))
         return json_answer(request, as_json({"text": text}))
 
@@ -201,6 +194,10 @@ def _rows(experiment: FollowedExperiment, request: Request) -> dict[str, Any]:
 def _after(text: str) -> tuple[str, int]:
     trial, mark, iteration = text.partition(":")
     return trial, _whole(iteration, "an iteration") if mark else 0
+
+
+def _importance(experiment: FollowedExperiment, request: Request) -> dict[str, Any]:
+    return experiment.importance(request.query_params.get("metric", ""))
 
 
 def _log(experiment: FollowedExperiment, request: Request) -> dict[str, Any]:

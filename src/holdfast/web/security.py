@@ -244,3 +244,11 @@ def allowed_name(text: str) -> str:
             f"--allow-host {text!r:.100} must be the name of a host, as in hub.example.org"
         )
     return text.lower()
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import ipaddress
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -19,9 +18,10 @@ from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page.place import Place
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks
-from holdfast.trial.errors import InvalidConfig, TuneError
-from holdfast.web.app import Page, SendOrder, made_app
+from holdfast.trial.errors import InvalidConfig
+from holdfast.web.app import Page, made_app
 from holdfast.web.connections import LimitedConnection
+from holdfast.web.errors import PortTaken
 from holdfast.web.following import Following
 from holdfast.web.gate import Gate
 from holdfast.web.security import Access
@@ -35,10 +35,6 @@ _LARGEST_HEAD: Final = 64 << 10
 # How long the end may take: to read the last state, and to send it.
 _LAST_LOOK_S: Final = 0.3
 _END_S: Final = 0.3
-
-
-class PortTaken(TuneError):
-    """The port that was asked for cannot be used."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,16 +82,14 @@ class WebServer:
     `tell` gets one line for each failure that is a bug.
     """
 
-    def __init__(
-        self, settings: WebSettings, send_order: SendOrder, tell: Callable[[str], None]
-    ) -> None:
+    def __init__(self, settings: WebSettings, tell: Callable[[str], None]) -> None:
         """Raises ExperimentNotFound, InvalidLocation, StorageError, PortTaken, InvalidConfig."""
         self.place = Place(settings.path, Settings.read(os.environ), os.environ)
         self._socket = _bound(settings.host, settings.port)
         port, host, base = self._socket.getsockname()[1], _name_of(settings.host), settings.base
         self._access = Access(port=port, base=base, names=[settings.host, host, *settings.names])
         self.address = Address(host=host, port=port, base=base, token=self._access.token)
-        self._send_order, self._tell = send_order, tell
+        self._tell = tell
         self._ended = asyncio.Event()
 
     def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
@@ -112,7 +106,7 @@ class WebServer:
     async def _run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
         async with RunTasks() as tasks:
             following = Following(self.place, tasks.scope(self._on_bug))
-            page = Page(following, self._send_order)
+            page = Page(following)
             app = made_app(page, self._access, self._tell)
             server = _Server(_config(app), lambda: on_start(asyncio.get_running_loop()))
             ending = tasks.start(self._end(following, server))
@@ -205,14 +199,6 @@ def _listening(host: str, port: int) -> socket.socket:
         raise
     made.setblocking(False)
     return made
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def _name_of(host: str) -> str:
