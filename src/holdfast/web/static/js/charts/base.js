@@ -36,6 +36,7 @@ export function Chart({ name, label, scene, table, height = 340, hovered = null,
   const [asTable, setAsTable] = useState(false);
   const [tip, setTip] = useState(null);
   const area = useDrag(host, drag, (kind, points, event) => drawn?.area?.(kind, points, event));
+  useEffect(() => setTip(null), [area === null, drawn]);
   const hover = (event) => {
     if (area !== null || drawn?.pick === undefined) return;
     const [x, y] = placeIn(host.current, event);

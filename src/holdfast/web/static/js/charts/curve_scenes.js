@@ -2,6 +2,7 @@
 
 import { html } from "../../vendor/htm-preact.module.js";
 import { tipOf } from "./base.js";
+import { colors, mixed } from "./pure/colors.js";
 import { bands, grid } from "./pure/bands.js";
 import { pointsEach, pointsOf, ranges } from "./pure/curves.js";
 import { nearestCurve } from "./pure/nearest.js";
@@ -14,6 +15,8 @@ import { strokeOf } from "./theme.js";
 
 const REACH_PX = 24;
 const RAW_UP_TO = 30;
+// Colours and dashes repeat beyond so many curves.
+export const MANY = 28;
 const GRID = 240;
 
 /** The plot of curves, and what both kinds of pictures share. */
@@ -23,9 +26,8 @@ function frame({ size, theme, metric, axis, logX, logY, zoom, setZoom }, range) 
   const place = plot({
     size,
     theme,
-    x,
+    x: { ...x, exact: true },
     y: { kind: "number", range: range.y, log: logY, title: metric, zoom: zoom?.y ?? null },
-    exactX: true,
   });
   const forward = (value) => place.forward.x(value / unit);
   const maps = { x: { pixel: (value) => place.x.pixel(value / unit), value: (pixel) => place.x.value(pixel) * unit }, y: place.y };
@@ -58,10 +60,11 @@ export function lineScene(parts) {
     return { curve, points, xs: points.map(([x]) => x) };
   });
   const faint = smooth > 0 && curves.length <= RAW_UP_TO ? curves.map((curve) => raw(curve, ready(pointsOf(curve.xs, curve.raw, most, place.shown)), theme, slots)) : [];
-  const series = lines.map(({ curve, points }) => line(curve, ready(points), { theme, slots, best, many: curves.length > 60 }));
+  const stroke = strokes(parts);
+  const series = lines.map(({ curve, points }) => line(curve, ready(points), stroke(curve.id), { theme, best, many: curves.length > MANY }));
   const marks = curves.flatMap(({ marks }) => marks.map(({ x, y }) => [place.forwardX(x), place.forward.y(y)]));
   return {
-    option: { grid: place.grid, xAxis: place.xAxis, yAxis: place.yAxis, series: [...faint, ...series, restarts(marks, theme)] },
+    option: { grid: place.grid, xAxis: place.xAxis, yAxis: place.yAxis, series: [...faint, ...series, restarts(marks, theme, curves.length > MANY)] },
     area: place.area,
     pick(px, py) {
       if (!isWithin(place.rect, px, py)) return null;
@@ -78,7 +81,7 @@ export function lineScene(parts) {
       if (found === undefined) return null;
       const { rect, maps } = place;
       const pixels = found.points.filter(([, y]) => y !== null).map(([x, y]) => `${(maps.x.pixel(x) - rect.left).toFixed(1)},${(maps.y.pixel(y) - rect.top).toFixed(1)}`);
-      const { color } = strokeOf(theme, slots.get(hovered));
+      const { color } = stroke(hovered);
       return html`<svg x=${rect.left} y=${rect.top} width=${rect.right - rect.left} height=${rect.bottom - rect.top}>
         <polyline points=${pixels.join(" ")} fill="none" stroke=${theme.surface} stroke-width="7" opacity="0.8" />
         <polyline points=${pixels.join(" ")} fill="none" stroke=${color} stroke-width="3.5" />
@@ -87,8 +90,18 @@ export function lineScene(parts) {
   };
 }
 
-function line({ id, xs }, data, { theme, slots, best, many }) {
-  const { color, type } = strokeOf(theme, slots.get(id));
+/** Colour and dash of each trial: its own, or, where these would repeat, by the newest value among all. */
+function strokes({ curves, theme, slots, mode }) {
+  if (curves.length <= MANY) return (id) => strokeOf(theme, slots.get(id));
+  const list = colors(theme.mode);
+  const sign = mode === "max" ? -1 : 1;
+  const last = ({ raw }) => raw.findLast((value) => value !== null) ?? null;
+  const order = [...curves].filter((curve) => last(curve) !== null).sort((a, b) => sign * (last(a) - last(b)));
+  const ranks = new Map(order.map(({ id }, at) => [id, at / Math.max(order.length - 1, 1)]));
+  return (id) => ({ color: mixed(list, ranks.get(id) ?? 1), type: "solid", rank: ranks.get(id) ?? 1 });
+}
+
+function line({ id, xs }, data, { color, type, rank = 0 }, { theme, best, many }) {
   return {
     type: "line",
     data,
@@ -97,8 +110,8 @@ function line({ id, xs }, data, { theme, slots, best, many }) {
     // A curve of one point would not be seen.
     showSymbol: xs.length === 1,
     symbolSize: 6,
-    z: id === best ? 4 : 2,
-    lineStyle: { color, type: many ? "solid" : type, width: id === best ? 3 : many ? 1 : 1.8, opacity: many && id !== best ? 0.6 : 1 },
+    z: id === best ? 4 : 3 - rank,
+    lineStyle: { color, type, width: id === best ? 3 : many ? 1 : 1.8, opacity: many && id !== best ? 0.7 : 1 },
     itemStyle: { color },
     markPoint: id === best ? bestMark(data, color, theme) : undefined,
   };
@@ -121,8 +134,8 @@ function raw({ id }, data, theme, slots) {
   return { type: "line", data, silent: true, clip: true, showSymbol: false, z: 1, lineStyle: { color: strokeOf(theme, slots.get(id)).color, width: 1, opacity: 0.25 } };
 }
 
-function restarts(data, theme) {
-  return { type: "scatter", data, silent: true, clip: true, symbol: "triangle", symbolRotate: 180, symbolSize: 10, z: 5, itemStyle: { color: theme.surface, borderColor: theme.text, borderWidth: 1.5 } };
+function restarts(data, theme, many) {
+  return { type: "scatter", data, silent: true, clip: true, symbol: "triangle", symbolRotate: 180, symbolSize: many ? 6 : 10, z: 5, itemStyle: { color: theme.surface, borderColor: theme.text, borderWidth: 1.5 } };
 }
 
 export function bandScene(parts) {

@@ -4,7 +4,7 @@ import { html, useCallback, useEffect, useMemo, useRef, useState } from "../../v
 import { Chart } from "./base.js";
 import { Button, Check, Nothing, Select, Slider } from "./controls.js";
 import { useHovered, useVersion } from "./follow.js";
-import { bandScene, lineScene } from "./curve_scenes.js";
+import { bandScene, lineScene, MANY } from "./curve_scenes.js";
 import { Legend } from "./legend.js";
 import { useRows } from "./rows.js";
 import { bestIds } from "./pure/dimensions.js";
@@ -14,7 +14,7 @@ import { scaled } from "./pure/scales.js";
 import { assigned } from "./pure/slots.js";
 
 const MOST_CURVES = 1000;
-const MANY = 30;
+const MOST_RUNNING = 30;
 const BEST = 10;
 const AXES = [["iteration", "iteration"], ["time", "training time"], ["clock", "wall clock"]];
 const SPREADS = [["auto", "automatic"], ["lines", "lines"], ["mean", "mean, min to max"], ["quartiles", "median, quartiles"]];
@@ -22,7 +22,7 @@ const SPREADS = [["auto", "automatic"], ["lines", "lines"], ["mean", "mean, min 
 /** The trials to show: the selected ones, or those that run and the best. */
 function chosen(store, facts, selection) {
   if (selection.size > 0) return [...selection].filter((id) => store.position(id) >= 0).slice(0, MOST_CURVES);
-  const running = store.ids.filter((_, at) => store.columns.status[at] === "RUNNING").slice(0, MANY);
+  const running = store.ids.filter((_, at) => store.columns.status[at] === "RUNNING").slice(0, MOST_RUNNING);
   return [...new Set([...bestIds(store, facts.mode, BEST), ...running])];
 }
 
@@ -51,10 +51,10 @@ export function Curves({ store, facts, selection, onSelect, api, view, onView, h
   ];
   const scene = useCallback(
     (size, theme) => {
-      const parts = { curves, size, theme, metric, zoom, setZoom, slots: slots.current, best, nameOf, describe, began: facts.began_at, ...settings };
+      const parts = { curves, size, theme, metric, zoom, setZoom, slots: slots.current, best, nameOf, describe, mode: facts.mode, ...settings };
       return spread === "lines" ? lineScene(parts) : bandScene({ ...parts, spread });
     },
-    [curves, metric, zoom, spread, best],
+    [curves, metric, zoom, spread, best, facts.mode],
   );
   const pick = (id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey));
   const zoomBy = (factor) => {
@@ -110,6 +110,7 @@ function note(store, ids, selection, curves, loaded, spread) {
     missing > 0 && `${counted(missing, "trial")} without rows.`,
     dropped > 0 && `${counted(dropped, "value")} of 0 or less cannot be on a log axis.`,
     loaded.error,
+    spread === "lines" && curves.length > MANY && "Colour: the newest value; what stands out is better.",
     curves.some(({ marks }) => marks.length > 0) && spread === "lines" && "▼ continued after a failure or a restore.",
     "Drag to zoom.",
   ]

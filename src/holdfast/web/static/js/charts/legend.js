@@ -1,14 +1,13 @@
 // The names of few curves under their chart, with colour, dash and the newest value.
 
 import { html } from "../../vendor/htm-preact.module.js";
+import { MANY } from "./curve_scenes.js";
 import { short } from "./pure/numbers.js";
 import { strokeOf, useTheme } from "./theme.js";
 
-const MOST = 24;
-
 export function Legend({ curves, slots, store, hovered, best, onPick }) {
   const theme = useTheme();
-  if (curves.length > MOST) return html`<p class="chart-note">${curves.length.toLocaleString("en")} curves: point at one to see its name.</p>`;
+  if (curves.length > MANY) return html`<p class="chart-note">${curves.length.toLocaleString("en")} curves: point at one to see its name.</p>`;
   return html`<ul class="chart-legend">
     ${curves.map(({ id, raw }) => html`<li key=${id}>
       <button type="button" class=${hovered === id ? "chart-key chart-hovered" : "chart-key"} onClick=${(event) => onPick(id, event)}

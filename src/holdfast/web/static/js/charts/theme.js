@@ -13,7 +13,8 @@ const FALLBACKS = {
   dark: { text: "#e6e9ed", "text-dim": "#a2abb5", line: "#475059", surface: "#181c20", accent: "#56b4e9" },
 };
 export const DASHES = ["solid", [7, 4], [2, 3], [9, 3, 2, 3]];
-export const SYMBOLS = ["circle", "rect", "triangle", "diamond", "roundRect", "pin", "arrow"];
+export const SYMBOLS = ["circle", "rect", "triangle", "diamond"];
+export const GLYPHS = { circle: "●", rect: "■", triangle: "▲", diamond: "◆" };
 
 const preferred = matchMedia("(prefers-color-scheme: dark)");
 
@@ -30,6 +31,8 @@ function read() {
     line: variable("line"),
     faint: mode === "dark" ? "#2c3238" : "#e6e9ed",
     surface: variable("surface"),
+    // Behind words that lie on data.
+    veil: mode === "dark" ? "rgba(23,27,33,0.75)" : "rgba(255,255,255,0.75)",
     accent: variable("accent"),
     bad: PALETTES[mode][mode === "dark" ? 5 : 1],
     good: PALETTES[mode][2],

@@ -1,11 +1,11 @@
 // Colours for numbers: viridis, which is even in lightness and safe for colour-blind people.
 
 const VIRIDIS = ["#440154", "#482878", "#3e4a89", "#31688e", "#26828e", "#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"];
-// Without the ends that the page's background would hide.
-const SHOWN = { light: VIRIDIS.slice(0, 8), dark: VIRIDIS.slice(3) };
+// From what stands out most on the page's background to what stands out least; without the end that it would hide.
+const PROMINENT = { light: VIRIDIS.slice(0, 8), dark: VIRIDIS.slice(3).reverse() };
 
-/** The colours from the lowest value to the highest. For a metric whose best value is low, pass `reversed`. */
-export const colors = (theme, reversed = false) => (reversed ? [...SHOWN[theme]].reverse() : SHOWN[theme]);
+/** The colours from the lowest value to the highest; the best value of a goal ("min" or "max") stands out most. */
+export const colors = (theme, mode = "min") => (mode === "max" ? [...PROMINENT[theme]].reverse() : PROMINENT[theme]);
 
 const channels = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 

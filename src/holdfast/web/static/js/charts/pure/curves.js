@@ -5,7 +5,7 @@ import { lowerBound, thinned } from "./thin.js";
 import { isFinite } from "./numbers.js";
 import { extent } from "./scales.js";
 
-const MOST_POINTS = 240_000;
+const MOST_POINTS = 120_000;
 
 /** A trial's x values: "iteration", "time" (training time) or "clock". */
 const COLUMN = { iteration: "iteration", time: "time_total_s", clock: "timestamp" };

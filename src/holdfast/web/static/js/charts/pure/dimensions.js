@@ -15,6 +15,12 @@ const PLAIN = {
 };
 const MOST_CATEGORIES = 40;
 
+/** The goals by metric, "min" or "max": one, or several. */
+export const goalsOf = (facts) => ({ ...(facts.metric && facts.mode ? { [facts.metric]: facts.mode } : {}), ...facts.goals });
+
+/** The mode of the goal that a column holds; null if it is none. */
+export const modeOf = (facts, key) => (key?.startsWith("metrics/") ? goalsOf(facts)[key.slice(8)] ?? null : null);
+
 /** The name of a column's key (`config/lr`, `metrics/loss`, `iteration`) for people. */
 export const labelOf = (key) => PLAIN[key]?.[0] ?? key.replace(/^(config|metrics)\//, "");
 
@@ -50,9 +56,9 @@ export const OTHER = "(other)";
 export function axisKeys(store, facts) {
   const has = (key) => store.column(key) !== undefined;
   const names = (prefix, group) => group.map((name) => `${prefix}/${name}`);
-  const goals = Object.keys(facts.goals ?? {});
+  const goals = Object.keys(goalsOf(facts));
   const keys = [
-    ...names("metrics", facts.metric ? [facts.metric, ...goals] : goals),
+    ...names("metrics", goals),
     ...names("config", facts.varied ?? []),
     ...names("metrics", facts.metrics ?? []),
     ...names("config", Object.keys(store.params)),
