@@ -69,7 +69,8 @@ class ReadExperiment:
 
     `began_at` (seconds since 1970) and `notices`, about unusable records, are set if it was read.
     `runs_before` is the number of earlier experiments in its folder (None: unknown, but not 0);
-    `is_followed`: a later one exists.
+    `is_followed`: a later one exists. `begins` is its first segment, and `end` the end of the last
+    record that was read, None if none was.
     """
 
     machine: Machine
@@ -79,6 +80,8 @@ class ReadExperiment:
     notices: tuple[str, ...] = ()
     runs_before: int | None = 0
     is_followed: bool = False
+    begins: int = 0
+    end: Position | None = None
 
     @property
     def run(self) -> int | None:
@@ -177,6 +180,8 @@ def _folded(
         notices=notices,
         runs_before=runs_known_before(layout.journal, recovered.begins),
         is_followed=recovered.is_followed,
+        begins=recovered.begins,
+        end=recovered.end,
     )
 
 
