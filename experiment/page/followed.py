@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -22,17 +22,23 @@ from holdfast.experiment.page.facts import facts_of, summary_of
 from holdfast.experiment.page.folding import AnotherBegins, Folding
 from holdfast.experiment.page.history import History
 from holdfast.experiment.page.journal_tail import JournalReplaced, JournalTail, hear_journal
+from holdfast.experiment.page.tar import checkpoint_tar
 from holdfast.experiment.page.timeline import concurrency, starts, timeline_of
+from holdfast.experiment.page.trial_files import Download as Download
+from holdfast.experiment.page.trial_files import NotThere as NotThere
+from holdfast.experiment.page.trial_files import artifact
+from holdfast.experiment.page.trial_page import read_log, trial_plain
 from holdfast.experiment.page.trial_rows import read_curves
 from holdfast.experiment.page.values import finite_or_none, json_value
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.results.read_experiment import KeptRecords
+from holdfast.names import shown
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position
 from holdfast.syncer.stores.store import ObjectInfo
 from holdfast.syncer.uploader.lock_holder import current_holder
-from holdfast.trial.errors import InvalidConfig, UnreadableRecord
+from holdfast.trial.errors import UnreadableRecord
 from holdfast.trial.trial import Trial
 
 # The least time between two looks at this machine. A page is at most 1 s behind a report.
@@ -50,10 +56,6 @@ _MOST_POINTS: Final = 20_000
 _FEWEST_POINTS: Final = 10
 
 
-class NotThere(InvalidConfig):
-    """The experiment has no such trial, file or checkpoint."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """The state after a look.
@@ -66,20 +68,6 @@ class Change:
     version: int
     facts: int
     is_live: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Download:
-    """A file to send: `pieces` are read while they are sent.
-
-    `name` is a name for the user's folder of downloads. `media_type` is that of an image that a
-    browser may show, "" for everything else. `size_bytes` is None if it is not known.
-    """
-
-    name: str
-    media_type: str
-    size_bytes: int | None
-    pieces: Iterator[bytes]
 
 
 class FollowedExperiment:
@@ -229,19 +217,33 @@ class FollowedExperiment:
 
     def trial(self, trial_id: str) -> dict[str, Any]:
         """The answer of api/e/KEY/t/ID."""
-        raise NotImplementedError
+        with self._looking:
+            if self._history is None:
+                self._scan()
+        experiment, trial = self._named(trial_id)
+        with self._lock:
+            history = self._history
+            attempts = [] if history is None else list(history.attempts_of(trial_id))
+        return trial_plain(experiment, trial, attempts, now=self._now())
 
     def log(self, trial_id: str, name: str, offset: int) -> dict[str, Any]:
         """The answer of api/e/KEY/t/ID/log/NAME."""
-        raise NotImplementedError
+        return read_log(*self._named(trial_id), name, offset)
 
     def artifact(self, trial_id: str, path: str) -> Download:
         """A file of the trial, by its path in the trial's folder."""
-        raise NotImplementedError
+        return artifact(*self._named(trial_id), path)
 
     def checkpoint_tar(self, trial_id: str, dirname: str) -> Download:
         """A checkpoint of the trial as a tar archive."""
-        raise NotImplementedError
+        return checkpoint_tar(*self._named(trial_id), dirname)
+
+    def _named(self, trial_id: str) -> tuple[LocatedExperiment, Trial]:
+        with self._lock:
+            trial = self._machine.trials.get(trial_id)
+            if trial is None:
+                raise NotThere(f"there is no trial {shown(trial_id)}")
+            return self._experiment, trial
 
     def importance(self, metric: str) -> dict[str, Any]:
         """The answer of api/e/KEY/importance. Raises InvalidConfig if it cannot be computed, with
