@@ -72,7 +72,7 @@ test("a search in a log finds each place, in capitals or not", () => {
 });
 
 const SPACE = [
-  { name: "lr", kind: "loguniform", choices: null },
+  { name: "lr", kind: "loguniform", choices: [] },
   { name: "model/depth", kind: "randint", choices: null },
   { name: "opt", kind: "choice", choices: ["adam", null, 3] },
   { name: "other", kind: "sample_from", choices: null },
