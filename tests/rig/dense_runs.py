@@ -11,6 +11,7 @@ from holdfast.scheduler.effects import Effect, Finish, Halt, Launch, Reply, Sugg
 from holdfast.scheduler.events import (
     LimitChanged,
     NoteWritten,
+    Order,
     PauseRequested,
     ResumeRequested,
     SearchEnded,
@@ -84,7 +85,7 @@ class DenseRun:
 
     def order(self, trial_id: str) -> None:
         """A person pauses and resumes, writes and stops."""
-        orders = [
+        orders: list[Order] = [
             PauseRequested(trial_id=trial_id, by="ann"),
             NoteWritten(trial_id=trial_id, text=f"{self.dice.random()}", by="ann"),
             LimitChanged(max_concurrent=self.dice.choice([None, 2, 3]), by="ann"),
