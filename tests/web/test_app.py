@@ -243,7 +243,6 @@ def test_a_large_answer_is_compressed_for_those_who_ask(browser: Browser) -> Non
         "stream?version=x",
         "t/d2a66_00000/file",
         "t/d2a66_00000/log/stdout?offset=1.5",
-        "importance?metric=no_such_metric",
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_in_words(browser: Browser, query: str) -> None:
