@@ -93,6 +93,7 @@ class WebServer:
         self._ended = asyncio.Event()
         self._looks_last = False
         self._following: Following | None = None
+        self._uvicorn: _Server | None = None
 
     def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
         """Serve until `end`. `on_start` is called in the loop when browsers can connect."""
@@ -117,7 +118,9 @@ class WebServer:
             following = self._following = Following(self.place, tasks.scope(self._on_bug))
             page = Page(following)
             app = made_app(page, self._access, self._tell)
-            server = _Server(_config(app), lambda: on_start(asyncio.get_running_loop()))
+            server = self._uvicorn = _Server(
+                _config(app), lambda: on_start(asyncio.get_running_loop())
+            )
             ending = tasks.start(self._end(following, server))
             try:
                 await server.serve([self._socket])
