@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.dataclass import dataclass
@@ -35,9 +35,17 @@ class Entry:
     params: Mapping[str, Any]
     metrics: Mapping[str, Any]
 
-    def plain(self, trial_id: str) -> dict[str, Any]:
-        columns = dict(zip(COLUMNS, self.values, strict=True))
-        return {"trial_id": trial_id, **columns, "params": self.params, "metrics": self.metrics}
+    def plain(self, trial_id: str, began_at: float | None) -> dict[str, Any]:
+        return {
+            "trial_id": trial_id,
+            **dict(zip(COLUMNS, self.values, strict=True)),
+            "began_at": began_at,
+            "params": self.params,
+            "metrics": self.metrics,
+        }
+
+
+BeganAt = Callable[[str], float | None]
 
 
 class Entries:
@@ -75,14 +83,14 @@ class Entries:
             self._changed_at[trial_id] = self.version = version
         return self.version == version
 
-    def changed_since(self, version: int) -> Iterator[dict[str, Any]]:
+    def changed_since(self, version: int, began_at: BeganAt) -> Iterator[dict[str, Any]]:
         """The trials that have changed after that version, the newest change first."""
         for trial_id in reversed(self._changed_at):
             if self._changed_at[trial_id] <= version:
                 return
-            yield self._entries[trial_id].plain(trial_id)
+            yield self._entries[trial_id].plain(trial_id, began_at(trial_id))
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self, began_at: BeganAt) -> dict[str, Any]:
         """The answer of api/e/KEY/trials."""
         known = list(self._entries.values())
         by_column = zip(*(entry.values for entry in known), strict=True) if known else ()
@@ -92,7 +100,10 @@ class Entries:
         return {
             "version": self.version,
             "ids": list(self._entries),
-            "columns": columns or {name: [] for name in COLUMNS},
+            "columns": {
+                **(columns or {name: [] for name in COLUMNS}),
+                "began_at": list(map(began_at, self._entries)),
+            },
             "params": {name: [one.get(name) for one in params] for name in self.shown_params},
             "metrics": {name: [one.get(name) for one in metrics] for name in self.shown_metrics},
         }
@@ -125,7 +136,7 @@ class Entries:
         spec = machine.spec
         newest = trial.newest_checkpoint
         reason = stop_reason(trial, spec, is_live=is_live)
-        status = str(getattr(trial, "shown_status", trial.status))
+        status = trial.shown_status.value
         value = value_of(trial, spec.metric)
         return Entry(
             (
@@ -141,12 +152,12 @@ class Entries:
                 trial.reported_at or None,
                 value,
                 trial.place.node,
-                shortened(getattr(trial, "note", "")),
+                shortened(trial.note),
                 None if newest is None else newest.dirname,
                 None if trial.error is None else shortened(trial.error.headline, _WHY_CHARS),
-                bool(getattr(trial, "is_added", False)),
-                bool(getattr(trial, "is_held", False)),
-                False,
+                trial.spec.is_added,
+                trial.is_held,
+                trial.is_pausing,
             ),
             self._params_of(trial),
             self._metrics_of(trial),

@@ -62,7 +62,10 @@ def facts_of(
     now: float,
     reports_per_s: float | None,
 ) -> dict[str, Any]:
-    """The answer of api/e/KEY, but for its key, version, steering and timeline."""
+    """The answer of api/e/KEY, but for its key, version, steering and timeline.
+
+    `reports_per_s` is None if that is not known yet.
+    """
     machine, spec = experiment.machine, experiment.machine.spec
     state = experiment.condition(now)
     trials = list(machine.trials.values())
@@ -106,6 +109,7 @@ def facts_of(
         "varied": entries.varied(spec.whole_space),
         "metrics": entries.numeric_metrics(),
         "space": space_of(spec.whole_space),
+        "queued_configs": [json_value(one.config) for one in machine.configs[:_SHOWN_IDS]],
     }
 
 

@@ -8,7 +8,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Final
 
 from holdfast.experiment.browse.catalog import CatalogEntry, catalog, size_of
@@ -79,7 +78,8 @@ class Place:
                 self._followed.move_to_end(key)
                 return known
         made = FollowedExperiment(
-            key, partial(find, path, self._settings, self._environ, asks=False)
+            key,
+            lambda kept: find(path, self._settings, self._environ, asks=False, kept=kept),
         )
         with self._lock:
             self._followed[key] = made

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from holdfast.experiment.folder.layout import PROGRESS, RESULTS
 from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
-from holdfast.experiment.page.curve import Curve, Wanted, add_lines, add_table
+from holdfast.experiment.page.curve import Curve, Point, Wanted, add_lines, add_table
 from holdfast.syncer.files.regular import open_regular
 from holdfast.syncer.stores.location import Location
 from holdfast.trial.errors import TuneError
@@ -27,32 +27,43 @@ _MOST_STORED_BYTES: Final = 64 << 20
 _TAIL_BYTES: Final = 8 << 20
 
 
-def read_curve(trial: Trial, folder: TrialFolder, wanted: Wanted) -> Curve:
-    """The rows of a trial's files up to its newest iteration. Raises StorageError, OSError."""
+def read_curve(
+    trial: Trial, folder: Callable[[Trial], TrialFolder], wanted: Wanted, seen: Sequence[Point]
+) -> Curve:
+    """The rows of a trial up to its newest iteration; those that were `seen` in the journal
+    replace those in its files. Reads no file if it needs none. Raises StorageError, OSError."""
     curve = wanted.begin()
+    if not seen or seen[0].iteration > wanted.after + 1:
+        _read_files(curve, trial, folder(trial))
+    for point in seen:
+        curve.add(point)
+    curve.cut(trial.iteration)
+    return curve
+
+
+def _read_files(curve: Curve, trial: Trial, folder: TrialFolder) -> None:
     if folder.local is None:
         _read_stored(curve, folder.location)
     else:
         _read_here(curve, folder.local)
         if curve.last < trial.iteration:
             _read_rest(curve, folder.local)
-    curve.cut(trial.iteration)
-    return curve
 
 
 def read_curves(
-    wanted: Sequence[tuple[Trial, Wanted]],
+    wanted: Sequence[tuple[Trial, Wanted, Sequence[Point]]],
     folder_of: Callable[[Trial], TrialFolder],
     *,
     is_stored: bool,
 ) -> Iterator[tuple[Trial, Curve | str]]:
     """The curve of each trial, or why it cannot be read; from storage several at a time."""
 
-    def read(one: tuple[Trial, Wanted]) -> tuple[Trial, Curve | str]:
+    def read(one: tuple[Trial, Wanted, Sequence[Point]]) -> tuple[Trial, Curve | str]:
+        trial, asked, seen = one
         try:
-            return one[0], read_curve(one[0], folder_of(one[0]), one[1])
+            return trial, read_curve(trial, folder_of, asked, seen)
         except (TuneError, OSError, csv.Error) as error:
-            return one[0], f"its rows cannot be read: {error}"
+            return trial, f"its rows cannot be read: {error}"
 
     if not is_stored or len(wanted) < 2:
         yield from map(read, wanted)

@@ -39,8 +39,9 @@ def peer_user(sock: socket.socket) -> int:
     if sys.platform == "linux":
         found = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CRED.size)
         return int(_CRED.unpack(found)[1])
-    found = sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
-    return int(_XUCRED.unpack_from(found)[1])
+    else:
+        found = sock.getsockopt(_SOL_LOCAL, _LOCAL_PEERCRED, _XUCRED_BYTES)
+        return int(_XUCRED.unpack_from(found)[1])
 
 
 def name_of(user: int) -> str:

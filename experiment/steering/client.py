@@ -22,9 +22,6 @@ from holdfast.runtime.wire import Message
 from holdfast.runtime.wire import encode as framed
 from holdfast.trial.errors import TuneError
 
-# The run reads and answers for as long as its own deadline.
-_PATIENCE_S = 2 * DEADLINE_S
-
 
 class CannotSteer(TuneError):
     """The order was not performed: the message says why, and what to do."""
@@ -35,7 +32,7 @@ class OrderRefused(CannotSteer):
 
 
 def send_order(
-    experiment: LocatedExperiment, order: Order, *, via: Via, deadline_s: float = _PATIENCE_S
+    experiment: LocatedExperiment, order: Order, *, via: Via, deadline_s: float = DEADLINE_S
 ) -> str:
     """Let the run perform an order, which is in its journal afterwards. Returns a sentence.
 
@@ -53,8 +50,8 @@ def send_order(
         raise CannotSteer(_silent(experiment, deadline_s)) from error
     except (ConnectionError, WireError) as error:
         raise CannotSteer(
-            f"{_runner(experiment)} ended the connection before it answered. Perhaps the run has "
-            f"just ended: {_look_at(experiment)}"
+            f"{_runner(experiment)}, but ended the connection before it answered. Whether it has "
+            f"performed the order: {_look_at(experiment)}"
         ) from error
     kind, text = answer
     if kind != "ok":
@@ -67,20 +64,18 @@ def why_not(experiment: LocatedExperiment) -> str:
     layout, path = experiment.read.layout, experiment.shown
     if not experiment.holder or layout is None:
         if experiment.condition(time.time()) is Condition.LIVE:
-            return (
-                f"{path} runs on another machine, or its folder here is a copy: steer it on the "
-                f"machine that runs it"
-            )
+            return f"another machine runs {path}: steer it there"
         return f"no process runs {path}. To resume it: {resume_command(path)}"
     try:
         found = os.lstat(layout.control)
     except FileNotFoundError:
         return (
-            f"{_runner(experiment)} takes no orders: {CONTROL} is missing. An older version of "
-            f"holdfast runs it, it is just starting or ending, or its output says why"
+            f"{_runner(experiment)}, but takes no orders: there is no {CONTROL}. It is just "
+            f"starting or ending, an older version of holdfast runs it, or its output says why"
         )
     if not stat.S_ISSOCK(found.st_mode):
-        return f"{printable(str(layout.control))} is not a socket: remove it, and restart the run"
+        where = printable(str(layout.control))
+        return f"{_runner(experiment)}, but takes no orders: {where} is not its socket"
     return "" if _is_allowed(found.st_uid) else _forbidden(experiment, found.st_uid)
 
 
@@ -116,8 +111,8 @@ def _connected(experiment: LocatedExperiment, root: Path, deadline_s: float) -> 
             raise CannotSteer(_forbidden(experiment, os.lstat(root).st_uid)) from error
         if isinstance(error, (FileNotFoundError, ConnectionRefusedError)):
             raise CannotSteer(
-                f"{_runner(experiment)} does not listen on {CONTROL}: it has just ended, or it "
-                f"runs on another machine that shares this folder. Steer it there"
+                f"{_runner(experiment)}, but does not listen on {CONTROL}: it has just ended, or "
+                f"it is on another machine that shares this folder. Steer it there"
             ) from error
         raise
     finally:
@@ -142,7 +137,7 @@ def _answer(sock: socket.socket, deadline_s: float) -> tuple[str, str]:
 
 
 def _runner(experiment: LocatedExperiment) -> str:
-    return f"the run of {experiment.shown} ({experiment.holder})"
+    return f"{experiment.holder} runs {experiment.shown}"
 
 
 def _look_at(experiment: LocatedExperiment) -> str:
@@ -151,11 +146,14 @@ def _look_at(experiment: LocatedExperiment) -> str:
 
 def _silent(experiment: LocatedExperiment, deadline_s: float) -> str:
     return (
-        f"{_runner(experiment)} did not answer within {deadline_s:g} s: the process is suspended "
-        f"(Ctrl-Z, SIGSTOP) or very busy. Whether it performed the order: {_look_at(experiment)}"
+        f"{_runner(experiment)}, but did not answer within {deadline_s:g} s: it is suspended "
+        f"(Ctrl-Z, SIGSTOP) or very busy. Whether it has performed the order: "
+        f"{_look_at(experiment)}"
     )
 
 
 def _forbidden(experiment: LocatedExperiment, owner: int) -> str:
     name = name_of(owner)
-    return f"{_runner(experiment)} belongs to the user {name}: only {name} and root can steer it"
+    return (
+        f"{_runner(experiment)} and belongs to the user {name}: only {name} and root can steer it"
+    )

@@ -22,7 +22,6 @@ from holdfast.experiment.steering.orders import (
     WriteNote,
 )
 from holdfast.experiment.steering.socket import Refused
-from holdfast.names import shown
 from holdfast.scheduler import events
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.steering import refusal
@@ -32,6 +31,9 @@ from holdfast.trial.readable import listed
 # So many events go into the journal with one write, and no report waits longer for them.
 _AT_A_TIME = 200
 _SHOWN = 10
+
+
+TrialOrder = events.TrialStopOrdered | events.PauseRequested | events.ResumeRequested
 
 
 class Controlled(Protocol):
@@ -78,20 +80,19 @@ class Desk:
                 return self._stop_experiment(by)
             case StopTrials(trials=ids):
                 stops = [events.TrialStopOrdered(trial_id=one, by=by) for one in ids]
-                return await self._each(stops, lambda done: f"{_trials(done, 'stop')}")
+                return await self._each(stops, lambda _, done: _trials(done, "stop"))
             case PauseTrials(trials=ids, now=now):
                 pauses = [events.PauseRequested(trial_id=one, by=by, now=now) for one in ids]
-                return await self._each(pauses, self._paused)
+                return await self._each(pauses, _paused)
             case ResumeTrials(trials=ids):
                 resumes = [events.ResumeRequested(trial_id=one, by=by) for one in ids]
-                return await self._each(resumes, lambda done: f"{_trials(done, 'resume')}")
+                return await self._each(resumes, lambda _, done: _trials(done, "resume"))
             case LimitTrials(max_concurrent=most):
-                self._post(events.LimitChanged(max_concurrent=most, by=by))
-                return self._limited(most)
+                return _limited(self._post(events.LimitChanged(max_concurrent=most, by=by)))
             case AddTrials(count=count):
-                self._post(events.SamplesAdded(count=count, by=by))
+                machine = self._post(events.SamplesAdded(count=count, by=by))
                 added = counted(count, "trial is", "trials are")
-                return f"{added} added: num_samples is now {self._machine.spec.num_samples}"
+                return f"{added} added: num_samples is now {machine.spec.num_samples}"
             case AddConfig(config=config):
                 if fault := self._run.config_fault(config):
                     raise Refused(fault)
@@ -102,10 +103,6 @@ class Desk:
                 return f"the note of trial {trial_id} is {'written' if text else 'removed'}"
             case _:
                 assert_never(order)
-
-    @property
-    def _machine(self) -> Machine:
-        return self._begun().machine
 
     def _begun(self) -> Controlled:
         """Raises Refused before the run has begun, and once it ends."""
@@ -120,13 +117,13 @@ class Desk:
             raise Refused("the run has finished")
         return controlled
 
-    def _post(self, *several: events.Order) -> None:
-        """Raises Refused."""
+    def _post(self, order: events.Order) -> Machine:
+        """The machine that has handled it. Raises Refused."""
         controlled = self._begun()
-        for one in several:
-            if reason := refusal(controlled.machine, one):
-                raise Refused(reason)
-        self._record(controlled, several)
+        if reason := refusal(controlled.machine, order):
+            raise Refused(reason)
+        self._record(controlled, [order])
+        return controlled.machine
 
     def _record(self, controlled: Controlled, several: Sequence[events.Order]) -> None:
         """Raises Refused if they are not in the journal."""
@@ -137,8 +134,10 @@ class Desk:
     async def _each(
         self,
         several: Sequence[TrialOrder],
-        sentence: Callable[[list[str]], str],
+        sentence: Callable[[Machine, list[str]], str],
     ) -> str:
+        """Post those that apply. Returns the sentence about these trials, and why not the others.
+        Raises Refused if none applies."""
         done: list[str] = []
         refused: list[str] = []
         for at in range(0, len(several), _AT_A_TIME):
@@ -151,7 +150,7 @@ class Desk:
             except Refused as error:
                 if not done:
                     raise
-                refused.append(f"{counted(len(several) - at, 'trial')}: {error}")
+                refused.append(f"{counted(len(several) - at, 'trial', 'trials')}: {error}")
                 break
             done += [one.trial_id for one in fitting]
             refused += filter(None, reasons.values())
@@ -159,7 +158,8 @@ class Desk:
         reasons_text = listed(refused, _SHOWN, "; ")
         if not done:
             raise Refused(reasons_text)
-        return f"{sentence(done)}{f'. Not done: {reasons_text}' if refused else ''}"
+        told = sentence(controlled.machine, done)
+        return f"{told}. Not done: {reasons_text}" if refused else told
 
     def _stop_experiment(self, by: str) -> str:
         controlled = self._run.controlled
@@ -173,29 +173,30 @@ class Desk:
             raise Refused(f"the run is ending: {controlled.fault}")
         return "the experiment stops. A restore resumes it"
 
-    def _paused(self, done: list[str]) -> str:
-        machine = self._machine
-        pausing = [one for one in done if machine.trials[one].is_pausing]
-        paused = [one for one in done if one not in set(pausing)]
-        parts = [_trials(paused, "is paused", "are paused")] if paused else []
-        saves = machine.spec.saves_when_told
-        if pausing:
-            when = "next report" if saves else "next report with a checkpoint"
-            parts.append(f"{_trials(pausing, 'pause')} at {_its(pausing)} {when}")
-        without = [] if saves else [o for o in pausing if not machine.trials[o].checkpoints]
-        if without:
-            parts.append(
-                f"{_trials(without, 'has', 'have')} no checkpoint yet: to pause without one, and "
-                f"start from scratch later, pause at once (--now)"
-            )
-        return "; ".join(parts)
 
-    def _limited(self, most: int | None) -> str:
-        if most is None:
-            return "there is no limit any more to the trials that run at once"
-        running = sum(t.status.has_worker for t in self._machine.trials.values())
-        more = f". {running} run now, and continue" if running > most else ""
-        return f"at most {counted(most, 'trial')} at once from now on{more}"
+def _paused(machine: Machine, done: Sequence[str]) -> str:
+    pausing = [one for one in done if machine.trials[one].is_pausing]
+    paused = [one for one in done if not machine.trials[one].is_pausing]
+    parts = [_trials(paused, "is paused", "are paused")] if paused else []
+    saves = machine.spec.saves_when_told
+    if pausing:
+        when = "next report" if saves else "next report with a checkpoint"
+        parts.append(f"{_trials(pausing, 'pause')} at {_its(pausing)} {when}")
+    if without := [one for one in pausing if not (saves or machine.trials[one].checkpoints)]:
+        parts.append(
+            f"{_trials(without, 'has', 'have')} no checkpoint yet (to pause at once, and to start "
+            f"from scratch later: --now)"
+        )
+    return "; ".join(parts)
+
+
+def _limited(machine: Machine) -> str:
+    most = machine.spec.max_concurrent
+    if most is None:
+        return "any number of trials may run at once from now on"
+    running = sum(trial.status.has_worker for trial in machine.trials.values())
+    more = f". {running} run now, and continue" if running > most else ""
+    return f"at most {counted(most, 'trial runs', 'trials run')} at once from now on{more}"
 
 
 def _trials(ids: Sequence[str], verb: str, plural: str = "") -> str:

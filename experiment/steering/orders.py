@@ -1,8 +1,8 @@
 """The orders of a person to a run, and their form on the socket.
 
-An order is a table of plain data: `{"order": "pause", "trials": ["d2a66_00001"], "now": false}`. It
-may come from anybody who reaches the socket, or from a browser, so its names, types, ranges and
-nesting are checked here, and only here.
+An order is a table of plain data, as `{"order": "pause", "trials": ["d2a66_00001"]}`. It may come
+from anybody who reaches the socket, or from a browser, so its names, types, ranges and nesting
+are checked here, and only here.
 """
 
 from __future__ import annotations
@@ -161,7 +161,8 @@ def encode(order: Order) -> dict[str, Any]:
 
 def via_of(plain: Any) -> Via:
     """What the person has used. Raises InvalidOrder."""
-    if type(plain) is not str or plain not in get_args(Via):
-        raise InvalidOrder(f"an order comes from {' or '.join(get_args(Via))}, not {shown(plain)}")
-    via: Via = plain
-    return via
+    known: tuple[Via, ...] = get_args(Via)
+    for via in known:
+        if plain == via:
+            return via
+    raise InvalidOrder(f"an order comes from {' or '.join(known)}, not {shown(plain)}")

@@ -1,7 +1,7 @@
 """The run's end: a socket in the experiment's folder, on which the run's own user may order.
 
-One order for each connection. Whoever sends something else, or nothing, is dropped with an answer
-and costs nothing more. Other users cannot connect (mode 0600), and the kernel says who the peer is.
+One order for each connection. Whoever sends something else, or nothing, is dropped with an answer.
+Other users cannot connect (mode 0600), and the kernel says who the peer is.
 """
 
 from __future__ import annotations

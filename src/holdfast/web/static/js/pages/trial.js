@@ -1,7 +1,7 @@
 // One trial: why it is as it is, and what it wrote.
 
 import { api } from "../api.js";
-import { bytes, clock, count, duration, flat, number, plain } from "../format.js";
+import { bytes, clock, count, duration, flat, number, plain, sentence } from "../format.js";
 import { LogView } from "../log_view.js";
 import { trialHash } from "../links.js";
 import { hashOf, compareView } from "../route.js";
@@ -83,11 +83,10 @@ function Summary({ store, facts, trial, again }) {
     </div>
     ${trial.why && html`<p class="wrap why">${sentence(trial.why)}</p>`}
     ${trial.error && html`<div class="failed"><${Icon} name="failed" /><b><${Long} text=${trial.error.headline ?? ""} /></b>${trial.error.where && html`<span class="dim">at ${trial.error.where}</span>`}${trial.error.final === false && html`<span class="dim">A retry is due.</span>`}</div>`}
-    <h3 class="space">Note</h3><${Note} facts=${facts} trial=${id} text=${trial.note} onSaved=${again} />
+    <h2 class="space">Note</h2><${Note} facts=${facts} trial=${id} text=${trial.note} onSaved=${again} />
   </section>`;
 }
 
-const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?]$/.test(text) ? "" : "."}`.slice(0, 2000);
 const ordinal = (n) => `${n.toLocaleString("en")}${n % 100 >= 11 && n % 100 <= 13 ? "th" : { 1: "st", 2: "nd", 3: "rd" }[n % 10] ?? "th"} best`;
 
 function Attempts({ attempts }) {
@@ -139,15 +138,19 @@ function Output({ facts, trial, view, onView }) {
   </section>`;
 }
 
+const CHECKPOINTS_SHOWN = 8;
+
 function Checkpoints({ facts, trial }) {
   const all = trial.checkpoints ?? [];
+  const [shows, showAll] = useState(false);
   return html`<section class="card" id="checkpoints" aria-label="Checkpoints"><h2>Checkpoints${all.length > 0 && html` <span class="dim">${all.length}</span>`}</h2>
     ${all.length === 0 ? html`<${Empty}>No checkpoint. A trial saves one with <code>tune.report(..., checkpoint=...)</code>; retries and restores continue from it.<//>`
       : html`<div class="scroll" tabindex="0" role="group" aria-label="Table of checkpoints"><table class="plain"><thead><tr><th scope="col">Iteration</th><th scope="col">Score</th><th scope="col">Why it is kept</th><th scope="col">Where</th><th scope="col">Size</th><th scope="col"><span class="hidden">Download</span></th></tr></thead>
-      <tbody>${all.map((one) => html`<tr key=${one.dirname}><th scope="row">${one.iteration} <span class="dim small mono">${one.dirname}</span></th><td>${plain(one.score)}</td><td>${one.why_kept}${!one.committed && html` <span class="tone-held">not complete yet</span>`}</td>
-        <td>${[one.here && "this machine", one.node && `node ${one.node}`, one.stored && "storage"].filter(Boolean).join(", ") || html`<span class="dim">nowhere any more</span>`}${one.upload && html`<div class="dim small">${one.upload}</div>`}</td>
+      <tbody>${all.slice(0, shows ? all.length : CHECKPOINTS_SHOWN).map((one) => html`<tr key=${one.dirname}><th scope="row">${one.iteration} <span class="dim small mono">${one.dirname}</span></th><td>${plain(one.score)}</td><td>${one.why_kept}${!one.committed && html` <span class="tone-held">not complete yet</span>`}</td>
+        <td>${[one.here && "this machine", one.node && `node ${one.node}`, one.stored && "storage"].filter(Boolean).join(", ") || html`<span class="dim">nowhere any more</span>`}${facts.storage && !one.stored && html`<div class="dim small">not in storage</div>`}</td>
         <td class="nowrap">${bytes(one.size_bytes)}${one.files !== null && one.files !== undefined && html` <span class="dim small">${count(one.files, "file")}</span>`}</td>
-        <td>${one.here || one.stored ? html`<a class="nowrap" href=${api.checkpointUrl(facts.key, trial.trial_id, one.dirname)} download aria-label=${`Download ${one.dirname} as .tar`}>Download .tar</a>` : ""}</td></tr>`)}</tbody></table></div>`}
+        <td>${one.here || one.stored ? html`<a class="nowrap" href=${api.checkpointUrl(facts.key, trial.trial_id, one.dirname)} download aria-label=${`Download ${one.dirname} as .tar`}>Download .tar</a>` : ""}</td></tr>`)}</tbody></table></div>
+      ${all.length > CHECKPOINTS_SHOWN && html`<button type="button" class="link" onClick=${() => showAll(!shows)}>${shows ? `Show the first ${CHECKPOINTS_SHOWN}` : `Show all ${all.length}`}</button>`}`}
   </section>`;
 }
 
