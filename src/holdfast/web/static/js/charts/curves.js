@@ -4,7 +4,7 @@ import { html, useCallback, useEffect, useMemo, useRef, useState } from "../../v
 import { Chart } from "./base.js";
 import { Button, Check, Clear, Nothing, Select, Slider } from "./controls.js";
 import { bandScene, lineScene, MANY } from "./curve_scenes.js";
-import { useHovered, useSame, useVersion } from "./follow.js";
+import { useHovered, usePaced, useSame } from "./follow.js";
 import { Legend } from "./legend.js";
 import { useRows } from "./rows.js";
 import { curves as drawnCurves, ranges } from "./pure/curves.js";
@@ -28,7 +28,7 @@ function chosen(store, facts, selection) {
 }
 
 export function Curves({ store, facts, selection, onSelect, shown, api, view, onView, height = 380 }) {
-  const version = useVersion(store);
+  const [version, onDrawn] = usePaced(store);
   const hovered = useHovered(store);
   const names = [...new Set([facts.metric, ...(facts.metrics ?? [])])].filter(Boolean);
   const metric = names.includes(view.metric) ? view.metric : names[0];
@@ -77,8 +77,8 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   return html`
     ${controls}
     <${Chart} name=${`Learning curves of ${metric}`} label=${labelOf(curves, metric, settings, best, named, spread)} scene=${scene} height=${height}
-      hovered=${hovered} onHover=${(id) => store.hover(id)} onPick=${pick} drag="rectangle" onReset=${() => setZoom(null)}
-      table=${() => tableOf(curves, metric, settings, named)} note=${note(store, ids, selection, curves, loaded, spread)}
+      hovered=${hovered} onDrawn=${onDrawn} onHover=${(id) => store.hover(id)} onPick=${pick} drag="rectangle" onReset=${() => setZoom(null)}
+      table=${() => tableOf(curves, metric, settings, named)} note=${note(store, ids, selection, curves, loaded, spread, settings.smooth)}
       tools=${html`
         <${Button} text="+" label="Zoom in" onClick=${() => zoomBy(0.5)} />
         <${Button} text="−" label="Zoom out" onClick=${() => zoomBy(2)} disabled=${zoom === null} />
@@ -102,7 +102,7 @@ function why(loaded, ids, metric) {
   return reason ?? `None of these ${counted(ids.length, "trial")} has reported ${metric} as a number.`;
 }
 
-function note(store, ids, selection, curves, loaded, spread) {
+function note(store, ids, selection, curves, loaded, spread, smooth) {
   const dropped = curves.reduce((sum, curve) => sum + curve.dropped, 0);
   const missing = ids.length - curves.length;
   return [
@@ -111,8 +111,9 @@ function note(store, ids, selection, curves, loaded, spread) {
     missing > 0 && `${counted(missing, "trial")} without rows.`,
     dropped > 0 && `${counted(dropped, "value")} of 0 or less cannot be on a log axis.`,
     loaded.error,
+    smooth > 0 && `Smoothed: a point ${short((smooth / 100) ** 2 * 25)} % of the axis back weighs half.`,
     spread === "lines" && curves.length > MANY && "Colour: the newest value; what stands out is better.",
-    curves.some(({ marks }) => marks.length > 0) && spread === "lines" && "▼ continued after a failure or a restore.",
+    curves.some(({ marks }) => marks.length > 0) && spread === "lines" && "▼ a new attempt continued here.",
     "Drag to zoom.",
   ]
     .filter(Boolean)

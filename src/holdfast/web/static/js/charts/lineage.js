@@ -58,6 +58,9 @@ function families(tree, nameOf) {
   return origin === undefined ? "" : `${size} of ${counted(tree.lanes.length, "trial")} now ${size === 1 ? "has" : "have"} weights that began in ${nameOf(origin)}.`;
 }
 
+/** `#7` of `#7 2e8cf_00007`: lanes have little room. */
+const numberOf = (name) => (name.startsWith("#") ? name.split(" ")[0] : name);
+
 const changeText = (changes) => Object.entries(changes).map(([name, [before, after]]) => `${name} ${short(before)} → ${short(after)}`).join(", ");
 
 function picture({ tree, axis, nameOf, selection, size, theme }) {
@@ -67,7 +70,7 @@ function picture({ tree, axis, nameOf, selection, size, theme }) {
   const range = [Math.min(...ends), Math.max(...ends)];
   const rows = tree.lanes.map(({ id, stretches }) => ({
     id,
-    label: nameOf(id),
+    label: numberOf(nameOf(id)),
     bars: stretches.map(({ from, to, origin }) => ({ from, to, color: colorOf(origin), heading: nameOf(id), lines: [["weights began in", nameOf(origin)], axis === "at" ? ["from", moment(from)] : ["from iteration", short(from)], axis === "at" ? ["to", moment(to)] : ["to iteration", short(to)]] })),
   }));
   const row = new Map(tree.lanes.map(({ id }, at) => [id, at]));

@@ -16,8 +16,11 @@ const PLAIN = {
 };
 const MOST_CATEGORIES = 40;
 
-/** A trial's name, cut where it is longer than a line. */
-export const nameOf = (store, id) => cut(String(store.value(id, "name") ?? id), 80);
+/** A trial's number and id, cut where they are longer than a line. */
+export function nameOf(store, id) {
+  const index = store.value(id, "index");
+  return cut(index === null ? id : `#${index} ${id}`, 80);
+}
 
 /** The goals by metric, "min" or "max": one, or several. */
 export const goalsOf = (facts) => ({ ...(facts.metric && facts.mode ? { [facts.metric]: facts.mode } : {}), ...facts.goals });
