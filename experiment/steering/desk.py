@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, assert_never
 
+from holdfast.experiment.callbacks.messages import Level
 from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.steering.orders import (
     AddConfig,
@@ -63,6 +64,9 @@ class Steered(Protocol):
     def config_fault(self, config: Mapping[str, Any]) -> str:
         """Why no trial can have this config, "" if one can."""
 
+    def tell(self, text: str, level: Level) -> None:
+        """Show a message in the run's output."""
+
 
 class Desk:
     """Performs orders on one run."""
@@ -71,10 +75,14 @@ class Desk:
         self._run = run
 
     async def perform(self, order: Order, by: str) -> str:
-        """Perform an order of `by`, which is in the journal afterwards. Returns a sentence.
+        """Perform an order of `by`, which is in the journal afterwards. Returns a sentence, which
+        the run's output shows, too. Raises Refused."""
+        text = await self._perform(order, by)
+        if not isinstance(order, StopExperiment):  # `fit()` says more about it
+            self._run.tell(f"{by}: {text}", "info")
+        return text
 
-        Raises Refused.
-        """
+    async def _perform(self, order: Order, by: str) -> str:
         match order:
             case StopExperiment():
                 return self._stop_experiment(by)
