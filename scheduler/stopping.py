@@ -305,7 +305,7 @@ def _conclude(state: State) -> list[Effect]:
         if state.paused:
             return [*resume_stalled(state), *_conclude(state)]
         if state.held:  # the run waits for a person
-            return []
+            return release_idle(state)
     if placement.idle:
         return release_idle(state)
     state.finished = True
