@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -208,9 +208,9 @@ class Run:
         self.stopped_by = by
         self._interrupt(why=f"stopped by {by}")
 
-    def config_fault(self, config: Mapping[str, Any]) -> str:
-        """Why no trial can have this config; "" if one can."""
-        return ""
+    def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
+        """A config that a person adds: see `Proposer.checked_config`. Raises InvalidConfig."""
+        return self.plan.proposer.checked_config(config)
 
     def _run(self) -> None:
         wait_at_most(self.plan.settings.disk_deadline_s, self.tell)

@@ -27,6 +27,7 @@ from holdfast.scheduler import events
 from holdfast.scheduler.machine import Machine
 from holdfast.scheduler.steering import refusal
 from holdfast.scheduler.stopping import RESUMABLE
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.readable import listed
 
 # So many events go into the journal with one write, and no report waits longer for them.
@@ -61,8 +62,9 @@ class Steered(Protocol):
     def end_for(self, by: str) -> None:
         """End as after a Ctrl-C, but say who has ordered it."""
 
-    def config_fault(self, config: Mapping[str, Any]) -> str:
-        """Why no trial can have this config, "" if one can."""
+    def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
+        """The config as a trial can have it, and a line for each value that its domain never has.
+        Raises InvalidConfig."""
 
     def tell(self, text: str, level: Level) -> None:
         """Show a message in the run's output."""
@@ -102,10 +104,7 @@ class Desk:
                 added = counted(count, "trial is", "trials are")
                 return f"{added} added: num_samples is now {machine.spec.num_samples}"
             case AddConfig(config=config):
-                if fault := self._run.config_fault(config):
-                    raise Refused(fault)
-                self._post(events.ConfigAdded(config=config, by=by))
-                return "one more trial is added, the next to start, with this config"
+                return self._add_config(config, by)
             case WriteNote(trial=trial_id, text=text):
                 self._post(events.NoteWritten(trial_id=trial_id, text=text, by=by))
                 return f"the note of trial {trial_id} is {'written' if text else 'removed'}"
@@ -168,6 +167,15 @@ class Desk:
             raise Refused(reasons_text)
         told = sentence(controlled.machine, done)
         return f"{told}. Not done: {reasons_text}" if refused else told
+
+    def _add_config(self, config: Mapping[str, Any], by: str) -> str:
+        self._begun()
+        try:
+            checked, lines = self._run.checked_config(config)
+        except InvalidConfig as error:
+            raise Refused(str(error)) from error
+        self._post(events.ConfigAdded(config=checked, by=by))
+        return ". ".join(["one more trial, the next to start, has this config", *lines])
 
     def _stop_experiment(self, by: str) -> str:
         controlled = self._run.controlled

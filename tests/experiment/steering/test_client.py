@@ -16,6 +16,7 @@ from holdfast.experiment.browse.locate import LocatedExperiment, find
 from holdfast.experiment.folder.layout import CONTROL
 from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.steering import client
+from holdfast.experiment.steering.address import name_of
 from holdfast.experiment.steering.client import CannotSteer, OrderRefused, send_order, why_not
 from holdfast.experiment.steering.orders import (
     AddConfig,
@@ -139,7 +140,7 @@ async def test_another_user_is_refused_before_anything_is_sent(
     live: LocatedExperiment, root: Path, tasks: RunTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_socket(root, perform, tasks, lambda text, level: None)
-    owner = client.name_of(os.geteuid())
+    owner = name_of(os.geteuid())
     monkeypatch.setattr(client, "_is_allowed", lambda owner: False)
     told = f" runs {root} and belongs to the user {owner}: only {owner} and root can steer it"
     assert (await fault(live)).endswith(told)

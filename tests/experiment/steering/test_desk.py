@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from holdfast.experiment.steering.socket import Refused
 from holdfast.scheduler import events
 from holdfast.scheduler.events import EndOrdered, Event
 from holdfast.scheduler.machine import Machine
+from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import StopReason
 from tests.rig.recorded import RecordedExperiment
 
@@ -42,7 +43,6 @@ class Run:
         self.posts: list[int] = []
         self.told: list[str] = []
         self.ended_by: list[str] = []
-        self.config = ""
         self.fails_after = 1 << 30
 
     @property
@@ -61,8 +61,10 @@ class Run:
         self.ended_by.append(by)
         self.post_all([EndOrdered(reason="interrupt", message=f"stopped by {by}")])
 
-    def config_fault(self, config: Mapping[str, Any]) -> str:
-        return self.config
+    def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
+        if "lrr" in config:
+            raise InvalidConfig("there is no parameter 'lrr'")
+        return dict(config), ["its domain has no lr=7"] if config["lr"] == 7 else []
 
     def tell(self, text: str, level: str) -> None:
         assert level == "info"
@@ -165,9 +167,11 @@ async def test_the_limit_the_samples_a_config_and_a_note(run: Run) -> None:
     )
     assert await done(run, AddTrials(count=3)) == "3 trials are added: num_samples is now 8"
     assert await done(run, AddConfig(config={"lr": 0.1})) == (
-        "one more trial is added, the next to start, with this config"
+        "one more trial, the next to start, has this config"
     )
-    run.config = "there is no parameter 'lrr'"
+    assert await done(run, AddConfig(config={"lr": 7})) == (
+        "one more trial, the next to start, has this config. its domain has no lr=7"
+    )
     assert await refused(run, AddConfig(config={"lrr": 0.1})) == "there is no parameter 'lrr'"
     assert await done(run, WriteNote(trial=trial(2), text="plateaus")) == (
         "the note of trial d2a66_00002 is written"
@@ -179,7 +183,7 @@ async def test_the_limit_the_samples_a_config_and_a_note(run: Run) -> None:
     assert await refused(run, WriteNote(trial="nobody", text="")) == "there is no trial 'nobody'"
     assert [type(one).__name__ for one in run.recorded()] == [
         *("LimitChanged", "LimitChanged", "SamplesAdded", "ConfigAdded"),
-        *("NoteWritten", "NoteWritten"),
+        *("ConfigAdded", "NoteWritten", "NoteWritten"),
     ]
 
 

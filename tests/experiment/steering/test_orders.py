@@ -14,6 +14,7 @@ from holdfast.experiment.steering.orders import (
     AddTrials,
     InvalidOrder,
     LimitTrials,
+    Order,
     PauseTrials,
     ResumeTrials,
     StopExperiment,
@@ -25,7 +26,7 @@ from holdfast.experiment.steering.orders import (
 )
 from holdfast.scheduler.events import ConfigAdded
 
-ORDERS = {
+ORDERS: dict[str, Order] = {
     "stop": StopTrials(trials=("d2a66_00000", "d2a66_00001")),
     "pause": PauseTrials(trials=("d2a66_00000",), now=True),
     "resume": ResumeTrials(trials=("d2a66_00000",)),
