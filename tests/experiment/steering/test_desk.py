@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from holdfast.experiment.records.event_codec import read_events
 from holdfast.experiment.steering.desk import Desk
 from holdfast.experiment.steering.orders import (
     AddConfig,
@@ -23,57 +20,12 @@ from holdfast.experiment.steering.orders import (
 )
 from holdfast.experiment.steering.socket import Refused
 from holdfast.scheduler import events
-from holdfast.scheduler.events import EndOrdered, Event
-from holdfast.scheduler.machine import Machine
-from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.trial import StopReason
 from tests.rig.recorded import RecordedExperiment
+from tests.rig.steered import SteeredRun
 
 pytestmark = pytest.mark.anyio
 BY = "ann (command)"
-
-
-class Run:
-    """A run whose journal and machine are those of a recorded experiment."""
-
-    def __init__(self, recorded: RecordedExperiment) -> None:
-        self._recorded = recorded
-        self.fault: BaseException | None = None
-        self.controlled: Run | None = self
-        self.posts: list[int] = []
-        self.told: list[str] = []
-        self.ended_by: list[str] = []
-        self.fails_after = 1 << 30
-
-    @property
-    def machine(self) -> Machine:
-        return self._recorded.machine
-
-    def post_all(self, several: Sequence[Event]) -> None:
-        if len(self.posts) >= self.fails_after:
-            self.fault = OSError("no space left for the journal")
-            return
-        self.posts.append(len(several))
-        for event in several:
-            self._recorded.add(event)
-
-    def end_for(self, by: str) -> None:
-        self.ended_by.append(by)
-        self.post_all([EndOrdered(reason="interrupt", message=f"stopped by {by}")])
-
-    def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
-        if "lrr" in config:
-            raise InvalidConfig("there is no parameter 'lrr'")
-        return dict(config), ["its domain has no lr=7"] if config["lr"] == 7 else []
-
-    def tell(self, text: str, level: str) -> None:
-        assert level == "info"
-        self.told.append(text)
-
-    def recorded(self) -> list[Event]:
-        """The orders of this person in the journal."""
-        found = read_events(self._recorded.layout.journal)
-        return [one.event for one, _ in found if getattr(one.event, "by", "") == BY]
 
 
 @pytest.fixture
@@ -89,33 +41,33 @@ def recorded(tmp_path: Path) -> RecordedExperiment:
 
 
 @pytest.fixture
-def run(recorded: RecordedExperiment) -> Run:
-    return Run(recorded)
+def run(recorded: RecordedExperiment) -> SteeredRun:
+    return SteeredRun(recorded)
 
 
 def trial(number: int) -> str:
     return f"d2a66_{number:05d}"
 
 
-async def done(run: Run, order: Order) -> str:
+async def done(run: SteeredRun, order: Order) -> str:
     text = await Desk(run).perform(order, BY)
     assert run.told == [f"{BY}: {text}"]
     run.told.clear()
     return text
 
 
-async def refused(run: Run, order: Order) -> str:
-    before = run.recorded()
+async def refused(run: SteeredRun, order: Order) -> str:
+    before = run.recorded(BY)
     with pytest.raises(Refused) as caught:
         await Desk(run).perform(order, BY)
-    assert (run.recorded(), run.told) == (before, [])
+    assert (run.recorded(BY), run.told) == (before, [])
     return str(caught.value)
 
 
-async def test_a_trial_stops_with_the_name_of_the_person(run: Run) -> None:
+async def test_a_trial_stops_with_the_name_of_the_person(run: SteeredRun) -> None:
     text = await done(run, StopTrials(trials=(trial(0),)))
     assert text == "trial d2a66_00000 stops"
-    assert run.recorded() == [events.TrialStopOrdered(trial_id=trial(0), by=BY)]
+    assert run.recorded(BY) == [events.TrialStopOrdered(trial_id=trial(0), by=BY)]
     stop = run.machine.trials[trial(0)].stop
     assert stop is not None
     assert (stop.reason, stop.by) == (StopReason.USER, BY)
@@ -124,7 +76,9 @@ async def test_a_trial_stops_with_the_name_of_the_person(run: Run) -> None:
     )
 
 
-async def test_an_order_applies_to_the_trials_that_it_fits_and_names_the_others(run: Run) -> None:
+async def test_an_order_applies_to_the_trials_that_it_fits_and_names_the_others(
+    run: SteeredRun,
+) -> None:
     several = (trial(0), trial(2), "nobody", trial(1))
     assert await done(run, StopTrials(trials=several)) == (
         "2 trials stop (d2a66_00000, d2a66_00001). Not done: trial d2a66_00002 has ended: "
@@ -137,7 +91,7 @@ async def test_an_order_applies_to_the_trials_that_it_fits_and_names_the_others(
 
 
 async def test_a_pause_says_when_it_happens_and_a_resume_takes_it_back(
-    run: Run, recorded: RecordedExperiment
+    run: SteeredRun, recorded: RecordedExperiment
 ) -> None:
     waiting = recorded.suggest()
     assert await done(run, PauseTrials(trials=(trial(0), trial(1), waiting))) == (
@@ -157,7 +111,7 @@ async def test_a_pause_says_when_it_happens_and_a_resume_takes_it_back(
     )
 
 
-async def test_the_limit_the_samples_a_config_and_a_note(run: Run) -> None:
+async def test_the_limit_the_samples_a_config_and_a_note(run: SteeredRun) -> None:
     assert await done(run, LimitTrials(max_concurrent=1)) == (
         "at most 1 trial runs at once from now on. 2 run now, and continue"
     )
@@ -181,7 +135,7 @@ async def test_the_limit_the_samples_a_config_and_a_note(run: Run) -> None:
         "the note of trial d2a66_00002 is removed"
     )
     assert await refused(run, WriteNote(trial="nobody", text="")) == "there is no trial 'nobody'"
-    assert [type(one).__name__ for one in run.recorded()] == [
+    assert [type(one).__name__ for one in run.recorded(BY)] == [
         *("LimitChanged", "LimitChanged", "SamplesAdded", "ConfigAdded"),
         *("ConfigAdded", "NoteWritten", "NoteWritten"),
     ]
@@ -193,14 +147,14 @@ async def test_many_trials_are_a_few_writes_and_reports_are_answered_in_between(
     recorded = RecordedExperiment(tmp_path / "run", max_concurrent=1)
     recorded.begin()
     ids = tuple(recorded.suggest() for _ in range(450))
-    run = Run(recorded)
+    run = SteeredRun(recorded)
     text = await done(run, PauseTrials(trials=ids))
     assert text.startswith("450 trials are paused (d2a66_00001, ")
     assert text.endswith(" and 440 more)")
     assert run.posts == [200, 200, 50]
 
 
-async def test_an_order_that_the_disk_cannot_take_is_refused(run: Run) -> None:
+async def test_an_order_that_the_disk_cannot_take_is_refused(run: SteeredRun) -> None:
     run.fails_after = 0
     told = await refused(run, StopTrials(trials=(trial(0),)))
     assert told == "the run is ending: no space left for the journal"
@@ -211,14 +165,14 @@ async def test_what_was_done_before_the_run_ended_is_said(tmp_path: Path) -> Non
     recorded = RecordedExperiment(tmp_path / "run", max_concurrent=1)
     recorded.begin()
     ids = tuple(recorded.suggest() for _ in range(300))
-    run = Run(recorded)
+    run = SteeredRun(recorded)
     run.fails_after = 1
     text = await done(run, PauseTrials(trials=ids))
     assert text.startswith("200 trials are paused")
     assert text.endswith("Not done: 100 trials: the run is ending: no space left for the journal")
 
 
-async def test_before_a_run_has_begun_only_its_end_can_be_ordered(run: Run) -> None:
+async def test_before_a_run_has_begun_only_its_end_can_be_ordered(run: SteeredRun) -> None:
     run.controlled = None
     assert await refused(run, AddTrials(count=1)) == (
         "the run is still starting: try again in a moment"
@@ -228,7 +182,7 @@ async def test_before_a_run_has_begun_only_its_end_can_be_ordered(run: Run) -> N
     )
 
 
-async def test_the_experiment_stops_once_however_often_it_is_ordered(run: Run) -> None:
+async def test_the_experiment_stops_once_however_often_it_is_ordered(run: SteeredRun) -> None:
     for told in ("the experiment stops. A restore resumes it", None, None):
         text = await Desk(run).perform(StopExperiment(), BY)
         assert text == (told or f"the run is ending already: stopped by {BY}")
@@ -238,7 +192,7 @@ async def test_the_experiment_stops_once_however_often_it_is_ordered(run: Run) -
 
 
 async def test_a_run_that_has_finished_takes_no_order(
-    run: Run, recorded: RecordedExperiment
+    run: SteeredRun, recorded: RecordedExperiment
 ) -> None:
     recorded.finish(trial(0))
     recorded.finish(trial(1))
