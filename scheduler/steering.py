@@ -30,7 +30,7 @@ from holdfast.scheduler.state import State
 from holdfast.scheduler.stopping import end, fill_or_finish, stop
 from holdfast.trial.events import Held, HoldEnded, Interrupted, Noted
 from holdfast.trial.lifecycle import HOLDABLE
-from holdfast.trial.options import SAID
+from holdfast.trial.options import PLANNED, SAID
 from holdfast.trial.trial import Status, Stop, StopReason, Trial
 
 MOST_NOTE_CHARS = 10_000
@@ -55,7 +55,9 @@ def on_order(state: State, order: Order) -> list[Effect]:
             return fill_or_finish(state)
         case SamplesAdded(count=count):
             _remember(state, "num_samples", state.spec.num_samples)
-            state.spec = replace(state.spec, num_samples=state.spec.num_samples + count)
+            options = {**state.spec.options, PLANNED: order.total}
+            samples = state.spec.num_samples + count
+            state.spec = replace(state.spec, num_samples=samples, options=options)
             state.search_ended = state.is_complete = False
             return fill_or_finish(state)
         case ConfigAdded():
