@@ -74,7 +74,7 @@ def on_refused(state: State, event: ConfigRefused) -> list[Effect]:
     """The oldest added config made no trial. After the end, a restore tries it again."""
     if not state.configs or state.finished:
         return []
-    config = shown(dict(state.configs[0].config))
+    config = f"{dict(state.configs[0].config)!r:.200}"
     state.configs, state.asking_config = state.configs[1:], False
     return [
         Warn(text=f"The added config {config} makes no trial: {event.why}"),
@@ -140,6 +140,8 @@ def refusal(state: State, order: Order) -> str:
 def _refusal_of_all(state: State, order: LimitChanged | SamplesAdded | ConfigAdded) -> str:
     if state.finished:
         return "the run has finished"
+    if state.spec.options.get("trainer") and not isinstance(order, LimitChanged):
+        return "a trainer's experiment has one trial"
     match order:
         case LimitChanged():
             return "max_concurrent_trials must be at least 1" if order.max_concurrent == 0 else ""
