@@ -100,7 +100,7 @@ def test_each_command_is_an_event_in_the_journal(
         "TrialStopOrdered d2a66_00003",
         "LimitChanged 2",
         "LimitChanged None",
-        "SamplesAdded 3",
+        "SamplesAdded 3 7",
         "ConfigAdded {'lr': 0.1}",
         "ConfigAdded {'lr': 0.25, 'net': {'width': 8}}",
         "NoteWritten d2a66_00001 plateaus at 0.3",
@@ -243,7 +243,7 @@ def test_the_socket_counts_as_the_runs_own_file(
     main(["doctor", "verify", "run", "--json"])
     found: Any = json.loads(capsys.readouterr().out)
     assert [one["kind"] for one in found["findings"]] == ["tuner-file", "in-use"]
-    assert json.loads(said(capsys, "ls --json"))["experiments"][0]["state"] == "live"
+    assert json.loads(said(capsys, "ls . --json"))["experiments"][0]["state"] == "live"
 
 
 def test_trials_are_completed(recorded: RecordedExperiment, tmp_path: Path) -> None:

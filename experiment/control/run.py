@@ -208,10 +208,6 @@ class Run:
         self.stopped_by = by
         self._interrupt(why=f"stopped by {by}")
 
-    def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
-        """A config that a person adds: see `Proposer.checked_config`. Raises InvalidConfig."""
-        return self.plan.proposer.checked_config(config)
-
     def _run(self) -> None:
         wait_at_most(self.plan.settings.disk_deadline_s, self.tell)
         try:

@@ -23,7 +23,8 @@ class SteeredRun:
     """What a desk needs of a run, and what it was asked for.
 
     `posts` are the sizes of the writes, `told` the messages of its output. After `fails_after`
-    writes the disk is full. `controlled` is None while it has not begun.
+    writes the disk is full. `controlled` is None while it has not begun. The search makes
+    `per_sample` trials of a sample, and lets `own_limit` run at once.
     """
 
     def __init__(self, recorded: RecordedExperiment) -> None:
@@ -34,6 +35,8 @@ class SteeredRun:
         self.told: list[str] = []
         self.ended_by: list[str] = []
         self.fails_after = 1 << 30
+        self.per_sample = 1
+        self.own_limit: int | None = None
 
     @property
     def machine(self) -> Machine:
@@ -50,6 +53,14 @@ class SteeredRun:
     def end_for(self, by: str) -> None:
         self.ended_by.append(by)
         self.post_all([EndOrdered(reason="interrupt", message=f"stopped by {by}")])
+
+    @property
+    def user_code(self) -> SteeredRun:
+        return self
+
+    def total_with(self, count: int) -> int | None:
+        samples = self.machine.spec.num_samples
+        return None if samples < 0 else self.per_sample * (samples + count)
 
     def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
         if "lrr" in config:

@@ -119,7 +119,15 @@ async def test_the_limit_the_samples_a_config_and_a_note(run: SteeredRun) -> Non
     assert await done(run, LimitTrials(max_concurrent=None)) == (
         "any number of trials may run at once from now on"
     )
+    run.own_limit = 3
+    assert await done(run, LimitTrials(max_concurrent=4)) == (
+        "at most 4 trials run at once from now on. The search algorithm itself lets at most 3 run"
+    )
     assert await done(run, AddTrials(count=3)) == "3 trials are added: num_samples is now 8"
+    run.per_sample = 2
+    assert await done(run, AddTrials(count=1)) == (
+        "num_samples is now 9: the search makes 18 trials in total"
+    )
     assert await done(run, AddConfig(config={"lr": 0.1})) == (
         "one more trial, the next to start, has this config"
     )
@@ -136,8 +144,8 @@ async def test_the_limit_the_samples_a_config_and_a_note(run: SteeredRun) -> Non
     )
     assert await refused(run, WriteNote(trial="nobody", text="")) == "there is no trial 'nobody'"
     assert [type(one).__name__ for one in run.recorded(BY)] == [
-        *("LimitChanged", "LimitChanged", "SamplesAdded", "ConfigAdded"),
-        *("ConfigAdded", "NoteWritten", "NoteWritten"),
+        *("LimitChanged", "LimitChanged", "LimitChanged", "SamplesAdded", "SamplesAdded"),
+        *("ConfigAdded", "ConfigAdded", "NoteWritten", "NoteWritten"),
     ]
 
 
