@@ -93,7 +93,7 @@ function picture({ tree, axis, nameOf, selection, size, theme }) {
         lineStyle: { color: theme.text, width: 1.3, opacity: 0.8 },
         data: arrows.map(({ id, source, to }) => ({ coords: [[to, laneOf(row.get(source))], [to, laneOf(row.get(id))]] })),
       },
-      labels(arrows, row, laneOf, size, theme),
+      labels(arrows, row, laneOf, range, size, theme),
     ],
   });
   const heads = arrows.map(({ id, to }) => [place.x.pixel(to), place.y.pixel(tree.lanes.length - 1 - row.get(id))]);
@@ -116,8 +116,8 @@ function picture({ tree, axis, nameOf, selection, size, theme }) {
 const MOST_LABELS = 25;
 
 /** What changed, next to the arrow's head; where labels would overlap, only the first one is shown. */
-function labels(arrows, row, laneOf, size, theme) {
-  const data = size.width < 700 || arrows.length > MOST_LABELS ? [] : arrows.map(({ id, to, changes }) => ({ value: [to, laneOf(row.get(id))], label: { formatter: () => changeText(changes) } }));
+function labels(arrows, row, laneOf, [from, until], size, theme) {
+  const data = size.width < 700 || arrows.length > MOST_LABELS ? [] : arrows.map(({ id, to, changes }) => ({ value: [to, laneOf(row.get(id))], label: { formatter: () => changeText(changes), position: to > from + (until - from) * 0.7 ? "left" : "right" } }));
   return {
     type: "scatter",
     silent: true,
@@ -125,7 +125,7 @@ function labels(arrows, row, laneOf, size, theme) {
     z: 6,
     data,
     itemStyle: { color: "transparent" },
-    label: { show: true, position: "right", distance: 7, color: theme.text, backgroundColor: theme.veil, padding: [1, 3], fontSize: 11 },
+    label: { show: true, distance: 7, color: theme.text, backgroundColor: theme.veil, padding: [1, 3], fontSize: 11 },
     labelLayout: { hideOverlap: true },
   };
 }

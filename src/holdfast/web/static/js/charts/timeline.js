@@ -5,7 +5,7 @@ import { Chart, tipOf } from "./base.js";
 import { Nothing } from "./controls.js";
 import { useVersion } from "./follow.js";
 import { laneScene } from "./lane_scene.js";
-import { concurrency, estimated, fewer } from "./pure/intervals.js";
+import { concurrency, estimated, fewer, until } from "./pure/intervals.js";
 import { nearestPoint } from "./pure/nearest.js";
 import { counted, duration, isFinite, moment } from "./pure/numbers.js";
 import { plot } from "./pure/plot.js";
@@ -31,8 +31,8 @@ const ENDS = {
 /** The attempts of one trial: `trial` is the answer of api/e/KEY/t/ID. */
 export function Attempts({ trial, facts = {}, now = null }) {
   const attempts = trial.attempts ?? [];
-  const until = now ?? facts.now ?? Date.now() / 1000;
-  const scene = useCallback((size, theme) => attemptScene(attempts, until, size, theme), [attempts, until]);
+  const end = now ?? Math.max(facts.now ?? 0, trial.reported_at ?? 0);
+  const scene = useCallback((size, theme) => attemptScene(attempts, end, size, theme), [attempts, end]);
   if (attempts.length === 0) return html`<${Nothing}>This trial has not started yet.<//>`;
   const rows = () => attempts.map((one) => [one.attempt, moment(one.began_at), moment(one.ended_at), one.from_iteration, one.to_iteration, one.hostname || one.node, wordsOf(one)]);
   return html`<${Chart} name="Attempts" scene=${scene} height=${60 + LANE_PX * attempts.length} label=${`${counted(attempts.length, "attempt")}: ${attempts.map((one) => `${one.attempt} ${wordsOf(one)}`).join("; ")}.`}
@@ -94,10 +94,10 @@ export function Workers({ store, facts, height = 260 }) {
   const isExact = Array.isArray(facts.concurrency) && facts.concurrency.length > 0;
   const steps = useMemo(() => {
     const found = isExact ? facts.concurrency : concurrency(estimated(store.columns, endOf(facts)));
-    return fewer(found, MOST_STEPS);
-  }, [store, version, facts.concurrency, facts.now]);
+    return until(fewer(found, MOST_STEPS), endOf(facts));
+  }, [store, version, facts]);
   const events = facts.timeline ?? [];
-  const scene = useCallback((size, theme) => workerScene(steps, events, facts, size, theme), [steps, events, facts.now]);
+  const scene = useCallback((size, theme) => workerScene(steps, events, facts, size, theme), [steps, facts]);
   if (steps.length === 0) return html`<${Nothing}>No trial has run yet.<//>`;
   const most = Math.max(...steps.map(([, running]) => running));
   return html`
@@ -151,7 +151,7 @@ function eventMark({ kind }, [x, y], rect, theme) {
 /** What happened to the experiment, on a line of time for each kind. */
 export function Events({ facts }) {
   const events = facts.timeline ?? [];
-  const scene = useCallback((size, theme) => eventScene(events, facts, size, theme), [events, facts.now]);
+  const scene = useCallback((size, theme) => eventScene(events, facts, size, theme), [facts]);
   if (events.length === 0) return html`<${Nothing}>Nothing has happened to this experiment yet.<//>`;
   const groups = [...new Set(events.map(({ kind }) => groupOf(kind)))];
   return html`<${Chart} name="Events" scene=${scene} height=${60 + 30 * groups.length} label=${`${counted(events.length, "event")} of the experiment: ${events.slice(0, 20).map(({ text }) => text).join(" ")}`}
