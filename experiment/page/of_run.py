@@ -25,7 +25,7 @@ from holdfast.syncer.files.durable import make_folder, new_file_for, write_all
 
 SERVER: Final = "holdfast.web.child:main"
 # How long the end of a run waits for the server, which sends the last state to those who watch.
-_END_S: Final = 1.0
+_END_S: Final = 1.5
 _WITHOUT: Final = "The run continues without its page"
 
 
@@ -67,23 +67,19 @@ class RunPage:
         self._service.send(["open", str(layout.root)])
         self._watching = tasks.start(self._watch())
 
-    async def close(self) -> None:
-        """End the server. Waits only while somebody watches, and then for a second at most."""
+    async def close(self, *, at_once: bool) -> None:
+        """End the server. Waits only while somebody watches, and then for a moment."""
         self._is_closing = True
         try:
-            async with asyncio.timeout(_END_S):
+            async with asyncio.timeout(0.0 if at_once else _END_S):
                 await self._service.close()
         except TimeoutError:
             self._service.kill()
             await self._service.gone()
         finally:
-            self._forget()
-
-    def kill(self) -> None:
-        """End the server at once."""
-        self._is_closing = True
-        self._service.kill()
-        self._forget()
+            self._watching.cancel()
+            if self._kept is not None:
+                self._kept.unlink(missing_ok=True)
 
     async def _watch(self) -> None:
         await self._service.ended
@@ -93,14 +89,14 @@ class RunPage:
             self._tell(f"the page's server {how or 'has ended'}. {_WITHOUT}", "warning")
 
     def _on_message(self, message: list[Any]) -> None:
-        match message:
-            case ["at", str(url), str()]:
-                self._show(url)
-            case ["failed", str(why)]:
-                self._is_closing = True
-                self._tell(f"the page's server failed: {why}. {_WITHOUT}", "warning")
-            case ["trouble", str(text)]:
-                self._tell(f"the page's server: {text}", "warning")
+        kind, text = message[:2]
+        if kind == "at":
+            self._show(text)
+        elif kind == "failed":
+            self._is_closing = True
+            self._tell(f"the page's server failed: {text}. {_WITHOUT}", "warning")
+        else:
+            self._tell(f"the page's server: {text}", "warning")
 
     def _show(self, url: str) -> None:
         """To a person only. Others may read the file that output goes to."""
@@ -114,11 +110,6 @@ class RunPage:
             shown = holdfast_command("web", str(self._layout.root))
             text = f"the URL of this run's page cannot be kept: {error}. Use {shown}"
         self._tell(text, self._level)
-
-    def _forget(self) -> None:
-        if self._kept is not None:
-            self._kept.unlink(missing_ok=True)
-            self._kept = None
 
 
 def _keep(environ: Mapping[str, str], url: str) -> Path:

@@ -83,14 +83,15 @@ def _read_here(curve: Curve, folder: Path) -> None:
 def _lines(file: Any) -> Iterator[str]:
     """The lines of a table; of a very long one, the first and the newest."""
     size = os.fstat(file.fileno()).st_size
+    if size > _MOST_BYTES:
+        yield file.readline(_HEAD_BYTES).decode(errors="replace")
+        file.seek(size - _MOST_BYTES)
+        file.readline(_HEAD_BYTES)
     text = io.TextIOWrapper(file, "utf-8", "replace", newline="")
-    if size <= _MOST_BYTES:
+    try:
         yield from text
-        return
-    yield file.readline(_HEAD_BYTES).decode(errors="replace")
-    file.seek(size - _MOST_BYTES)
-    file.readline(_HEAD_BYTES)
-    yield from io.TextIOWrapper(file, "utf-8", "replace", newline="")
+    finally:
+        text.detach()  # the caller closes the file
 
 
 def _read_rest(curve: Curve, folder: Path) -> None:

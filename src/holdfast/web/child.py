@@ -21,7 +21,6 @@ _NICE = 10
 def main(channel: Channel) -> None:
     """Main function of the process. The parent sends `["open", path]`, and gets
     `["at", url, frame]` or `["failed", why]`; later perhaps `["trouble", text]`."""
-    give_way(_NICE)  # training has priority
     opening = channel.receive()
     if opening is None:
         return
@@ -39,13 +38,15 @@ def _serve(channel: Channel, path: str) -> None:
 
     def on_start(loop: asyncio.AbstractEventLoop) -> None:
         loop.add_reader(channel.fileno(), on_parent, loop)
+        give_way(_NICE)  # training has priority over those who watch it
         _send(channel, "at", server.address.url, server.address.frame_url)
 
     def on_parent(loop: asyncio.AbstractEventLoop) -> None:
         loop.remove_reader(channel.fileno())
         if server.is_watched:
-            server.end()
+            server.end(last_look=True)
         else:  # nobody sees the end, and the parent waits
+            server.place.close()
             os._exit(0)
 
     server.run(on_start)

@@ -33,7 +33,7 @@ _NEXT_PORTS: Final = 50
 _WAITING: Final = 128
 _LARGEST_HEAD: Final = 64 << 10
 # How long the end may take: to read the last state, and to send it.
-_LAST_LOOK_S: Final = 0.3
+_LAST_LOOK_S: Final = 0.9
 _END_S: Final = 0.3
 
 
@@ -91,6 +91,9 @@ class WebServer:
         self.address = Address(host=host, port=port, base=base, token=self._access.token)
         self._tell = tell
         self._ended = asyncio.Event()
+        self._looks_last = False
+        self._following: Following | None = None
+        self._uvicorn: _Server | None = None
 
     def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
         """Serve until `end`. `on_start` is called in the loop when browsers can connect."""
@@ -99,29 +102,42 @@ class WebServer:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._run(on_start))
 
-    def end(self) -> None:
-        """Let `run` return within a second, also if streams are open. Called in the loop."""
+    @property
+    def is_watched(self) -> bool:
+        """Whether a browser has a stream open."""
+        return self._following is not None and self._following.is_watched
+
+    def end(self, *, last_look: bool = False) -> None:
+        """Let `run` return within a second, also if streams are open; with a `last_look`, these
+        send the last state first. Called in the loop."""
+        self._looks_last = last_look
         self._ended.set()
 
     async def _run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
         async with RunTasks() as tasks:
-            following = Following(self.place, tasks.scope(self._on_bug))
+            following = self._following = Following(self.place, tasks.scope(self._on_bug))
             page = Page(following)
             app = made_app(page, self._access, self._tell)
-            server = _Server(_config(app), lambda: on_start(asyncio.get_running_loop()))
+            server = self._uvicorn = _Server(
+                _config(app), lambda: on_start(asyncio.get_running_loop())
+            )
             ending = tasks.start(self._end(following, server))
-            await server.serve([self._socket])
-            self._ended.set()
+            try:
+                await server.serve([self._socket])
+            finally:
+                self._ended.set()
+                self.place.close()
             await ending
         if tasks.fault is not None:
             raise tasks.fault
 
     async def _end(self, following: Following, server: _Server) -> None:
-        """Streams send the last state, if a look takes no longer, and end; then all is cut."""
+        """Let streams end, and then cut what is left."""
         await self._ended.wait()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_LOOK_S):
-                await following.look_a_last_time()
+        if self._looks_last:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_LOOK_S):
+                    await following.look_a_last_time()
         following.end()
         server.should_exit = True
         await asyncio.sleep(_END_S)
@@ -166,6 +182,7 @@ def _config(app: Gate) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,  # any client can send them
         server_header=False,
+        backlog=_WAITING,
         h11_max_incomplete_event_size=_LARGEST_HEAD,
     )
 
