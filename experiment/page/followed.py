@@ -96,8 +96,8 @@ class FollowedExperiment:
         # One thread looks at a time; the state changes under the second lock only.
         self._looking, self._lock = threading.Lock(), threading.Lock()
         self._kept = KeptRecords()
-        self._reset_at = 0
-        self._entries = Entries(int(now() * 1_000))
+        self._reset_at = int(now() * 1_000)
+        self._entries = Entries(self._reset_at)
         self._facts: dict[str, Any] = {}
         self._facts_version = 0
         self._facts_at = self._facts_due_at = self._holder_at = 0.0
