@@ -58,9 +58,8 @@ def test_it_prints_the_url_and_ends_quietly_at_ctrl_c(place: Path) -> None:
     with started("digits", "--port", "0", cwd=place) as process:
         assert process.stdout is not None
         url = process.stdout.readline().strip()
-        assert process.stdout.readline() == (
-            "shows digits. Whoever has this URL can read it and steer its runs. Ctrl-C ends it.\n"
-        )
+        shows = f"shows {place / 'digits'}. Whoever has this URL can read it and steer its runs. "
+        assert process.stdout.readline() == f"{shows}Ctrl-C ends it.\n"
         browser = Browser.opened(url)
         assert browser.get("/api/about").json["single"] == "digits"
         token = url.rpartition("=")[2]
@@ -110,7 +109,7 @@ def test_a_port_in_use_is_refused_and_the_default_one_gives_way(
     ("words", "text"),
     [
         (["no-such"], "there is no experiment 'no-such'"),
-        (["/no/such"], "there is no directory '/no/such'"),
+        (["/no/such"], "there is no directory /no/such"),
         (["--base-url", "x"], "--base-url 'x' must be a path"),
         (["--allow-host", "a:80"], "--allow-host 'a:80' must be the name of a host"),
         (["--host", "no.such.invalid"], "cannot listen on no.such.invalid"),

@@ -84,7 +84,7 @@ def test_a_run_shows_itself_takes_orders_and_takes_its_page_along(bench: Bench) 
     assert script.left() == []
     assert not kept.exists()
     assert token not in script.stdout + script.stderr
-    assert "page" not in script.stderr.replace("the URL of this run's page is in", "")
+    assert "the page's server" not in script.stderr
 
 
 def test_the_page_dies_with_a_killed_run_and_comes_back_with_a_restore(bench: Bench) -> None:
