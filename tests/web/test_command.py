@@ -105,6 +105,18 @@ def test_a_port_in_use_is_refused_and_the_default_one_gives_way(
         assert DEFAULT_PORT <= first.address.port < second.address.port
 
 
+def test_it_listens_on_the_address_that_it_is_given(place: Path) -> None:
+    with served(place, host="::1") as serving:
+        assert serving.address.url.startswith(f"http://[::1]:{serving.address.port}/?token=")
+    with served(place, host="0.0.0.0") as serving:
+        name = socket.gethostname()
+        assert serving.address.url.startswith(f"http://{name}:{serving.address.port}/")
+        browser = Browser.opened(serving.address.url)
+        for host in (name, f"127.0.0.1:{serving.address.port}"):
+            known = Browser(serving.address.port, host=host, cookie=browser.cookie)
+            assert known.get("/api/about").status == 200
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
