@@ -96,8 +96,8 @@ class FollowedExperiment:
         # One thread looks at a time; the state changes under the second lock only.
         self._looking, self._lock = threading.Lock(), threading.Lock()
         self._kept = KeptRecords()
-        self._reset_at = 0
-        self._entries = Entries(int(now() * 1_000))
+        self._reset_at = int(now() * 1_000)
+        self._entries = Entries(self._reset_at)
         self._facts: dict[str, Any] = {}
         self._facts_version = 0
         self._facts_at = self._facts_due_at = self._holder_at = 0.0
@@ -321,8 +321,11 @@ class FollowedExperiment:
             folded = self._folding.apply(
                 news, (lambda payload: None) if history is None else history.hear
             )
-            trials = self._machine.trials if folded.is_all else folded.changed
-            self._entries.update(self._machine, list(trials), is_live=self._is_live)
+            trials = self._machine.trials
+            changed: list[str] = list(trials)
+            if not folded.is_all:  # new ones in the order of their numbers
+                changed = sorted(folded.changed, key=lambda one: trials[one].spec.index)
+            self._entries.update(self._machine, changed, is_live=self._is_live)
             self._is_dirty |= bool(folded.reports) or folded.is_more
             if folded.is_more:
                 self._holder_at = 0.0  # perhaps the run has ended
