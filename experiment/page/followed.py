@@ -71,6 +71,15 @@ class Change:
     is_live: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Importance:
+    """The importance for a metric, of a version; it is not computed again before `due_at`."""
+
+    version: int
+    due_at: float
+    answer: dict[str, Any]
+
+
 class FollowedExperiment:
     """All methods block, and may be called from several threads.
 
@@ -254,11 +263,20 @@ class FollowedExperiment:
     def importance(self, metric: str) -> dict[str, Any]:
         """The answer of api/e/KEY/importance. Raises InvalidConfig if it cannot be computed, with
         the reason."""
+        at = self._clock()
         with self._lock:
-            results = self._experiment.results
-        found = asdict(results.importances(metric, algorithm="rank"))
-        plain: dict[str, Any] = json_value(found)
-        return plain
+            version, results = self._entries.version, self._experiment.results
+            known = self._importances.get(metric)
+        if known is not None and (known.version == version or at < known.due_at):
+            return known.answer
+        used_s = self._cpu()
+        answer: dict[str, Any] = json_value(asdict(results.importances(metric, algorithm="rank")))
+        due_at = at + PAUSE_PER_CPU_S * (self._cpu() - used_s)
+        with self._lock:
+            if len(self._importances) >= _MOST_METRICS:
+                self._importances.clear()
+            self._importances[metric] = _Importance(version=version, due_at=due_at, answer=answer)
+        return answer
 
     def scheduler(self) -> Mapping[str, Any]:
         """The answer of api/e/KEY/scheduler."""
@@ -398,6 +416,7 @@ class FollowedExperiment:
             self._folding = Folding(found.machine)
             self._summarizer = Summarizer(found.machine)
             self._causes = Causes()
+            self._importances: dict[str, _Importance] = {}
             self._history, self._fault, self._is_dirty = None, "", True
             self._holder_at = self._loaded_at = self._clock()
             self._rate.clear()
