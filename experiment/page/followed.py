@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,12 @@ from holdfast.experiment.page.entries import Entries
 from holdfast.experiment.page.facts import Causes, facts_of, summary_of
 from holdfast.experiment.page.folding import AnotherBegins, Folding
 from holdfast.experiment.page.history import History
-from holdfast.experiment.page.journal_tail import JournalReplaced, JournalTail, hear_journal
+from holdfast.experiment.page.journal_tail import (
+    JournalReplaced,
+    JournalTail,
+    hear_journal,
+    newest_records,
+)
 from holdfast.experiment.page.tar import checkpoint_tar
 from holdfast.experiment.page.timeline import concurrency, starts, timeline_of
 from holdfast.experiment.page.trial_files import Download as Download
@@ -49,6 +55,10 @@ _HOLDER_S: Final = 2.0
 _FACTS_S: Final = 5.0
 # The reports of so many seconds give their rate.
 _RATE_S: Final = 10.0
+# So long after an answer with a gap the rows in it are sent again.
+_GAP_S: Final = 60.0
+# The newest records whose reports are kept when an experiment is read.
+_NEWEST: Final = 10_000
 # A journal of this size is read in 0.1 s; that of a larger experiment only after its first page.
 _SMALL_BYTES: Final = 16 << 20
 _MOST_METRICS: Final = 50
@@ -113,6 +123,7 @@ class FollowedExperiment:
         self._is_dirty = True
         self._rate: deque[tuple[float, int]] = deque()
         self._fault = ""
+        self._gaps: dict[str, tuple[int, float]] = {}
         self._experiment: LocatedExperiment
         self._folding: Folding
         self._tail: JournalTail
@@ -150,16 +161,17 @@ class FollowedExperiment:
         """The experiment as of the last look, for an order to its run."""
         return self._experiment
 
-    def look(self) -> Change:
+    def look(self, *, at_once: bool = False) -> Change:
         """Read what is new: costs a stat of the journal if nothing is. It looks every 0.4 s at
-        most, in storage every 5 s, and otherwise returns the state of the last look.
+        most, in storage every 5 s, and otherwise returns the state of the last look, unless
+        `at_once`.
 
         Raises ExperimentNotFound once the experiment has been deleted, StorageError, OSError; the
         state before stays.
         """
         with self._looking:
             pause_s = INTERVAL_STORAGE_S if self._is_stored else _HERE_S
-            if self._clock() - self._looked_at >= pause_s:
+            if at_once or self._clock() - self._looked_at >= pause_s:
                 self._looked_at = self._clock()
                 if self._history is None:
                     self._scan()
@@ -212,7 +224,7 @@ class FollowedExperiment:
                     missing[trial_id] = f"there is no trial {trial_id}"
                     continue
                 # What was cut off since is answered by no rows from there on.
-                after = min(max(after, 0), trial.iteration)
+                after = int(min(max(after, 0), trial.iteration, self._complete_to(trial_id)))
                 asked = Wanted(metrics=names, after=after, points=points)
                 wanted.append((trial, asked, self._folding.recent.points(trial_id, names)))
                 if self._history is not None:
@@ -226,9 +238,20 @@ class FollowedExperiment:
             if isinstance(curve, str):
                 missing[trial.trial_id] = curve
             else:
+                if curve.gap is not None:
+                    self._gaps[trial.trial_id] = curve.gap, self._clock() + _GAP_S
                 restarts = began.get(trial.trial_id, [])
                 found[trial.trial_id] = {**curve.plain(), "starts": restarts}
         return {"trials": found, "missing": missing}
+
+    def _complete_to(self, trial_id: str) -> float:
+        """The iteration up to which a page has all rows of a trial: an answer with a gap was given
+        before the projector had written the rows in it."""
+        gap, until = self._gaps.get(trial_id, (inf, 0.0))
+        if self._clock() < until:
+            return gap
+        self._gaps.pop(trial_id, None)
+        return inf
 
     def trial(self, trial_id: str) -> dict[str, Any]:
         """The answer of api/e/KEY/t/ID."""
@@ -407,13 +430,17 @@ class FollowedExperiment:
         head = published_as(found.read.location) if is_stored else None
         end = found.read.end or Position()
         tail = JournalTail(self._journal_of(found), end, is_download=is_stored)
+        folding = Folding(found.machine)
+        if not found.machine.finished:  # else the files have all rows
+            for payload in newest_records(self._journal_of(found), end, _NEWEST):
+                folding.remember(payload)
         with self._lock:
             before = getattr(self, "_folding", None)
             if before is not None and not _continues(before.machine, found.machine):
                 self._entries = Entries(max(self._entries.version + 1, int(self._now() * 1_000)))
                 self._reset_at = self._entries.version
             self._experiment, self._tail, self._head = found, tail, head
-            self._folding = Folding(found.machine)
+            self._folding = folding
             self._summarizer = Summarizer(found.machine)
             self._causes = Causes()
             self._importances: dict[str, _Importance] = {}

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
 from holdfast.experiment.page.history import History
-from holdfast.syncer.journal.journal import MAGIC, Position, read, segment_name, segments
+from holdfast.syncer.journal.journal import (
+    MAGIC,
+    Position,
+    read,
+    read_segment,
+    segment_name,
+    segments,
+)
 from holdfast.syncer.journal.reading import begins_at
 from holdfast.syncer.journal.segment import takeovers
 from holdfast.syncer.journal.stretches import SegmentFile, segment_size
@@ -69,6 +77,12 @@ class JournalTail:
     def _identity(self) -> tuple[int, int]:
         found = os.stat(self._journal / segment_name(self.end.segment))
         return (0, 0) if self._is_download else (found.st_dev, found.st_ino)
+
+
+def newest_records(journal: Path, end: Position, most: int) -> Iterable[bytes]:
+    """The payloads of the newest records of the last segment before `end`. Raises OSError."""
+    records = read_segment(journal, end.segment, 0, end.offset) if end.offset else ()
+    return deque((payload for payload, _ in records), maxlen=most)
 
 
 def hear_journal(journal: Path, begins: int, end: Position, history: History) -> None:

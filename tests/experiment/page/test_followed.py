@@ -149,6 +149,28 @@ def test_rows_are_there_before_any_file(page: Page) -> None:
     assert page.rows(trial_id)["iteration"] == [1, 2, 3, 4, 5]
 
 
+def test_rows_that_were_reported_before_the_page_was_opened_need_no_file(page: Page) -> None:
+    trial_id = page.run.begin()
+    for at in range(1, 6):
+        page.run.report(trial_id, {"loss": float(at)}, checkpoint="committed" if at == 2 else "")
+    assert page.rows(trial_id)["iteration"] == [1, 2, 3, 4, 5]
+
+
+def test_a_gap_before_what_was_seen_is_filled_as_soon_as_the_files_have_it(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.experiment.page.followed._NEWEST", 2)
+    trial_id = page.run.begin()
+    for at in range(1, 6):
+        page.run.report(trial_id, {"loss": float(at)})
+    assert page.rows(trial_id)["iteration"] == [4, 5]
+    page.run.write_files()
+    rows = page.rows(trial_id, 5)
+    assert (rows["from"], rows["iteration"]) == (1, [1, 2, 3, 4, 5])
+    page.at += 100.0
+    assert page.rows(trial_id, 5)["from"] == 6
+
+
 def test_rows_from_files_and_rows_from_the_journal_make_one_curve(page: Page) -> None:
     trial_id = page.run.begin()
     for at in range(3):
