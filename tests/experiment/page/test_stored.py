@@ -120,7 +120,7 @@ def test_each_publication_is_followed(elsewhere: Elsewhere) -> None:
     assert news[trials[2]]["status"] == "TERMINATED"
     for at in range(40):  # objects of the journal are merged meanwhile
         run.report(trials[0], {"loss": 1.0 / (at + 2)})
-        if at % 8 == 0:
+        if at % 16 == 0:
             elsewhere.publish()
     elsewhere.publish()
     assert elsewhere.news(version)[trials[0]]["iteration"] == 41
