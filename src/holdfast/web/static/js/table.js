@@ -241,7 +241,7 @@ function cellOf(name, id, store, facts, isBest) {
   const of = (key) => store.value(id, key);
   if (name === "id") {
     const note = of("note");
-    return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}>${id}</a>${isBest && html`<span class="star" title="The best trial"><${Icon} name="star" /><span class="hidden">best</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
+    return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}>${id}</a>${isBest && html`<span class="star" title=${facts.metric ? "The best trial" : "On the Pareto front"}><${Icon} name="star" /><span class="hidden">${facts.metric ? "best" : "on the Pareto front"}</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
   }
   if (name === "status") return [html`<${State} of=${stateOf(value, of("stop_reason"), of("pausing"))} />`];
   if (value === null) return [none()];
