@@ -31,7 +31,7 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
         state.expected.forgive()
     state.ending = _spent(state.spec, state.active_s) or stopped
     state.finished = False
-    state.asking = state.search_waits = False
+    state.asking = state.search_waits = state.asking_config = False
     state.deferred_replies, state.saving = {}, {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     text = _without_checkpoint(state, event)
@@ -130,8 +130,10 @@ def has_work(state: State, event: Resumed) -> bool:
         return True
     if _spent(spec, state.active_s) or _stopped(state, event):
         return False
-    has_more = _is_wider(state.spec, spec) or not state.search_ended
-    return has_more or any(is_selected(trial, event, spec) for trial in state.trials.values())
+    has_more = _is_wider(state.spec, spec) or not state.search_ended or state.configs
+    return bool(has_more) or any(
+        is_selected(trial, event, spec) for trial in state.trials.values()
+    )
 
 
 def _is_wider(old: ExperimentSpec, new: ExperimentSpec) -> bool:
