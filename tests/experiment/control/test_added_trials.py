@@ -29,6 +29,7 @@ from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searche
 from holdfast.trial.errors import InvalidConfig
 from holdfast.trial.resources import ONE_CPU, PlacementGroupFactory
 from holdfast.trial.trial import TrialSpec
+from holdfast.tune.search.bohb import TuneBOHB
 from tests.rig.free_tasks import free_tasks
 
 SPEC = ExperimentSpec(experiment_id="e", run="run", trainable="train", seed=1, num_samples=2)
@@ -234,6 +235,30 @@ def test_a_search_hears_of_an_added_trial_as_of_its_own_also_after_a_restore(
     assert restored.skipped == {"run_00002"}
     # Its random numbers are those of the trials that it makes itself.
     assert proposed(restored, 4).answer == proposed(proposer, 4).answer
+
+
+def test_an_added_config_takes_the_place_of_no_point_to_evaluate(tmp_path: Path) -> None:
+    def searching(made: Sequence[TrialSpec] = ()) -> Proposer:
+        points = [{"lr": 0.125, "width": 3}, {"lr": 0.5, "width": 4}]
+        search = TuneBOHB(points_to_evaluate=points, seed=3)
+        goal = {"metric": "loss", "mode": "min", "num_samples": -1}
+        return proposer_of(tmp_path, DOMAINS, search, made, **goal)
+
+    proposer = searching()
+    several = [
+        proposed(proposer, 0),
+        added(proposer, 1, {"lr": 0.75}),
+        added(proposer, 2, {"lr": 7.5}),  # not in the space
+        proposed(proposer, 3),
+        proposed(proposer, 4),
+    ]
+    assert [one.spec.config["lr"] for one in several[:4]] == [0.125, 0.75, 7.5, 0.5]
+    assert proposer.skipped == {"run_00002"}
+    restored = searching([one.spec for one in several])
+    for one in several:
+        restored.replay_suggestion(one)
+    assert restored.skipped == {"run_00002"}
+    assert proposed(restored, 5).spec.config == proposed(proposer, 5).spec.config
 
 
 def test_a_users_search_draws_the_same_with_and_without_added_trials(tmp_path: Path) -> None:

@@ -277,6 +277,18 @@ def test_added_configs_run_and_the_search_hears_of_them_also_after_a_restore(
     assert ("suggest", "3") in told
 
 
+def test_a_search_that_waits_for_a_paused_trial_waits_for_the_person(
+    tmp_path: Path, orders: Orders
+) -> None:
+    orders.add(at_report(0, 2), pause(0))
+    orders.add(when_it_waits, resume(0))
+    search = ConcurrencyLimiter(Hearing(), max_concurrent=1)
+    space = {"x": tune.uniform(0, 100)}
+    results = tuner(tmp_path, train, space, search_alg=search, num_samples=2).fit()
+    assert orders.are_done
+    assert [epochs(result) for result in results] == [[*range(1, LAST + 1)]] * 2
+
+
 def test_a_config_that_is_added_when_the_search_has_ended_runs_after_a_restore(
     tmp_path: Path, orders: Orders
 ) -> None:
