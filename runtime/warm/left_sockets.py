@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from holdfast.runtime.transport import readable
 
-_DIES_WITHIN_S = 5.0
+_DIES_WITHIN_S = 1.0
 
 
 def remove_left(paths: Sequence[str], controller: int) -> None:
