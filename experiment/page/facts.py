@@ -73,6 +73,7 @@ def facts_of(
     state = experiment.condition(now)
     trials = list(machine.trials.values())
     options = spec.options
+    taken = [trial for trial in trials if trial.takeovers]  # the others' configs are not spread
     usage = usage_of_all([usage for trial in trials for usage in trial.usages])
     return {
         "name": experiment.name,
@@ -106,7 +107,7 @@ def facts_of(
         "scheduler_line": summary.scheduler,
         "search": str(options.get("search") or ""),
         "rungs": [asdict(rung) for rung in rung_counts(trials)],
-        "takeovers": json_value([asdict(one) for one in takeover_facts(trials)]),
+        "takeovers": json_value([asdict(one) for one in takeover_facts(taken)]),
         "failures": failures,
         "nodes": _nodes(experiment, now),
         "varied": entries.varied(spec.whole_space),

@@ -22,9 +22,10 @@ _MOST_STEPS: Final = 500
 
 
 def timeline_of(
-    history: History, machine: Machine, state: Condition, states: str
+    history: History, machine: Machine, state: Condition, states: Callable[[], str]
 ) -> list[dict[str, Any]]:
-    """The newest 500 entries, the oldest first. `states` counts the trials, in words."""
+    """The newest 500 entries, the oldest first. `states` counts the trials, in words, which takes
+    a while."""
     found = [
         *(_entry(one, machine.spec) for one in history.happenings),
         *(entry for restore in history.restores for entry in _restore(restore, history)),
@@ -225,13 +226,13 @@ def _following(attempts: Sequence[Attempt], cut: Attempt) -> Attempt | None:
     return later[0] if later else None
 
 
-def _last(machine: Machine, state: Condition, states: str) -> dict[str, Any] | None:
+def _last(machine: Machine, state: Condition, states: Callable[[], str]) -> dict[str, Any] | None:
     """The end, or that no process runs the experiment."""
     if state is Condition.LIVE:
         return None
     epoch = machine.epoch
     if machine.finished:
-        return _made(machine.now, "ended", f"The run ended: {states or 'no trial'}.", epoch)
+        return _made(machine.now, "ended", f"The run ended: {states() or 'no trial'}.", epoch)
     trials = machine.trials.values()
     left = sum(trial.attempt > 0 and not trial.status.is_final for trial in trials)
     text = (

@@ -243,7 +243,7 @@ def shown_attempts(
 def timeline(
     run: RecordedExperiment, state: Condition = Condition.INTERRUPTED
 ) -> list[dict[str, Any]]:
-    return timeline_of(history_of(run), run.machine, state, "1 finished")
+    return timeline_of(history_of(run), run.machine, state, lambda: "1 finished")
 
 
 def restored(run: RecordedExperiment) -> str:
