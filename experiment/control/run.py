@@ -162,7 +162,7 @@ class Run:
             summary,
             retried=self._retries.total,
             waits=tuple(self._controller.pool.awaited(now)),
-            waiting=self._waiting,
+            waiting=self._waiting or self._controller.held_news.waiting(self.machine),
             phase=self._phase,
         )
 
