@@ -102,9 +102,7 @@ class Controller:
         self.show_line = parts.show_line
         self._news = SchedulerNews()
         root = str(plan.layout.root)
-        self.held_news = HeldNews(
-            resume=resume_command(root), stop=holdfast_command("stop", root)
-        )
+        self.held_news = HeldNews(resume=resume_command(root), stop=holdfast_command("stop", root))
         self.uploads: Uploads | None = None
         self.journal_writer = parts.journal_writer
         self._plan, self._parts = plan, parts

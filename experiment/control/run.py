@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -208,10 +208,6 @@ class Run:
         self.stopped_by = by
         self._interrupt(why=f"stopped by {by}")
 
-    def config_fault(self, config: Mapping[str, Any]) -> str:
-        """Why no trial can have this config; "" if one can."""
-        return ""
-
     def _run(self) -> None:
         wait_at_most(self.plan.settings.disk_deadline_s, self.tell)
         try:
@@ -293,6 +289,7 @@ class Run:
             tasks=tasks,
             environ=plan.environ,
             held=[plan.lock.workers, *held],
+            left=[str(plan.layout.control)],
             directory=plan.environment.working_dir,
             learns=plan.settings.preload,
             workers_move=plan.job.chdir,
