@@ -19,6 +19,7 @@ from holdfast.experiment.progress.failure_text import cause, user_frame
 from holdfast.experiment.progress.scheduler_facts import rung_counts, takeover_facts
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, Summary
+from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.results.trial_count import not_created
 from holdfast.scheduler.machine import Machine
 from holdfast.trial.errors import Failure
@@ -149,6 +150,9 @@ def waiting_text(machine: Machine, running: int) -> str:
     if running or machine.finished:
         return ""
     cluster = machine.cluster
+    if machine.waits_for_person:
+        paused = counted(len(machine.held), "trial is", "trials are")
+        return f"{paused} paused, and nothing else is left: resume or stop them."
     if cluster and not cluster.nodes:
         return "The run waits for its first node."
     if machine.has_queue:
