@@ -70,10 +70,10 @@ def _began(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
     planned = fields.get("spec")
     settings = planned if isinstance(planned, Mapping) else {}
     count = settings.get("num_samples")
-    samples = f" with num_samples={count}" if type(count) is int and count != 1 else ""
-    scheduler = short_name(text_of(settings.get("scheduler")))
-    by = f" and the scheduler {scheduler}" if scheduler else ""
-    return f"The experiment began{samples}{by}."
+    parts = [f"num_samples={count}"] if type(count) is int and count != 1 else []
+    if scheduler := short_name(text_of(settings.get("scheduler"))):
+        parts.append(f"the scheduler {scheduler}")
+    return f"The experiment began{' with ' * bool(parts)}{' and '.join(parts)}."
 
 
 def _ended(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
