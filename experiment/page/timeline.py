@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from holdfast.experiment.browse.condition import Condition
-from holdfast.experiment.page.history import Attempt, Happening, History, Restore
+from holdfast.experiment.page.happened import Attempt, Happening, Restore
+from holdfast.experiment.page.history import History
 from holdfast.experiment.page.raw_records import text_of
 from holdfast.experiment.page.values import LONG, shortened
 from holdfast.experiment.progress.scheduler_facts import number
