@@ -1,0 +1,332 @@
+"""One experiment that is read once and then followed: the answers of its page."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from math import inf
+from typing import Any, Final
+
+from holdfast.dataclass import dataclass
+from holdfast.experiment.browse.following import INTERVAL_STORAGE_S, PAUSE_PER_CPU_S
+from holdfast.experiment.browse.locate import LocatedExperiment
+from holdfast.experiment.folder.trial_folder import TrialFolder
+from holdfast.experiment.page.curve import Point, Wanted
+from holdfast.experiment.page.facts import Causes, facts_of, summary_of
+from holdfast.experiment.page.followed_records import FollowedRecords
+from holdfast.experiment.page.tar import checkpoint_tar
+from holdfast.experiment.page.timeline import concurrency, starts, timeline_of
+from holdfast.experiment.page.trial_files import Download as Download
+from holdfast.experiment.page.trial_files import NotThere as NotThere
+from holdfast.experiment.page.trial_files import artifact
+from holdfast.experiment.page.trial_page import read_log, trial_plain
+from holdfast.experiment.page.trial_rows import read_curves
+from holdfast.experiment.page.values import finite_or_none, json_value
+from holdfast.experiment.progress.summarizer import Summarizer
+from holdfast.experiment.results.read_experiment import KeptRecords
+from holdfast.experiment.steering.client import why_not
+from holdfast.names import shown
+from holdfast.scheduler.machine import Machine
+from holdfast.trial.trial import Trial
+
+# The least time between two looks at this machine. A page is at most 1 s behind a report.
+_HERE_S: Final = 0.4
+# A live run's remaining time changes without a record.
+_FACTS_S: Final = 5.0
+# Those of 10,000 trials take 15 to 50 ms.
+_PAUSE_PER_CPU_S: Final = 100
+# So long after an answer with a gap the rows in it are sent again.
+_GAP_S: Final = 60.0
+_MOST_METRICS: Final = 50
+_MOST_TRIALS: Final = 500
+_MOST_POINTS: Final = 20_000
+_FEWEST_POINTS: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The state after a look.
+
+    `version` grows with each change of a trial, and `facts` with each change of the facts; both
+    are larger than those of all earlier processes that showed this experiment. `is_live`: a
+    process runs it, so that there may be more to see.
+    """
+
+    version: int
+    facts: int
+    is_live: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Importance:
+    """The importance for a metric, of a version; it is not computed again before `due_at`."""
+
+    version: int
+    due_at: float
+    answer: dict[str, Any]
+
+
+class FollowedExperiment:
+    """All methods block, and may be called from several threads.
+
+    Those that read files of the experiment raise NotThere for what it does not have,
+    LeadsElsewhere or NotRegular for what is not a plain file in it, StorageError and OSError.
+
+    `find` reads the experiment, what is in storage to the records given; `clock` returns seconds
+    since any fixed start, `cpu` the CPU time of this thread, `now` seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        find: Callable[[KeptRecords], LocatedExperiment],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        cpu: Callable[[], float] = time.thread_time,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """Raises what `find` raises."""
+        self.key = key
+        self._clock, self._cpu, self._now = clock, cpu, now
+        self._looking = threading.Lock()
+        self._records = FollowedRecords(find, clock=clock, now=now)
+        self._looked_at = clock()
+        self._facts: dict[str, Any] = {}
+        self._facts_version = 0
+        self._facts_at = self._facts_due_at = 0.0
+        self._summarized: tuple[Machine, Summarizer, Causes] | None = None
+        self._gaps: dict[str, tuple[int, float]] = {}
+        self._importances: dict[str, _Importance] = {}
+        with self._records.lock:
+            self._refresh_facts()
+
+    def close(self) -> None:
+        """Forget what was downloaded."""
+        self._records.close()
+
+    @property
+    def version(self) -> int:
+        return self._records.entries.version
+
+    @property
+    def local_root(self) -> str | None:
+        """The experiment's tree on this machine; None if this machine has none."""
+        layout = self.located.read.layout
+        return None if layout is None else str(layout.root)
+
+    @property
+    def located(self) -> LocatedExperiment:
+        """The experiment as of the last look, for an order to its run."""
+        return self._records.experiment
+
+    def look(self, *, at_once: bool = False) -> Change:
+        """Read what is new: costs a stat of the journal if nothing is. It looks every 0.4 s at
+        most, in storage every 5 s, and otherwise returns the state of the last look, unless
+        `at_once`.
+
+        Raises ExperimentNotFound once the experiment has been deleted, StorageError, OSError; the
+        state before stays.
+        """
+        with self._looking:
+            pause_s = INTERVAL_STORAGE_S if self._records.is_stored else _HERE_S
+            if at_once or self._clock() - self._looked_at >= pause_s:
+                self._looked_at, reset_at = self._clock(), self._records.reset_at
+                self._records.scan()
+                self._records.look()
+                if self._records.reset_at != reset_at:  # no fact of the run before is shown
+                    self._facts_due_at = 0.0
+                with self._records.lock:
+                    self._refresh_facts()
+            return Change(
+                version=self._records.entries.version,
+                facts=self._facts_version,
+                is_live=self._records.is_live,
+            )
+
+    def facts(self) -> dict[str, Any]:
+        """The answer of api/e/KEY: as of the last look, except `now`."""
+        with self._records.lock:
+            return {**self._facts, "version": self._records.entries.version, "now": self._now()}
+
+    def trials(self) -> dict[str, Any]:
+        """The answer of api/e/KEY/trials."""
+        with self._records.lock:
+            return self._records.entries.columns(self._began_at)
+
+    def changed_since(self, version: int) -> dict[str, Any] | None:
+        """The event `trials`: those that have changed since this version, perhaps none.
+
+        None if the page must read everything again (the event `reset`): the version is of another
+        run of this name, or of records that no longer exist.
+        """
+        with self._records.lock:
+            entries = self._records.entries
+            if not self._records.reset_at <= version <= entries.version:
+                return None
+            found = list(entries.changed_since(version, self._began_at))
+            return {"version": entries.version, "trials": found}
+
+    def rows(
+        self, trials: Sequence[tuple[str, int]], metrics: Sequence[str], points: int
+    ) -> dict[str, Any]:
+        """The answer of api/e/KEY/rows; each trial's id with the iteration after which rows are
+        wanted (0: all). A trial whose rows cannot be read is in `missing`, and no error."""
+        names = list(dict.fromkeys(metrics))[:_MOST_METRICS]
+        points = min(max(points, _FEWEST_POINTS), _MOST_POINTS)
+        wanted: list[tuple[Trial, Wanted, list[Point]]] = []
+        began: dict[str, list[dict[str, Any]]] = {}
+        missing: dict[str, str] = {}
+        with self._records.lock:
+            read, history = self.located.read, self._records.history
+            folding = self._records.folding
+            for trial_id, after in dict(trials).items():
+                trial = folding.machine.trials.get(trial_id)
+                if trial is None or len(wanted) >= _MOST_TRIALS:
+                    missing[trial_id] = (
+                        f"there is no trial {shown(trial_id)}"
+                        if trial is None
+                        else f"ask for at most {_MOST_TRIALS} trials at once"
+                    )
+                    continue
+                # What was cut off since is answered by no rows from there on.
+                after = int(min(max(after, 0), trial.iteration, self._complete_to(trial_id)))
+                asked = Wanted(metrics=names, after=after, points=points)
+                wanted.append((trial, asked, folding.recent.points(trial_id, names)))
+                if history is not None:
+                    began[trial_id] = starts(history.attempts_of(trial_id))
+        found: dict[str, Any] = {}
+        for trial, curve in read_curves(
+            wanted,
+            lambda trial: TrialFolder.of(trial.spec, read.location, read.layout),
+            is_stored=read.layout is None,
+        ):
+            if isinstance(curve, str):
+                missing[trial.trial_id] = curve
+                continue
+            if curve.gap is not None:
+                self._gaps[trial.trial_id] = curve.gap, self._clock() + _GAP_S
+            found[trial.trial_id] = {**curve.plain(), "starts": began.get(trial.trial_id, [])}
+        return {"trials": found, "missing": missing}
+
+    def trial(self, trial_id: str) -> dict[str, Any]:
+        """The answer of api/e/KEY/t/ID."""
+        with self._looking:
+            self._records.scan()
+        experiment, trial = self._named(trial_id)
+        with self._records.lock:
+            history = self._records.history
+            attempts = [] if history is None else list(history.attempts_of(trial_id))
+        return trial_plain(experiment, trial, attempts, now=self._now())
+
+    def log(self, trial_id: str, name: str, offset: int) -> dict[str, Any]:
+        """The answer of api/e/KEY/t/ID/log/NAME."""
+        return read_log(*self._named(trial_id), name, offset)
+
+    def artifact(self, trial_id: str, path: str) -> Download:
+        """A file of the trial, by its path in the trial's folder."""
+        return artifact(*self._named(trial_id), path)
+
+    def checkpoint_tar(self, trial_id: str, dirname: str) -> Download:
+        """A checkpoint of the trial as a tar archive."""
+        return checkpoint_tar(*self._named(trial_id), dirname)
+
+    def importance(self, metric: str) -> dict[str, Any]:
+        """The answer of api/e/KEY/importance. Raises InvalidConfig if it cannot be computed, with
+        the reason."""
+        at = self._clock()
+        with self._records.lock:
+            version, known = self._records.entries.version, self._importances.get(metric)
+            if known is not None and (known.version == version or at < known.due_at):
+                return known.answer
+            experiment = self._records.as_it_is()
+        used_s = self._cpu()
+        found = experiment.results.importances(metric, algorithm="rank")
+        answer: dict[str, Any] = json_value(asdict(found))
+        due_at = at + PAUSE_PER_CPU_S * (self._cpu() - used_s)
+        with self._records.lock:
+            if len(self._importances) >= _MOST_METRICS:
+                self._importances.clear()
+            self._importances[metric] = _Importance(version=version, due_at=due_at, answer=answer)
+        return answer
+
+    def scheduler(self) -> Mapping[str, Any]:
+        """The answer of api/e/KEY/scheduler."""
+        with self._records.lock:
+            machine = self._records.as_it_is().machine
+            takeovers = self._facts["takeovers"]
+        visits = [
+            {
+                "trial_id": trial.trial_id,
+                "milestone": visit.milestone,
+                "bracket": visit.bracket,
+                "promoted": visit.promoted,
+                "value": finite_or_none(visit.value),
+                "cutoff": finite_or_none(visit.cutoff),
+                "at": visit.at,
+            }
+            for trial in machine.trials.values()
+            for visit in trial.rungs
+        ]
+        return {"scheduler": machine.spec.scheduler, "visits": visits, "takeovers": takeovers}
+
+    def _named(self, trial_id: str) -> tuple[LocatedExperiment, Trial]:
+        with self._records.lock:
+            trial = self._records.machine.trials.get(trial_id)
+            if trial is None:
+                raise NotThere(f"there is no trial {shown(trial_id)}")
+            return self._records.as_it_is(), trial
+
+    def _began_at(self, trial_id: str) -> float | None:
+        history = self._records.history
+        return None if history is None else history.began_at(trial_id)
+
+    def _complete_to(self, trial_id: str) -> float:
+        """The iteration up to which a page has all rows of a trial: an answer with a gap was given
+        before the projector had written the rows in it."""
+        gap, until = self._gaps.get(trial_id, (inf, 0.0))
+        if self._clock() < until:
+            return gap
+        self._gaps.pop(trial_id, None)
+        return inf
+
+    def _refresh_facts(self) -> None:
+        """Compute the facts again if they have changed, but use at most a hundredth of a core."""
+        at, records = self._clock(), self._records
+        is_old = records.is_live and at - self._facts_at >= _FACTS_S
+        if at < self._facts_due_at or not (records.is_dirty or is_old):
+            return
+        used_s, now = self._cpu(), self._now()
+        experiment, history = records.experiment, records.history
+        machine, summarizer, causes = self._summarizer()
+        summary = summary_of(summarizer, experiment, now=now)
+        state, why = experiment.condition(now), why_not(experiment)
+        self._facts = {
+            "key": self.key,
+            **facts_of(
+                experiment,
+                records.entries,
+                summary,
+                now=now,
+                reports_per_s=records.reports_per_s,
+                failures=causes.plain(machine, history),
+            ),
+            "steering": {"possible": not why, "why_not": why},
+            "timeline": [],
+            "concurrency": [],
+        }
+        if history is not None:
+            told = timeline_of(history, machine, state, lambda: experiment.outcome.states())
+            self._facts["timeline"] = told
+            self._facts["concurrency"] = concurrency(history)
+        records.is_dirty, self._facts_at = False, at
+        self._facts_version = max(self._facts_version + 1, int(now * 1_000))
+        self._facts_due_at = at + _PAUSE_PER_CPU_S * (self._cpu() - used_s)
+
+    def _summarizer(self) -> tuple[Machine, Summarizer, Causes]:
+        """What remembers the ended trials of the machine, so that each is looked at once."""
+        machine = self._records.machine
+        if self._summarized is None or self._summarized[0] is not machine:
+            self._summarized = machine, Summarizer(machine), Causes()
+        return self._summarized
