@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import BinaryIO, Final
 
 from holdfast.experiment.folder.layout import PROGRESS, RESULTS
 from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
@@ -35,6 +35,8 @@ def read_curve(
     curve = wanted.begin()
     if not seen or seen[0].iteration > wanted.after + 1:
         _read_files(curve, trial, folder(trial))
+        if seen and seen[0].iteration > curve.last + 1:
+            curve.gap = curve.last
     for point in seen:
         curve.add(point)
     curve.cut(trial.iteration)
@@ -80,18 +82,15 @@ def _read_here(curve: Curve, folder: Path) -> None:
         pass
 
 
-def _lines(file: Any) -> Iterator[str]:
+def _lines(file: BinaryIO) -> Iterator[str]:
     """The lines of a table; of a very long one, the first and the newest."""
     size = os.fstat(file.fileno()).st_size
     if size > _MOST_BYTES:
         yield file.readline(_HEAD_BYTES).decode(errors="replace")
         file.seek(size - _MOST_BYTES)
         file.readline(_HEAD_BYTES)
-    text = io.TextIOWrapper(file, "utf-8", "replace", newline="")
-    try:
+    with io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
         yield from text
-    finally:
-        text.detach()  # the caller closes the file
 
 
 def _read_rest(curve: Curve, folder: Path) -> None:

@@ -36,10 +36,31 @@ function useRoute() {
   const onView = (patch) =>
     setRoute((old) => {
       const next = { ...old, view: Object.assign(Object.create(null), old.view, patch) };
-      history.replaceState(null, "", hashOf(next));
+      history.replaceState(history.state, "", hashOf(next));
       return next;
     });
   return [route, onView];
+}
+
+const scrolled = new Map();
+
+/** A page that one goes to begins at its top; one that one comes back to is where it was. */
+function useArrival(place, main) {
+  const last = useRef(null);
+  useEffect(() => {
+    if (last.current !== null) main.current.focus({ preventScroll: true });
+    last.current = place;
+    const isBack = history.state?.isSeen === true;
+    history.replaceState({ isSeen: true }, "");
+    if (isBack) requestAnimationFrame(() => window.scrollTo(0, scrolled.get(place) ?? 0));
+    else window.scrollTo(0, 0);
+    const remember = () => scrolled.set(place, window.scrollY);
+    const timer = setTimeout(() => window.addEventListener("scroll", remember, { passive: true }), 300);
+    return () => {
+      clearTimeout(timer);
+      window.removeEventListener("scroll", remember);
+    };
+  }, [place]);
 }
 
 function useConnection() {
@@ -54,19 +75,12 @@ function App() {
   const { isLost, trouble } = useConnection();
   const [showsKeys, showKeys] = useState(false);
   const main = useRef();
-  const seen = useRef(null);
   const place = `${route.page} ${route.key} ${route.trial}`;
   useKeys(showKeys);
-  useEffect(() => {
-    if (seen.current !== null) {
-      main.current.focus({ preventScroll: true });
-      window.scrollTo(0, 0);
-    }
-    seen.current = place;
-  }, [place]);
+  useArrival(place, main);
   useEffect(() => {
     if (about.value?.single && location.hash.replace(/^#\/?/, "") === "") {
-      history.replaceState(null, "", hashOf({ page: "experiment", key: about.value.single }));
+      history.replaceState(history.state, "", hashOf({ page: "experiment", key: about.value.single }));
       window.dispatchEvent(new HashChangeEvent("hashchange"));
     }
   }, [about.value]);
@@ -143,4 +157,5 @@ function useKeys(showKeys) {
 
 const app = document.getElementById("app");
 app.replaceChildren();
+history.scrollRestoration = "manual";
 render(html`<${App} />`, app);

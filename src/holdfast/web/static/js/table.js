@@ -10,6 +10,7 @@ const ROW = 33;
 const MARGIN_ROWS = 8;
 const STEP = 4 * ROW; // the rows are drawn anew when one has scrolled so far
 const CHECK_WIDTH = 40;
+const tops = new Map();
 const NARROW = 600;
 const NARROW_ID = 118; // a phone shows the number and the beginning of the id
 
@@ -104,6 +105,9 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
   const activeAt = useMemo(() => (active === null ? -1 : rows.indexOf(active)), [rows, active]);
 
   useLayoutEffect(() => {
+    box.current.scrollTop = tops.get(facts.key) ?? 0; // one comes back from a trial to where one was
+  }, []);
+  useLayoutEffect(() => {
     const measure = () => box.current && setView((old) => ({ ...old, height: box.current.clientHeight, width: box.current.clientWidth }));
     measure();
     const observer = new ResizeObserver(measure);
@@ -113,6 +117,7 @@ export function TrialTable({ store, facts, ids, columns, sort, onSort, selection
 
   const scrolled = ({ currentTarget: { scrollTop, clientHeight } }) => {
     const top = Math.floor(scrollTop / STEP) * STEP;
+    tops.set(facts.key, scrollTop);
     if (top !== view.top || clientHeight !== view.height) setView((old) => ({ ...old, top, height: clientHeight }));
   };
   const toggle = (id, isOn) => {
@@ -236,7 +241,7 @@ function cellOf(name, id, store, facts, isBest) {
   const of = (key) => store.value(id, key);
   if (name === "id") {
     const note = of("note");
-    return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}>${id}</a>${isBest && html`<span class="star" title="The best trial"><${Icon} name="star" /><span class="hidden">best</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
+    return [html`<span class="dim number">#${of("index")}</span> <a tabindex="-1" class="cut" href=${hashOf({ page: "trial", key: facts.key, trial: id })}>${id}</a>${isBest && html`<span class="star" title=${facts.metric ? "The best trial" : "On the Pareto front"}><${Icon} name="star" /><span class="hidden">${facts.metric ? "best" : "on the Pareto front"}</span></span>`}${note && html`<span class="dim" title=${shortened(note).text}><${Icon} name="note" /><span class="hidden">has a note</span></span>`}`, of("name")];
   }
   if (name === "status") return [html`<${State} of=${stateOf(value, of("stop_reason"), of("pausing"))} />`];
   if (value === null) return [none()];
