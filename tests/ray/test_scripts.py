@@ -12,8 +12,8 @@ SCRIPTS = sorted((Path(__file__).parent / "scripts").glob("*.py"))
 # Each takes 3 to 9 s of CPU for its three runs. What these show, others show nearly as well.
 NIGHTLY = frozenset(
     (
-        *("config_assigned", "data_groups_joins_files", "run_experiments", "scheduler_pauses"),
-        *("search_seeds", "train_data", "trainv2_tune"),
+        *("callbacks_stoppers", "class_pbt", "config_assigned", "data_groups_joins_files"),
+        *("run_experiments", "scheduler_pauses", "search_seeds", "train_data", "trainv2_tune"),
     )
 )
 
