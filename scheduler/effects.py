@@ -15,9 +15,14 @@ from holdfast.trial.trial import Origin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggest:
-    """Ask the search for trial number `index`; answer with Suggested or SearchEnded."""
+    """Ask the search for a trial, when there are `index`; answer with Suggested or SearchEnded.
+
+    With a `config`, make a trial of these values, which a person has added; answer with Suggested
+    or ConfigRefused. The search may be asked for a trial of its own at the same time.
+    """
 
     index: int
+    config: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

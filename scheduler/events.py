@@ -254,6 +254,90 @@ class CheckpointLost:
     in_run: bool = False
 
 
+# What a person orders while the experiment runs. `by` names the person, and what they used: "ann
+# (page)", "ann (command)".
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialStopOrdered:
+    """A person stops the trial. Its results count."""
+
+    trial_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseRequested:
+    """A person pauses the trial until ResumeRequested.
+
+    A running one gives up its worker at its next report with a checkpoint (a trainable that saves
+    when told: at its next report); with `now`, at once.
+    """
+
+    trial_id: str
+    by: str
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResumeRequested:
+    """A person resumes the trial that a person has paused."""
+
+    trial_id: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitChanged:
+    """A person changes how many trials run at once; None for no limit. Running ones continue."""
+
+    max_concurrent: Count | None
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplesAdded:
+    """A person raises `num_samples` by `count`."""
+
+    count: Count
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigAdded:
+    """A person adds a trial with these values, by name; the search space gives the others."""
+
+    config: Config
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRefused:
+    """The oldest added config made no trial: the user's code raised an error for it."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoteWritten:
+    """A person writes a note on the trial; "" removes it."""
+
+    trial_id: str
+    text: str
+    by: str
+
+
+Order = (
+    TrialStopOrdered
+    | PauseRequested
+    | ResumeRequested
+    | LimitChanged
+    | SamplesAdded
+    | ConfigAdded
+    | NoteWritten
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeJoined:
     """A node is there, and trials may run on it. No other node of the experiment has its name.
@@ -336,4 +420,12 @@ Event = (
     | NodeLeaving
     | NodeLeft
     | NodesSettled
+    | TrialStopOrdered
+    | PauseRequested
+    | ResumeRequested
+    | LimitChanged
+    | SamplesAdded
+    | ConfigAdded
+    | ConfigRefused
+    | NoteWritten
 )

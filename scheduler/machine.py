@@ -13,21 +13,29 @@ from holdfast.scheduler.effects import Effect, Release
 from holdfast.scheduler.events import (
     Begun,
     CheckpointLost,
+    ConfigAdded,
+    ConfigRefused,
     EndOrdered,
     Event,
     Exited,
+    LimitChanged,
     NodeJoined,
     NodeLeaving,
     NodeLeft,
     NodesSettled,
+    NoteWritten,
+    PauseRequested,
     Raised,
     Recalled,
     Resumed,
+    ResumeRequested,
+    SamplesAdded,
     SchedulerAnswered,
     SearchEnded,
     SearchWaits,
     StopperAnswered,
     Suggested,
+    TrialStopOrdered,
     WaitEnded,
 )
 from holdfast.scheduler.expected import Expected
@@ -54,6 +62,7 @@ from holdfast.scheduler.reporting import (
 from holdfast.scheduler.resuming import on_resumed
 from holdfast.scheduler.snapshot import restore_recalled, restore_state
 from holdfast.scheduler.state import State
+from holdfast.scheduler.steering import on_order, on_refused
 from holdfast.scheduler.stopping import end, fill_or_finish, observe
 from holdfast.trial.errors import ImpossibleRecord, TuneError
 from holdfast.trial.events import (
@@ -125,6 +134,18 @@ class Machine(State):
                 return on_node_left(self, event)
             case NodesSettled():
                 return on_nodes_settled(self, event)
+            case (
+                TrialStopOrdered()
+                | PauseRequested()
+                | ResumeRequested()
+                | LimitChanged()
+                | SamplesAdded()
+                | ConfigAdded()
+                | NoteWritten()
+            ):
+                return on_order(self, event)
+            case ConfigRefused():
+                return on_refused(self, event)
             case Begun():
                 return self._on_begun(event)
             case Resumed():
@@ -183,12 +204,15 @@ class Machine(State):
         return []
 
     def _on_suggestion(self, event: Suggested) -> list[Effect]:
-        self.asking = self.search_waits = False
-        self.is_complete = event.is_last
         spec = event.spec
+        if spec.is_added:
+            self.configs, self.asking_config = self.configs[1:], False
+        else:
+            self.asking = self.search_waits = False
+            self.is_complete = event.is_last
         trial = Trial(spec=spec)
         self.add(trial)
-        self.placement.wait(spec.trial_id)
+        self.placement.wait(spec.trial_id, is_next=spec.is_added)
         effects: list[Effect] = []
         if text := impossible(self, [trial]):
             effects += end(self, EndOrdered(reason="abort", message=text))

@@ -30,8 +30,8 @@ def _total(capacity: Capacity) -> Mapping[str, float]:
 class Placement:
     """Each trial is in at most one of `holds`, `idle` and `queue`.
 
-    A trial in `delayed` or in `unanswered` may not enter the queue yet: it waits before its retry,
-    or for an answer about the checkpoint that it resumes from. The queue is the keys of a dict, in
+    A trial in `delayed`, `unanswered` or `held` may not enter the queue yet: it waits before its
+    retry, for an answer about the checkpoint that it resumes from, or for a person. The queue is the keys of a dict, in
     order: with a list, resuming ten thousand trials at once took five seconds. These are indexes,
     derived from the trials: a scan per event costs 1 ms at 10,000 trials.
 
@@ -46,6 +46,7 @@ class Placement:
     queue: Annotated[OrderedDict[TrialId, None], Stored(OrderedDict.fromkeys, list, Sequence[str])]
     delayed: Rare[set[TrialId]]
     unanswered: Rare[set[TrialId]]
+    held: Rare[set[TrialId]]
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class Placement:
         self.holds = {}
         self.idle = {}
         self.queue = OrderedDict.fromkeys(queue)
-        self.delayed, self.unanswered = set(), set()
+        self.delayed, self.unanswered, self.held = set(), set(), set()
 
     @classmethod
     def restored(cls, **attributes: Any) -> Placement:
@@ -80,18 +81,25 @@ class Placement:
 
     @property
     def has_trials(self) -> bool:
-        """Whether a trial runs, is queued, or waits for something else."""
+        """Whether a trial runs, is queued, or waits for something other than a person."""
         return bool(self.holds or self.queue or self.delayed or self.unanswered)
 
-    def wait(self, trial_id: str, *, is_answered: bool = True) -> None:
+    def wait(self, trial_id: str, *, is_answered: bool = True, is_next: bool = False) -> None:
         """Enter the queue, unless its last worker still exists or it is delayed; if it is not
-        answered, wait for that first."""
+        answered, wait for that first. `is_next`: before all others."""
         if trial_id in self.holds or trial_id in self.delayed:
             return
         if is_answered:
             self.queue.setdefault(trial_id)
+            if is_next:
+                self.queue.move_to_end(trial_id, last=False)
         else:
             self.unanswered.add(trial_id)
+
+    def hold(self, trial_id: str) -> None:
+        """Wait for a person, unless its last worker still exists or it is delayed."""
+        if trial_id not in self.holds and trial_id not in self.delayed:
+            self.held.add(trial_id)
 
     def give_up(self, trial_id: str) -> None:
         """Leave the queue and stop waiting."""
@@ -102,6 +110,7 @@ class Placement:
         """Leave the queue."""
         self.queue.pop(trial_id, None)
         self.unanswered.discard(trial_id)
+        self.held.discard(trial_id)
 
     def take(
         self, trial_id: str, resources: PlacementGroupFactory, near: str = ""

@@ -25,8 +25,12 @@ _MOST_ASKED = 16
 
 
 def fill(state: State) -> list[Effect]:
-    """Launch waiting trials on free resources, then ask for new ones."""
+    """Make trials of added configs, launch waiting trials on free resources, then ask for new
+    ones."""
     effects: list[Effect] = []
+    if state.configs and not (state.asking_config or state.ending or state.finished):
+        state.asking_config = True
+        effects.append(Suggest(index=len(state.trials), config=state.configs[0].config))
     while not state.ending and _has_place(state):
         if queue := state.placement.queue:
             launch = _launch(state, next(iter(queue)))

@@ -121,6 +121,7 @@ def on_scheduler(state: State, event: SchedulerAnswered) -> list[Effect]:
         state.deferred_replies.pop(trial_id, None) == trial.attempt
         and trial_id in state.placement.holds
     ):
+        _pause_if_held(state, trial_id)
         effects.append(_reply(state, trial_id))
     return [*effects, *fill_or_finish(state)]
 
@@ -188,6 +189,7 @@ def _judge(
         if trial_id in state.questions and state.trials[trial_id].status is Status.RUNNING:
             state.deferred_replies[trial_id] = trial.attempt
             return effects
+        _pause_if_held(state, trial_id)
         effects += _grow(state, trial_id)
     effects.append(_reply(state, trial_id))
     return effects
@@ -212,6 +214,16 @@ def _reply(state: State, trial_id: str) -> Reply:
     elif verdict is Verdict.CONTINUE and saving and state.spec.saves_when_told:
         verdict = Verdict.SAVE
     return _answer(trial_id=trial_id, attempt=trial.attempt, verdict=verdict)
+
+
+def _pause_if_held(state: State, trial_id: str) -> None:
+    """Pause a trial that a person pauses, if it can continue from this report. As soon as its
+    worker has ended, it is PENDING and held."""
+    trial = state.trials[trial_id]
+    can_continue = trial.has_saved or state.spec.saves_when_told
+    if trial.is_held and trial.status is Status.RUNNING and can_continue:
+        state.move(PauseOrdered(trial_id=trial_id))
+        state.resume_when_free.add(trial_id)
 
 
 def _grow(state: State, trial_id: str) -> list[Effect]:

@@ -31,7 +31,7 @@ def on_resumed(state: State, event: Resumed) -> list[Effect]:
         state.expected.forgive()
     state.ending = _spent(state.spec, state.active_s) or stopped
     state.finished = False
-    state.asking = state.search_waits = False
+    state.asking = state.search_waits = state.asking_config = False
     state.deferred_replies, state.saving = {}, {}
     stopping = [t.trial_id for t in state.trials.values() if t.status is Status.STOPPING]
     text = _without_checkpoint(state, event)

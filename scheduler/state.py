@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 from holdfast.names import shown
-from holdfast.scheduler.events import FORMAT, EndOrdered, ExperimentSpec
+from holdfast.scheduler.events import FORMAT, ConfigAdded, EndOrdered, ExperimentSpec
 from holdfast.scheduler.expected import Expected
 from holdfast.scheduler.kept import Kept, NotKept, Rare, TrialId
 from holdfast.scheduler.nodes.cluster import Cluster
@@ -66,6 +66,10 @@ class State:
     # The search suggests nothing until a paused trial resumes. When another trial pauses or ends,
     # it is asked again, because its answer may change.
     search_waits: Rare[bool]
+    # The configs that a person has added, and that are not trials yet, the oldest first.
+    configs: Rare[tuple[ConfigAdded, ...]]
+    # The oldest of them is being made a trial.
+    asking_config: Rare[bool]
     now: Moment
     # The format of the journal that this state was read from.
     version: NotKept[int]
@@ -92,6 +96,7 @@ class State:
         self.errored_before = 0
         self.has_told_restarts = False
         self.asking = self.search_waits = False
+        self.configs, self.asking_config = (), False
         self.version = FORMAT
         self.moved, self.answers, self._recorded = {}, [], None
 
@@ -130,6 +135,11 @@ class State:
     def paused(self) -> list[str]:
         """The ids of the paused trials, sorted. Scans all trials."""
         return sorted(t.trial_id for t in self.trials.values() if t.status is Status.PAUSED)
+
+    @property
+    def held(self) -> list[str]:
+        """The ids of the trials that wait for a person to resume them, sorted."""
+        return sorted(self.placement.held)
 
     @property
     def errored(self) -> int:
@@ -174,9 +184,13 @@ class State:
 
     def enqueue(self, trial_id: str) -> None:
         """Queue a pending trial for resources, unless its last worker is still busy or a question
-        about it waits for the user's code."""
+        about it waits for the user's code. A trial that a person has paused waits for them."""
         trial = self.trials[trial_id]
-        if trial.status is Status.PENDING and trial_id not in self.questions:
+        if trial.status is not Status.PENDING or trial_id in self.questions:
+            return
+        if trial.is_held:
+            self.placement.hold(trial_id)
+        else:
             self.placement.wait(trial_id, is_answered=not self.awaits_answer(trial))
 
     def awaits_answer(self, trial: Trial) -> bool:

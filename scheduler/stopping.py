@@ -147,6 +147,7 @@ def end(state: State, order: EndOrdered) -> list[Effect]:
         return _interrupt(state, may_save=order.reason == "preempted")
     waiting = (*state.placement.queue, *sorted(state.placement.delayed))
     waiting += tuple(sorted(state.placement.unanswered))
+    waiting += tuple(state.held)
     begun = [trial_id for trial_id in waiting if state.trials[trial_id].attempt]
     why = Stop(reason=StopReason(order.reason), why=order.message)
     effects: list[Effect] = []
@@ -299,10 +300,12 @@ def _conclude(state: State) -> list[Effect]:
     if state.asking and not state.ending:
         return resume_stalled(state) if state.search_waits and state.paused else []
     if not state.ending:
-        if placement.has_trials or state.questions or not state.search_ended:
+        if placement.has_trials or state.questions or state.configs or not state.search_ended:
             return []
         if state.paused:
             return [*resume_stalled(state), *_conclude(state)]
+        if state.held:  # the run waits for a person
+            return release_idle(state)
     if placement.idle:
         return release_idle(state)
     state.finished = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, TypeVar
 
 from holdfast.dataclass import dataclass
 from holdfast.names import folder_name, node_name, plain_name
@@ -46,6 +46,15 @@ class Stored:
     of: Any = None
 
 
+class _Mark:
+    """A marker without a value, compared by identity."""
+
+
+T = TypeVar("T")
+SPARSE: Final = _Mark()
+# A field that a record has only if its value is not the default. A record without such values is
+# as an older version wrote it, and can read it.
+Sparse = Annotated[T, SPARSE]
 # A number of things, or the index of one.
 Count = Annotated[int, Between(0, 1 << 53)]
 # An index up to which a restore loops, such as that of a trial's newest checkpoint.

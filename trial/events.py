@@ -114,6 +114,28 @@ class Unpaused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A person pauses the trial: as soon as it has no worker, it waits."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldEnded:
+    """The person resumes the trial."""
+
+    trial_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Noted:
+    """A person has written a note on the trial, which replaces an earlier one."""
+
+    trial_id: str
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cloned:
     """The scheduler restarts the trial from another trial's checkpoint; `at` is in seconds since
     1970."""
@@ -230,6 +252,9 @@ TrialEvent = (
     | RungReached
     | PauseOrdered
     | Unpaused
+    | Held
+    | HoldEnded
+    | Noted
     | Cloned
     | Changed
     | Returned

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
-from holdfast.trial.bounds import Stored
+from holdfast.trial.bounds import SPARSE, Stored
 
 Write = Callable[[Any], Any]
 _COMPILED: dict[type, Write] = {}
@@ -33,7 +33,25 @@ def _compile(kind: type) -> Write:
         scope[f"write_{name}"] = write
         items.append(f"{name!r}: " + (f"write_{name}(value.{name})" if write else f"value.{name}"))
     made: Write = eval(f"lambda value: {{{', '.join(items)}}}", scope)
-    return made
+    sparse = {one.name: one.default for one in fields(kind) if _is_sparse(hints[one.name])}
+    return _without(made, sparse) if sparse else made
+
+
+def _is_sparse(hint: Any) -> bool:
+    return get_origin(hint) is Annotated and SPARSE in get_args(hint)
+
+
+def _without(write: Write, defaults: Mapping[str, Any]) -> Write:
+    """Leave out the fields that have these values."""
+
+    def trimmed(value: Any) -> dict[str, Any]:
+        plain: dict[str, Any] = write(value)
+        for name, default in defaults.items():
+            if plain[name] == default:
+                del plain[name]
+        return plain
+
+    return trimmed
 
 
 def writer_of(hint: Any) -> Write | None:

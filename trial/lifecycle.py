@@ -19,9 +19,12 @@ from holdfast.trial.events import (
     Committed,
     Dropped,
     Errored,
+    Held,
+    HoldEnded,
     Interrupted,
     Launched,
     Measured,
+    Noted,
     PauseOrdered,
     Reopened,
     Reported,
@@ -148,17 +151,29 @@ def _changed(trial: Trial, event: Changed) -> Trial:
 
 
 def _stopped(status: Status) -> Callable[[Trial, StopOrdered], Trial]:
-    return lambda trial, event: evolve(trial, status=status, stop=event.stop)
+    return lambda trial, event: evolve(trial, status=status, stop=event.stop, is_held=False)
 
 
 def _returned(trial: Trial, event: Returned) -> Trial:
     stop = _PRUNED_ITSELF if event.pruned else _RETURNED
-    return evolve(trial, status=Status.TERMINATED, stop=stop)
+    return evolve(trial, status=Status.TERMINATED, stop=stop, is_held=False)
 
 
 def _measured(trial: Trial, event: Measured) -> Trial:
     others = tuple([one for one in trial.usages if one.attempt != event.usage.attempt])
     return evolve(trial, usages=(*others, event.usage))
+
+
+def _hold(trial: Trial, _: Held) -> Trial:
+    return evolve(trial, is_held=True)
+
+
+def _release(trial: Trial, _: HoldEnded) -> Trial:
+    return evolve(trial, is_held=False)
+
+
+def _noted(trial: Trial, event: Noted) -> Trial:
+    return evolve(trial, note=event.note)
 
 
 def _to(status: Status) -> Callable[[Trial, Any], Trial]:
@@ -183,7 +198,8 @@ def _shrunk(trial: Trial, event: Shrunk) -> Trial:
 
 
 def _errored(trial: Trial, event: Errored) -> Trial:
-    return _charged(evolve(trial, status=Status.ERROR, error=event.failure), event.budget)
+    failed = evolve(trial, status=Status.ERROR, error=event.failure, is_held=False)
+    return _charged(failed, event.budget)
 
 
 def _charged(trial: Trial, budget: Budget) -> Trial:
@@ -241,6 +257,8 @@ def _dropped(trial: Trial, event: Dropped) -> Trial:
 _RETURNED = Stop(reason=StopReason.FINISHED, why="its function returned")
 _PRUNED_ITSELF = Stop(reason=StopReason.PRUNED, by="TrialPruned", why="its function raised it")
 _RUN, _STOP, _START = Status.RUNNING, Status.STOPPING, Status.STARTING
+# In these a trial can be paused and resumed by a person.
+HOLDABLE = (Status.PENDING, Status.STARTING, Status.RUNNING, Status.PAUSED)
 
 TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (Status.PENDING, Launched): _launched,
@@ -281,6 +299,9 @@ TABLE: dict[tuple[Status, type], Callable[[Trial, Any], Trial]] = {
     (Status.TERMINATED, Reopened): _reopened,
     (Status.ERROR, Reopened): _reopened,
     (Status.PENDING, Reopened): _reopened,
+    **{(status, Held): _hold for status in HOLDABLE},
+    **{(status, HoldEnded): _release for status in HOLDABLE},
+    **{(status, Noted): _noted for status in Status},
     **{(status, RungReached): _rung_reached for status in Status},
     # An attempt's process ends after the attempt.
     **{(status, Measured): _measured for status in Status},

@@ -13,13 +13,15 @@ from holdfast.names import inner_path, plain_name, shown
 from holdfast.trial.bounds import Stored
 from holdfast.trial.config import SyncConfig
 from holdfast.trial.decoding import decode, truth
-from holdfast.trial.plain import check_table
+from holdfast.trial.plain import check_table, is_count
 from holdfast.trial.tuning import MODES
 
 # The option of a run that enforces the resource memory.
 ENFORCED = "enforce_memory"
 # The option of a run that says where trials run.
 CHDIR = "chdir_to_trial_dir"
+# What the script has said of `max_concurrent` and `num_samples`, where a person changed them.
+SAID = "said"
 
 
 def checked_options(plain: Any) -> Mapping[str, Any]:
@@ -92,6 +94,12 @@ def _goals(name: str, value: Any) -> None:
         raise ValueError(f"{name} must have 'max' or 'min' for each metric, not {shown(value)}")
 
 
+def _said(name: str, value: Any) -> None:
+    several = check_table(value, name)
+    if not all(one is None or is_count(one) for one in several.values()):
+        raise ValueError(f"{name} must be a table of whole numbers, not {shown(value)}")
+
+
 def _search_space(_: str, value: Any) -> None:
     _read_space(value)
 
@@ -109,6 +117,7 @@ _CHECKS: dict[str, Callable[[str, Any], None]] = {
     "tags": _table_of_texts,
     ENFORCED: _flag,
     "goals": _goals,
+    SAID: _said,
     "search_space": _search_space,
 }
 

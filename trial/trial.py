@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from holdfast.dataclass import dataclass
 from holdfast.names import folder_name, plain_name
-from holdfast.trial.bounds import Count, FolderName, Moment, Ordinal, PlainName
+from holdfast.trial.bounds import Count, FolderName, Moment, Ordinal, PlainName, Sparse
 from holdfast.trial.checkpoint import CheckpointRecord, CheckpointUploadMode
 from holdfast.trial.encoding import Config
 from holdfast.trial.errors import Failure
@@ -67,7 +67,8 @@ class TrialSpec:
     number, text nor a container of them. `tag` names the varied parameters, as in `0_lr=0.1`.
     `dirname` is its folder inside the experiment's. `asked` are the distributions, as JSON, of the
     parameters that a function of the user's has asked for in this trial first, or with another
-    distribution than before.
+    distribution than before. `is_added`: a person added it to the running experiment, besides the
+    trials of `num_samples`.
 
     Raises UnsafeName for a `trial_id` or `dirname` that is not one plain name.
     """
@@ -82,6 +83,7 @@ class TrialSpec:
     tag: str = ""
     resources: Bundles = ONE_CPU
     asked: Mapping[str, str] = field(default_factory=dict)
+    is_added: Sparse[bool] = False
 
     def __post_init__(self) -> None:
         # Both become paths, and a user's function or a search algorithm may have chosen them.
@@ -119,8 +121,8 @@ class StopReason(StrEnum):
     FINISHED: its function returned, or it trained as long as it should. PRUNED: a scheduler
     stopped it early, or its function raised Optuna's `TrialPruned`. STOPPED: a scheduler did not
     say whether that was early. STOPPER: a stop condition of the user's own code or of
-    `tune.stopper`. BUDGET: the time budget of the run. UNKNOWN: an earlier version of holdfast
-    recorded it.
+    `tune.stopper`. BUDGET: the time budget of the run. USER: a person stopped this trial.
+    UNKNOWN: an earlier version of holdfast recorded it.
     """
 
     FINISHED = "finished"
@@ -128,6 +130,7 @@ class StopReason(StrEnum):
     STOPPED = "stopped"
     STOPPER = "stopper"
     BUDGET = "budget"
+    USER = "user"
     FAILED = "failed"
     INTERRUPTED = "interrupted"
     UNKNOWN = "unknown"
@@ -140,13 +143,14 @@ class StopReason(StrEnum):
             StopReason.STOPPED,
             StopReason.STOPPER,
             StopReason.BUDGET,
+            StopReason.USER,
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """Why a trial ended without an error: `by` names the scheduler that decided it, `why` says
-    what was decisive."""
+    """Why a trial ended without an error: `by` names the scheduler or the person that decided it,
+    `why` says what was decisive."""
 
     reason: StopReason
     by: str = ""
@@ -201,6 +205,9 @@ class Trial:
     set from the order to stop, or the return of its function, until a restore reopens it. `rungs`
     and `takeovers` are what a scheduler decided about it, in order. `usages` says what each
     attempt has used, as far as that is known; the newest is last.
+
+    `is_held`: a person pauses it. While it runs, it continues until it can be paused; while it is
+    PENDING, it does not start until the person resumes it. `note` is a person's text about it.
     """
 
     spec: TrialSpec
@@ -231,6 +238,8 @@ class Trial:
     rungs: tuple[RungVisit, ...] = ()
     takeovers: tuple[Takeover, ...] = ()
     usages: tuple[Usage, ...] = ()
+    is_held: Sparse[bool] = False
+    note: Sparse[str] = ""
 
     @property
     def trial_id(self) -> str:
@@ -240,6 +249,21 @@ class Trial:
     def config(self) -> Mapping[str, Any]:
         """The config of its next or current attempt."""
         return self.spec.config if self.changed_config is None else self.changed_config
+
+    @property
+    def shown_status(self) -> Status:
+        """The status for people: a trial that waits because a person paused it is PAUSED."""
+        return Status.PAUSED if self.waits_for_person else self.status
+
+    @property
+    def waits_for_person(self) -> bool:
+        """Whether it does not start because a person paused it."""
+        return self.is_held and self.status is Status.PENDING
+
+    @property
+    def is_pausing(self) -> bool:
+        """Whether a person paused it, but it still runs."""
+        return self.is_held and self.status.has_worker
 
     @property
     def granted(self) -> PlacementGroupFactory:

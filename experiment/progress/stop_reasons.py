@@ -63,6 +63,9 @@ def stop_sentence(trial: Trial, spec: ExperimentSpec, *, is_live: bool) -> str:
             return f"{spec.options.get(_STOPPER) or 'the stopper'} stopped it {at}{why}"
         case StopReason.BUDGET:
             return f"it was stopped {at}{why}"
+        case StopReason.USER:
+            by = stop.by if stop is not None else ""
+            return f"{by or 'a person'} stopped it {at}"
         case StopReason.INTERRUPTED:
             saved = trial.newest_checkpoint
             then = f"resumes from iteration {saved.iteration}" if saved else "starts over"
@@ -89,6 +92,8 @@ def stop_text(stop: Stop | None) -> str:
 def _who(stop: Stop) -> str:
     if stop.reason in (StopReason.PRUNED, StopReason.STOPPED):
         return short_name(stop.by) or "the scheduler"
+    if stop.reason is StopReason.USER:
+        return stop.by.partition(" (")[0] or "a person"
     return stop.reason.value
 
 

@@ -44,11 +44,19 @@ from holdfast.scheduler.effects import (
 )
 from holdfast.scheduler.events import (
     CheckpointLost,
+    ConfigAdded,
+    ConfigRefused,
     EndOrdered,
     EndReason,
     Event,
+    LimitChanged,
+    NoteWritten,
+    PauseRequested,
+    ResumeRequested,
+    SamplesAdded,
     SchedulerAnswered,
     SearchEnded,
+    TrialStopOrdered,
     WaitEnded,
 )
 from holdfast.scheduler.machine import from_snapshot
@@ -159,6 +167,30 @@ def decision(view: View, reporting: str, kind: str, number: int, other: int) -> 
             return AskUser(trial_id=trial_id, question={})
         case _:
             return SaveTrial(trial_id=trial_id)
+
+
+ORDERS_OF_PEOPLE = ["stop", "pause", "pause", "now", "resume", "resume", "limit", "add", "config"]
+
+
+def order_of_a_person(order: str, trial_id: str, number: int) -> Event | None:
+    """None if the order needs a trial and there is none."""
+    match order:
+        case "limit":
+            return LimitChanged(max_concurrent=number or None, by="ann")
+        case "add":
+            return SamplesAdded(count=number, by="ann")
+        case "config":
+            return ConfigAdded(config={"lr": number}, by="ann")
+        case _ if not trial_id:
+            return None
+        case "stop" if number % 2:  # rarer than the others
+            return TrialStopOrdered(trial_id=trial_id, by="ann")
+        case "resume":
+            return ResumeRequested(trial_id=trial_id, by="ann")
+        case "pause" | "now":
+            return PauseRequested(trial_id=trial_id, by="ann", now=order == "now")
+        case _:
+            return NoteWritten(trial_id=trial_id, text="x" * number, by="ann")
 
 
 class Ordered(Rehearsal):
@@ -281,6 +313,7 @@ class AnyOrder(RuleBasedStateMachine):
         saves=st.booleans(),
         trials=st.integers(0, 4),
         nodes=st.sampled_from([None, None, 0, 1, 2, 3]),
+        has_people=st.booleans(),
     )
     def begin(
         self,
@@ -297,8 +330,10 @@ class AnyOrder(RuleBasedStateMachine):
         saves: bool,
         trials: int,
         nodes: int | None,
+        has_people: bool,
     ) -> None:
         self.has_nodes = nodes is not None
+        self.has_people = has_people
         spec: dict[str, Any] = {} if not depends else {"resources": None}
         self.run = Ordered(
             capacity={} if self.has_nodes else CAPACITY,
@@ -376,8 +411,12 @@ class AnyOrder(RuleBasedStateMachine):
                 self.uncommitted.append((effect.trial_id, effect.checkpoint.index))
             case Discard():
                 self.discard(effect)
-            case Suggest():
+            case Suggest(config=None):
                 assert self.run.machine.asking
+            case Suggest():
+                assert self.run.machine.asking_config
+            case Warn() if "makes no trial" in effect.text:
+                pass
             case Warn() if "continues with" in effect.text or "with more work" in effect.text:
                 assert self.has_nodes, "there is no elastic trial"
             case Warn() if "without a checkpoint" in effect.text:
@@ -471,6 +510,26 @@ class AnyOrder(RuleBasedStateMachine):
         resources = several[number % len(several)]
         self.perform(self.run.suggest() if static else self.run.suggest(resources))
 
+    @precondition(lambda self: self.run.machine.asking_config)
+    @rule(is_refused=st.sampled_from([False, False, True]))
+    def added_config_is_tried(self, is_refused: bool) -> None:
+        if is_refused:
+            self.perform(self.run.handle(ConfigRefused(why="its code raised")))
+        else:
+            self.perform(self.run.suggest(is_added=True))
+
+    @precondition(lambda self: self.has_people)
+    @rule(order=st.sampled_from(ORDERS_OF_PEOPLE), number=st.integers(0, MOST))
+    def person_orders(self, order: str, number: int) -> None:
+        self.is_ordered(order, number)
+
+    def is_ordered(self, order: str, number: int) -> None:
+        """Orders that do not apply may arrive, too: they change nothing."""
+        trials = [*self.run.machine.trials, ""]
+        trial_id = trials[number % len(trials)]
+        if event := order_of_a_person(order, trial_id, number):
+            self.perform(self.run.handle(event))
+
     @precondition(lambda self: self.has_nodes and len(self.open) < 4)
     @rule()
     def node_joins(self) -> None:
@@ -519,6 +578,8 @@ class AnyOrder(RuleBasedStateMachine):
                 self.uploader_commits(dice.randrange(len(self.uncommitted)))
             elif self.asked and dice.random() < 0.5:
                 self.user_answers(self.asked.pop(), self.rolled(dice))
+            elif self.has_people and dice.random() < 0.2:
+                self.is_ordered(dice.choice(ORDERS_OF_PEOPLE), dice.randrange(MOST))
             elif busy:
                 self.worker_goes_on(dice.choice(busy), dice)
 
@@ -804,6 +865,7 @@ class AnyOrder(RuleBasedStateMachine):
                     trial.trial_id in machine.placement.queue
                     or trial.trial_id in machine.placement.delayed
                     or trial.trial_id in machine.placement.unanswered
+                    or trial.trial_id in machine.placement.held
                     or trial.trial_id in machine.placement.holds
                     or trial.trial_id in machine.questions
                 )
@@ -839,6 +901,12 @@ class AnyOrder(RuleBasedStateMachine):
             return
         if not busy and self.run.machine.placement.queue:
             self.joins()
+            return
+        if not busy and self.run.machine.asking_config:
+            self.perform(self.run.handle(ConfigRefused(why="the end")))
+            return
+        if not busy and (held := self.run.machine.held):
+            self.perform(self.run.handle(ResumeRequested(trial_id=held[0], by="ann")))
             return
         if not busy:
             self.perform(self.run.handle(SearchEnded()))

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.scheduler import codec
 from holdfast.scheduler.codec import decode, encode
-from holdfast.scheduler.events import Begun, EndOrdered, Event, SearchEnded
+from holdfast.scheduler.events import Begun, ConfigAdded, EndOrdered, Event, SearchEnded
 from holdfast.scheduler.machine import Machine, from_snapshot
 from holdfast.scheduler.nodes.cluster import Cluster, FormerNode, Node
 from holdfast.scheduler.policy import Decision
@@ -288,6 +288,8 @@ def unlike() -> Machine:
     machine.expected.metric_seen, machine.expected.bounds = False, ("loss",)
     machine.expected.score_checked = False
     machine.placement.delayed, machine.placement.unanswered = {"t1"}, {"t2"}
+    machine.placement.held = {"t2"}
+    machine.configs, machine.asking_config = (ConfigAdded(config={"lr": (1,)}, by="ann"),), True
     machine.shrunk = {"t1"}
     machine.placement.rest("t0")
     machine.placement.take("t3", ONE_CPU)

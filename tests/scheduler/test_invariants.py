@@ -70,6 +70,7 @@ def resumes_a_trial_that_is_not_paused(machine: Machine) -> None:
 
 
 def runs_too_many(machine: Machine) -> None:
+    machine.moved["t1"] = machine.trials["t1"]
     machine.placement.holds["t1"] = Allocation(amounts={"CPU": 1})
     machine.placement.capacity = Capacity({"CPU": 2})
     machine.placement.capacity.hold(Allocation(amounts={"CPU": 2}))

@@ -13,6 +13,7 @@ from holdfast.trial.events import (
     Committed,
     Dropped,
     Errored,
+    HoldEnded,
     Interrupted,
     Launched,
     Reopened,
@@ -52,7 +53,8 @@ def test_an_event_without_a_row_raises_with_the_trials_story(
 )
 def test_a_row_gives_a_new_trial_and_leaves_the_old_one(status: Status, kind: type) -> None:
     (event,) = [event for event in TRIAL_EVENTS if type(event) is kind]
-    before, trial = trial_in(status), trial_in(status)
+    is_held = kind is HoldEnded  # otherwise nothing changes
+    before, trial = (replace(trial_in(status), is_held=is_held) for _ in range(2))
     after = advance(trial, event)
     assert trial == before
     assert after != before

@@ -72,11 +72,20 @@ def _each_trial_with_a_worker_holds_what_it_asked_for(machine: Machine) -> None:
 
 def _only_pending_trials_wait(machine: Machine) -> None:
     for trial_id in machine.placement.queue:
+        assert not machine.trials[trial_id].is_held
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
         assert not machine.awaits_answer(machine.trials[trial_id])
     for trial_id in machine.placement.delayed:
         assert trial_id not in machine.placement.queue
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
+    for trial_id in machine.placement.held:
+        assert machine.trials[trial_id].waits_for_person, machine.trials[trial_id].story()
+        for others in (
+            machine.placement.queue,
+            machine.placement.delayed,
+            machine.placement.holds,
+        ):
+            assert trial_id not in others
     for trial_id in machine.placement.unanswered:
         assert trial_id not in machine.placement.queue
         assert trial_id not in machine.placement.delayed
@@ -93,6 +102,8 @@ def _only_paused_trials_resume_when_their_worker_is_gone(machine: Machine) -> No
 
 def _no_more_run_at_once_than_allowed(machine: Machine) -> None:
     most = machine.spec.max_concurrent
+    if not any(machine.trials[one].status is Status.STARTING for one in machine.moved):
+        return  # a person may have lowered the limit: trials that run continue
     # Idle workers that were asked to end still hold resources, but run nothing.
     running = [trial.trial_id for trial in machine.trials.values() if trial.status.has_worker]
     assert most is None or len(running) <= most, f"{running} run at once"
@@ -106,6 +117,7 @@ def _something_is_awaited_until_all_is_finished(machine: Machine) -> None:
     elif machine.spec.experiment_id:
         placement = machine.placement
         waits = placement.delayed or placement.unanswered or _awaits_a_node(machine)
+        waits = waits or placement.held or machine.asking_config
         awaited = placement.holds or waits or machine.asking or machine.questions
         assert awaited, "the run hangs: no event is awaited"
 

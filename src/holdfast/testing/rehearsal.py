@@ -83,14 +83,20 @@ class Rehearsal:
     # -- the search -----------------------------------------------------------------------------
 
     def suggest(
-        self, resources: PlacementGroupFactory | Mapping[str, float] = ONE_CPU
+        self,
+        resources: PlacementGroupFactory | Mapping[str, float] = ONE_CPU,
+        *,
+        is_added: bool = False,
     ) -> list[Effect]:
-        """The search answers with the next trial."""
+        """The search answers with the next trial, or with that of a config that a person has
+        added."""
         if not isinstance(resources, PlacementGroupFactory):
             resources = PlacementGroupFactory([resources])
         index = len(self.machine.trials)
-        is_last = index + 1 == self.machine.spec.num_samples
-        return self.handle(Suggested(spec=trial_spec(index, resources), is_last=is_last))
+        added = is_added + sum(trial.spec.is_added for trial in self.machine.trials.values())
+        is_last = not is_added and index + 1 - added == self.machine.spec.num_samples
+        spec = replace(trial_spec(index, resources), is_added=is_added)
+        return self.handle(Suggested(spec=spec, is_last=is_last))
 
     # -- a worker -------------------------------------------------------------------------------
 
