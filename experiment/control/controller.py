@@ -147,7 +147,12 @@ class Controller:
 
         Collecting the events of all sockets would cost a single report 15% of its rate.
         """
-        self._inbox.append((event, wall_time()))
+        self.post_all([event])
+
+    def post_all(self, several: Sequence[Event]) -> None:
+        """Handle these events as `post` does, with one write to the journal."""
+        now = wall_time()
+        self._inbox += [(event, now) for event in several]
         if not self._turning:
             self._turn()
 
@@ -305,10 +310,10 @@ class Controller:
 
     # -- the end ------------------------------------------------------------------------------
 
-    def interrupt(self, *, preempted: bool = False) -> None:
+    def interrupt(self, *, preempted: bool = False, why: str = "interrupted") -> None:
         """Stop every trial, to be resumed later. If `preempted`, trials may save first."""
         reason: EndReason = "preempted" if preempted else "interrupt"
-        self.post(EndOrdered(reason=reason, message="interrupted"))
+        self.post(EndOrdered(reason=reason, message=why))
 
     def lose_ownership(self, text: str) -> None:
         """Another incarnation owns the experiment: end, and write nothing more there."""

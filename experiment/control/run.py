@@ -10,7 +10,7 @@ import asyncio
 import os
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -34,6 +34,8 @@ from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.progress.summary import RunFacts, StorageAge, Summary
 from holdfast.experiment.progress.wording import retry_text
 from holdfast.experiment.records.wall_clock import wall_time
+from holdfast.experiment.steering.desk import Desk
+from holdfast.experiment.steering.socket import keep_socket
 from holdfast.experiment.user_objects.pickling import dumps
 from holdfast.experiment.worker.objects import ObjectRef, check_exist, collecting_references
 from holdfast.forked import end_child
@@ -76,6 +78,8 @@ class Run:
         self.outcome: Finish | None = None
         self.fault: BaseException | None = None
         self.unsaved: list[str] = []
+        # The person that has stopped the experiment from outside: `fit()` ends as after a Ctrl-C.
+        self.stopped_by = ""
         self._summarizer = Summarizer(plan.machine)
         self._controller: Controller | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -117,11 +121,11 @@ class Run:
         """
         self._soon(lambda: self._interrupt(preempted=preempted))
 
-    def _interrupt(self, *, preempted: bool) -> None:
+    def _interrupt(self, *, preempted: bool = False, why: str = "interrupted") -> None:
         if self._controller is None:
             self._cut_short()
         else:
-            self._controller.interrupt(preempted=preempted)
+            self._controller.interrupt(preempted=preempted, why=why)
             # The end may have begun already, with longer deadlines.
             self._controller.journal_writer.hurry(self.plan.settings.flush_deadline_s)
 
@@ -194,6 +198,20 @@ class Run:
 
     # -- in the thread of the loop --------------------------------------------------------------
 
+    @property
+    def controlled(self) -> Controller | None:
+        """The controller once trials may start."""
+        return self._controller
+
+    def end_for(self, by: str) -> None:
+        """Stop all trials, to be resumed later, for a person."""
+        self.stopped_by = by
+        self._interrupt(why=f"stopped by {by}")
+
+    def config_fault(self, config: Mapping[str, Any]) -> str:
+        """Why no trial can have this config; "" if one can."""
+        return ""
+
     def _run(self) -> None:
         wait_at_most(self.plan.settings.disk_deadline_s, self.tell)
         try:
@@ -221,6 +239,7 @@ class Run:
             working = self._start_parts(tasks)
             watch = StoppedWatch(plan.settings.stopped_deadline_s, working.processes, self.tell)
             tasks.start(watch.keep_looking())
+            keep_socket(plan.layout.root, Desk(self).perform, tasks, self.tell)
             try:
                 async with asyncio.timeout(None) as self._scope:
                     await self._work(working, job)

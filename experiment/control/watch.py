@@ -90,7 +90,8 @@ class Watcher:
 
     @property
     def has_ordered_end(self) -> bool:
-        return self._orders > 0
+        """Also if a person has ordered it from outside."""
+        return self._orders > 0 or bool(self._run.stopped_by)
 
     def watch(self) -> None:
         """Returns when the run has ended, or hangs although everything was killed."""
@@ -128,6 +129,8 @@ class Watcher:
         while not self._wait():
             for _ in range(self._signals.take()):
                 self._order_end()
+            if self._run.stopped_by and not self._orders:
+                self._order_end()
             if time.monotonic() > self._ends_by and not self._force_end():
                 return False
             self._refresher.refresh()
@@ -159,6 +162,8 @@ class Watcher:
         settings, failure = run.plan.settings, run.plan.machine.spec.failure
         is_preempted = signum not in (0, signal.SIGINT)
         told, again = "Interrupted: trials have", "Press Ctrl-C again"
+        if run.stopped_by:
+            told, again = f"Stopped by {run.stopped_by}: trials have", "Press Ctrl-C"
         if is_preempted:
             saving = f"trials have {failure.preemption_grace_s:g} s to save, then"
             told, again = f"{signal.Signals(signum).name}: {saving}", "Send it again"
@@ -167,7 +172,8 @@ class Watcher:
             f"{again} to kill everything now",
             "warning",
         )
-        run.interrupt(preempted=is_preempted)
+        if not run.stopped_by:
+            run.interrupt(preempted=is_preempted)
         # A worker has the grace twice if it may finish its step first.
         graces_s = 2 * settings.stop_grace_s + is_preempted * failure.preemption_grace_s
         return graces_s + settings.callback_deadline_s + settings.flush_deadline_s + LEEWAY_S

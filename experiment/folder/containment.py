@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from holdfast.experiment.folder.layout import (
+    CONTROL,
     JOURNAL,
     LOCK,
     MIRROR_AT,
@@ -49,7 +50,8 @@ def check_enclosed(
     10,000 trials take 0.2 s.
     """
     folders, logs = frozenset(dirnames), frozenset(log_names)
-    _check(layout.root, lambda name: name in folders or is_written(name))
+    # The run itself looks at what has the name of its socket.
+    _check(layout.root, lambda name: name in folders or (is_written(name) and name != CONTROL))
     _check(layout.journal, lambda name: True)
     for name in folders:
         _check(layout.root / name, lambda name: _is_the_trials(name, logs))
@@ -70,7 +72,8 @@ def check_folder(folder: Path) -> None:
 def is_written(name: str) -> bool:
     """Whether a run writes this name into the experiment's own folder on this machine, in addition
     to the folders of trials."""
-    is_one = name in (JOURNAL, MIRROR_OF, MIRROR_AT, INDEX_NAME) or name.startswith(LOCK)
+    ours = (JOURNAL, CONTROL, MIRROR_OF, MIRROR_AT, INDEX_NAME)
+    is_one = name in ours or name.startswith(LOCK)
     return is_one or is_the_experiments(name)
 
 

@@ -19,6 +19,8 @@ CURSOR_PREFIX = "tracker-"
 UNDELIVERED_PREFIX = "undelivered-"
 POLICY_LOG = "pbt_global.txt"
 POLICY_LOG_PREFIX, POLICY_LOG_SUFFIX = "pbt_policy_", ".txt"
+# The socket on which a live run takes orders.
+CONTROL = "control.sock"
 MIRROR_OF = ".mirror-of"
 MIRROR_AT = ".mirror-at"
 # In the name of a tree that a newer one from storage has replaced.
@@ -144,6 +146,11 @@ class Layout:
     def locks(self) -> tuple[Path, Path]:
         """The locks that are held while anything runs in this folder."""
         return self.lock, self.root / LOCK_WORKERS
+
+    @property
+    def control(self) -> Path:
+        """The socket on which a live run takes orders."""
+        return self.root / CONTROL
 
     @property
     def mirror_of(self) -> Path:

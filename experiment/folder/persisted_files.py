@@ -32,7 +32,10 @@ def uploader_settings(
         is_record=partial(_is_record, log_names),
         is_remade=_is_remade,
         is_checkpoint=names.is_checkpoint,
-        private=(names.LOCK, names.LOCK_WORKERS, names.MIRROR_OF, names.MIRROR_AT, CLAIMS),
+        private=(
+            *(names.LOCK, names.LOCK_WORKERS, names.CONTROL),
+            *(names.MIRROR_OF, names.MIRROR_AT, CLAIMS),
+        ),
         private_inside=(names.STAGING,),
         artifacts=artifacts,
         timeout_s=timeout_s,

@@ -87,12 +87,12 @@ def _is_another(pid: int) -> bool:
 
 
 def _set_aside(layout: Layout, aside: Path) -> None:
-    """Move everything except the locks, which are held; first the journal, which makes the folder
-    an experiment."""
+    """Move everything except the locks, which are held, and the socket of a killed run; first the
+    journal, which makes the folder an experiment."""
     aside.mkdir()
     layout.journal.rename(aside / JOURNAL)
     for path in list(layout.root.iterdir()):
-        if path not in layout.locks:
+        if path not in (*layout.locks, layout.control):
             path.rename(aside / path.name)
 
 

@@ -19,6 +19,7 @@ _SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,=+-]{0,199}")
 _OURS = frozenset(
     {
         "journal",
+        "control.sock",
         "head.json",
         "nodes.json",
         "tuner.pkl",

@@ -14,6 +14,7 @@ from holdfast.cli.parser import Parser
 from holdfast.cli.queue.arguments import add_queue, with_list
 from holdfast.cli.ray_arguments import add_ray
 from holdfast.cli.run_arguments import add_run
+from holdfast.cli.steering.arguments import add_steering
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -40,6 +41,7 @@ def _parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"holdfast {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     add_browsing(commands)
+    add_steering(commands)
     add_run(commands)
     add_ray(commands)
     add_doctor(commands)

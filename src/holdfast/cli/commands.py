@@ -64,7 +64,7 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
         from holdfast.cli.queue import commands as queue_commands
 
         return queue_commands.perform(given)
-    if given.command == "resume":
+    if given.command == "resume" and not given.trials:
         from holdfast.cli.resuming import resume
 
         return resume(given, settings)
@@ -77,6 +77,10 @@ def _perform(given: argparse.Namespace, settings: Settings) -> int:
         from holdfast.cli.removing import remove
 
         return remove(given, settings)
+    if given.command in ("stop", "pause", "resume", "limit", "add", "note"):
+        from holdfast.cli.steering import commands as steering_commands
+
+        return steering_commands.perform(given, settings)
     if given.command == "compare":
         from holdfast.cli.browse.comparing import compare_sides
 

@@ -23,6 +23,9 @@ class Parser(argparse.ArgumentParser):
         """The arguments as `parse_args` reads them. Raises SystemExit."""
         self._check_command(arguments)
         found, rest = self.parse_known_args(arguments)
+        if hasattr(found, "trials") and not any(word.startswith("-") for word in rest):
+            # argparse takes no argument of a list after an option: `stop EXPERIMENT --yes TRIAL`.
+            found.trials, rest = [*found.trials, *rest], []
         if rest:
             self._innermost(arguments).refuse(rest)
         return found

@@ -16,7 +16,8 @@ from holdfast import ray_path, started_by_import
 from holdfast.cli.naming import settle
 from holdfast.cli.printing import SOUND, WRONG, quoted, say_json
 from holdfast.experiment.folder.settings import Settings
-from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.folder.shell_command import holdfast_command, resume_command
+from holdfast.experiment.progress.wording import counted
 from holdfast.experiment.records.opened import OpenedExperiment
 from holdfast.experiment.start.changed_code import name_for_shell
 from holdfast.experiment.user_objects.code import (
@@ -27,7 +28,7 @@ from holdfast.experiment.user_objects.code import (
 )
 from holdfast.experiment.user_objects.tuner_file import TunerFile
 from holdfast.experiment.worker.command.trainable import CommandTrainable
-from holdfast.trial.errors import InvalidConfig, TuneError
+from holdfast.trial.errors import ExperimentInUse, InvalidConfig, TuneError
 from holdfast.trial.tuning import ResumeConfig
 
 
@@ -59,7 +60,10 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
     )
     if given.trainable is None:
         _check_code(tuner.trainable, given)
-    results = tuner.fit()
+    try:
+        results = tuner.fit()
+    except ExperimentInUse as error:
+        raise _with_paused(error, given.path, settings) from error
     if given.json:
         from holdfast.experiment.browse.locate import find
         from holdfast.experiment.browse.overview import experiment_as_json
@@ -67,6 +71,19 @@ def resume(given: argparse.Namespace, settings: Settings) -> int:
         experiment = find(given.path, settings, os.environ)
         say_json(experiment_as_json(experiment, now=time.time()))
     return WRONG if results.num_errors else SOUND
+
+
+def _with_paused(error: ExperimentInUse, path: str, settings: Settings) -> ExperimentInUse:
+    """The error, with how to resume what a person has paused in the live run."""
+    from holdfast.experiment.browse.locate import find
+
+    held = find(path, settings, os.environ, asks=False).machine.held
+    if not held:
+        return error
+    paused = counted(len(held), "trial is paused", "trials are paused")
+    text = f"{error}. {paused} in it: {holdfast_command('resume', path, held[0])} "
+    text += "resumes one"
+    return ExperimentInUse(text, error.path, error.holder)
 
 
 def _take_ray_names(path: str, settings: Settings) -> None:

@@ -20,6 +20,7 @@ from holdfast.cli.common_arguments import (
     tag,
 )
 from holdfast.cli.completing import complete_experiment, complete_place, complete_trial
+from holdfast.cli.steering.arguments import add_trials
 
 _LS = (
     "List the experiments in a directory or a bucket: state, trials, best trial, age and size. "
@@ -52,7 +53,8 @@ _RESUME = (
     "Resume an experiment that was interrupted or killed, as Tuner.restore(PATH).fit() does. This "
     "runs your code: the trainable in tuner.pkl or trainer.pkl, or the one that --trainable "
     "names. Modules are found from the current directory. With --extend it adds trials, "
-    "iterations or time, and prints the changes."
+    "iterations or time, and prints the changes. With TRIAL it instead lets trials of a live run "
+    "continue that holdfast pause has paused."
 )
 _COMPLETION = "Print a shell's completion script for this command, its experiments and trials."
 _REPLAY = (
@@ -297,6 +299,7 @@ def _add_resume(commands: Any) -> None:
         commands, "resume", _RESUME, json_help="at the end, one JSON object as from show"
     )
     add_experiment(command)
+    add_trials(command, "*", ", paused in a live run. Without any, the experiment is restored")
     command.add_argument(
         "--trainable",
         metavar="MODULE:NAME",

@@ -1,0 +1,210 @@
+"""Performs the orders of a person: checks each against the machine, and posts it as an event.
+
+An order for several trials applies to those that it fits; the answer names the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, assert_never
+
+from holdfast.experiment.progress.wording import counted
+from holdfast.experiment.steering.orders import (
+    AddConfig,
+    AddTrials,
+    LimitTrials,
+    Order,
+    PauseTrials,
+    ResumeTrials,
+    StopExperiment,
+    StopTrials,
+    WriteNote,
+)
+from holdfast.experiment.steering.socket import Refused
+from holdfast.scheduler import events
+from holdfast.scheduler.machine import Machine
+from holdfast.scheduler.steering import refusal
+from holdfast.scheduler.stopping import RESUMABLE
+from holdfast.trial.readable import listed
+
+# So many events go into the journal with one write, and no report waits longer for them.
+_AT_A_TIME = 200
+_SHOWN = 10
+
+
+TrialOrder = events.TrialStopOrdered | events.PauseRequested | events.ResumeRequested
+
+
+class Controlled(Protocol):
+    """The controller of a run that has begun."""
+
+    @property
+    def machine(self) -> Machine: ...
+
+    @property
+    def fault(self) -> BaseException | None:
+        """The error that ends the run."""
+
+    def post_all(self, several: Sequence[events.Event]) -> None:
+        """Handle these events now. Without a `fault` they are in the journal afterwards."""
+
+
+class Steered(Protocol):
+    """The run that a person steers."""
+
+    @property
+    def controlled(self) -> Controlled | None:
+        """None until it has begun."""
+
+    def end_for(self, by: str) -> None:
+        """End as after a Ctrl-C, but say who has ordered it."""
+
+    def config_fault(self, config: Mapping[str, Any]) -> str:
+        """Why no trial can have this config, "" if one can."""
+
+
+class Desk:
+    """Performs orders on one run."""
+
+    def __init__(self, run: Steered) -> None:
+        self._run = run
+
+    async def perform(self, order: Order, by: str) -> str:
+        """Perform an order of `by`, which is in the journal afterwards. Returns a sentence.
+
+        Raises Refused.
+        """
+        match order:
+            case StopExperiment():
+                return self._stop_experiment(by)
+            case StopTrials(trials=ids):
+                stops = [events.TrialStopOrdered(trial_id=one, by=by) for one in ids]
+                return await self._each(stops, lambda _, done: _trials(done, "stop"))
+            case PauseTrials(trials=ids, now=now):
+                pauses = [events.PauseRequested(trial_id=one, by=by, now=now) for one in ids]
+                return await self._each(pauses, _paused)
+            case ResumeTrials(trials=ids):
+                resumes = [events.ResumeRequested(trial_id=one, by=by) for one in ids]
+                return await self._each(resumes, lambda _, done: _trials(done, "resume"))
+            case LimitTrials(max_concurrent=most):
+                return _limited(self._post(events.LimitChanged(max_concurrent=most, by=by)))
+            case AddTrials(count=count):
+                machine = self._post(events.SamplesAdded(count=count, by=by))
+                added = counted(count, "trial is", "trials are")
+                return f"{added} added: num_samples is now {machine.spec.num_samples}"
+            case AddConfig(config=config):
+                if fault := self._run.config_fault(config):
+                    raise Refused(fault)
+                self._post(events.ConfigAdded(config=config, by=by))
+                return "one more trial is added, the next to start, with this config"
+            case WriteNote(trial=trial_id, text=text):
+                self._post(events.NoteWritten(trial_id=trial_id, text=text, by=by))
+                return f"the note of trial {trial_id} is {'written' if text else 'removed'}"
+            case _:
+                assert_never(order)
+
+    def _begun(self) -> Controlled:
+        """Raises Refused before the run has begun, and once it ends."""
+        controlled = self._run.controlled
+        if controlled is None:
+            raise Refused("the run is still starting: try again in a moment")
+        if controlled.fault is not None:
+            raise Refused(f"the run is ending: {controlled.fault}")
+        if (ending := controlled.machine.ending) is not None:
+            raise Refused(f"the run is ending: {ending.message or ending.reason}")
+        if controlled.machine.finished:
+            raise Refused("the run has finished")
+        return controlled
+
+    def _post(self, order: events.Order) -> Machine:
+        """The machine that has handled it. Raises Refused."""
+        controlled = self._begun()
+        if reason := refusal(controlled.machine, order):
+            raise Refused(reason)
+        self._record(controlled, [order])
+        return controlled.machine
+
+    def _record(self, controlled: Controlled, several: Sequence[events.Order]) -> None:
+        """Raises Refused if they are not in the journal."""
+        controlled.post_all(several)
+        if controlled.fault is not None:  # the disk is full
+            raise Refused(f"the run is ending: {controlled.fault}")
+
+    async def _each(
+        self,
+        several: Sequence[TrialOrder],
+        sentence: Callable[[Machine, list[str]], str],
+    ) -> str:
+        """Post those that apply. Returns the sentence about these trials, and why not the others.
+        Raises Refused if none applies."""
+        done: list[str] = []
+        refused: list[str] = []
+        for at in range(0, len(several), _AT_A_TIME):
+            part = several[at : at + _AT_A_TIME]
+            try:
+                controlled = self._begun()
+                reasons = {one: refusal(controlled.machine, one) for one in part}
+                fitting = [one for one, reason in reasons.items() if not reason]
+                self._record(controlled, fitting)
+            except Refused as error:
+                if not done:
+                    raise
+                refused.append(f"{counted(len(several) - at, 'trial', 'trials')}: {error}")
+                break
+            done += [one.trial_id for one in fitting]
+            refused += filter(None, reasons.values())
+            await asyncio.sleep(0)  # let reports be answered in between
+        reasons_text = listed(refused, _SHOWN, "; ")
+        if not done:
+            raise Refused(reasons_text)
+        told = sentence(controlled.machine, done)
+        return f"{told}. Not done: {reasons_text}" if refused else told
+
+    def _stop_experiment(self, by: str) -> str:
+        controlled = self._run.controlled
+        ending = None if controlled is None else controlled.machine.ending
+        if ending is not None and ending.reason in RESUMABLE:
+            return f"the run is ending already: {ending.message or ending.reason}"
+        if controlled is not None and controlled.machine.finished:
+            raise Refused("the run has finished")
+        self._run.end_for(by)
+        if controlled is not None and controlled.fault is not None:
+            raise Refused(f"the run is ending: {controlled.fault}")
+        return "the experiment stops. A restore resumes it"
+
+
+def _paused(machine: Machine, done: Sequence[str]) -> str:
+    pausing = [one for one in done if machine.trials[one].is_pausing]
+    paused = [one for one in done if not machine.trials[one].is_pausing]
+    parts = [_trials(paused, "is paused", "are paused")] if paused else []
+    saves = machine.spec.saves_when_told
+    if pausing:
+        when = "next report" if saves else "next report with a checkpoint"
+        parts.append(f"{_trials(pausing, 'pause')} at {_its(pausing)} {when}")
+    if without := [one for one in pausing if not (saves or machine.trials[one].checkpoints)]:
+        parts.append(
+            f"{_trials(without, 'has', 'have')} no checkpoint yet (to pause at once, and to start "
+            f"from scratch later: --now)"
+        )
+    return "; ".join(parts)
+
+
+def _limited(machine: Machine) -> str:
+    most = machine.spec.max_concurrent
+    if most is None:
+        return "any number of trials may run at once from now on"
+    running = sum(trial.status.has_worker for trial in machine.trials.values())
+    more = f". {running} run now, and continue" if running > most else ""
+    return f"at most {counted(most, 'trial runs', 'trials run')} at once from now on{more}"
+
+
+def _trials(ids: Sequence[str], verb: str, plural: str = "") -> str:
+    """`trial a stops`; `2 trials stop: a, b`."""
+    if len(ids) == 1:
+        return f"trial {ids[0]} {verb if plural else f'{verb}s'}"
+    return f"{len(ids):,} trials {plural or verb} ({listed(ids, _SHOWN)})"
+
+
+def _its(ids: Sequence[str]) -> str:
+    return "its" if len(ids) == 1 else "their"

@@ -1,0 +1,1 @@
+"""Commands that steer a live run: stop, pause, resume, limit, add, note."""

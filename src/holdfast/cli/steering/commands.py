@@ -1,0 +1,128 @@
+"""The commands that steer a live run: each sends one order to the process that runs it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from holdfast.cli.printing import MISUSED, SOUND, WRONG, complain, say, say_json
+from holdfast.experiment.browse.locate import LocatedExperiment, find
+from holdfast.experiment.browse.logs import trial_named
+from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.folder.shell_command import resume_command
+from holdfast.experiment.steering.client import CannotSteer, send_order, why_not
+from holdfast.experiment.steering.orders import (
+    AddConfig,
+    AddTrials,
+    LimitTrials,
+    Order,
+    PauseTrials,
+    ResumeTrials,
+    StopExperiment,
+    StopTrials,
+    WriteNote,
+)
+from holdfast.trial.errors import InvalidConfig
+from holdfast.trial.readable import listed
+
+_SHOWN = 10
+# The options of `holdfast resume` that are for a restore.
+_OF_A_RESTORE = (
+    *("trainable", "untrusted", "resume_errored", "restart_errored", "skip_unfinished"),
+    *("resume_finished", "restart_finished", "extend", "num_samples", "stop", "time_budget"),
+    "max_concurrent_trials",
+)
+
+
+def perform(given: argparse.Namespace, settings: Settings) -> int:
+    """Returns the exit code. Raises CannotSteer, InvalidOrder, and what `find` raises."""
+    experiment = find(given.path, settings, os.environ, asks=False)
+    if reason := why_not(experiment):
+        raise CannotSteer(reason)
+    order = _order(given, experiment)
+    if isinstance(order, StopTrials) and not given.yes:
+        if given.json or not sys.stdin.isatty():
+            complain("no trial is stopped: without a terminal to ask, pass --yes")
+            return MISUSED
+        if not _agreed(order):
+            complain("no trial is stopped")
+            return WRONG
+    text = send_order(experiment, order, via="command")
+    resumed_by = resume_command(given.path) if isinstance(order, StopExperiment) else ""
+    if given.json:
+        say_json({"path": experiment.shown, "text": text})
+        return SOUND
+    say(f"{experiment.name}: {text}")
+    if resumed_by:
+        say(f"To resume: {resumed_by}")
+    return SOUND
+
+
+def _order(given: argparse.Namespace, experiment: LocatedExperiment) -> Order:
+    """Raises InvalidConfig, NoSuchTrial."""
+    match given.command:
+        case "stop":
+            ids = _trials(given, experiment)
+            return StopTrials(trials=ids) if ids else StopExperiment()
+        case "pause":
+            return PauseTrials(trials=_trials(given, experiment), now=given.now)
+        case "resume":
+            _check_no_restore(given)
+            return ResumeTrials(trials=_trials(given, experiment))
+        case "limit":
+            return LimitTrials(max_concurrent=given.most or None)
+        case "add" if given.config is not None:
+            return AddConfig(config=_config(given.config))
+        case "add":
+            if not given.count:
+                raise InvalidConfig("--trials must be at least 1")
+            return AddTrials(count=given.count)
+        case "note":
+            return WriteNote(trial=trial_named(experiment, given.trial).trial_id, text=given.text)
+        case _:
+            raise AssertionError(given.command)
+
+
+def _check_no_restore(given: argparse.Namespace) -> None:
+    for name in _OF_A_RESTORE:
+        if getattr(given, name) not in (None, False):
+            option = f"--{name.replace('_', '-')}"
+            raise InvalidConfig(
+                f"{option} is for a restore of the whole experiment, and TRIAL for a live run: "
+                f"leave one of them out"
+            )
+
+
+def _trials(given: argparse.Namespace, experiment: LocatedExperiment) -> tuple[str, ...]:
+    found = (trial_named(experiment, name).trial_id for name in given.trials)
+    return tuple(dict.fromkeys(found))
+
+
+def _config(text: str) -> dict[str, Any]:
+    """The config in an argument, or in the file that it names. Raises InvalidConfig, OSError."""
+    what = "--config"
+    if not text.lstrip().startswith("{"):
+        what, text = f"--config {text}", Path(text).read_text()
+    try:
+        config: Any = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(f"{what} is not JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise InvalidConfig(f"{what} must be an object, as in '{{\"lr\": 0.1}}'")
+    return config
+
+
+def _agreed(order: StopTrials) -> bool:
+    several = listed(order.trials, _SHOWN)
+    question = f"Stop {several} for good? Its results are kept, and it cannot continue [y/N] "
+    if len(order.trials) > 1:
+        question = (
+            f"Stop {len(order.trials):,} trials ({several}) for good? Their results are kept, and "
+            f"they cannot continue [y/N] "
+        )
+    print(question, end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
