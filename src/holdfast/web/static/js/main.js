@@ -3,6 +3,7 @@
 import { api, connection } from "./api.js";
 import { hashOf, routeOf } from "./route.js";
 import { html, render, useEffect, useReducer, useRef, useState, useLoaded, Dialog, Icon, Failed, useErrorBoundary } from "./ui.js";
+import { Toasts } from "./toast.js";
 import { chosenTheme, chooseTheme } from "./theme.js";
 import { ExperimentsPage } from "./pages/experiments.js";
 import { ExperimentPage } from "./pages/experiment.js";
@@ -84,6 +85,7 @@ function App() {
         : html`<${Shown} key=${place} route=${route} view=${route.view} onView=${onView} about=${about.value} />`}
     </main>
     <footer class="bottom">${about.value && html`<span>holdfast ${about.value.version}</span> <span class="path">${about.value.place}</span>`}</footer>
+    <${Toasts} />
     ${showsKeys && html`<${Dialog} title="Keys" onClose=${() => showKeys(false)}>
       <table class="plain"><tbody>${KEYS.map(([keys, what]) => html`<tr key=${keys}><th scope="row"><kbd>${keys}</kbd></th><td>${what}</td></tr>`)}</tbody></table>
     <//>`}
@@ -137,4 +139,6 @@ function useKeys(showKeys) {
   }, []);
 }
 
-render(html`<${App} />`, document.getElementById("app"));
+const app = document.getElementById("app");
+app.replaceChildren();
+render(html`<${App} />`, app);

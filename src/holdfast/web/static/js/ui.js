@@ -26,29 +26,6 @@ const SYMBOLS = {
 export const Icon = ({ name }) =>
   html`<svg class="symbol" viewBox="0 0 16 16" aria-hidden="true" focusable="false"><path fill-rule="evenodd" d=${SYMBOLS[name] ?? SYMBOLS.unknown} /></svg>`;
 
-/** Word, symbol and colour of a trial's state. `stop_reason` says more than TERMINATED does. */
-export function stateOf(status, stopReason = "", pausing = false) {
-  if (status === "RUNNING" && pausing) return { word: "pausing", symbol: "paused", tone: "held" };
-  if (status === "TERMINATED") {
-    if (stopReason === "" || stopReason === "finished" || stopReason === null) return { word: "finished", symbol: "done", tone: "good" };
-    if (stopReason === "pruned") return { word: "pruned", symbol: "pruned", tone: "dim" };
-    return { word: { user: "stopped by a person", budget: "out of budget", stopper: "stop condition" }[stopReason] ?? stopReason, symbol: "stopped", tone: "dim" };
-  }
-  const known = {
-    RUNNING: ["running", "running", "accent"], PENDING: ["waiting", "waiting", "dim"], STARTING: ["starting", "starting", "accent"],
-    STOPPING: ["stopping", "stopped", "dim"], PAUSED: ["paused", "paused", "held"], ERROR: ["failed", "failed", "bad"],
-  }[status];
-  return known ? { word: known[0], symbol: known[1], tone: known[2] } : { word: String(status ?? "unknown").slice(0, 40), symbol: "unknown", tone: "dim" };
-}
-
-export function conditionOf(state) {
-  const known = {
-    live: ["running", "running", "accent"], finished: ["finished", "done", "good"], errored: ["failed", "failed", "bad"],
-    interrupted: ["interrupted", "paused", "held"], "not begun": ["not begun", "waiting", "dim"], unreadable: ["unreadable", "warning", "bad"],
-  }[state];
-  return known ? { word: known[0], symbol: known[1], tone: known[2] } : { word: String(state), symbol: "unknown", tone: "dim" };
-}
-
 export const State = ({ of }) => html`<span class=${`state tone-${of.tone}`}><${Icon} name=${of.symbol} />${of.word}</span>`;
 
 // One timer makes every age on the page tick.
@@ -94,7 +71,7 @@ export function Progress({ share, left_s, label, text }) {
   const known = typeof share === "number";
   const words = text ?? [known ? percent(share) : "", left(left_s)].filter(Boolean).join(", ");
   return html`<div class="progress">
-    ${known && html`<div class="bar" role="progressbar" aria-label=${label} aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(share * 100)} aria-valuetext=${words || "unknown"}>
+    ${known && html`<div class="bar" role="progressbar" aria-label=${label} aria-valuemin="0" aria-valuemax="100" aria-valuenow=${Math.round(share * 100)} aria-valuetext=${words || percent(share)}>
       <div class="done" style=${{ width: `${Math.min(100, Math.max(0, share * 100))}%` }}></div>
     </div>`}
     <span class="progress-text">${words}</span>

@@ -1,10 +1,11 @@
 // The experiments of a place: what runs, how far it is, how good it is.
 
 import { api } from "../api.js";
-import { bytes, count, number } from "../format.js";
+import { bytes, count, left, number, percent } from "../format.js";
 import { compareView, hashOf } from "../route.js";
 import { compared } from "../store.js";
-import { html, Age, Empty, Failed, Progress, State, conditionOf, serverTime, useEffect, useMemo, useState } from "../ui.js";
+import { conditionOf } from "../words.js";
+import { html, Age, Empty, Failed, Progress, State, serverTime, useEffect, useMemo, useState } from "../ui.js";
 
 const SORTS = {
   name: { label: "Name", value: (one) => one.name },
@@ -104,8 +105,8 @@ function Row({ one, size, isChosen, toggle }) {
       ${one.storage !== "" && html`<div class="dim small path">${one.storage}</div>`}
       ${one.problem !== "" && html`<div class="small tone-bad wrap">${one.problem.slice(0, 300)}</div>`}</td>
     <td class="c-state"><${State} of=${conditionOf(one.state)} /></td>
-    <td class="c-progress"><${Progress} share=${progress.share ?? null} left_s=${one.state === "live" ? progress.left_s : null} label=${`Progress of ${one.name}`} />
-      <div class="dim small">${progress.done ?? 0} of ${count(total, "trial")}${running > 0 ? `, ${running} running` : ""}${failed > 0 ? html`, <span class="tone-bad">${failed} failed</span>` : ""}</div></td>
+    <td class="c-progress"><${Progress} share=${progress.share ?? null} text="" label=${`Progress of ${one.name}`} />
+      <div class="small dim">${[percent(progress.share), one.state === "live" ? left(progress.left_s) : "", `${progress.done ?? 0} of ${count(total, "trial")}`].filter(Boolean).join(" · ")}${running > 0 ? ` · ${running} running` : ""}${failed > 0 && html` · <span class="tone-bad">${failed} failed</span>`}</div></td>
     <td class="c-best">${one.best ? html`<b>${number(one.best.value)}</b> <span class="dim small">${one.best.mode} ${one.best.metric}</span>` : one.pareto_front?.length > 0 ? html`<span class="dim">${count(one.pareto_front.length, "trial")} on the Pareto front</span>` : html`<span class="dim">none yet</span>`}</td>
     <td class="c-began"><${Age} at=${one.began_at} /></td>
     <td class="c-updated"><${Age} at=${one.updated_at} /></td>
