@@ -60,7 +60,7 @@ export function FilterBox({ store, text, error, shown, onFilter }) {
   return html`<div class="filter">
     <input ref=${input} type="text" id="filter" data-search role="combobox" aria-label="Filter the trials" aria-expanded=${String(offers.length > 0)} aria-controls="filter-offers" aria-autocomplete="list"
       aria-activedescendant=${at >= 0 ? `offer-${at}` : null} aria-invalid=${String(error !== null)} aria-describedby="filter-says" autocomplete="off" autocapitalize="off" spellcheck=${false}
-      placeholder='Filter: lr < 0.01 and status == "failed"' value=${typed} onInput=${(event) => { take(event.target.value); offer(); }} onFocus=${offer} onClick=${offer} onKeyDown=${pressed} onBlur=${() => setOffers([])} />
+      placeholder='Filter: lr < 0.01 and status == "failed"' value=${typed} onInput=${(event) => { take(event.target.value); if (event.target.value === "") setOffers([]); else offer(); }} onKeyDown=${pressed} onBlur=${() => setOffers([])} />
     <ul id="filter-offers" role="listbox" aria-label="Words that fit" hidden=${offers.length === 0}>
       ${offers.map((one, n) => html`<li key=${one.text} id=${`offer-${n}`} role="option" aria-selected=${String(n === at)} onMouseDown=${(event) => { event.preventDefault(); accept(one); }}><span class="mono cut">${one.text}</span>${one.hint !== "" && html`<span class="dim">${one.hint}</span>`}</li>`)}
     </ul>

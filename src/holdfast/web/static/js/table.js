@@ -41,7 +41,7 @@ const kindOf = (key) => (key === "id" ? "id" : key === "status" ? "status" : COL
 function widthOf(key, store, facts) {
   const title = titleOf(key, facts).length * 7.6 + 44;
   const kind = kindOf(key);
-  if (kind === "id") return Math.min(260, Math.max(150, 66 + 8 * Math.max(8, ...store.ids.slice(0, 20).map((id) => id.length))));
+  if (kind === "id") return Math.min(320, 100 + 8.3 * Math.max(8, ...store.ids.slice(0, 20).map((id) => id.length)));
   if (kind === "status") return 158;
   if (kind === "text") return key === "error" || key === "why" ? 300 : 160;
   if (kind !== "any") return Math.max(100, Math.min(180, title));

@@ -83,7 +83,7 @@ function Summary({ store, facts, trial, again }) {
     </div>
     ${trial.why && html`<p class="wrap why">${sentence(trial.why)}</p>`}
     ${trial.error && html`<div class="failed"><${Icon} name="failed" /><b><${Long} text=${trial.error.headline ?? ""} /></b>${trial.error.where && html`<span class="dim">at ${trial.error.where}</span>`}${trial.error.final === false && html`<span class="dim">A retry is due.</span>`}</div>`}
-    <h3 class="space">Note</h3><${Note} facts=${facts} trial=${id} text=${trial.note} onSaved=${again} />
+    <h2 class="space">Note</h2><${Note} facts=${facts} trial=${id} text=${trial.note} onSaved=${again} />
   </section>`;
 }
 
