@@ -33,6 +33,7 @@ from holdfast.experiment.page.values import finite_or_none, json_value
 from holdfast.experiment.progress.summarizer import Summarizer
 from holdfast.experiment.records.journal_start import find_beginning
 from holdfast.experiment.results.read_experiment import KeptRecords
+from holdfast.experiment.steering.client import why_not
 from holdfast.names import shown
 from holdfast.scheduler.machine import Machine
 from holdfast.syncer.journal.journal import Position
@@ -130,10 +131,14 @@ class FollowedExperiment:
 
     @property
     def local_root(self) -> str | None:
-        """The experiment's tree on this machine, where a live run has its control socket; None if
-        this machine has none."""
+        """The experiment's tree on this machine; None if this machine has none."""
         layout = self._experiment.read.layout
         return None if layout is None else str(layout.root)
+
+    @property
+    def located(self) -> LocatedExperiment:
+        """The experiment as of the last look, for an order to its run."""
+        return self._experiment
 
     def look(self) -> Change:
         """Read what is new: costs a stat of the journal if nothing is. It looks every 0.4 s at
@@ -413,6 +418,7 @@ class FollowedExperiment:
         experiment, history = self._experiment, self._history
         summary = summary_of(self._summarizer, experiment, now=now)
         state = experiment.condition(now)
+        why = why_not(experiment)
         told = (
             []
             if history is None
@@ -423,7 +429,7 @@ class FollowedExperiment:
             **facts_of(
                 experiment, self._entries, summary, now=now, reports_per_s=self._reports_per_s
             ),
-            "steering": {"possible": False, "why_not": ""},
+            "steering": {"possible": not why, "why_not": why},
             "timeline": told,
             "concurrency": [] if history is None else concurrency(history),
         }

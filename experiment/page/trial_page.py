@@ -38,7 +38,6 @@ from holdfast.trial.trial import Trial
 _MOST_DIFFERENCES: Final = 200
 _MOST_RANKS: Final = 1_000
 _TEXT_BYTES: Final = 256 << 10
-_BEYOND: Final = 1 << 60
 
 
 def trial_plain(
@@ -198,7 +197,7 @@ def read_log(
     if of_rank_0(name) not in names and name != ERROR:
         raise NotThere(f"trial {trial.trial_id} has no output {name[:100]!r}")
     check_reachable(experiment, trial, name)
-    found = piece_from(experiment, trial, name, _BEYOND if offset < 0 else offset)
+    found = piece_from(experiment, trial, name, max(0, offset))
     if found is None:
         return {"size": 0, "offset": 0, "text": "", "next": 0}
     size, data = found
@@ -207,7 +206,7 @@ def read_log(
         begin = 0
     if begin != offset:
         size, data = piece_from(experiment, trial, name, begin) or (0, b"")
-    if offset < 0 and begin:
+    if offset < 0 < begin:
         skipped = _continuation(data)
         begin, data = begin + skipped, data[skipped:]
     text, used = _decoded(data[:_TEXT_BYTES], is_end=False)
