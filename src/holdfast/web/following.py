@@ -245,6 +245,11 @@ class Following:
         finally:
             self._listing = None
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether any stream is open."""
+        return any(one.is_watched for one in self._all())
+
     async def look_a_last_time(self) -> None:
         """Let the streams show how everything has ended."""
         looks = [one.look() for one in self._all() if one.is_watched]

@@ -91,6 +91,7 @@ class WebServer:
         self.address = Address(host=host, port=port, base=base, token=self._access.token)
         self._tell = tell
         self._ended = asyncio.Event()
+        self._following: Following | None = None
 
     def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
         """Serve until `end`. `on_start` is called in the loop when browsers can connect."""
@@ -99,13 +100,18 @@ class WebServer:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._run(on_start))
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether a browser has a stream open."""
+        return self._following is not None and self._following.is_watched
+
     def end(self) -> None:
         """Let `run` return within a second, also if streams are open. Called in the loop."""
         self._ended.set()
 
     async def _run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
         async with RunTasks() as tasks:
-            following = Following(self.place, tasks.scope(self._on_bug))
+            following = self._following = Following(self.place, tasks.scope(self._on_bug))
             page = Page(following)
             app = made_app(page, self._access, self._tell)
             server = _Server(_config(app), lambda: on_start(asyncio.get_running_loop()))
@@ -166,6 +172,7 @@ def _config(app: Gate) -> uvicorn.Config:
         access_log=False,
         proxy_headers=False,  # any client can send them
         server_header=False,
+        backlog=_WAITING,
         h11_max_incomplete_event_size=_LARGEST_HEAD,
     )
 

@@ -2,6 +2,9 @@
 
 import { valueAt } from "./format.js";
 
+/** The values of a parameter that is one of few; null for others. */
+export const choicesOf = ({ choices }) => (Array.isArray(choices) && choices.length > 0 && choices.length <= 200 ? choices : null);
+
 const WHOLE = /^(randint|qrandint|lograndint|qlograndint)$/;
 const NUMERIC = /^(uniform|quniform|loguniform|qloguniform|randn|qrandn)$/;
 
@@ -10,10 +13,12 @@ export function textsOf(space, config) {
   return Object.assign(Object.create(null), Object.fromEntries(space.map((parameter) => [parameter.name, textOf(parameter, config)])));
 }
 
-function textOf({ name, choices }, config) {
+function textOf(parameter, config) {
+  const { name } = parameter;
+  const choices = choicesOf(parameter);
   const value = config === null ? undefined : valueAt(config, name);
   if (value === undefined) return "";
-  if (Array.isArray(choices)) return choices.some((choice) => JSON.stringify(choice) === JSON.stringify(value)) ? JSON.stringify(value) : "";
+  if (choices !== null) return choices.some((choice) => JSON.stringify(choice) === JSON.stringify(value)) ? JSON.stringify(value) : "";
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
@@ -34,8 +39,9 @@ function put(config, [part, ...rest], value) {
   put(config[part], rest, value);
 }
 
-function valueOf({ name, kind, choices }, text) {
-  if (Array.isArray(choices)) return JSON.parse(text);
+function valueOf(parameter, text) {
+  const { name, kind } = parameter;
+  if (choicesOf(parameter) !== null) return JSON.parse(text);
   if (WHOLE.test(kind) || NUMERIC.test(kind)) {
     const value = Number(text);
     if (!Number.isFinite(value)) throw new Error(`${name} must be a number. It is “${text.slice(0, 40)}”.`);

@@ -30,7 +30,8 @@ export function duration(seconds) {
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
   if (whole < 3600) return two(whole, 60, "min", 1, "s");
-  if (whole < 86400) return two(Math.round(whole / 60) * 60, 3600, "h", 60, "min");
+  const minutes = Math.round(whole / 60);
+  if (minutes < 1440) return two(minutes * 60, 3600, "h", 60, "min");
   return two(Math.round(whole / 3600) * 3600, 86400, "d", 3600, "h");
 }
 

@@ -1,7 +1,7 @@
 // What a person can order: buttons, and dialogs that say what will happen.
 
 import { api } from "./api.js";
-import { configOf, jsonOf, textsOf } from "./config_form.js";
+import { choicesOf, configOf, jsonOf, textsOf } from "./config_form.js";
 import { count, plain, shortened } from "./format.js";
 import { say } from "./toast.js";
 import { isFinal } from "./words.js";
@@ -116,8 +116,10 @@ function AddConfig({ facts, config = null, onClose }) {
   <//>`;
 }
 
-function Parameter({ parameter: { name, text: drawn, choices }, text, onText }) {
-  const input = Array.isArray(choices) && choices.length <= 200
+function Parameter({ parameter, text, onText }) {
+  const { name, text: drawn } = parameter;
+  const choices = choicesOf(parameter);
+  const input = choices !== null
     ? html`<select value=${text} onChange=${(event) => onText(event.target.value)}><option value="">drawn</option>${choices.map((choice) => html`<option key=${JSON.stringify(choice)} value=${JSON.stringify(choice)}>${shortened(plain(choice), 60).text}</option>`)}</select>`
     : html`<input type="text" class="mono" placeholder="drawn" value=${text} onInput=${(event) => onText(event.target.value)} />`;
   return html`<label class="field"><span><b>${name}</b> <span class="dim small">${shortened(drawn ?? "", 80).text}</span></span>${input}</label>`;

@@ -10,7 +10,7 @@ const named = (entries) => Object.assign(Object.create(null), Object.fromEntries
 export const COLUMNS = {
   index: "number", name: "text", status: "text", stop_reason: "text", why: "text", iteration: "number",
   attempt: "number", failures: "number", time_total_s: "seconds", reported_at: "time", value: "number", node: "text",
-  note: "text", checkpoint: "text", error: "text", is_added: "flag", is_held: "flag", pausing: "flag",
+  began_at: "time", note: "text", checkpoint: "text", error: "text", is_added: "flag", is_held: "flag", pausing: "flag",
 };
 
 export class Store {

@@ -12,7 +12,7 @@ const CHECK_WIDTH = 40;
 
 const TITLES = {
   id: "Trial", index: "#", name: "Name", status: "State", stop_reason: "Stop reason", why: "Why it ended", iteration: "Iteration",
-  attempt: "Attempt", failures: "Failures", time_total_s: "Time trained", reported_at: "Last report", node: "Node", note: "Note",
+  attempt: "Attempt", failures: "Failures", time_total_s: "Time trained", began_at: "Started", reported_at: "Last report", node: "Node", note: "Note",
   checkpoint: "Checkpoint", error: "Error", is_added: "Added by a person", is_held: "Held by a person", pausing: "Pause requested",
 };
 

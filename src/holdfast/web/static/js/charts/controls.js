@@ -21,5 +21,9 @@ export const Slider = ({ label, value, max = 100, onChange }) => html`
 export const Button = ({ text, label, onClick, pressed, disabled }) => html`
   <button type="button" class="chart-button" aria-label=${label} aria-pressed=${pressed} disabled=${disabled} onClick=${onClick}>${text}</button>`;
 
+/** Clears the selection; hidden where the page shows nothing but the selected trials. */
+export const Clear = ({ selection, shown, onClick }) =>
+  selection.size > 0 && !shown?.every((id) => selection.has(id)) ? html`<${Button} text="Clear selection" onClick=${onClick} />` : null;
+
 /** A sentence in place of a chart. */
 export const Nothing = ({ children }) => html`<p class="chart-nothing">${children}</p>`;

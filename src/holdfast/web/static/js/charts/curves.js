@@ -2,8 +2,8 @@
 
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../../vendor/htm-preact.module.js";
 import { Chart } from "./base.js";
-import { Button, Check, Nothing, Select, Slider } from "./controls.js";
-import { useHovered, useVersion } from "./follow.js";
+import { Button, Check, Clear, Nothing, Select, Slider } from "./controls.js";
+import { useHovered, useSame, useVersion } from "./follow.js";
 import { bandScene, lineScene, MANY } from "./curve_scenes.js";
 import { Legend } from "./legend.js";
 import { useRows } from "./rows.js";
@@ -26,13 +26,13 @@ function chosen(store, facts, selection) {
   return [...new Set([...bestIds(store, facts.mode, BEST), ...running])];
 }
 
-export function Curves({ store, facts, selection, onSelect, api, view, onView, height = 380 }) {
+export function Curves({ store, facts, selection, onSelect, shown, api, view, onView, height = 380 }) {
   const version = useVersion(store);
   const hovered = useHovered(store);
   const names = facts.metrics ?? [];
   const metric = names.includes(view.metric) ? view.metric : facts.metric ?? names[0];
   const settings = { axis: view.x ?? "iteration", smooth: Number(view.smooth ?? 0), logX: view.xlog === "1" && view.x !== "clock", logY: view.ylog === "1" };
-  const ids = useMemo(() => chosen(store, facts, selection), [store, version, selection, facts.mode]);
+  const ids = useSame(useMemo(() => chosen(store, facts, selection), [store, version, selection, facts.mode]));
   const loaded = useRows({ api, store, facts, ids, metric, version });
   const curves = useMemo(() => drawnCurves(ids, (id) => loaded.rows.get(id), settings), [ids, loaded.turn, ...Object.values(settings)]);
   const slots = useRef(new Map());
@@ -69,7 +69,7 @@ export function Curves({ store, facts, selection, onSelect, api, view, onView, h
       <${Check} label="Log y" value=${settings.logY} onChange=${(on) => onView({ ylog: on ? "1" : "" })} />
       <${Slider} label="Smoothing" value=${settings.smooth} onChange=${(value) => onView({ smooth: value ? String(value) : "" })} />
       <${Select} label="Show" value=${view.spread ?? "auto"} options=${SPREADS} onChange=${(value) => onView({ spread: value === "auto" ? "" : value })} />
-      ${selection.size > 0 && html`<${Button} text="Clear selection" onClick=${() => onSelect(new Set())} />`}
+      <${Clear} selection=${selection} shown=${shown} onClick=${() => onSelect(new Set())} />
     </div>`;
   if (metric === undefined) return html`<${Nothing}>No trial has reported a number yet. Curves appear with the first report.<//>`;
   if (curves.length === 0) return html`${controls}<${Nothing}>${why(loaded, ids, metric)}<//>`;

@@ -36,6 +36,13 @@ export function useHovered(store) {
   return hovered;
 }
 
+/** The list; the same one as long as its items are the same. */
+export function useSame(list) {
+  const kept = useRef(list);
+  if (kept.current.length !== list.length || kept.current.some((item, at) => item !== list[at])) kept.current = list;
+  return kept.current;
+}
+
 /** What `load()` resolves to: `{value, error, loading}`; loads again when `keys` change, and keeps the old value meanwhile. */
 export function useLoaded(load, keys) {
   const [state, setState] = useState({ value: null, error: null, loading: true });

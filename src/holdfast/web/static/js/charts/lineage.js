@@ -55,7 +55,7 @@ function families(tree, nameOf) {
   const sizes = new Map();
   for (const { stretches } of tree.lanes) sizes.set(stretches.at(-1).origin, (sizes.get(stretches.at(-1).origin) ?? 0) + 1);
   const [origin, size] = [...sizes].sort((a, b) => b[1] - a[1])[0] ?? [];
-  return origin === undefined ? "" : `The weights of ${size} of ${counted(tree.lanes.length, "trial")} now began in ${nameOf(origin)}.`;
+  return origin === undefined ? "" : `${size} of ${counted(tree.lanes.length, "trial")} now ${size === 1 ? "has" : "have"} weights that began in ${nameOf(origin)}.`;
 }
 
 const changeText = (changes) => Object.entries(changes).map(([name, [before, after]]) => `${name} ${short(before)} → ${short(after)}`).join(", ");
@@ -114,7 +114,7 @@ const MOST_LABELS = 25;
 
 /** What changed, next to the arrow's head; where labels would overlap, only the first one is shown. */
 function labels(arrows, row, laneOf, size, theme) {
-  const data = size.width < 700 || arrows.length > MOST_LABELS ? [] : arrows.map(({ id, to, changes }) => ({ value: [to, laneOf(row.get(id))], label: { formatter: changeText(changes) } }));
+  const data = size.width < 700 || arrows.length > MOST_LABELS ? [] : arrows.map(({ id, to, changes }) => ({ value: [to, laneOf(row.get(id))], label: { formatter: () => changeText(changes) } }));
   return {
     type: "scatter",
     silent: true,

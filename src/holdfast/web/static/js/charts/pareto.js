@@ -2,7 +2,7 @@
 
 import { html, useCallback, useMemo } from "../../vendor/htm-preact.module.js";
 import { Chart } from "./base.js";
-import { Button, Check, Nothing, Select } from "./controls.js";
+import { Button, Check, Clear, Nothing, Select } from "./controls.js";
 import { toggled } from "./curves.js";
 import { useHovered, useVersion } from "./follow.js";
 import { pointScene } from "./point_scene.js";
@@ -42,7 +42,7 @@ export function Pareto({ store, facts, selection, onSelect, view, onView, height
       <${Check} label="Log x" value=${logs.x} onChange=${(on) => onView({ pxlog: on ? "1" : "" })} />
       <${Check} label="Log y" value=${logs.y} onChange=${(on) => onView({ pylog: on ? "1" : "" })} />
       <${Button} text="Select the front" onClick=${() => onSelect(new Set(places.map((at) => store.ids[at])))} />
-      ${selection.size > 0 && html`<${Button} text="Clear selection" onClick=${() => onSelect(new Set())} />`}
+      <${Clear} selection=${selection} onClick=${() => onSelect(new Set())} />
     </div>
     <${Chart} name=${`Pareto front of ${nameX} and ${nameY}`} scene=${scene} height=${height} hovered=${hovered} drag="lasso" onHover=${(id) => store.hover(id)}
       onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))} onReset=${() => onSelect(new Set())}

@@ -2,7 +2,7 @@
 
 import { html, useCallback, useMemo } from "../../vendor/htm-preact.module.js";
 import { Chart } from "./base.js";
-import { Button, Check, Nothing, Select } from "./controls.js";
+import { Check, Clear, Nothing, Select } from "./controls.js";
 import { toggled } from "./curves.js";
 import { useHovered, useVersion } from "./follow.js";
 import { pointScene } from "./point_scene.js";
@@ -37,7 +37,7 @@ export function Scatter({ store, facts, selection, onSelect, view, onView, heigh
       ${y.kind === "number" && html`<${Check} label="Log y" value=${y.log} onChange=${(on) => onView({ sylog: on ? "1" : "0" })} />`}
       <${Select} label="Colour" value=${chosen.color} options=${options} onChange=${(value) => onView({ sc: value })} />
       <${Scale} dim=${shade} mode=${modeOf(facts, chosen.color)} />
-      ${selection.size > 0 && html`<${Button} text="Clear selection" onClick=${() => onSelect(new Set())} />`}
+      <${Clear} selection=${selection} onClick=${() => onSelect(new Set())} />
     </div>
     <${Chart} name=${`Scatter plot of ${y.label} against ${x.label}`} scene=${scene} height=${height} hovered=${hovered} drag="lasso" onHover=${(id) => store.hover(id)}
       onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))} onReset=${() => onSelect(new Set())}

@@ -8,6 +8,7 @@ const CHARTS = [
   { id: "scatter", label: "Scatter", part: "Scatter" },
   { id: "importance", label: "Importance", part: "Importance" },
   { id: "pareto", label: "Pareto front", part: "Pareto", isFor: (facts) => Object.keys(facts.goals ?? {}).length > 1 },
+  { id: "timeline", label: "Timeline", part: "Workers" },
   { id: "scheduler", label: "Scheduler", part: "Scheduler", isFor: (facts) => Boolean(facts.scheduler) },
 ];
 

@@ -139,15 +139,19 @@ function Output({ facts, trial, view, onView }) {
   </section>`;
 }
 
+const CHECKPOINTS_SHOWN = 8;
+
 function Checkpoints({ facts, trial }) {
   const all = trial.checkpoints ?? [];
+  const [shows, showAll] = useState(false);
   return html`<section class="card" id="checkpoints" aria-label="Checkpoints"><h2>Checkpoints${all.length > 0 && html` <span class="dim">${all.length}</span>`}</h2>
     ${all.length === 0 ? html`<${Empty}>No checkpoint. A trial saves one with <code>tune.report(..., checkpoint=...)</code>; retries and restores continue from it.<//>`
       : html`<div class="scroll" tabindex="0" role="group" aria-label="Table of checkpoints"><table class="plain"><thead><tr><th scope="col">Iteration</th><th scope="col">Score</th><th scope="col">Why it is kept</th><th scope="col">Where</th><th scope="col">Size</th><th scope="col"><span class="hidden">Download</span></th></tr></thead>
-      <tbody>${all.map((one) => html`<tr key=${one.dirname}><th scope="row">${one.iteration} <span class="dim small mono">${one.dirname}</span></th><td>${plain(one.score)}</td><td>${one.why_kept}${!one.committed && html` <span class="tone-held">not complete yet</span>`}</td>
-        <td>${[one.here && "this machine", one.node && `node ${one.node}`, one.stored && "storage"].filter(Boolean).join(", ") || html`<span class="dim">nowhere any more</span>`}${one.upload && html`<div class="dim small">${one.upload}</div>`}</td>
+      <tbody>${all.slice(0, shows ? all.length : CHECKPOINTS_SHOWN).map((one) => html`<tr key=${one.dirname}><th scope="row">${one.iteration} <span class="dim small mono">${one.dirname}</span></th><td>${plain(one.score)}</td><td>${one.why_kept}${!one.committed && html` <span class="tone-held">not complete yet</span>`}</td>
+        <td>${[one.here && "this machine", one.node && `node ${one.node}`, one.stored && "storage"].filter(Boolean).join(", ") || html`<span class="dim">nowhere any more</span>`}${facts.storage && !one.stored && html`<div class="dim small">not in storage</div>`}</td>
         <td class="nowrap">${bytes(one.size_bytes)}${one.files !== null && one.files !== undefined && html` <span class="dim small">${count(one.files, "file")}</span>`}</td>
-        <td>${one.here || one.stored ? html`<a class="nowrap" href=${api.checkpointUrl(facts.key, trial.trial_id, one.dirname)} download aria-label=${`Download ${one.dirname} as .tar`}>Download .tar</a>` : ""}</td></tr>`)}</tbody></table></div>`}
+        <td>${one.here || one.stored ? html`<a class="nowrap" href=${api.checkpointUrl(facts.key, trial.trial_id, one.dirname)} download aria-label=${`Download ${one.dirname} as .tar`}>Download .tar</a>` : ""}</td></tr>`)}</tbody></table></div>
+      ${all.length > CHECKPOINTS_SHOWN && html`<button type="button" class="link" onClick=${() => showAll(!shows)}>${shows ? `Show the first ${CHECKPOINTS_SHOWN}` : `Show all ${all.length}`}</button>`}`}
   </section>`;
 }
 
