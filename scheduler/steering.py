@@ -69,8 +69,8 @@ def on_order(state: State, order: Order) -> list[Effect]:
 
 
 def on_refused(state: State, event: ConfigRefused) -> list[Effect]:
-    """The oldest added config made no trial."""
-    if not state.configs:
+    """The oldest added config made no trial. After the end, a restore tries it again."""
+    if not state.configs or state.finished:
         return []
     config = shown(dict(state.configs[0].config))
     state.configs, state.asking_config = state.configs[1:], False

@@ -253,7 +253,7 @@ class Controller:
             case Launch():
                 self.pool.launch(effect)
             case Suggest():
-                self.user_code.suggest(effect.index)
+                self.user_code.suggest(effect)
             case Commit(trial_id=trial_id, checkpoint=record):
                 self._uploads().commit(self.machine.trials[trial_id].spec, record)
             case Discard(trial_id=trial_id, checkpoint=record):

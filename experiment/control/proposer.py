@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -19,13 +20,14 @@ from holdfast.experiment.control.naming import Naming, ProposedTrial
 from holdfast.experiment.user_objects.pickling import dumps, users_config
 from holdfast.experiment.worker.objects import ObjectRef, references_in
 from holdfast.global_numbers import seeded_numbers
-from holdfast.scheduler.events import ExperimentSpec, SearchEnded, Suggested
+from holdfast.scheduler.events import ConfigRefused, ExperimentSpec, SearchEnded, Suggested
 from holdfast.scheduler.searchers.concurrency_limiter import Wrapper
 from holdfast.scheduler.searchers.searcher import BasicVariantGenerator, Searcher, introduce
 from holdfast.trial.errors import InvalidConfig, TuneError
 from holdfast.trial.nesting import check_nesting
 from holdfast.trial.readable import excerpt
 from holdfast.trial.resources import PlacementGroupFactory
+from holdfast.trial.search_space.added import added_variant, checked_config, chosen_of
 from holdfast.trial.search_space.spaces import (
     Continued,
     could_suggest,
@@ -97,14 +99,16 @@ class Proposer:
         self._asked = {name: text for trial in made for name, text in trial.asked.items()}
         self._root = root
         self._stamp = stamp
-        # The number of trials; None for no limit.
-        self.total: int | None = spec.num_samples if spec.num_samples > 0 else None
+        # The numbers of the trials that a person has added. They do not count for the others: a
+        # grid, a random stream and `total` number only those that the search makes.
+        self._added = [trial.index for trial in made if trial.is_added]
+        self._count = len(made)
         self._newest: Mapping[str, Any] | None = None
         self._alike = 0
         # Trials of a former search space: the searcher does not get their results.
         self.skipped: set[str] = set()
         self._has_user_code = has_user_code(param_space)
-        self._must_answer: list[ConfigPath] = []
+        self._must_answer: Sequence[ConfigPath] = ()
         if isinstance(search, BasicVariantGenerator):
             self._space = Space(
                 param_space,
@@ -112,13 +116,29 @@ class Proposer:
                 points_to_evaluate=() if spec.space_number else search.points_to_evaluate,
                 constant_grid_search=search.constant_grid_search,
             )
-            self.total = self._space.total(spec.num_samples)
         self._continued: Continued | None = None
         if self._space is not None and spec.space_number:
-            configs = [trial.config for trial in made[: spec.space_from]]
+            former = made[: spec.space_from]
+            configs = [trial.config for trial in former if not trial.is_added]
             self._continued = Continued(param_space, self._space.grid_size, configs)
-            left = self._continued.total(spec.num_samples)
-            self.total = None if left is None else spec.space_from + left
+        # The number of trials that the search makes; None for no limit.
+        self.total: int | None = self._total_of(spec.num_samples)
+
+    def _total_of(self, num_samples: int) -> int | None:
+        if self._space is None:
+            return num_samples if num_samples > 0 else None
+        if self._continued is None:
+            return self._space.total(num_samples)
+        left = self._continued.total(num_samples)
+        return None if left is None else self._ordinal(self._spec.space_from) + left
+
+    def extend(self, num_samples: int) -> None:
+        """A person has changed the number of samples."""
+        self.total = self._total_of(num_samples)
+
+    def _ordinal(self, number: int) -> int:
+        """The number of a trial among those that the search has made."""
+        return number - bisect_left(self._added, number)
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -173,14 +193,23 @@ class Proposer:
             )
 
     def propose(self, index: int) -> Suggested | SearchEnded | None:
-        """Trial number `index`; SearchEnded if there is none; None for "not now".
+        """Trial number `index`, or a later one if a trial was added meanwhile; SearchEnded if
+        there is none; None for "not now".
 
         Raises InvalidSearchSpace or whatever the user's code raises.
         """
-        if self.total is not None and index >= self.total:
+        if self._added:
+            index = max(index, self._count)
+        ordinal = self._ordinal(index)
+        if self.total is not None and ordinal >= self.total:
             return SearchEnded()
-        trial_id = f"{self._spec.run}_{index:05d}"
-        is_last = index + 1 == self.total
+        answer = self._proposed(index, is_last=ordinal + 1 == self.total)
+        if isinstance(answer, Suggested):
+            self._count = index + 1
+        return answer
+
+    def _proposed(self, index: int, *, is_last: bool) -> Suggested | SearchEnded | None:
+        trial_id = self._id_of(index)
         if self._space is not None:
             return Suggested(spec=self._make(trial_id, self._draw(index)), is_last=is_last)
         assert isinstance(self._search, Searcher)
@@ -202,6 +231,62 @@ class Proposer:
         kept = None if sealed == spec.config else sealed
         return Suggested(spec=spec, answer=kept, is_last=is_last)
 
+    def _id_of(self, index: int) -> str:
+        return f"{self._spec.run}_{index:05d}"
+
+    # -- what a person adds ---------------------------------------------------------------------
+
+    def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
+        """A config that a person adds, and a line for each value that its domain never has.
+
+        Raises InvalidConfig for what is not a table of JSON values, and for an unknown name.
+        """
+        return checked_config(self._param_space, config, self._others())
+
+    def _others(self) -> list[str] | None:
+        """The names in a space of the searcher's own; None if they are not known."""
+        if self.searcher is None or any(searched_in(self._param_space)):
+            return []
+        own = self._spec.options.get("search_space", ())
+        names = [*(key_name(tuple(part["path"])) for part in own), *dict(self._asked)]
+        return names or None
+
+    def propose_added(
+        self, index: int, config: Mapping[str, Any]
+    ) -> Suggested | ConfigRefused:
+        """A trial with this config of a person; the search space gives the values that it lacks.
+
+        It has its own random stream. The searcher does not make it, but hears of it, if it could.
+        """
+        index = max(index, self._count)
+        stream = f"added/{len(self._added)}"
+        try:
+            with self._numbers(stream):
+                rng = random.Random(f"{self._spec.seed}/{stream}")
+                variant = added_variant(self._param_space, config, rng, index)
+                spec = replace(self._make(self._id_of(index), variant), is_added=True)
+        except Exception as error:  # the user's code does not fit this config
+            text = str(error) if isinstance(error, TuneError) else f"{type(error).__name__}: {error}"
+            return ConfigRefused(why=text)
+        self._added.append(index)
+        self._count = index + 1
+        answer = chosen_of(self._param_space, variant.config) if self.searcher is not None else None
+        sealed = None if answer is None else self._kept(answer)
+        suggested = Suggested(spec=spec, answer=None if sealed == spec.config else sealed)
+        if self.searcher is not None:
+            self.replay_suggestion(suggested)
+        return suggested
+
+    def _hears_of(self, spec: TrialSpec, answer: dict[str, Any]) -> bool:
+        """Pass a trial that a person has added to the searcher; return whether it takes it."""
+        assert isinstance(self._search, Searcher)
+        if not self._could_suggest(answer):
+            return False
+        try:
+            return self._search.take_added(spec.trial_id, answer)
+        except Exception:  # it did not expect this config
+            return False
+
     def _newly_asked(self) -> dict[str, str]:
         assert isinstance(self._search, Searcher)
         current = self._search.asked_space.items()
@@ -215,6 +300,11 @@ class Proposer:
         spec = suggested.spec
         kept = spec.config if suggested.answer is None else suggested.answer
         answer = users_config(kept, self._values, trusted=self._trusted)
+        if spec.is_added:
+            with self._numbers(f"added/{bisect_left(self._added, spec.index)}/heard"):
+                if not self._hears_of(spec, answer):
+                    self.skipped.add(spec.trial_id)
+            return
         if spec.index < self._spec.space_from and not self._could_suggest(answer):
             self.skipped.add(spec.trial_id)
             return
@@ -236,9 +326,9 @@ class Proposer:
     def _draw(self, index: int) -> Variant:
         space, spec = self._space, self._spec
         assert space is not None
-        number = (
-            index if self._continued is None else self._continued.variant(index - spec.space_from)
-        )
+        number = self._ordinal(index)
+        if self._continued is not None:
+            number = self._continued.variant(number - self._ordinal(spec.space_from))
         stream = str(space.stream(number))
         if self._continued is not None:
             stream = f"space {spec.space_number}/{stream}"
@@ -256,7 +346,8 @@ class Proposer:
         search = self._search
         while isinstance(search, Wrapper):
             search = search.searcher
-        return nullcontext() if is_holdfast_class(type(search)) else self._numbers(str(index))
+        own = is_holdfast_class(type(search))
+        return nullcontext() if own else self._numbers(str(self._ordinal(index)))
 
     def _merged(self, index: int, answer: Any) -> Variant:
         if not isinstance(answer, Mapping):

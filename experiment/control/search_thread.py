@@ -64,6 +64,7 @@ class SearchThread:
         self._postponed: int | None = None
         self._changes_seen = 0
         self._calls_made = 0
+        self._extensions = 0
         self._closed = self._is_finished = False
 
     def begin(
@@ -119,6 +120,18 @@ class SearchThread:
         else:
             self._answer(self._proposer.propose(index) or SearchEnded())
 
+    def add(self, index: int, config: Mapping[str, Any]) -> None:
+        """Make a trial of a config that a person has added, and post it."""
+        if self._proposer.runs_user_code:
+            self._asking.start(self._add(index, config))
+        else:
+            self._post(self._proposer.propose_added(index, config))
+
+    def extend(self, num_samples: int) -> None:
+        """A person has added samples."""
+        self._extensions += 1
+        self._proposer.extend(num_samples)
+
     def observe(self, event: Event | None, before: Trial | None, after: Trial | None) -> None:
         """Pass a report or the end of a trial to the search."""
         if self._is_finished or self._proposer.searcher is None:
@@ -153,11 +166,16 @@ class SearchThread:
         self._asking.cancel()
 
     async def _ask(self, index: int) -> None:
-        answer, seen, calls_made = None, -1, 0
-        # Results that arrived during the call may change its answer.
-        while answer is None and self._changes_seen != seen:
-            seen, calls_made = self._changes_seen, self._calls_made
+        answer, seen, extended, calls_made = None, -1, -1, 0
+        # Results that arrived during the call may change its answer, and more samples its end.
+        while (answer is None and self._changes_seen != seen) or (
+            isinstance(answer, SearchEnded) and self._extensions != extended
+        ):
+            seen, extended = self._changes_seen, self._extensions
+            calls_made = self._calls_made
             answer = await self._user_thread.ask(lambda: self._proposer.propose(index))
+        if isinstance(answer, Suggested) and self._extensions != extended:
+            answer = replace(answer, is_last=False)
         if isinstance(answer, Suggested):
             unheard = min(self._calls_made - calls_made, _MOST_UNHEARD)
             self._answer(replace(answer, unheard=unheard))
@@ -169,6 +187,13 @@ class SearchThread:
                 self._post(SearchWaits())
         else:
             self._post(EndOrdered(reason="abort", message=self._proposer.nothing_to_wait_for))
+
+    async def _add(self, index: int, config: Mapping[str, Any]) -> None:
+        calls_made = self._calls_made
+        answer = await self._user_thread.ask(lambda: self._proposer.propose_added(index, config))
+        if isinstance(answer, Suggested):
+            answer = replace(answer, unheard=min(self._calls_made - calls_made, _MOST_UNHEARD))
+        self._post(answer)
 
     def _answer(self, answer: Suggested | SearchEnded) -> None:
         if isinstance(answer, SearchEnded) and self._proposer.ended_because:

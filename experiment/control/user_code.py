@@ -14,8 +14,8 @@ from holdfast.experiment.control.stopper_thread import StopperThread
 from holdfast.experiment.control.user_threads import UserThread
 from holdfast.runtime.safe_text import named
 from holdfast.runtime.tasks import RunTasks, TaskScope
-from holdfast.scheduler.effects import AskScheduler, AskStopper
-from holdfast.scheduler.events import Event, Resumed, SchedulerAnswered, Suggested
+from holdfast.scheduler.effects import AskScheduler, AskStopper, Suggest
+from holdfast.scheduler.events import Event, Resumed, SamplesAdded, SchedulerAnswered, Suggested
 from holdfast.trial.trial import Trial
 
 
@@ -45,7 +45,7 @@ class UserCode:
             fail=self._search_failed,
             warn=warn,
             inform=inform,
-            may_report=lambda: bool(self._machine.placement.has_trials or self._machine.paused),
+            may_report=self._may_report,
             announces_wait=self._announces_wait,
         )
         self.stopping = StopperThread(plan.stopper)
@@ -60,6 +60,8 @@ class UserCode:
 
     def observe(self, change: Change) -> None:
         """Show the search and the scheduler what has happened."""
+        if isinstance(change[0], SamplesAdded):
+            self._search.extend(self._machine.spec.num_samples)
         self._search.observe(*change)
         if self._calls is not None:
             for trial in self._shown_by(change):
@@ -74,9 +76,16 @@ class UserCode:
             return self._machine.trials.values()
         return [] if after is None else [after]
 
-    def suggest(self, index: int) -> None:
-        """Ask the search for a trial."""
-        self._search.ask(index)
+    def suggest(self, effect: Suggest) -> None:
+        """Ask the search for a trial, or make one of a config that a person has added."""
+        if effect.config is None:
+            self._search.ask(effect.index)
+        else:
+            self._search.add(effect.index, effect.config)
+
+    def checked_config(self, config: Any) -> tuple[dict[str, Any], list[str]]:
+        """See `Proposer.checked_config`."""
+        return self._plan.proposer.checked_config(config)
 
     def ask_stopper(self, effect: AskStopper) -> None:
         self._tasks.start(self._ask_stopper(effect))
@@ -98,6 +107,11 @@ class UserCode:
         self._scheduler.close()
         if self._calls is not None:
             self._calls.close()
+
+    def _may_report(self) -> bool:
+        """Whether a trial may still report, if only after a person has resumed it."""
+        placement = self._machine.placement
+        return bool(placement.has_trials or placement.held or self._machine.paused)
 
     def _announces_wait(self) -> bool:
         """Whether the machine must know that the search waits: it may have to resume paused

@@ -127,6 +127,12 @@ class ConcurrencyLimiter(Wrapper):
         self._live[trial_id] = None
         self.searcher.recall(trial_id, config)
 
+    def take_added(self, trial_id: str, config: dict[str, Any]) -> bool:
+        is_taken = self.searcher.take_added(trial_id, config)
+        if is_taken:
+            self._live[trial_id] = None
+        return is_taken
+
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         self.searcher.on_trial_result(trial_id, result)
 

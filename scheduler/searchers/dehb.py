@@ -151,6 +151,9 @@ class DEHBSearch(Searcher):
         rung = run.budgets.index(job["budget"]) - bracket.level
         run.begin(trial_id, assignment, bracket.number, rung)
 
+    def take_added(self, trial_id: str, config: dict[str, Any]) -> bool:
+        return False  # it has no place in a bracket
+
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:

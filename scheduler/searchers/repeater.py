@@ -77,6 +77,9 @@ class Repeater(Wrapper):
             group = _Group(config=inner)
         self._joined(group, trial_id)
 
+    def take_added(self, trial_id: str, config: dict[str, Any]) -> bool:
+        return False  # it runs once, and a mean needs several
+
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:

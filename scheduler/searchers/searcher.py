@@ -115,6 +115,18 @@ class Searcher(Described):
                 *(type(self).__name__, trial_id, answer, config),
             )
 
+    def take_added(self, trial_id: str, config: dict[str, Any]) -> bool:
+        """Take a trial that a person has added to the running experiment, as if `suggest` had
+        returned its config. Return False to hear nothing of the trial.
+
+        A restore calls this again, in the original order. This one calls `recall` if the class
+        has its own.
+        """
+        if type(self).recall is Searcher.recall:
+            return False
+        self.recall(trial_id, config)
+        return True
+
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         """Called with each report."""
 

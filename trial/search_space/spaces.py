@@ -87,7 +87,7 @@ def could_suggest(space: Mapping[str, Any], searched: Set[str], answer: Mapping[
     return not notices and searched <= set(flatten(answer))
 
 
-def searched_in(space: Any, path: tuple[str, ...] = ()) -> Iterator[Path]:
+def searched_in(space: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """The keys of `space` with a domain or a grid."""
     if isinstance(space, Domain) or is_grid(space) or _is_searched_list(space):
         yield path

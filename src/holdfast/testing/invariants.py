@@ -80,12 +80,8 @@ def _only_pending_trials_wait(machine: Machine) -> None:
         assert machine.trials[trial_id].status is Status.PENDING, machine.trials[trial_id].story()
     for trial_id in machine.placement.held:
         assert machine.trials[trial_id].waits_for_person, machine.trials[trial_id].story()
-        for others in (
-            machine.placement.queue,
-            machine.placement.delayed,
-            machine.placement.holds,
-        ):
-            assert trial_id not in others
+        assert trial_id not in machine.placement.queue
+        assert trial_id not in machine.placement.delayed
     for trial_id in machine.placement.unanswered:
         assert trial_id not in machine.placement.queue
         assert trial_id not in machine.placement.delayed

@@ -84,6 +84,10 @@ class HyperOptSearch(LibrarySearch):
         else:
             super().recall(trial_id, config)
 
+    def take_added(self, trial_id: str, config: dict[str, Any]) -> bool:
+        computes = getattr(self._opened.terms, "computes", False)
+        return not computes and super().take_added(trial_id, config)
+
 
 class _Study(Study):
     """A study that keeps trials by number, so that the order of their ends has no effect. The

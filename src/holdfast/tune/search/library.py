@@ -141,6 +141,18 @@ class LibrarySearch(Searcher, ABC):
         else:
             run.take(query, assignment)
 
+    def take_added(self, trial_id: str, config: dict[str, Any]) -> bool:
+        run = self._opened
+        try:
+            found = run.terms.assignment(config, f"trial {trial_id}", _looks_same)
+            assignment = run.terms.fit(found, f"the config of trial {trial_id}")
+        except InvalidSearchSpace:
+            return False
+        given = run.suggested  # an added config takes the place of none of `points_to_evaluate`
+        run.take(replace(run.query(trial_id), is_given=False), assignment)
+        run.suggested = given
+        return True
+
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
         run = self._opened
         run.is_seen = run.is_seen or _has_all(result, run.goal.metrics)
