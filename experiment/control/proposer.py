@@ -251,9 +251,7 @@ class Proposer:
         names = [*(key_name(tuple(part["path"])) for part in own), *dict(self._asked)]
         return names or None
 
-    def propose_added(
-        self, index: int, config: Mapping[str, Any]
-    ) -> Suggested | ConfigRefused:
+    def propose_added(self, index: int, config: Mapping[str, Any]) -> Suggested | ConfigRefused:
         """A trial with this config of a person; the search space gives the values that it lacks.
 
         It has its own random stream. The searcher does not make it, but hears of it, if it could.
@@ -266,11 +264,15 @@ class Proposer:
                 variant = added_variant(self._param_space, config, rng, index)
                 spec = replace(self._make(self._id_of(index), variant), is_added=True)
         except Exception as error:  # the user's code does not fit this config
-            text = str(error) if isinstance(error, TuneError) else f"{type(error).__name__}: {error}"
+            text = (
+                str(error) if isinstance(error, TuneError) else f"{type(error).__name__}: {error}"
+            )
             return ConfigRefused(why=text)
         self._added.append(index)
         self._count = index + 1
-        answer = chosen_of(self._param_space, variant.config) if self.searcher is not None else None
+        answer = (
+            chosen_of(self._param_space, variant.config) if self.searcher is not None else None
+        )
         sealed = None if answer is None else self._kept(answer)
         suggested = Suggested(spec=spec, answer=None if sealed == spec.config else sealed)
         if self.searcher is not None:

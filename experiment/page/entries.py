@@ -121,7 +121,8 @@ class Entries:
 
     def numeric_metrics(self) -> list[str]:
         """The names of those that have been a number in the last report of some trial."""
-        return [name for name in self.shown_metrics if name in self._numeric]
+        numeric = self._numeric
+        return [name for name in self.shown_metrics if name in numeric]
 
     def varied(self, space: Sequence[Mapping[str, Any]]) -> list[str]:
         """The varied parameters, as `varied_parameters.varied_names` finds them."""

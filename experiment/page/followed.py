@@ -110,6 +110,7 @@ class FollowedExperiment:
         self._head: ObjectInfo | None = None
         self._summarizer: Summarizer
         self._history: History | None = None
+        self._is_scanning = False
         self._is_live = False
         try:
             self._load()
@@ -140,27 +141,35 @@ class FollowedExperiment:
         """The experiment as of the last look, for an order to its run."""
         return self._experiment
 
-    def look(self) -> Change:
+    def look(self, *, with_history: bool = True) -> Change:
         """Read what is new: costs a stat of the journal if nothing is. It looks every 0.4 s at
         most, in storage every 5 s, and otherwise returns the state of the last look.
+
+        The first look `with_history` reads the whole journal for the attempts and the timeline: a
+        second for a million rows. Another thread that looks meanwhile returns at once.
 
         Raises ExperimentNotFound once the experiment has been deleted, StorageError, OSError; the
         state before stays.
         """
+        if self._is_scanning:
+            return self._seen()
         with self._looking:
             pause_s = INTERVAL_STORAGE_S if self._is_stored else _HERE_S
             if self._clock() - self._looked_at >= pause_s:
                 self._looked_at = self._clock()
-                if self._history is None:
+                if self._history is None and with_history:
                     self._scan()
                 self._read_news()
                 with self._lock:
                     self._refresh_facts()
-            return Change(
-                version=self._entries.version,
-                facts=self._facts_version,
-                is_live=self._is_live,
-            )
+            return self._seen()
+
+    def _seen(self) -> Change:
+        return Change(
+            version=self._entries.version,
+            facts=self._facts_version,
+            is_live=self._is_live,
+        )
 
     def facts(self) -> dict[str, Any]:
         """The answer of api/e/KEY: as of the last look, except `now`."""
@@ -171,6 +180,11 @@ class FollowedExperiment:
         """The answer of api/e/KEY/trials."""
         with self._lock:
             return self._entries.columns(self._began_at)
+
+    @property
+    def trials_state(self) -> tuple[int, bool]:
+        """Another one whenever the answer of `trials` is another one."""
+        return self._entries.version, self._history is not None
 
     def changed_since(self, version: int) -> dict[str, Any] | None:
         """The event `trials`: those that have changed since this version, perhaps none.
@@ -403,10 +417,14 @@ class FollowedExperiment:
     def _scan(self) -> None:
         """Read the attempts and the timeline from the whole journal. Only the thread that looks
         moves the end of the journal, so this needs no lock."""
-        history = History()
-        journal = self._journal_of(self._experiment)
-        hear_journal(journal, self._experiment.read.begins, self._tail.end, history)
-        self._history, self._is_dirty = history, True
+        self._is_scanning = True
+        try:
+            history = History()
+            journal = self._journal_of(self._experiment)
+            hear_journal(journal, self._experiment.read.begins, self._tail.end, history)
+            self._history, self._is_dirty = history, True
+        finally:
+            self._is_scanning = False
 
     def _refresh_facts(self) -> None:
         """Compute the facts again if they have changed, but use at most a twentieth of a core."""
