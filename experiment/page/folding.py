@@ -37,6 +37,7 @@ from holdfast.trial.trial import Status
 # How the record of a report without a scheduler's decisions begins: a list of three, its name.
 REPORT: Final = b"\x93\xa8Reported"
 _PLAIN: Final = 0x93
+_NUMBERS: Final = (int, float)
 # These change one trial and start waiting ones; they never change another trial that reports.
 _OF_ONE_TRIAL = (
     Started,
@@ -76,6 +77,7 @@ class Folding:
         self.machine = machine
         self.recent = Recent()
         self._pending: dict[str, tuple[Any, bytes, Position]] = {}
+        self._attempts: dict[str, int] = {}
         self._changed: set[str] = set()
         self._reports = 0
         self._is_more = self._is_all = False
@@ -111,9 +113,10 @@ class Folding:
     def _on_report(self, payload: bytes, position: Position) -> None:
         try:
             raw = msgpack.unpackb(payload, strict_map_key=False)
-        except (ValueError, TypeError, OverflowError, RecursionError):
-            raw = None
-        if raw is None or not self._is_plain(raw):
+            is_plain = self._is_plain(raw[2])
+        except (ValueError, TypeError, OverflowError, RecursionError, KeyError, IndexError):
+            is_plain = False
+        if not is_plain:
             self._on_record(payload, position)
             return
         fields = raw[2]
@@ -122,35 +125,42 @@ class Folding:
         self._pending.pop(trial_id, None)  # the newest is last
         self._pending[trial_id] = (raw, payload, position)
 
-    def _is_plain(self, raw: list[Any]) -> bool:
+    def _is_plain(self, fields: Mapping[str, Any]) -> bool:
         """Whether a report only changes the numbers of a running trial."""
-        machine, fields = self.machine, raw[2]
-        trial = machine.trials.get(fields.get("trial_id"))
-        metrics = fields.get("metrics")
+        metrics = fields["metrics"]
         return (
-            trial is not None
-            and trial.status is Status.RUNNING
-            and trial.attempt == fields.get("attempt")
-            and fields.get("checkpoint") is None
+            fields["attempt"] == self._running_attempt(fields["trial_id"])
+            and fields["checkpoint"] is None
             and type(metrics) is dict
-            and type(fields.get("iteration")) is int
-            and all(type(fields.get(name)) in (int, float) for name in _TIMES)
+            and type(fields["iteration"]) is int
+            and type(fields["time_total_s"]) in _NUMBERS
+            and type(fields["time_this_iter_s"]) in _NUMBERS
+            and type(fields["timestamp"]) in _NUMBERS
             and metrics.get("done") is not True
-            and not (trial.is_held or trial.spec.resources.is_elastic)
-            and trial.trial_id not in machine.questions
-            and not machine.spec.has_stopper
-            and machine.expected.is_met
-            and not self._reaches_bound(fields)
+            and not (self.machine.spec.stop and self._reaches_bound(fields))
         )
 
+    def _running_attempt(self, trial_id: str) -> int:
+        """The attempt of a trial whose reports may be skipped, until the next record of another
+        kind; 0 if they may not."""
+        attempt = self._attempts.get(trial_id)
+        if attempt is None:
+            machine, trial = self.machine, self.machine.trials[trial_id]
+            is_one = (
+                trial.status is Status.RUNNING
+                and not (trial.is_held or trial.spec.resources.is_elastic)
+                and trial_id not in machine.questions
+                and not machine.spec.has_stopper
+                and machine.expected.is_met
+            )
+            attempt = self._attempts[trial_id] = trial.attempt if is_one else 0
+        return attempt
+
     def _reaches_bound(self, fields: Mapping[str, Any]) -> bool:
-        if not (bounds := self.machine.spec.stop):
-            return False
         automatic = {name: fields[name] for name in _TIMES}
         iteration = {"training_iteration": fields["iteration"]}
-        return (
-            reaches({**automatic, **_EARLY, **fields["metrics"], **iteration}, bounds) is not None
-        )
+        row = {**automatic, **_EARLY, **fields["metrics"], **iteration}
+        return reaches(row, self.machine.spec.stop) is not None
 
     def _note(self, fields: Mapping[str, Any]) -> None:
         self._reports += 1
@@ -173,6 +183,7 @@ class Folding:
         else:
             self._flush_all()
         ending = self.machine.ending
+        self._attempts.clear()
         self._replay(record, payload, position)
         if self.machine.ending is not ending and not isinstance(event, (EndOrdered, Resumed)):
             raise AnotherBegins

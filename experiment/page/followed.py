@@ -18,7 +18,7 @@ from holdfast.experiment.folder.layout import Layout
 from holdfast.experiment.folder.trial_folder import TrialFolder
 from holdfast.experiment.page.curve import Point, Wanted
 from holdfast.experiment.page.entries import Entries
-from holdfast.experiment.page.facts import facts_of, summary_of
+from holdfast.experiment.page.facts import Causes, facts_of, summary_of
 from holdfast.experiment.page.folding import AnotherBegins, Folding
 from holdfast.experiment.page.history import History
 from holdfast.experiment.page.journal_tail import JournalReplaced, JournalTail, hear_journal
@@ -96,8 +96,8 @@ class FollowedExperiment:
         # One thread looks at a time; the state changes under the second lock only.
         self._looking, self._lock = threading.Lock(), threading.Lock()
         self._kept = KeptRecords()
-        self._reset_at = 0
-        self._entries = Entries(int(now() * 1_000))
+        self._reset_at = int(now() * 1_000)
+        self._entries = Entries(self._reset_at)
         self._facts: dict[str, Any] = {}
         self._facts_version = 0
         self._facts_at = self._facts_due_at = self._holder_at = 0.0
@@ -109,6 +109,7 @@ class FollowedExperiment:
         self._tail: JournalTail
         self._head: ObjectInfo | None = None
         self._summarizer: Summarizer
+        self._causes: Causes
         self._history: History | None = None
         self._is_scanning = False
         self._is_live = False
@@ -407,6 +408,7 @@ class FollowedExperiment:
             self._experiment, self._tail, self._head = found, tail, head
             self._folding = Folding(found.machine)
             self._summarizer = Summarizer(found.machine)
+            self._causes = Causes()
             self._history, self._fault, self._is_dirty = None, "", True
             self._holder_at = self._loaded_at = self._clock()
             self._rate.clear()
@@ -445,7 +447,12 @@ class FollowedExperiment:
         self._facts = {
             "key": self.key,
             **facts_of(
-                experiment, self._entries, summary, now=now, reports_per_s=self._reports_per_s
+                experiment,
+                self._entries,
+                summary,
+                now=now,
+                reports_per_s=self._reports_per_s,
+                failures=self._causes.plain(self._machine, history),
             ),
             "steering": {"possible": not why, "why_not": why},
             "timeline": told,

@@ -78,10 +78,12 @@ class Happening:
 
 
 class History:
-    """Hears every record in order, by `hear`."""
+    """Hears every record in order, by `hear`. `attempts` has those of each trial, `failed` the
+    failed ones in the order of their ends."""
 
     def __init__(self) -> None:
         self.attempts: dict[str, list[Attempt]] = {}
+        self.failed: list[tuple[str, Attempt]] = []
         self.restores: list[Restore] = []
         self.happenings: list[Happening] = []
         self.left_out = 0
@@ -289,7 +291,9 @@ class History:
         if attempt.end:  # told before: what follows is its consequence
             self._end(trial_id, now, attempt.end, attempt.why)
             return
-        attempt.failure = failure
+        if failure is not None:
+            attempt.failure = failure
+            self.failed.append((trial_id, attempt))
         self._end(trial_id, now, end, why)
 
     def _end(self, trial_id: str, now: float, end: str, why: str) -> None:

@@ -13,8 +13,7 @@ from holdfast.experiment.folder.containment import check_folder
 from holdfast.experiment.page.trial_files import (
     Download,
     NotThere,
-    exactly,
-    open_inside,
+    pieces_of,
     stored_pieces,
 )
 from holdfast.syncer.checkpoint.download import with_store
@@ -119,8 +118,7 @@ def _read_here(folder: Path, members: Sequence[_Member]) -> Iterator[bytes]:
     with reading(str(folder), "send"):
         for one in members:
             yield one.header
-            with os.fdopen(open_inside(folder, one.path), "rb") as file:
-                yield from exactly(file, one.size)
+            yield from pieces_of(folder, one.path, one.size)
             yield bytes(_padding(one.size))
     yield _END
 

@@ -193,12 +193,16 @@ def _resumed(restore: Restore, history: History) -> str:
     if resumed:
         texts = [f"{number(one)} from iteration {at}" for one, at in resumed.items()]
         count = counted(len(resumed), "trial", "trials")
-        parts.append(f"{count} resumed from checkpoints ({listed(texts, _NAMED)})")
+        source = "a checkpoint" if len(resumed) == 1 else "checkpoints"
+        parts.append(f"{count} resumed from {source} ({listed(texts, _NAMED)})")
     if over:
         parts.append(f"{over} started over without a checkpoint")
     if waiting := len(restore.cut) - len(begun):
-        parts.append(f"{waiting} of those that were running had not reported again so far")
-    parts.append(_again([(cut, one) for cut, one, _ in begun.values()]))
+        of = f" of {len(restore.cut)}" if begun else ""
+        trials = counted(waiting, "trial", "trials")
+        parts.append(f"{trials}{of} that had been running did not report again so far")
+    if begun:
+        parts.append(_again([(cut, one) for cut, one, _ in begun.values()]))
     return f"{', '.join(parts)}."
 
 

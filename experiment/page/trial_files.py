@@ -113,7 +113,7 @@ def _stored_artifacts(location: Location, trial: Trial, log_names: Sequence[str]
     paths = [(entry.key.removeprefix(prefix), entry.size) for entry in entries]
     own = sorted(one for one in paths if _is_artifact(one[0], log_names))
     # Without a request for each, the name alone tells an image.
-    found = [Listed(path, size, _by_name(path)) for path, size in own[:_MOST_LISTED]]
+    found = [Listed(path, size, _named(path)) for path, size in own[:_MOST_LISTED]]
     return FoundFiles(found, len(own) - len(found))
 
 
@@ -157,18 +157,16 @@ def _is_plain(path: str) -> bool:
     )
 
 
-def _by_name(path: str) -> str:
+def _named(path: str) -> str:
     return _IMAGES.get(os.path.splitext(path)[1].lower(), "")
 
 
 def _image_type(folder: Path, path: str) -> str:
-    """The type of an image by its name and its first bytes; "" for another file."""
-    named = _by_name(path)
-    if not named:
+    if not _named(path):
         return ""
     try:
         with os.fdopen(open_inside(folder, path), "rb") as file:
-            return named if _type_of(file.read(_MAGIC_BYTES)) == named else ""
+            return _image(path, file.read(_MAGIC_BYTES))
     except OSError:
         return ""
 
@@ -231,22 +229,27 @@ def artifact(experiment: LocatedExperiment, trial: Trial, path: str) -> Download
     folder = layout.trial(trial.spec)
     check_folder(folder)
     try:
-        descriptor = open_inside(folder, path)
+        with os.fdopen(open_inside(folder, path), "rb") as file:
+            size, first = os.fstat(file.fileno()).st_size, file.read(_MAGIC_BYTES)
     except FileNotFoundError:
-        raise _no_file(trial, path) from None
-    file = os.fdopen(descriptor, "rb")
-    size = os.fstat(descriptor).st_size
-    media = _by_name(path)
-    media = media if media and _type_of(os.pread(descriptor, _MAGIC_BYTES, 0)) == media else ""
-    return Download(name=name, media_type=media, size_bytes=size, pieces=_pieces(file, size))
+        raise NotThere(f"trial {trial.trial_id} has no file {path!r}") from None
+    return Download(
+        name=name,
+        media_type=_image(path, first),
+        size_bytes=size,
+        pieces=pieces_of(folder, path, size),
+    )
 
 
-def _no_file(trial: Trial, path: str) -> NotThere:
-    return NotThere(f"trial {trial.trial_id} has no file {path!r}")
+def _image(path: str, first: bytes) -> str:
+    """The type of an image, by its name and its first bytes; "" for another file."""
+    named = _named(path)
+    return named if named and _type_of(first) == named else ""
 
 
-def _pieces(file: Any, size: int) -> Iterator[bytes]:
-    with file:
+def pieces_of(folder: Path, path: str, size: int) -> Iterator[bytes]:
+    """`size` bytes of a file, which is opened when they are read. Raises OSError."""
+    with os.fdopen(open_inside(folder, path), "rb") as file:
         yield from exactly(file, size)
 
 
@@ -269,10 +272,8 @@ def _stored_file(folder: Location, path: str, name: str) -> Download:
     if found is None:
         raise NotThere(f"{folder.public} has no file {path!r}")
     size, first = found
-    named = _by_name(path)
-    media = named if named and _type_of(first[:_MAGIC_BYTES]) == named else ""
     pieces = stored_pieces(folder, path, size, first)
-    return Download(name=name, media_type=media, size_bytes=size, pieces=pieces)
+    return Download(name=name, media_type=_image(path, first), size_bytes=size, pieces=pieces)
 
 
 def stored_pieces(folder: Location, path: str, size: int, first: bytes = b"") -> Iterator[bytes]:

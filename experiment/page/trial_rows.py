@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final
+from typing import BinaryIO, Final
 
 from holdfast.experiment.folder.layout import PROGRESS, RESULTS
 from holdfast.experiment.folder.trial_folder import TrialFolder, read_from
@@ -80,17 +80,15 @@ def _read_here(curve: Curve, folder: Path) -> None:
         pass
 
 
-def _lines(file: Any) -> Iterator[str]:
+def _lines(file: BinaryIO) -> Iterator[str]:
     """The lines of a table; of a very long one, the first and the newest."""
     size = os.fstat(file.fileno()).st_size
-    text = io.TextIOWrapper(file, "utf-8", "replace", newline="")
-    if size <= _MOST_BYTES:
+    if size > _MOST_BYTES:
+        yield file.readline(_HEAD_BYTES).decode(errors="replace")
+        file.seek(size - _MOST_BYTES)
+        file.readline(_HEAD_BYTES)
+    with io.TextIOWrapper(file, "utf-8", "replace", newline="") as text:
         yield from text
-        return
-    yield file.readline(_HEAD_BYTES).decode(errors="replace")
-    file.seek(size - _MOST_BYTES)
-    file.readline(_HEAD_BYTES)
-    yield from io.TextIOWrapper(file, "utf-8", "replace", newline="")
 
 
 def _read_rest(curve: Curve, folder: Path) -> None:
