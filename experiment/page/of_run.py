@@ -25,7 +25,7 @@ from holdfast.syncer.files.durable import make_folder, new_file_for, write_all
 
 SERVER: Final = "holdfast.web.child:main"
 # How long the end of a run waits for the server, which sends the last state to those who watch.
-_END_S: Final = 1.0
+_END_S: Final = 1.5
 _WITHOUT: Final = "The run continues without its page"
 
 
@@ -68,7 +68,7 @@ class RunPage:
         self._watching = tasks.start(self._watch())
 
     async def close(self, *, at_once: bool) -> None:
-        """End the server. Waits only while somebody watches, and then for a second at most."""
+        """End the server. Waits only while somebody watches, and then for a moment."""
         self._is_closing = True
         try:
             async with asyncio.timeout(0.0 if at_once else _END_S):

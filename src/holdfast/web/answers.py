@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
@@ -12,10 +12,12 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
+from holdfast.experiment.folder.containment import LeadsElsewhere
 from holdfast.experiment.page.followed import Download, NotThere
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.syncer.errors import StorageError, redact
 from holdfast.syncer.files import threads
+from holdfast.syncer.files.regular import NotRegular
 from holdfast.trial.errors import InvalidConfig, TuneError
 
 # Smaller answers take no longer without.
@@ -52,17 +54,21 @@ def explained(error: Exception) -> Response | None:
     match error:
         case ExperimentNotFound() | NotThere():
             return failure(404, str(error))
+        case LeadsElsewhere() | NotRegular():
+            return failure(403, str(error))
         case StorageError():
             return failure(502, str(error))
         case InvalidConfig() | TuneError():
             return failure(400, str(error))
         case OSError():
-            return failure(502, f"cannot read {error.filename or 'a file'}: {error.strerror}")
+            is_absent = isinstance(error, (FileNotFoundError, NotADirectoryError))
+            status = 404 if is_absent else 502
+            return failure(status, f"cannot read {error.filename or 'a file'}: {error.strerror}")
         case _:
             return None
 
 
-def sent_file(download: Download, *, is_head: bool) -> Response:
+async def sent_file(download: Download, *, is_head: bool) -> Response:
     """A file that a trial has written. Only images are shown in the page; nothing in it runs."""
     kind = "inline" if download.media_type else "attachment"
     headers = {
@@ -72,13 +78,15 @@ def sent_file(download: Download, *, is_head: bool) -> Response:
     if download.size_bytes is not None:
         headers["content-length"] = str(download.size_bytes)
     media_type = download.media_type or "application/octet-stream"
-    if is_head:
-        return Response(None, headers=headers, media_type=media_type)
     pieces = _pieces(download)
+    if is_head:
+        await anext(pieces, b"")  # which opens what the end closes
+        await pieces.aclose()
+        return Response(None, headers=headers, media_type=media_type)
     return StreamingResponse(pieces, headers=headers, media_type=media_type)
 
 
-async def _pieces(download: Download) -> AsyncIterator[bytes]:
+async def _pieces(download: Download) -> AsyncGenerator[bytes, None]:
     """At most the size that was announced: a trial may be writing the file."""
     left, pieces = download.size_bytes, download.pieces
     try:

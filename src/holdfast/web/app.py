@@ -121,14 +121,14 @@ class Page:
         trial, path = request.path_params["trial"], _text(request, "path")
         watched = await self._following.experiment(request.path_params["key"])
         found = await self._read(lambda: watched.experiment.artifact(trial, path))
-        return sent_file(found, is_head=request.method == "HEAD")
+        return await sent_file(found, is_head=request.method == "HEAD")
 
     async def checkpoint(self, request: Request) -> Response:
         """A checkpoint, as a tar archive."""
         trial, dirname = request.path_params["trial"], request.path_params["dirname"]
         watched = await self._following.experiment(request.path_params["key"])
         found = await self._read(lambda: watched.experiment.checkpoint_tar(trial, dirname))
-        return sent_file(found, is_head=request.method == "HEAD")
+        return await sent_file(found, is_head=request.method == "HEAD")
 
     async def order(self, request: Request) -> Response:
         """Send an order to the run. 409 if it refuses, or no process here runs it."""

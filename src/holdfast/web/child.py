@@ -44,8 +44,9 @@ def _serve(channel: Channel, path: str) -> None:
     def on_parent(loop: asyncio.AbstractEventLoop) -> None:
         loop.remove_reader(channel.fileno())
         if server.is_watched:
-            server.end()
+            server.end(last_look=True)
         else:  # nobody sees the end, and the parent waits
+            server.place.close()
             os._exit(0)
 
     server.run(on_start)

@@ -29,6 +29,8 @@ R = TypeVar("R")
 # A report is on the page within a second.
 _LOOK_EVERY_S = 0.75
 _LIST_EVERY_S = 2.0
+# A look sooner after another one would see nothing new.
+_REST_S = 0.45
 # A page that is loaded again finds its experiment still open.
 LINGER_S = 20.0
 _MOST_READERS = 8
@@ -272,6 +274,7 @@ class Following:
 
     async def look_a_last_time(self) -> None:
         """Let the streams show how everything has ended."""
+        await asyncio.sleep(_REST_S)
         looks = [one.look() for one in self._all() if one.is_watched]
         await asyncio.gather(*looks, return_exceptions=True)
 

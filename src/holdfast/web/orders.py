@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 
 from starlette.requests import ClientDisconnect, Request
 
-from holdfast.experiment.browse.locate import find
-from holdfast.experiment.folder.settings import Settings
 from holdfast.experiment.page.followed import FollowedExperiment
-from holdfast.experiment.steering.client import CannotSteer, send_order
+from holdfast.experiment.steering.client import send_order
 from holdfast.experiment.steering.orders import InvalidOrder, Order, decode
 from holdfast.web.security import LARGEST_BODY
 
@@ -35,10 +32,7 @@ async def order_in(request: Request) -> Order:
 def performed(experiment: FollowedExperiment, order: Order) -> str:
     """What the run says, which has the order in its journal by then. Blocks.
 
-    Raises CannotSteer, InvalidOrder, StorageError, OSError.
+    Raises CannotSteer, InvalidOrder, ExperimentNotFound, StorageError, OSError.
     """
-    root = experiment.local_root
-    if root is None:
-        raise CannotSteer("no process on this machine runs this experiment")
-    located = find(root, Settings.read(os.environ), os.environ, asks=False)
-    return send_order(located, order, via="page")
+    experiment.look()
+    return send_order(experiment.located, order, via="page")

@@ -120,16 +120,22 @@ class Access:
         """Whether to answer. The first rule that is broken decides."""
         if asked.method not in METHODS:
             return Refused(status=405, why=f"use one of {', '.join(METHODS)}")
-        fault = self._wrong_host(asked) or _wrong_origin(asked) or _wrong_body(asked)
-        if fault is not None:
-            return fault
+        name = _host_of(asked)
+        if name is None:
+            return Refused(status=400, why="the request needs one valid Host header")
         path = self._below(asked.path)
         if path is None:
             return Refused(status=400, why="the request's target must be a path")
+        is_frame = path.startswith("/frame/")
+        # Who knows the token may call the server what they like: Jupyter's proxy does.
+        fault = None if is_frame else self._wrong_name(name, asked.local)
+        fault = fault or _wrong_origin(asked) or _wrong_body(asked)
+        if fault is not None:
+            return fault
+        if is_frame:
+            return self._framed(path)
         if path == "":  # the prefix without its slash
             return Redirected(location=f"{self.base.rstrip('/').rpartition('/')[2]}/")
-        if path.startswith("/frame/"):
-            return self._framed(path, asked)
         if path == "/" and (given := self._token_in(asked)) is not None:
             return self._with_token(given, asked)
         if not self._has_cookie(asked.cookies):
@@ -144,13 +150,9 @@ class Access:
             return path[len(prefix) :]
         return path if path.startswith("/") else None
 
-    def _wrong_host(self, asked: Asked) -> Refused | None:
+    def _wrong_name(self, name: str, local: str) -> Refused | None:
         """DNS rebinding: a name of somebody else's may lead to this machine. An address cannot."""
-        found = _HOST.fullmatch(asked.hosts[0]) if len(asked.hosts) == 1 else None
-        if found is None:
-            return Refused(status=400, why="the request needs one valid Host header")
-        name = found[1].strip("[]").lower()
-        if name in self._names or (asked.local and name == asked.local.lower()):
+        if name in self._names or (local and name == local.lower()):
             return None
         return Refused(
             status=403,
@@ -158,7 +160,7 @@ class Access:
             f"start it with: holdfast web --allow-host {name}",
         )
 
-    def _framed(self, path: str, asked: Asked) -> Verdict:
+    def _framed(self, path: str) -> Verdict:
         token, slash, rest = path.removeprefix("/frame/").partition("/")
         if not self._is_token(token):
             return Refused(status=403, why=_NO_TOKEN)
@@ -175,7 +177,11 @@ class Access:
         )
 
     def _token_in(self, asked: Asked) -> str | None:
-        given = [value for name, value in parse_qsl(asked.query) if name == "token"]
+        given = [
+            value
+            for name, value in parse_qsl(asked.query, keep_blank_values=True)
+            if name == "token"
+        ]
         return given[0] if given else None
 
     def _is_token(self, given: str) -> bool:
@@ -185,6 +191,12 @@ class Access:
         pairs = [pair.strip().partition("=") for text in headers for pair in text.split(";")]
         values = [value for name, _, value in pairs if name == self._cookie_name]
         return any(_same(value, self._cookie) for value in values)
+
+
+def _host_of(asked: Asked) -> str | None:
+    """The name in the header Host, without the port; None if it is not one name."""
+    found = _HOST.fullmatch(asked.hosts[0]) if len(asked.hosts) == 1 else None
+    return None if found is None else found[1].strip("[]").lower()
 
 
 def _same(given: str, secret: str) -> bool:

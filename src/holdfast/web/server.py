@@ -35,7 +35,7 @@ _WAITING: Final = 128
 _COLLECTED_AFTER: Final = 50_000
 _LARGEST_HEAD: Final = 64 << 10
 # How long the end may take: to read the last state, and to send it.
-_LAST_LOOK_S: Final = 0.3
+_LAST_LOOK_S: Final = 0.9
 _END_S: Final = 0.3
 
 
@@ -93,7 +93,9 @@ class WebServer:
         self.address = Address(host=host, port=port, base=base, token=self._access.token)
         self._tell = tell
         self._ended = asyncio.Event()
+        self._looks_last = False
         self._following: Following | None = None
+        self._uvicorn: _Server | None = None
 
     def run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
         """Serve until `end`. `on_start` is called in the loop when browsers can connect."""
@@ -110,8 +112,10 @@ class WebServer:
         """Whether a browser has a stream open."""
         return self._following is not None and self._following.is_watched
 
-    def end(self) -> None:
-        """Let `run` return within a second, also if streams are open. Called in the loop."""
+    def end(self, *, last_look: bool = False) -> None:
+        """Let `run` return within a second, also if streams are open; with a `last_look`, these
+        send the last state first. Called in the loop."""
+        self._looks_last = last_look
         self._ended.set()
 
     async def _run(self, on_start: Callable[[asyncio.AbstractEventLoop], None]) -> None:
@@ -119,21 +123,27 @@ class WebServer:
             following = self._following = Following(self.place, tasks.scope(self._on_bug))
             page = Page(following)
             app = made_app(page, self._access, self._tell)
-            server = _Server(_config(app), lambda: on_start(asyncio.get_running_loop()))
+            server = self._uvicorn = _Server(
+                _config(app), lambda: on_start(asyncio.get_running_loop())
+            )
             ending = tasks.start(self._end(following, server))
             tasks.start(following.open_single())
-            await server.serve([self._socket])
-            self._ended.set()
+            try:
+                await server.serve([self._socket])
+            finally:
+                self._ended.set()
+                self.place.close()
             await ending
         if tasks.fault is not None:
             raise tasks.fault
 
     async def _end(self, following: Following, server: _Server) -> None:
-        """Streams send the last state, if a look takes no longer, and end; then all is cut."""
+        """Let streams end, and then cut what is left."""
         await self._ended.wait()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_LAST_LOOK_S):
-                await following.look_a_last_time()
+        if self._looks_last:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LAST_LOOK_S):
+                    await following.look_a_last_time()
         following.end()
         server.should_exit = True
         await asyncio.sleep(_END_S)
