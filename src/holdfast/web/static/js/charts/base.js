@@ -3,9 +3,10 @@
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../../vendor/htm-preact.module.js";
 import { Button, Nothing } from "./controls.js";
-import { Export } from "./export.js";
 import { useDrag } from "./drag.js";
+import { Export } from "./export.js";
 import { useTheme } from "./theme.js";
+import { cut } from "./pure/ticks.js";
 
 let library = null;
 /** ECharts, loaded with the first chart. */
@@ -22,17 +23,16 @@ const COMMON = (theme) => ({
  * `option` is ECharts'. `pick(px, py)` returns what is there (`{id, tip}`: a trial's id or null, and the nodes of a
  * tooltip) or null; `overlay(hovered)` returns SVG that lies above; `area(kind, points, event)` takes a dragged area.
  *
- * `label` says in words what the picture shows; `table()` returns it as `{columns, rows}`. `wired(chart)` may add
- * listeners to the ECharts instance and returns a function that removes them.
+ * `label` says in words what the picture shows; `table()` returns it as `{columns, rows}`. `onDrawn(ms)` hears how
+ * long drawing took.
  */
-export function Chart({ name, label, scene, table, height = 340, hovered = null, onHover, onPick, drag = null, onReset, wired, tools, note }) {
+export function Chart({ name, label, scene, table, height = 340, hovered = null, onHover, onPick, drag = null, onReset, tools, note, onDrawn }) {
   const theme = useTheme();
   const host = useRef(null);
   const [size, setSize] = useState(null);
   const chart = useInstance(host, setSize);
   const drawn = useMemo(() => (size === null ? null : scene(size, theme)), [scene, size?.width, size?.height, theme]);
-  useDrawn(chart, drawn, theme, name);
-  useEffect(() => (chart !== null && wired ? wired(chart) : undefined), [chart, wired]);
+  useDrawn(chart, drawn, theme, name, onDrawn);
   const [asTable, setAsTable] = useState(false);
   const [tip, setTip] = useState(null);
   const area = useDrag(host, drag, (kind, points, event) => drawn?.area?.(kind, points, event));
@@ -114,13 +114,15 @@ function useInstance(host, setSize) {
   return chart;
 }
 
-function useDrawn(chart, drawn, theme, name) {
+function useDrawn(chart, drawn, theme, name, onDrawn) {
   useLayoutEffect(() => {
     if (chart === null || drawn === null) return;
     const start = performance.now();
     chart.setOption({ ...COMMON(theme), ...drawn.option }, { notMerge: true });
     chart.getZr().flush();
-    performance.measure(`chart: ${name}`, { start, end: performance.now() });
+    const end = performance.now();
+    performance.measure(`chart: ${name}`, { start, end });
+    onDrawn?.(end - start);
   }, [chart, drawn]);
 }
 
@@ -134,8 +136,8 @@ function Tip({ x, y, nodes, size }) {
 
 /** A tooltip: a heading, and lines of a name and a value. */
 export const tipOf = (heading, lines) => html`
-  <strong>${heading}</strong>
-  <dl>${lines.filter(Boolean).map(([name, value]) => html`<dt key=${name}>${name}</dt><dd>${value}</dd>`)}</dl>`;
+  <strong>${cut(heading, 160)}</strong>
+  <dl>${lines.filter(Boolean).map(([name, value]) => html`<dt key=${name}>${cut(name, 60)}</dt><dd>${cut(String(value), 240)}</dd>`)}</dl>`;
 
 const MOST_ROWS = 500;
 
@@ -151,4 +153,4 @@ function Table({ columns, rows }) {
     </div>`;
 }
 
-const shown = (value) => (value === null || value === undefined ? "–" : typeof value === "number" ? String(Number(value.toPrecision(6))) : String(value));
+const shown = (value) => (value === null || value === undefined ? "–" : typeof value === "number" ? String(Number(value.toPrecision(6))) : cut(typeof value === "string" ? value : JSON.stringify(value), 240));

@@ -3,15 +3,16 @@
 import { html, useCallback, useEffect, useMemo, useRef, useState } from "../../vendor/htm-preact.module.js";
 import { Chart } from "./base.js";
 import { Button, Check, Clear, Nothing, Select, Slider } from "./controls.js";
-import { useHovered, useSame, useVersion } from "./follow.js";
 import { bandScene, lineScene, MANY } from "./curve_scenes.js";
+import { useHovered, usePaced, useSame } from "./follow.js";
 import { Legend } from "./legend.js";
 import { useRows } from "./rows.js";
-import { bestIds } from "./pure/dimensions.js";
 import { curves as drawnCurves, ranges } from "./pure/curves.js";
+import { bestIds, nameOf } from "./pure/dimensions.js";
 import { counted, duration, moment, short } from "./pure/numbers.js";
 import { scaled } from "./pure/scales.js";
 import { assigned } from "./pure/slots.js";
+import { cut } from "./pure/ticks.js";
 
 const MOST_CURVES = 1000;
 const MOST_RUNNING = 30;
@@ -27,10 +28,10 @@ function chosen(store, facts, selection) {
 }
 
 export function Curves({ store, facts, selection, onSelect, shown, api, view, onView, height = 380 }) {
-  const version = useVersion(store);
+  const [version, onDrawn] = usePaced(store);
   const hovered = useHovered(store);
-  const names = facts.metrics ?? [];
-  const metric = names.includes(view.metric) ? view.metric : facts.metric ?? names[0];
+  const names = [...new Set([facts.metric, ...(facts.metrics ?? [])])].filter(Boolean);
+  const metric = names.includes(view.metric) ? view.metric : names[0];
   const settings = { axis: view.x ?? "iteration", smooth: Number(view.smooth ?? 0), logX: view.xlog === "1" && view.x !== "clock", logY: view.ylog === "1" };
   const ids = useSame(useMemo(() => chosen(store, facts, selection), [store, version, selection, facts.mode]));
   const loaded = useRows({ api, store, facts, ids, metric, version });
@@ -41,7 +42,7 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   useEffect(() => setZoom(null), [metric, ...Object.values(settings).filter((_, at) => at !== 1)]);
   const spread = view.spread && view.spread !== "auto" ? view.spread : curves.length > MANY ? "mean" : "lines";
   const best = useMemo(() => bestIds(store, facts.mode, 1)[0] ?? null, [store, version, facts.mode]);
-  const nameOf = (id) => store.value(id, "name") ?? id;
+  const named = (id) => nameOf(store, id);
   const describe = (curve, at) => [
     [metric, short(curve.raw[at])],
     settings.smooth > 0 && ["smoothed", short(curve.ys[at])],
@@ -51,7 +52,7 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   ];
   const scene = useCallback(
     (size, theme) => {
-      const parts = { curves, size, theme, metric, zoom, setZoom, slots: slots.current, best, nameOf, describe, mode: facts.mode, ...settings };
+      const parts = { curves, size, theme, metric, zoom, setZoom, slots: slots.current, best, nameOf: named, describe, mode: facts.mode, ...settings };
       return spread === "lines" ? lineScene(parts) : bandScene({ ...parts, spread });
     },
     [curves, metric, zoom, spread, best, facts.mode],
@@ -63,7 +64,7 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   };
   const controls = html`
     <div class="chart-controls">
-      <${Select} label="Metric" value=${metric} options=${names.map((name) => [name, name])} onChange=${(value) => onView({ metric: value })} />
+      <${Select} label="Metric" value=${metric} options=${names.map((name) => [name, cut(name, 60)])} onChange=${(value) => onView({ metric: value })} />
       <${Select} label="Against" value=${settings.axis} options=${AXES} onChange=${(value) => onView({ x: value })} />
       ${settings.axis !== "clock" && html`<${Check} label="Log x" value=${settings.logX} onChange=${(on) => onView({ xlog: on ? "1" : "" })} />`}
       <${Check} label="Log y" value=${settings.logY} onChange=${(on) => onView({ ylog: on ? "1" : "" })} />
@@ -75,9 +76,9 @@ export function Curves({ store, facts, selection, onSelect, shown, api, view, on
   if (curves.length === 0) return html`${controls}<${Nothing}>${why(loaded, ids, metric)}<//>`;
   return html`
     ${controls}
-    <${Chart} name=${`Learning curves of ${metric}`} label=${labelOf(curves, metric, settings, best, nameOf, spread)} scene=${scene} height=${height}
-      hovered=${hovered} onHover=${(id) => store.hover(id)} onPick=${pick} drag="rectangle" onReset=${() => setZoom(null)}
-      table=${() => tableOf(curves, metric, settings, nameOf)} note=${note(store, ids, selection, curves, loaded, spread)}
+    <${Chart} name=${`Learning curves of ${metric}`} label=${labelOf(curves, metric, settings, best, named, spread)} scene=${scene} height=${height}
+      hovered=${hovered} onDrawn=${onDrawn} onHover=${(id) => store.hover(id)} onPick=${pick} drag="rectangle" onReset=${() => setZoom(null)}
+      table=${() => tableOf(curves, metric, settings, named)} note=${note(store, ids, selection, curves, loaded, spread, settings.smooth)}
       tools=${html`
         <${Button} text="+" label="Zoom in" onClick=${() => zoomBy(0.5)} />
         <${Button} text="−" label="Zoom out" onClick=${() => zoomBy(2)} disabled=${zoom === null} />
@@ -101,7 +102,7 @@ function why(loaded, ids, metric) {
   return reason ?? `None of these ${counted(ids.length, "trial")} has reported ${metric} as a number.`;
 }
 
-function note(store, ids, selection, curves, loaded, spread) {
+function note(store, ids, selection, curves, loaded, spread, smooth) {
   const dropped = curves.reduce((sum, curve) => sum + curve.dropped, 0);
   const missing = ids.length - curves.length;
   return [
@@ -110,8 +111,9 @@ function note(store, ids, selection, curves, loaded, spread) {
     missing > 0 && `${counted(missing, "trial")} without rows.`,
     dropped > 0 && `${counted(dropped, "value")} of 0 or less cannot be on a log axis.`,
     loaded.error,
+    smooth > 0 && `Smoothed: a point ${short((smooth / 100) ** 2 * 25)} % of the axis back weighs half.`,
     spread === "lines" && curves.length > MANY && "Colour: the newest value; what stands out is better.",
-    curves.some(({ marks }) => marks.length > 0) && spread === "lines" && "▼ continued after a failure or a restore.",
+    curves.some(({ marks }) => marks.length > 0) && spread === "lines" && "▼ a new attempt continued here.",
     "Drag to zoom.",
   ]
     .filter(Boolean)

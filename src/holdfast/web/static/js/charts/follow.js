@@ -1,9 +1,9 @@
 // Components that follow the store.
 
-import { useEffect, useRef, useState } from "../../vendor/htm-preact.module.js";
+import { useCallback, useEffect, useRef, useState } from "../../vendor/htm-preact.module.js";
 
-/** The store's version, at most once in `ms`; a hidden page waits until it is seen. */
-export function useVersion(store, ms = 1000) {
+/** The store's version, at most once in `pace` (ms, or a ref that holds them); a hidden page waits until it is seen. */
+export function useVersion(store, pace = 1000) {
   const [version, setVersion] = useState(store.version);
   useEffect(() => {
     let timer = 0;
@@ -15,6 +15,7 @@ export function useVersion(store, ms = 1000) {
       setVersion(store.version);
     };
     const changed = () => {
+      const ms = typeof pace === "number" ? pace : pace.current;
       if (timer === 0) timer = setTimeout(show, Math.max(shownAt + ms - performance.now(), 0));
     };
     const stop = store.subscribe(changed);
@@ -25,8 +26,24 @@ export function useVersion(store, ms = 1000) {
       document.removeEventListener("visibilitychange", changed);
       clearTimeout(timer);
     };
-  }, [store, ms]);
+  }, [store, pace]);
   return version;
+}
+
+const WAITS = 5;
+
+/**
+ * `[version, onDrawn]`: as `useVersion`, but a picture that takes long to draw follows the data less often. The first
+ * picture does not count: the browser compiles the library then.
+ */
+export function usePaced(store) {
+  const pace = useRef(1000);
+  const isFirst = useRef(true);
+  const onDrawn = useCallback((ms) => {
+    if (!isFirst.current) pace.current = Math.min(Math.max(ms * WAITS, 1000), 5000);
+    isFirst.current = false;
+  }, []);
+  return [useVersion(store, pace), onDrawn];
 }
 
 /** The id of the hovered trial, or null. */

@@ -1,20 +1,20 @@
 // Parallel coordinates: each trial a line across its parameters and the metric. Brushing axes selects trials.
 
-import { html, useCallback, useMemo, useState } from "../../vendor/htm-preact.module.js";
-import { Chart } from "./base.js";
+import { html, useCallback, useEffect, useMemo, useState } from "../../vendor/htm-preact.module.js";
 import { AxisMenu } from "./axis_menu.js";
+import { Chart } from "./base.js";
 import { Button, Nothing, Select } from "./controls.js";
 import { toggled } from "./curves.js";
-import { useHovered, useVersion } from "./follow.js";
-import { axisKeys, bestIds, dimension, labelOf, modeOf, placeOn } from "./pure/dimensions.js";
-import { counted } from "./pure/numbers.js";
+import { useHovered, usePaced } from "./follow.js";
 import { isNarrow, parallelScene } from "./parallel_scene.js";
 import { Scale } from "./shades.js";
+import { axisKeys, bestIds, dimension, labelOf, modeOf, nameOf, placeOn } from "./pure/dimensions.js";
+import { counted } from "./pure/numbers.js";
 
 const MOST_AXES = 8;
 
 export function Parallel({ store, facts, selection, onSelect, view, onView, height = 380 }) {
-  const version = useVersion(store);
+  const [version, onDrawn] = usePaced(store);
   const hovered = useHovered(store);
   const keys = useMemo(() => axisKeys(store, facts), [store, version, facts]);
   const goal = facts.metric && store.column(`metrics/${facts.metric}`) ? `metrics/${facts.metric}` : null;
@@ -24,6 +24,10 @@ export function Parallel({ store, facts, selection, onSelect, view, onView, heig
   const shade = useMemo(() => (color === undefined ? null : dimension(store, facts, color)), [color, store, version, facts.space]);
   const best = useMemo(() => bestIds(store, facts.mode, 1)[0] ?? null, [store, version, facts.mode]);
   const [brushes, setBrushes] = useState({});
+  // A selection that was cleared elsewhere has no brushes.
+  useEffect(() => {
+    if (selection.size === 0) setBrushes((before) => (Object.keys(before).length === 0 ? before : {}));
+  }, [selection.size === 0]);
   const brush = (key, range) => {
     const next = { ...brushes, [key]: range };
     if (range === null) delete next[key];
@@ -42,10 +46,10 @@ export function Parallel({ store, facts, selection, onSelect, view, onView, heig
       <${Scale} dim=${shade} mode=${modeOf(facts, color)} />
       ${(isBrushed || selection.size > 0) && html`<${Button} text="Clear selection" onClick=${() => { setBrushes({}); onSelect(new Set()); }} />`}
     </div>
-    <${Chart} name="Parallel coordinates" scene=${scene} height=${narrow ? 120 + 78 * dims.length : height} hovered=${hovered} drag="rectangle"
+    <${Chart} name="Parallel coordinates" scene=${scene} height=${narrow ? 120 + 78 * dims.length : height} hovered=${hovered} onDrawn=${onDrawn} drag="rectangle"
       label=${`Parallel coordinates of ${counted(store.ids.length, "trial")} over ${dims.map(({ label }) => label).join(", ")}, coloured by ${labelOf(color)}. ${counted(selection.size, "trial")} selected.`}
       onHover=${(id) => store.hover(id)} onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))} onReset=${() => { setBrushes({}); onSelect(new Set()); }}
-      table=${() => ({ columns: ["trial", ...dims.map(({ label }) => label)], rows: store.ids.map((id, at) => [store.columns.name[at] ?? id, ...dims.map(({ values }) => values[at])]) })}
+      table=${() => ({ columns: ["trial", ...dims.map(({ label }) => label)], rows: store.ids.map((id, at) => [nameOf(store, id), ...dims.map(({ values }) => values[at])]) })}
       note=${note(dims, facts, narrow)} />`;
 }
 

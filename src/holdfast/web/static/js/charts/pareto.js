@@ -6,10 +6,11 @@ import { Button, Check, Clear, Nothing, Select } from "./controls.js";
 import { toggled } from "./curves.js";
 import { useHovered, useVersion } from "./follow.js";
 import { pointScene } from "./point_scene.js";
+import { tableOf } from "./scatter.js";
 import { dimension, goalsOf } from "./pure/dimensions.js";
 import { paretoFront, stairs } from "./pure/front.js";
-import { counted, short } from "./pure/numbers.js";
-import { tableOf } from "./scatter.js";
+import { counted, isFinite, short } from "./pure/numbers.js";
+import { cut } from "./pure/ticks.js";
 
 export function Pareto({ store, facts, selection, onSelect, view, onView, height = 380 }) {
   const version = useVersion(store);
@@ -22,7 +23,12 @@ export function Pareto({ store, facts, selection, onSelect, view, onView, height
   const x = useMemo(() => dimension(store, facts, `metrics/${nameX}`, logs.x), [nameX, logs.x, ...memo]);
   const y = useMemo(() => dimension(store, facts, `metrics/${nameY}`, logs.y), [nameY, logs.y, ...memo]);
   const modes = [goals[nameX], goals[nameY]];
-  const places = useMemo(() => paretoFront(x.values, y.values, modes), [x, y, ...modes]);
+  const withAll = view.pall === "1";
+  const places = useMemo(() => {
+    const counts = (_, at) => withAll || WHOLE.has(store.columns.stop_reason[at]);
+    const only = ({ values }) => values.map((value, at) => (counts(value, at) ? value : null));
+    return paretoFront(only(x), only(y), modes);
+  }, [x, y, withAll, ...modes]);
   const scene = useCallback(
     (size, theme) => {
       const front = new Set(places);
@@ -32,23 +38,27 @@ export function Pareto({ store, facts, selection, onSelect, view, onView, height
     },
     [x, y, places, selection, store, version],
   );
-  if (names.length < 2) return html`<${Nothing}>This experiment has one goal${names.length ? ` (${names[0]})` : ""}, so there is no Pareto front. It needs several metrics in TuneConfig.<//>`;
-  if (places.length === 0) return html`<${Nothing}>No trial has both ${nameX} and ${nameY} yet.<//>`;
-  const options = names.map((name) => [name, `${name} (${goals[name]})`]);
+  if (names.length < 2) return html`<${Nothing}>This experiment has one goal${names.length ? ` (${names[0]})` : ""}, so there is no Pareto front. For several goals, pass for instance OptunaSearch(metric=[…], mode=[…]) or MultiObjectiveASHAScheduler.<//>`;
+  if (!x.values.some((value, at) => isFinite(value) && isFinite(y.values[at]))) return html`<${Nothing}>No trial has both ${nameX} and ${nameY} yet.<//>`;
+  const options = names.map((name) => [name, `${cut(name, 60)} (${goals[name]})`]);
   return html`
     <div class="chart-controls">
       ${names.length > 2 && html`<${Select} label="x" value=${nameX} options=${options} onChange=${(value) => onView({ px: value, ...(value === nameY ? { py: nameX } : {}) })} />
         <${Select} label="y" value=${nameY} options=${options} onChange=${(value) => onView({ py: value, ...(value === nameX ? { px: nameY } : {}) })} />`}
       <${Check} label="Log x" value=${logs.x} onChange=${(on) => onView({ pxlog: on ? "1" : "" })} />
       <${Check} label="Log y" value=${logs.y} onChange=${(on) => onView({ pylog: on ? "1" : "" })} />
+      <${Check} label="Also trials that are unfinished or were stopped early" value=${withAll} onChange=${(on) => onView({ pall: on ? "1" : "" })} />
       <${Button} text="Select the front" onClick=${() => onSelect(new Set(places.map((at) => store.ids[at])))} />
       <${Clear} selection=${selection} onClick=${() => onSelect(new Set())} />
     </div>
     <${Chart} name=${`Pareto front of ${nameX} and ${nameY}`} scene=${scene} height=${height} hovered=${hovered} drag="lasso" onHover=${(id) => store.hover(id)}
       onPick=${(id, event) => onSelect(toggled(selection, id, event.shiftKey || event.ctrlKey || event.metaKey))} onReset=${() => onSelect(new Set())}
-      label=${`${counted(places.length, "trial")} of ${store.ids.length} on the Pareto front of ${nameX} (${modes[0]}) and ${nameY} (${modes[1]}), from ${ends(x, y, places)}.`}
-      table=${() => frontTable(store, places, [x, y])} note=${note(places, facts, names, nameX, nameY)} />`;
+      label=${`${counted(places.length, "trial")} of ${store.ids.length} on the Pareto front of ${nameX} (${modes[0]}) and ${nameY} (${modes[1]})${places.length > 0 ? `, from ${ends(x, y, places)}` : ""}.`}
+      table=${() => frontTable(store, places, [x, y])} note=${note(places, facts, names, nameX, nameY, withAll)} />`;
 }
+
+// As results.pareto_front(): these have trained as long as they were meant to.
+const WHOLE = new Set(["finished", "stopper", "stopped", "unknown"]);
 
 // All of one colour: the front itself is what is seen.
 const FLAT = { key: "", label: "", kind: "flat", values: [] };
@@ -66,9 +76,10 @@ function ends(x, y, places) {
   return `${text(places[0])} to ${text(places.at(-1))}`;
 }
 
-function note(places, facts, names, nameX, nameY) {
+function note(places, facts, names, nameX, nameY, withAll) {
+  if (places.length === 0) return `No trial with ${nameX} and ${nameY} has finished yet.`;
   const all = names.length > 2 && facts.pareto_front?.length ? ` On the front of all ${names.length} goals: ${facts.pareto_front.length}.` : "";
-  return `${counted(places.length, "trial")}: no other is better in one of ${nameX} and ${nameY} and at least as good in the other.${all} Drag around trials to select them.`;
+  return `${counted(places.length, "trial")} on the front: no other${withAll ? "" : " finished trial"} is better in one of ${nameX} and ${nameY} and at least as good in the other.${all} Drag around trials to select them.`;
 }
 
 function frontTable(store, places, dims) {

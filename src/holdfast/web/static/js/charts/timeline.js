@@ -42,7 +42,8 @@ export function Attempts({ trial, facts = {}, now = null }) {
 function wordsOf({ end, why, error }) {
   const reason = error?.headline || why;
   const words = ENDS[end]?.[2] ?? end;
-  return reason && reason !== words ? `${words}: ${reason}` : words;
+  if (!reason) return words;
+  return reason.includes(words) ? reason : `${words}: ${reason}`;
 }
 
 function attemptScene(attempts, now, size, theme) {
@@ -84,12 +85,15 @@ const KINDS = {
 };
 const groupOf = (kind) => Object.keys(KINDS).find((group) => KINDS[group][2].includes(kind)) ?? "other";
 
+/** Up to when there is something to show. */
+const endOf = (facts) => (facts.state === "live" ? facts.now : facts.updated_at ?? facts.now);
+
 /** How many trials ran at each moment, with the events of the experiment as marks. */
 export function Workers({ store, facts, height = 260 }) {
   const version = useVersion(store, 5000);
   const isExact = Array.isArray(facts.concurrency) && facts.concurrency.length > 0;
   const steps = useMemo(() => {
-    const found = isExact ? facts.concurrency : concurrency(estimated(store.columns, facts.now));
+    const found = isExact ? facts.concurrency : concurrency(estimated(store.columns, endOf(facts)));
     return fewer(found, MOST_STEPS);
   }, [store, version, facts.concurrency, facts.now]);
   const events = facts.timeline ?? [];
@@ -109,7 +113,7 @@ function Signs({ events }) {
 }
 
 function workerScene(steps, events, facts, size, theme) {
-  const times = [...steps.map(([at]) => at), ...events.map(({ at }) => at), facts.now].filter(isFinite);
+  const times = [...steps.map(([at]) => at), ...events.map(({ at }) => at), endOf(facts)].filter(isFinite);
   const most = Math.max(...steps.map(([, running]) => running), 1);
   const place = plot({ size, theme, top: 52, x: { kind: "time", range: extent(times), title: "wall clock (local time)" }, y: { kind: "number", range: [0, most * 1.08], exact: true, title: "" } });
   const marks = events.map((event) => ({ event, pixel: [place.x.pixel(event.at), 38] }));
@@ -156,7 +160,7 @@ export function Events({ facts }) {
 
 function eventScene(events, facts, size, theme) {
   const groups = Object.keys(KINDS).filter((group) => events.some(({ kind }) => groupOf(kind) === group));
-  const range = extent([...events.map(({ at }) => at), facts.now]) ?? [0, 1];
+  const range = extent([...events.map(({ at }) => at), endOf(facts)]) ?? [0, 1];
   const place = plot({ size, theme, top: 8, x: { kind: "time", range, title: "wall clock (local time)" }, y: { kind: "category", categories: [...groups].reverse(), title: "" } });
   const pixels = events.map(({ at, kind }) => [place.x.pixel(at), place.y.pixel(groups.length - 1 - groups.indexOf(groupOf(kind)))]);
   return {
