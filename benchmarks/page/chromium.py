@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _DEADLINE_MS = 300_000
 _SIZE = {"width": 1280, "height": 900}
+# A row of the table of trials.
+TABLE = "#trials-grid [data-trial]"
 # Two frames: what was drawn before the first is on the screen at the second.
 _PAINTED = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 

@@ -44,10 +44,14 @@ _ERRORS = (
 )
 
 
-def write_search(root: Path, *, trials: int, seed: int = 0) -> int:
-    """Write a finished experiment; return its number of rows. Takes 0.2 s per 1,000 rows."""
-    search = _Search(root, trials, seed)
-    while not search.recorded.machine.finished:
+def write_search(root: Path, *, trials: int, running: int = 0, seed: int = 0) -> int:
+    """Write an experiment; return its number of rows. Takes 0.2 s per 1,000 rows.
+
+    It is finished, or `running` of its trials run, and a restore resumes them. Such an experiment
+    has no scheduler, which would end them.
+    """
+    search = _Search(root, trials, seed, is_live=running > 0)
+    while not search.is_over(running):
         search.turn()
     search.recorded.close()
     projector = Projector(search.recorded.layout, ProjectorSettings(tensorboard=False))
@@ -59,15 +63,16 @@ def write_search(root: Path, *, trials: int, seed: int = 0) -> int:
 class _Search:
     """A run of `trials` trials, of which a few are alive at a time."""
 
-    def __init__(self, root: Path, trials: int, seed: int) -> None:
+    def __init__(self, root: Path, trials: int, seed: int, *, is_live: bool) -> None:
         self._random = Random(seed)
+        self._is_live = is_live
         self._left = trials
         self.rows = 0
         self.recorded = RecordedExperiment(
             root,
             step_s=_STEP_S,
-            policy=ASHAScheduler(max_t=4 * _GRACE, grace_period=_GRACE, reduction_factor=2),
-            scheduler="ASHAScheduler",
+            policy=None if is_live else _asha(),
+            scheduler="" if is_live else "ASHAScheduler",
             metric="loss",
             mode="min",
             num_samples=trials,
@@ -77,6 +82,9 @@ class _Search:
             options={"verbose": 0},
         )
         self._alive: dict[str, _Training] = {}
+
+    def is_over(self, running: int) -> bool:
+        return not self._left and len(self._alive) <= running
 
     def turn(self) -> None:
         """Each trial that is alive does its next step."""
@@ -105,6 +113,8 @@ class _Search:
                 self.recorded.start(trial_id)
             case Status.RUNNING if trial.iteration + 1 == training.fails_at:
                 self._fail(trial_id, training)
+            case Status.RUNNING if self._is_live and trial.iteration == training.length:
+                self.recorded.finish(trial_id)
             case Status.RUNNING:
                 self.rows += 1
                 has_checkpoint = training.is_checkpointed and not (trial.iteration + 1) % 25
@@ -136,6 +146,8 @@ class _Training:
         self._limit = 0.1 + 0.08 * off**2 + 0.3 * config["dropout"] ** 2 + 0.4 / config["width"]
         self._limit += 0.02 * random.random()
         self._speed = 0.6 + 0.05 * config["layers"]
+        # As ASHA ends them.
+        self.length = random.choice((_GRACE, _GRACE, 2 * _GRACE, 4 * _GRACE))
         self.is_checkpointed = number % _CHECKPOINTED == 0
         self._failures = iter(self._planned_failures(number))
         self.plan_failure()
@@ -157,6 +169,10 @@ class _Training:
             "acc": 1.0 - 0.9 * loss / (1 + loss),
             "grad_norm": self._random.lognormvariate(0, 0.5),
         }
+
+
+def _asha() -> ASHAScheduler:
+    return ASHAScheduler(max_t=4 * _GRACE, grace_period=_GRACE, reduction_factor=2)
 
 
 def _short(value: float) -> str:
