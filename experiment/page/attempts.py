@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any, Final, cast, get_args
 
 from holdfast.experiment.page.history import Attempt
+from holdfast.experiment.page.raw_records import text_of
 from holdfast.experiment.page.values import LONG, shortened
 from holdfast.experiment.progress.failure_text import user_frame
 from holdfast.experiment.progress.stop_reasons import stop_reason, stop_sentence
@@ -80,7 +81,7 @@ def failure_of(one: Attempt) -> Failure | None:
     """Why an attempt failed; None if it did not."""
     if one.failure is None:
         return None
-    kind, message = one.failure.get("kind"), _text(one.failure.get("message"))
+    kind, message = one.failure.get("kind"), text_of(one.failure.get("message"))
     if one.end == "lost":
         lost = cast(ProcessFailureKind, kind if kind in _PROCESS_KINDS else "lost")
         return lost_worker(
@@ -88,9 +89,9 @@ def failure_of(one: Attempt) -> Failure | None:
         )
     return Failure(
         kind=cast(FailureKind, kind if kind in _KINDS else "user"),
-        type_name=_text(one.failure.get("type_name")) or "Error",
+        type_name=text_of(one.failure.get("type_name")) or "Error",
         message=message,
-        traceback=_text(one.failure.get("traceback")),
+        traceback=text_of(one.failure.get("traceback")),
         hostname=one.hostname,
         node=one.node,
     )
@@ -168,7 +169,3 @@ def _plain(failure: Failure) -> dict[str, Any]:
         "where": user_frame(failure),
         "kind": failure.kind,
     }
-
-
-def _text(value: Any) -> str:
-    return value if type(value) is str else ""

@@ -45,10 +45,14 @@ class Wanted:
 @dataclass(slots=True)
 class Curve:
     """The points of a trial by rising iteration. A later row of an iteration replaces the one
-    before it."""
+    before it.
+
+    `gap`: rows may be missing after this iteration, because they are in no file yet.
+    """
 
     wanted: Wanted
     points: list[Point] = field(default_factory=list)
+    gap: int | None = None
 
     @property
     def last(self) -> int:

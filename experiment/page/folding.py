@@ -9,6 +9,7 @@ that has handled every record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgpack
@@ -110,6 +111,15 @@ class Folding:
             is_all=self._is_all,
         )
 
+    def remember(self, payload: bytes) -> None:
+        """Keep the row of a record that the machine has handled before, if it is a report's."""
+        if payload[1 : len(REPORT)] != REPORT[1:]:
+            return
+        with suppress(ValueError, TypeError, OverflowError, RecursionError, KeyError, IndexError):
+            fields = msgpack.unpackb(payload, strict_map_key=False)[2]
+            if self._has_numbers(fields) and fields["trial_id"] in self.machine.trials:
+                self._add(fields)
+
     def _on_report(self, payload: bytes, position: Position) -> None:
         try:
             raw = msgpack.unpackb(payload, strict_map_key=False)
@@ -127,17 +137,22 @@ class Folding:
 
     def _is_plain(self, fields: Mapping[str, Any]) -> bool:
         """Whether a report only changes the numbers of a running trial."""
-        metrics = fields["metrics"]
         return (
             fields["attempt"] == self._running_attempt(fields["trial_id"])
             and fields["checkpoint"] is None
-            and type(metrics) is dict
+            and self._has_numbers(fields)
+            and fields["metrics"].get("done") is not True
+            and not (self.machine.spec.stop and self._reaches_bound(fields))
+        )
+
+    @staticmethod
+    def _has_numbers(fields: Mapping[str, Any]) -> bool:
+        return (
+            type(fields["metrics"]) is dict
             and type(fields["iteration"]) is int
             and type(fields["time_total_s"]) in _NUMBERS
             and type(fields["time_this_iter_s"]) in _NUMBERS
             and type(fields["timestamp"]) in _NUMBERS
-            and metrics.get("done") is not True
-            and not (self.machine.spec.stop and self._reaches_bound(fields))
         )
 
     def _running_attempt(self, trial_id: str) -> int:
@@ -164,6 +179,9 @@ class Folding:
 
     def _note(self, fields: Mapping[str, Any]) -> None:
         self._reports += 1
+        self._add(fields)
+
+    def _add(self, fields: Mapping[str, Any]) -> None:
         self.recent.add(
             fields["trial_id"],
             fields["iteration"],

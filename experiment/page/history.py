@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-import msgpack
+from typing import Any, Final
 
 from holdfast.dataclass import dataclass
+from holdfast.experiment.page.raw_records import raw_record, raw_report, text_of, time_of, whole_of
 from holdfast.syncer.journal.segment import HEADER
-from holdfast.trial.bounds import LATEST_S
 from holdfast.trial.errors import OF_THE_PROCESS
 
 # The record of a report without a scheduler's decisions: a list of three, the name, the time as 8
@@ -134,7 +132,7 @@ class History:
         name = payload[2 : 2 + max(0, payload[1] - _SHORT_TEXT)] if len(payload) > 1 else b""
         if name in _UNHEARD and payload[0] == _PLAIN:
             return
-        record = _record(payload)
+        record = raw_record(payload)
         if record is None:
             return
         kind, now, fields, answers = record
@@ -162,7 +160,7 @@ class History:
     @property
     def now(self) -> float:
         """The time of the newest record."""
-        newest = max((_time_of(one) for one in self._reports.values()), default=0.0)
+        newest = max((time_of(one) for one in self._reports.values()), default=0.0)
         return max(self.last_at, newest)
 
     # -- records ------------------------------------------------------------------------------
@@ -194,7 +192,7 @@ class History:
             return
         if (before := self._alive.get(trial_id)) is not None:
             if before.attempt == number:  # another worker took over the same attempt
-                before.pid = _whole(fields.get("pid"))
+                before.pid = whole_of(fields.get("pid"))
                 return
             self._take_report(trial_id, before)
             self._end(trial_id, now, "interrupted", "the next attempt began")
@@ -203,9 +201,9 @@ class History:
             attempt=number,
             began_at=now,
             epoch=self._epoch,
-            pid=_whole(fields.get("pid")),
-            hostname=_text(fields.get("hostname")),
-            node=_text(nodes[0]) if type(nodes) is list and nodes else "",
+            pid=whole_of(fields.get("pid")),
+            hostname=text_of(fields.get("hostname")),
+            node=text_of(nodes[0]) if type(nodes) is list and nodes else "",
         )
         self.attempts.setdefault(trial_id, []).append(made)
         self._alive[trial_id] = made
@@ -214,7 +212,7 @@ class History:
         self._step(now)
 
     def _on_returned(self, now: float, fields: Mapping[str, Any]) -> None:
-        why = self._pauses.get(_text(fields.get("trial_id")), "")
+        why = self._pauses.get(text_of(fields.get("trial_id")), "")
         self._ends(now, fields, "returned", why)
 
     def _on_raised(self, now: float, fields: Mapping[str, Any]) -> None:
@@ -243,20 +241,20 @@ class History:
         self._ending = fields
 
     def _on_stop(self, now: float, fields: Mapping[str, Any]) -> None:
-        self._mark(fields, "stopped", f"stopped by {_text(fields.get('by'))}")
+        self._mark(fields, "stopped", f"stopped by {text_of(fields.get('by'))}")
 
     def _on_pause(self, now: float, fields: Mapping[str, Any]) -> None:
         if type(trial_id := fields.get("trial_id")) is str:
-            self._pauses[trial_id] = f"paused by {_text(fields.get('by'))}"
+            self._pauses[trial_id] = f"paused by {text_of(fields.get('by'))}"
 
     def _on_resume(self, now: float, fields: Mapping[str, Any]) -> None:
-        self._pauses.pop(_text(fields.get("trial_id")), None)
+        self._pauses.pop(text_of(fields.get("trial_id")), None)
 
     def _hear_decision(self, name: str, fields: Mapping[str, Any]) -> None:
         if name == "StopTrial":
-            self._mark(fields, "stopped", _text(fields.get("why")))
+            self._mark(fields, "stopped", text_of(fields.get("why")))
         elif name in ("PauseTrial", "CloneTrial") and type(fields.get("trial_id")) is str:
-            source = _text(fields.get("source"))
+            source = text_of(fields.get("source"))
             why = (
                 "the scheduler paused it"
                 if name == "PauseTrial"
@@ -269,7 +267,7 @@ class History:
 
     def _mark(self, fields: Mapping[str, Any], end: str, why: str) -> None:
         """The attempt will end so: its worker has been told."""
-        attempt = self._alive.get(_text(fields.get("trial_id")))
+        attempt = self._alive.get(text_of(fields.get("trial_id")))
         if attempt is not None:
             attempt.end, attempt.why = end, why
 
@@ -309,13 +307,13 @@ class History:
         if attempt is None:
             return
         self._reports[trial_id.encode()] = payload
-        if attempt.from_iteration is None and (row := _row(payload)) is not None:
+        if attempt.from_iteration is None and (row := raw_report(payload)) is not None:
             attempt.from_iteration = row.iteration - 1
             attempt.from_time_s = max(0.0, row.time_total_s - row.time_this_iter_s)
 
     def _take_report(self, trial_id: str, attempt: Attempt) -> None:
         payload = self._reports.get(trial_id.encode())
-        row = None if payload is None else _row(payload)
+        row = None if payload is None else raw_report(payload)
         if row is not None:
             attempt.to_iteration, attempt.to_time_s = row.iteration, row.time_total_s
             attempt.reported_at = row.at
@@ -360,69 +358,12 @@ _HAPPENINGS: Final = frozenset(
 )  # fmt: skip
 
 
-class _Record(NamedTuple):
-    name: str
-    now: float
-    fields: Mapping[str, Any]
-    decisions: Sequence[tuple[str, Mapping[str, Any]]]
-
-
-def _record(payload: bytes) -> _Record | None:
-    """None for what is not a record."""
-    try:
-        record = msgpack.unpackb(payload, strict_map_key=False)
-        name, now, fields = record[:3]
-        several = record[3] if len(record) > 3 else ()
-        answers = [(kind, parts) for decided in several for kind, parts in decided]
-    except (ValueError, TypeError, OverflowError, RecursionError, IndexError, KeyError):
-        return None
-    is_record = type(name) is str and type(now) in (int, float) and type(fields) is dict
-    if not is_record or not 0 <= now <= LATEST_S:
-        return None
-    known = [(kind, parts) for kind, parts in answers if type(parts) is dict]
-    return _Record(str(name), float(now), fields, known)
-
-
-class _Row(NamedTuple):
-    iteration: int
-    time_total_s: float
-    time_this_iter_s: float
-    at: float
-
-
-def _row(payload: bytes) -> _Row | None:
-    """The numbers of a report; None if they are not numbers."""
-    record = _record(payload)
-    if record is None:
-        return None
-    iteration = record.fields.get("iteration")
-    times: list[Any] = [
-        record.fields.get(name) for name in ("time_total_s", "time_this_iter_s", "timestamp")
-    ]
-    if type(iteration) is not int or any(type(time) not in (int, float) for time in times):
-        return None
-    return _Row(iteration, *map(float, times))
-
-
-def _time_of(payload: bytes) -> float:
-    record = _record(payload)
-    return 0.0 if record is None else record.now
-
-
 def _why_cut(ending: Mapping[str, Any] | None) -> str:
     if ending is None:
         return "no process ran the experiment any more"
-    return _text(ending.get("message")) or f"the run ended: {_text(ending.get('reason'))}"
+    return text_of(ending.get("message")) or f"the run ended: {text_of(ending.get('reason'))}"
 
 
 def _is_of_the_end(ending: Mapping[str, Any], failure: Mapping[str, Any]) -> bool:
     """Whether the end of the run explains the failure, as the machine sees it."""
     return ending.get("reason") == "preempted" or failure.get("kind") in OF_THE_PROCESS
-
-
-def _text(value: Any) -> str:
-    return value if type(value) is str else ""
-
-
-def _whole(value: Any) -> int:
-    return value if type(value) is int else 0

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from holdfast.experiment.page.history import History
-from holdfast.syncer.journal.journal import MAGIC, Position, read, segment_name, segments
+from holdfast.syncer.journal.journal import (
+    MAGIC,
+    Position,
+    read,
+    read_segment,
+    segment_name,
+    segments,
+)
 from holdfast.syncer.journal.reading import begins_at
 from holdfast.syncer.journal.segment import takeovers
 from holdfast.syncer.journal.stretches import SegmentFile, segment_size
 
 _BLOCK: Final = 4 << 20
+_AT_ONCE: Final = 50_000
 
 
 class JournalReplaced(Exception):
@@ -33,25 +43,29 @@ class JournalTail:
         self.end = end
         self._file = self._identity()
 
-    def news(self) -> Iterator[tuple[bytes, Position]]:
-        """The new whole records. Raises JournalReplaced, OSError."""
+    def check(self) -> int:
+        """The size of the segment that is being read. Raises JournalReplaced, OSError."""
         try:
-            if self._identity() != self._file:
-                raise JournalReplaced
+            is_same = self._identity() == self._file
             size = segment_size(self._journal, self.end.segment)
         except FileNotFoundError:
             raise JournalReplaced from None
-        if size < self.end.offset:
+        if not is_same or size < self.end.offset:
             raise JournalReplaced
+        return size
+
+    def news(self) -> list[tuple[bytes, Position]]:
+        """The next new records, at most 50,000. Raises JournalReplaced, OSError."""
+        size = self.check()
         following = self._journal / segment_name(self.end.segment + 1)
         if size == self.end.offset and not os.path.lexists(following):
-            return
-        for payload, position in read(self._journal, self.end):
-            yield payload, position
-            if position.segment != self.end.segment:
-                self.end = position
+            return []
+        news = list(islice(read(self._journal, self.end), _AT_ONCE))
+        if news:
+            before, self.end = self.end, news[-1][1]
+            if before.segment != self.end.segment:
                 self._file = self._identity()
-            self.end = position
+        return news
 
     @property
     def size_bytes(self) -> int:
@@ -69,6 +83,12 @@ class JournalTail:
     def _identity(self) -> tuple[int, int]:
         found = os.stat(self._journal / segment_name(self.end.segment))
         return (0, 0) if self._is_download else (found.st_dev, found.st_ino)
+
+
+def newest_records(journal: Path, end: Position, most: int) -> Iterable[bytes]:
+    """The payloads of the newest records of the last segment before `end`. Raises OSError."""
+    records = read_segment(journal, end.segment, 0, end.offset) if end.offset else ()
+    return deque((payload for payload, _ in records), maxlen=most)
 
 
 def hear_journal(journal: Path, begins: int, end: Position, history: History) -> None:

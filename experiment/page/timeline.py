@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from holdfast.experiment.browse.condition import Condition
 from holdfast.experiment.page.history import Attempt, Happening, History, Restore
+from holdfast.experiment.page.raw_records import text_of
 from holdfast.experiment.page.values import LONG, shortened
 from holdfast.experiment.progress.scheduler_facts import number
 from holdfast.experiment.progress.stop_reasons import short_name
@@ -69,13 +70,13 @@ def _began(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
     settings = planned if isinstance(planned, Mapping) else {}
     count = settings.get("num_samples")
     samples = f" with num_samples={count}" if type(count) is int and count != 1 else ""
-    scheduler = short_name(_text(settings.get("scheduler")))
+    scheduler = short_name(text_of(settings.get("scheduler")))
     by = f" and the scheduler {scheduler}" if scheduler else ""
     return f"The experiment began{samples}{by}."
 
 
 def _ended(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
-    message, reason = _text(fields.get("message")), _text(fields.get("reason"))
+    message, reason = text_of(fields.get("message")), text_of(fields.get("reason"))
     return f"The run was ended: {message or reason}."
 
 
@@ -86,23 +87,23 @@ def _limit(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
 
 
 def _joined(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
-    kind = f" of the kind {_text(fields.get('kind'))}" if fields.get("kind") else ""
-    return f"Node {_text(fields.get('node'))}{kind} joined."
+    kind = f" of the kind {text_of(fields.get('kind'))}" if fields.get("kind") else ""
+    return f"Node {text_of(fields.get('node'))}{kind} joined."
 
 
 def _leaving(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
-    seconds, why = fields.get("seconds"), _text(fields.get("why"))
+    seconds, why = fields.get("seconds"), text_of(fields.get("why"))
     when = f" in {duration(seconds)}" if isinstance(seconds, (int, float)) and seconds else ""
-    return f"Node {_text(fields.get('node'))} said that it leaves{when}{why and f': {why}'}."
+    return f"Node {text_of(fields.get('node'))} said that it leaves{when}{why and f': {why}'}."
 
 
 def _left(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
-    cause = _text(fields.get("cause"))
-    return f"Node {_text(fields.get('node'))} left{cause and f': {cause}'}."
+    cause = text_of(fields.get("cause"))
+    return f"Node {text_of(fields.get('node'))} left{cause and f': {cause}'}."
 
 
 def _settled(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
-    missing = _text(fields.get("missing"))
+    missing = text_of(fields.get("missing"))
     return f"The run stopped waiting for nodes{missing and f': {missing}'}."
 
 
@@ -120,11 +121,11 @@ def _config(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
 
 
 def _refused(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
-    return f"An added config made no trial: {_text(fields.get('why'))}"
+    return f"An added config made no trial: {text_of(fields.get('why'))}"
 
 
 def _note(fields: Mapping[str, Any], spec: ExperimentSpec) -> str:
-    text = _text(fields.get("text"))
+    text = text_of(fields.get("text"))
     if not text:
         return f"{_by(fields)} removed the note on {_trial(fields)}."
     return f"{_by(fields)} wrote on {_trial(fields)}: {text}"
@@ -135,11 +136,11 @@ def _on_trial(verb: str) -> Callable[[Mapping[str, Any], ExperimentSpec], str]:
 
 
 def _by(fields: Mapping[str, Any]) -> str:
-    return _text(fields.get("by")) or "Somebody"
+    return text_of(fields.get("by")) or "Somebody"
 
 
 def _trial(fields: Mapping[str, Any]) -> str:
-    return f"trial {_text(fields.get('trial_id'))}"
+    return f"trial {text_of(fields.get('trial_id'))}"
 
 
 _SAID: Final[Mapping[str, tuple[str, Callable[[Mapping[str, Any], ExperimentSpec], str]]]] = {
@@ -238,7 +239,3 @@ def _last(machine: Machine, state: Condition, states: str) -> dict[str, Any] | N
         f"{counted(left, 'trial', 'trials')} unfinished. A restore continues it."
     )
     return _made(machine.now, "interrupted", text, epoch)
-
-
-def _text(value: Any) -> str:
-    return value if type(value) is str else ""

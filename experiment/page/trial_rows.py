@@ -35,6 +35,8 @@ def read_curve(
     curve = wanted.begin()
     if not seen or seen[0].iteration > wanted.after + 1:
         _read_files(curve, trial, folder(trial))
+        if seen and seen[0].iteration > curve.last + 1:
+            curve.gap = curve.last
     for point in seen:
         curve.add(point)
     curve.cut(trial.iteration)

@@ -6,18 +6,22 @@ import fcntl
 import json
 import os
 import shutil
+import threading
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 
 from holdfast.experiment.browse.locate import find
 from holdfast.experiment.folder.settings import Settings
+from holdfast.experiment.page import journal_tail
 from holdfast.experiment.page.followed import FollowedExperiment
 from holdfast.experiment.results.read_experiment import ExperimentNotFound
 from holdfast.scheduler.events import EndOrdered, Exited, NoteWritten, PauseRequested, Resumed
+from holdfast.syncer.journal.segment import framed
 from holdfast.trial.config import FailureConfig
 from tests.rig.recorded import RecordedExperiment
 
@@ -149,6 +153,28 @@ def test_rows_are_there_before_any_file(page: Page) -> None:
     assert page.rows(trial_id)["iteration"] == [1, 2, 3, 4, 5]
 
 
+def test_rows_that_were_reported_before_the_page_was_opened_need_no_file(page: Page) -> None:
+    trial_id = page.run.begin()
+    for at in range(1, 6):
+        page.run.report(trial_id, {"loss": float(at)}, checkpoint="committed" if at == 2 else "")
+    assert page.rows(trial_id)["iteration"] == [1, 2, 3, 4, 5]
+
+
+def test_a_gap_before_what_was_seen_is_filled_as_soon_as_the_files_have_it(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.experiment.page.followed_records._NEWEST", 2)
+    trial_id = page.run.begin()
+    for at in range(1, 6):
+        page.run.report(trial_id, {"loss": float(at)})
+    assert page.rows(trial_id)["iteration"] == [4, 5]
+    page.run.write_files()
+    rows = page.rows(trial_id, 5)
+    assert (rows["from"], rows["iteration"]) == (1, [1, 2, 3, 4, 5])
+    page.at += 100.0
+    assert page.rows(trial_id, 5)["from"] == 6
+
+
 def test_rows_from_files_and_rows_from_the_journal_make_one_curve(page: Page) -> None:
     trial_id = page.run.begin()
     for at in range(3):
@@ -264,6 +290,71 @@ def test_damage_in_the_journal_of_a_dead_run_is_a_notice(page: Page) -> None:
     facts = page.followed.facts()
     assert facts["state"] == "interrupted"
     assert "is left out here" in " ".join(facts["notices"])
+
+
+def test_a_record_of_a_newer_version_is_a_notice_until_it_is_gone(page: Page) -> None:
+    trial_id = page.run.begin()
+    version = page.look()
+    (segment,) = (page.root / "journal").glob("*.log")
+    size = segment.stat().st_size
+    with open(segment, "ab") as file:
+        file.write(framed(msgpack.packb(["Teleported", page.run.now, {"trial_id": trial_id}])))
+    for _ in range(2):
+        assert page.news(version) == {}
+        (notice,) = page.followed.facts()["notices"]
+        assert "not an event of this version of holdfast: 'Teleported'" in notice
+    os.truncate(segment, size - 1)  # as a repair does
+    page.look()
+    assert page.followed.facts()["counts"] == {"STARTING": 1}
+
+
+def test_storage_that_does_not_answer_loses_no_record(
+    page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial_id = page.run.begin()
+    version = page.look()
+    page.run.report(trial_id, {"loss": 1.0})
+    with monkeypatch.context() as patch:
+        patch.setattr(journal_tail, "read", broken)
+        with pytest.raises(OSError, match="disk"):
+            page.look()
+    assert page.news(version)[trial_id]["iteration"] == 1
+
+
+def broken(*args: object) -> Iterator[object]:
+    raise OSError("the disk does not answer")
+
+
+def test_threads_ask_while_trials_are_added(page: Page) -> None:
+    page.run.begin({"lr": 0.1})
+    page.look()
+    stop, faults = threading.Event(), list[BaseException]()
+
+    def ask() -> None:
+        while not stop.is_set():
+            try:
+                ids = page.followed.trials()["ids"]
+                page.followed.trial(ids[-1])
+                page.followed.importance("loss")
+                page.followed.scheduler()
+                page.followed.rows([(one, 0) for one in ids], ["loss"], 100)
+            except BaseException as error:
+                faults.append(error)
+                raise
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        for at in range(25):
+            trial_id = page.run.begin({"lr": at})
+            page.run.report(trial_id, {"loss": 1.0 / (at + 1)})
+            page.look()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert not faults
 
 
 def test_a_cut_journal_is_read_again(page: Page) -> None:

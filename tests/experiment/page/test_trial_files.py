@@ -191,7 +191,8 @@ def test_a_checkpoint_is_sent_as_an_archive(trial: Trial) -> None:
         "checkpoint_000000/model.txt",
     ]
     model = archive.extractfile("checkpoint_000000/model.txt")
-    assert model is not None and model.read() == b"model of iteration 1"
+    assert model is not None
+    assert model.read() == b"model of iteration 1"
     for dirname in ("checkpoint_000001", "..", "checkpoint_000000/..", ""):
         with pytest.raises(NotThere):
             trial.tar(dirname)

@@ -1,0 +1,242 @@
+"""The records of an experiment: read as a whole once, and then only what is new."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from holdfast.experiment.browse.condition import Condition
+from holdfast.experiment.browse.locate import LocatedExperiment, published_as
+from holdfast.experiment.folder.layout import Layout
+from holdfast.experiment.page.entries import Entries
+from holdfast.experiment.page.folding import AnotherBegins, Folding
+from holdfast.experiment.page.history import History
+from holdfast.experiment.page.journal_tail import (
+    JournalReplaced,
+    JournalTail,
+    hear_journal,
+    newest_records,
+)
+from holdfast.experiment.records.journal_start import find_beginning
+from holdfast.experiment.results.read_experiment import KeptRecords
+from holdfast.scheduler.machine import Machine
+from holdfast.syncer.journal.journal import Position
+from holdfast.syncer.stores.store import ObjectInfo
+from holdfast.syncer.uploader.lock_holder import current_holder
+from holdfast.trial.errors import UnreadableRecord
+
+# How often the lock is asked whether a process runs the experiment.
+_HOLDER_S: Final = 2.0
+# The reports of so many seconds give their rate.
+_RATE_S: Final = 10.0
+# The newest records whose reports are kept when an experiment is read.
+_NEWEST: Final = 10_000
+# A journal of this size is read in 0.1 s; that of a larger experiment only after its first page.
+_SMALL_BYTES: Final = 16 << 20
+
+
+class FollowedRecords:
+    """The state of an experiment. One thread at a time calls `look` and `scan`; who reads the
+    state meanwhile holds `lock`.
+
+    `find` reads the experiment, what is in storage to the records given. `clock` returns seconds
+    since any fixed start, `now` seconds since 1970. `experiment` is as of the last look, and
+    `history` None until `scan` has read it. `reset_at`: pages with an earlier version must read
+    everything again. `is_dirty`: something has changed since the reader of the state has cleared
+    it.
+    """
+
+    def __init__(
+        self,
+        find: Callable[[KeptRecords], LocatedExperiment],
+        *,
+        clock: Callable[[], float],
+        now: Callable[[], float],
+    ) -> None:
+        """Raises what `find` raises."""
+        self._find, self._clock, self._now = find, clock, now
+        self.lock = threading.Lock()
+        self._kept = KeptRecords()
+        self.reset_at = int(now() * 1_000)
+        self.entries = Entries(self.reset_at)
+        self.history: History | None = None
+        self.is_dirty, self.is_live = True, False
+        self.experiment: LocatedExperiment
+        self.folding: Folding
+        self._tail: JournalTail
+        self._head: ObjectInfo | None = None
+        self._fault = ""
+        self._must_load = True
+        self._holder_at = self._loaded_at = 0.0
+        self._rate: deque[tuple[float, int]] = deque()
+        try:
+            self._load(None)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Forget what was downloaded."""
+        self._kept.close()
+
+    @property
+    def machine(self) -> Machine:
+        return self.folding.machine
+
+    @property
+    def is_stored(self) -> bool:
+        return self.experiment.read.layout is None
+
+    def as_it_is(self) -> LocatedExperiment:
+        """The experiment with all its trials, which stays as it is while others look. The caller
+        holds the lock."""
+        machine = copy.copy(self.machine)
+        machine.trials, machine.clones = dict(machine.trials), set(machine.clones)
+        read = replace(self.experiment.read, machine=machine)
+        return replace(self.experiment, read=read)
+
+    @property
+    def signs(self) -> tuple[object, ...]:
+        """Changes when something happens that is not only the progress of a trial."""
+        history = self.history
+        heard = None if history is None else len(history.happenings) + history.left_out
+        return self.is_live, self.experiment.holder, heard, self.reset_at
+
+    @property
+    def reports_per_s(self) -> float | None:
+        """Over the last 10 s; None until a while has been watched."""
+        at = self._clock()
+        watched_s = at - self._loaded_at
+        known = [count for when, count in self._rate if when >= at - _RATE_S]
+        if not known:
+            return 0.0 if watched_s >= _RATE_S else None
+        return sum(known) / max(1.0, min(_RATE_S, watched_s))
+
+    def look(self) -> None:
+        """Read what is new. Raises ExperimentNotFound once the experiment has been deleted,
+        StorageError, OSError; the state before stays."""
+        try:
+            if self._must_load:
+                self._load(self.machine)
+            if self.is_stored:
+                self._download()
+            if self._fault:
+                self._tail.check()
+            while not self._fault and (news := self._tail.news()):
+                self._apply(news)
+        except (JournalReplaced, AnotherBegins):
+            self._must_load = True
+            self._load(self.machine)
+        except UnreadableRecord as error:  # of a newer version, or damaged: what is known stays
+            self._fault = str(error)
+            notices = (*self.experiment.read.notices, self._fault)
+            read = replace(self.experiment.read, notices=notices)
+            self.experiment = replace(self.experiment, read=read)
+            self.is_dirty = True
+        self._look_at_lock()
+
+    def scan(self) -> None:
+        """Read the attempts and the timeline from the whole journal, once. Only the thread that
+        looks moves the end of the journal, so this needs no lock. Raises OSError."""
+        if self.history is None:
+            history = History()
+            begins = self.experiment.read.begins
+            hear_journal(self._journal_of(self.experiment), begins, self._tail.end, history)
+            self.history, self.is_dirty = history, True
+
+    def _journal_of(self, experiment: LocatedExperiment) -> Path:
+        layout = experiment.read.layout
+        return (layout or Layout(self._kept.root)).journal
+
+    def _load(self, before: Machine | None) -> None:
+        """Read the experiment as a whole. Raises what `find` raises."""
+        found = self._find(self._kept)
+        is_stored = found.read.layout is None
+        head = published_as(found.read.location) if is_stored else None
+        end = found.read.end or Position()
+        journal = self._journal_of(found)
+        tail = JournalTail(journal, end, is_download=is_stored)
+        folding = Folding(found.machine)
+        if not found.machine.finished:  # else the files have all rows
+            for payload in newest_records(journal, end, _NEWEST):
+                folding.remember(payload)
+        with self.lock:
+            if before is not None and not _continues(before, found.machine):
+                self.entries = Entries(max(self.entries.version + 1, int(self._now() * 1_000)))
+                self.reset_at = self.entries.version
+            self.experiment, self.folding = found, folding
+            self._tail, self._head = tail, head
+            self.history, self._fault, self.is_dirty = None, "", True
+            self._holder_at = self._loaded_at = self._clock()
+            self._rate.clear()
+            self.is_live = found.condition(self._now()) is Condition.LIVE
+            trials = list(found.machine.trials)
+            self.entries.update(found.machine, trials, is_live=self.is_live)
+            self._must_load = False
+        if tail.size_bytes <= _SMALL_BYTES:
+            self.scan()
+
+    def _download(self) -> None:
+        """Download new records. Raises JournalReplaced, StorageError."""
+        location = self.experiment.read.location
+        head = published_as(location)
+        if head is None or head == self._head:
+            return
+        self._kept.refresh(location)
+        self._head = head
+        self.experiment = replace(self.experiment, heard_at=head.modified)
+        begins = find_beginning(self._journal_of(self.experiment))
+        if begins is None or begins.spec.experiment_id != self.machine.spec.experiment_id:
+            raise JournalReplaced
+
+    def _apply(self, news: Sequence[tuple[bytes, Position]]) -> None:
+        history = self.history
+        with self.lock:
+            folded = self.folding.apply(
+                news, (lambda payload: None) if history is None else history.hear
+            )
+            trials = self.machine.trials
+            changed: list[str] = list(trials)
+            if not folded.is_all:  # new ones in the order of their numbers
+                changed = sorted(folded.changed, key=lambda one: trials[one].spec.index)
+            self.entries.update(self.machine, changed, is_live=self.is_live)
+        self.is_dirty |= bool(folded.reports) or folded.is_more
+        if folded.is_more:
+            self._holder_at = 0.0  # perhaps the run has ended
+        at = self._clock()
+        self._rate.append((at, folded.reports))
+        while self._rate[0][0] < at - _RATE_S:
+            self._rate.popleft()
+
+    def _look_at_lock(self) -> None:
+        """Whether a process runs it: ask the lock every 2 s, and after the end of a trial."""
+        layout = self.experiment.read.layout
+        at = self._clock()
+        if layout is not None and at - self._holder_at >= _HOLDER_S:
+            self._holder_at = at
+            holder = "" if self.experiment.read.is_followed else current_holder(layout.lock)
+            if holder != self.experiment.holder:
+                self.experiment = replace(self.experiment, holder=holder)
+                self.is_dirty = True
+        is_live = self.experiment.condition(self._now()) is Condition.LIVE
+        if is_live == self.is_live:
+            return
+        if not is_live and self._tail.rest_bytes:
+            self._load(self.machine)  # its notices say what cannot be read
+            return
+        with self.lock:
+            self.is_live, self.is_dirty = is_live, True
+            trials = self.machine.trials.values()
+            unfinished = [trial.trial_id for trial in trials if not trial.status.is_final]
+            self.entries.update(self.machine, unfinished, is_live=is_live)
+
+
+def _continues(before: Machine, after: Machine) -> bool:
+    """Whether it is the same run, and no trial is missing that was there before."""
+    is_same = before.spec.experiment_id == after.spec.experiment_id
+    return is_same and before.trials.keys() <= after.trials.keys()
